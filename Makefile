@@ -1,0 +1,63 @@
+# `make help` lists what there is.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+RATE ?= 1000
+SECONDS ?= 20
+export PYTHONTZPATH :=
+
+.PHONY: help setup run test check unit cluster bench bench-launches lock proto wheel clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(VENV)/.ready ## make .venv with the command raftcron in it
+
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: setup ## three replicas and an executor run examples/crontab on this machine; Ctrl-C ends it
+	@exec $(BIN)/raftcron dev examples/crontab
+
+check: setup ## style, types, layers and the fast tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q -p no:cacheprovider tests/style tests/unit
+
+test: check ## everything: style, unit, model, interaction, conformance and cluster tests
+	$(BIN)/pytest -q --ignore tests/style --ignore tests/unit tests
+
+unit: setup ## only the fast tests
+	$(BIN)/pytest -q tests/unit
+
+cluster: setup ## only the tests with real processes
+	$(BIN)/pytest -q tests/cluster
+
+bench: setup ## launches at several rates and numbers of jobs; writes bench/README.md
+	$(BIN)/python -m bench.run
+
+bench-launches: setup ## no-op launches through the whole path: RATE=1000 SECONDS=20
+	@$(BIN)/python -m bench.launches --rate $(RATE) --seconds $(SECONDS)
+
+lock: ## write requirements.lock anew from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --group dev pyproject.toml \
+	  --generate-hashes --no-header --no-annotate --no-emit-index-url -o requirements.lock
+
+proto: ## generate the gRPC code with a pinned generator in an environment of its own
+	@test -x .proto-venv/bin/python || $(PYTHON) -m venv .proto-venv
+	@.proto-venv/bin/python -m pip install --quiet grpcio-tools==1.76.0 setuptools mypy-protobuf==3.6.0
+	.proto-venv/bin/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. \
+	  --plugin=protoc-gen-mypy=.proto-venv/bin/protoc-gen-mypy \
+	  launcher/rpc/v1/pool.proto $(wildcard cron/api/v1/admin.proto)
+
+wheel: setup ## build the wheel
+	$(BIN)/python -m hatchling build -t wheel
+
+clean: ## remove what was made
+	rm -rf $(VENV) .proto-venv dist build data .mypy_cache .ruff_cache .pytest_cache

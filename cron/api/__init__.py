@@ -1,0 +1,3 @@
+"""The gRPC face: server, client, translation."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Generated protobuf code; see the .proto beside it and `make proto`."""
+
+from __future__ import annotations

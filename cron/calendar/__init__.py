@@ -1,0 +1,3 @@
+"""When a schedule is due: fields, zones, placement of `?`."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Text to jobs: crontab lines, options, job files; every error with file, line and column."""
+
+from __future__ import annotations

@@ -1,0 +1,76 @@
+"""What a crontab line declares: a Job, its schedule and its policies.
+
+These structs are in the log and in snapshots: append fields at the end with a default, never
+reorder, rename a meaning or reuse a place.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from launcher.work import WorkSpec
+
+
+class Overlap(enum.IntEnum):
+    """What happens when a launch is due while an earlier one of the same job is not over."""
+
+    ALLOW = 0
+    FORBID = 1
+    QUEUE = 2
+    REPLACE = 3
+
+
+class Catchup(enum.IntEnum):
+    """Which missed instants are still launched, if their deadline allows it."""
+
+    NONE = 0
+    LAST = 1
+    ALL = 2
+
+
+class OnLost(enum.IntEnum):
+    """What follows when nobody can know what became of a launch."""
+
+    SKIP = 0
+    RETRY = 1
+
+
+class Schedule(msgspec.Struct, frozen=True, array_like=True):
+    """When a job is due.
+
+    `text` is what the user wrote (five fields with `?`, an alias, or `@every 90s`). `resolved` is
+    the same without `?` and without aliases: five plain fields, or "" for `@every`. `zone` is an
+    IANA name. `every_s` is the period of `@every` in seconds, else 0; it is anchored to the epoch.
+    `placement` is the version of the algorithm that chose the `?`, 0 where there was none. The
+    choice was made once, by the leader that accepted the job; nobody computes it again.
+    """
+
+    text: str
+    resolved: str = ""
+    zone: str = "UTC"
+    every_s: int = 0
+    placement: int = 0
+
+    @property
+    def is_placed(self) -> bool:
+        """Whether every `?` has been given a place."""
+        return bool(self.every_s) or bool(self.resolved)
+
+
+class Job(msgspec.Struct, frozen=True, array_like=True):
+    """One job as declared. `name` is `tenant/job`.
+
+    `deadline_s` is the latest start after ScheduledTime, always set (a default was computed where
+    the crontab names none). `line` says where in its source it stands, for messages.
+    """
+
+    name: str
+    schedule: Schedule
+    work: WorkSpec
+    overlap: Overlap = Overlap.ALLOW
+    catchup: Catchup = Catchup.LAST
+    on_lost: OnLost = OnLost.SKIP
+    deadline_s: int = 3600
+    line: int = 0

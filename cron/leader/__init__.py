@@ -1,0 +1,3 @@
+"""What only the leader does: plan, settle, launch, record."""
+
+from __future__ import annotations

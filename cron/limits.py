@@ -1,0 +1,43 @@
+"""Bounds of everything that comes from outside, with their arithmetic. One test each reaches them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CRONTAB_BYTES_MAX: Final = 64 << 20
+"""One file: 100,000 jobs of a few hundred bytes each, twice over."""
+CRONTAB_LINE_BYTES_MAX: Final = 64 << 10
+"""One line: Linux passes at most 128 KiB as one argument (MAX_ARG_STRLEN); half of it is plenty."""
+CRONTAB_ERRORS_MAX: Final = 100
+"""Errors reported of one file; the rest are counted."""
+EXPRESSION_BYTES_MAX: Final = 256
+"""Five fields; longer ones are refused before any work is done on them."""
+JOBS_MAX: Final = 1_000_000
+ENVIRONMENT_LINES_MAX: Final = 256
+OPTION_VALUE_CHARS_MAX: Final = 256
+PERIOD_S_MIN: Final = 1
+PERIOD_S_MAX: Final = 366 * 86_400
+TIMEOUT_S_MAX: Final = 31 * 86_400
+DEADLINE_S_MIN: Final = 1
+DEADLINE_S_MAX: Final = 31 * 86_400
+DEADLINE_S_DEFAULT_MIN: Final = 60
+DEADLINE_S_DEFAULT_MAX: Final = 3600
+
+ENTRY_BYTES_MAX: Final = 8 << 20
+"""One log entry. 2,000 launches take about 200 KiB; a part of a large crontab up to half of this."""
+LAUNCHES_PER_ENTRY_MAX: Final = 5_000
+JOBS_PER_ENTRY_BYTES_MAX: Final = 4 << 20
+"""Encoded jobs in one part of a change; a larger change takes several entries."""
+BACKFILL_MAX: Final = 10_000
+"""Launches that one backfill may reopen."""
+BACKFILL_WITHOUT_YES_MAX: Final = 10
+REQUEST_IDS_KEPT: Final = 4_096
+"""Manual triggers remembered, so that a repeated request is answered and not repeated."""
+LOST_KEPT: Final = 10_000
+"""Lost launches for which a late result still makes an amendment (rule R9)."""
+HISTORY_ROWS_MAX: Final = 100_000
+"""Rows that one query may return."""
+RPC_BYTES_MAX: Final = 80 << 20
+"""A crontab of the largest size, and its frame."""
+NOTE_CHARS_MAX: Final = 500
+"""Reason of a pause, detail of an end: what a person wrote or the system said."""

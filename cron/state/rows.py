@@ -1,0 +1,59 @@
+"""A row of the ledger once its launch is over: what history keeps, audits and shows.
+
+Rows are appended in log order, the same bytes on every replica. Append fields at the end with a
+default, never reorder or reuse a place.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from launcher.launch import LaunchState, Reason
+from launcher.work import Epoch
+
+
+class RowKind(enum.IntEnum):
+    """What a row says."""
+
+    ENDED = 0  # one launch (or attempt of it) is over
+    RANGE = 1  # a run of skipped instants: `count` of them from scheduled_s to last_s
+    AMENDMENT = 2  # late news about an attempt that was recorded as lost (rule R9)
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One ended attempt, one range of skipped instants, or one amendment.
+
+    Times end in `_s` (epoch seconds, UTC) or `_ms` (epoch milliseconds, UTC); 0 is "never".
+    `begun_index`, `launched_index`, `ended_index` are the log indexes of the two log points and of
+    the end; 0 where there was none. `begun_at_ms` and `launched_at_ms` are the leader's times in
+    those entries, `started_ms` and `finished_ms` the executor's. `local_min` is the nominal local
+    time in minutes since 1970-01-01T00:00 of that wall clock, -1 where there is none.
+    """
+
+    kind: RowKind
+    job: str
+    revision: int
+    scheduled_s: int
+    trigger: int
+    attempt: int  # 0: it was never begun
+    state: LaunchState
+    reason: Reason
+    ended_index: int
+    ended_at_ms: int
+    last_s: int = 0
+    count: int = 1
+    local_min: int = -1
+    begun_index: int = 0
+    begun_at_ms: int = 0
+    epoch: Epoch = Epoch()
+    executor: str = ""
+    ledger: str = ""
+    launched_index: int = 0
+    launched_at_ms: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
+    exit_code: int = -1  # -1: none is known
+    by: str = ""  # who triggered, reopened or cancelled it
+    detail: str = ""

@@ -1,0 +1,139 @@
+"""Names of launches: deterministic, so that whoever leads next can ask what became of one.
+
+A LaunchName is `tenant/job@2026-11-20T15:00:00Z`, with `+tN` behind it where a person triggered it.
+An attempt appends `#2`, a part of an attempt `#2/1`. Names are computed, never drawn (SRE book
+ch. 24, "Resolving partial failures": the name of a launch must be known before it is launched).
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+DEFAULT_TENANT: Final = "default"
+NAME_PART_CHARS_MAX: Final = 100
+"""Longest tenant or job part; two of them, a time and a suffix stay below a file name's 255 bytes."""
+
+_PART = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}")
+_LAUNCH = re.compile(
+    r"(?P<job>[^@#+]+)@(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)(?:\+t(?P<trigger>[1-9]\d{0,8}))?"
+    r"(?:#(?P<attempt>[1-9]\d{0,8})(?:/(?P<part>[1-9]\d{0,8}))?)?"
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+SCHEDULED_S_MAX: Final = 253_402_300_799  # 9999-12-31T23:59:59Z, the last year with four digits
+
+
+class BadName(ValueError):
+    """A text is not a name; the message says which text and what a name looks like."""
+
+
+class LaunchName(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    """What is launched and for which instant: the key in log, ledger, RPC, logs and command line.
+
+    `job` is `tenant/job`. `scheduled_s` is the ScheduledTime in seconds since the epoch, UTC.
+    `trigger` is 0 for a scheduled launch, N for the N-th manual trigger of that job and second.
+    """
+
+    job: str
+    scheduled_s: int
+    trigger: int = 0
+
+    def __str__(self) -> str:
+        suffix = f"+t{self.trigger}" if self.trigger else ""
+        return f"{self.job}@{format_time(self.scheduled_s)}{suffix}"
+
+
+class AttemptName(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    """One try of a launch, and one part of it: the key of an executor's ledger."""
+
+    launch: LaunchName
+    attempt: int = 1
+    part: int = 1
+
+    def __str__(self) -> str:
+        suffix = f"/{self.part}" if self.part != 1 else ""
+        return f"{self.launch}#{self.attempt}{suffix}"
+
+
+@lru_cache(maxsize=4096)
+def format_time(scheduled_s: int) -> str:
+    """Return `2026-11-20T15:00:00Z` for seconds since the epoch."""
+    return (_EPOCH + timedelta(seconds=scheduled_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@lru_cache(maxsize=4096)
+def parse_time(text: str) -> int:
+    """Return the seconds since the epoch of `2026-11-20T15:00:00Z`.
+
+    Raises:
+        BadName: the text is no such time.
+    """
+    try:
+        moment = datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise BadName(f"{text!r} is not a time like 2026-11-20T15:00:00Z") from error
+    return (moment - _EPOCH) // timedelta(seconds=1)
+
+
+def parse_job_name(text: str) -> str:
+    """Return `tenant/job` for `job` or `tenant/job`; the tenant `default` may be left out.
+
+    Raises:
+        BadName: a part is empty, too long, or has a character that is not allowed.
+    """
+    tenant, slash, job = text.partition("/")
+    if not slash:
+        tenant, job = DEFAULT_TENANT, text
+    for part in (tenant, job):
+        if not _PART.fullmatch(part):
+            raise BadName(
+                f"{text!r} is not a job name: up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - "
+                "not beginning with . or -, and at most one / between tenant and job"
+            )
+    return f"{tenant}/{job}"
+
+
+def parse_launch_name(text: str) -> LaunchName:
+    """Return the LaunchName of `tenant/job@TIME[+tN]`; the default tenant may be left out.
+
+    Raises:
+        BadName: the text is no launch name, or names an attempt.
+    """
+    attempt = _parse(text)
+    if "#" in text:
+        raise BadName(f"{text!r} names an attempt; leave out what follows the #")
+    return attempt.launch
+
+
+def parse_attempt_name(text: str) -> AttemptName:
+    """Return the AttemptName of `tenant/job@TIME[+tN][#A[/P]]`; attempt and part default to 1.
+
+    Raises:
+        BadName: the text is no such name.
+    """
+    return _parse(text)
+
+
+def _parse(text: str) -> AttemptName:
+    match = _LAUNCH.fullmatch(text)
+    if match is None:
+        raise BadName(f"{text!r} is not a launch name like tenant/job@2026-11-20T15:00:00Z")
+    launch = LaunchName(
+        parse_job_name(match["job"]), parse_time(match["time"]), int(match["trigger"] or 0)
+    )
+    return AttemptName(launch, int(match["attempt"] or 1), int(match["part"] or 1))
+
+
+def split_job_name(name: str) -> tuple[str, str]:
+    """Return (tenant, job) of a full job name."""
+    tenant, _, job = name.partition("/")
+    return tenant, job
+
+
+def short_job_name(name: str) -> str:
+    """Return the name as people write it: without the default tenant."""
+    return name.removeprefix(f"{DEFAULT_TENANT}/")

@@ -1,0 +1,3 @@
+"""The executors as the leader sees them: sessions, leases, dispatch."""
+
+from __future__ import annotations

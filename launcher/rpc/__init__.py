@@ -1,0 +1,3 @@
+"""The stream between leader and executors."""
+
+from __future__ import annotations

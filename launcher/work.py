@@ -1,0 +1,34 @@
+"""What an executor is asked to do: a command and how to run it. Knows nothing of crontabs."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Epoch(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
+    """Who leads, as recorded by a Claim: the fencing token, compared in this order (rule R3)."""
+
+    lineage: int = 0
+    term: int = 0
+    replica: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.lineage}.{self.term}.{self.replica}"
+
+
+class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
+    """One piece of work, complete: the executor adds nothing from its own environment.
+
+    `argv` is executed as it is. `env` is the part of the environment that the crontab's lines set,
+    in order, after SHELL, PATH, HOME, LOGNAME and USER. `user` is empty for the executor's own.
+    `cwd` is empty for HOME. `timeout_ms` is 0 for none. `guarded` work must not outlive the
+    executor's lease (rule R6).
+    """
+
+    argv: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    stdin: str = ""
+    user: str = ""
+    cwd: str = ""
+    timeout_ms: int = 0
+    guarded: bool = False

@@ -1,0 +1,3 @@
+"""Bytes out of memory onto disks, and back, verified."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests: tests."""
+
+from __future__ import annotations

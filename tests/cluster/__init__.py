@@ -1,0 +1,3 @@
+"""Tests: cluster."""
+
+from __future__ import annotations

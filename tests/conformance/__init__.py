@@ -1,0 +1,3 @@
+"""Tests: conformance."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests: interaction."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests: model."""
+
+from __future__ import annotations

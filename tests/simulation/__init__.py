@@ -1,0 +1,3 @@
+"""Tests: simulation."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests: style."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Tests: unit."""
+
+from __future__ import annotations
