@@ -1,0 +1,137 @@
+"""What the API's server asks of the daemon.
+
+The server has read and bounded everything it passes on: job names are full (`tenant/job`), launch
+names have their tenant and no attempt, patterns are those of `cron.api.pattern`. All methods run on
+the daemon's event loop. A change that was begun is never cancelled half-way by the server, even
+when the client has gone.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from cron.api.views import (
+    ApplyReport,
+    ApplyRequest,
+    AuditReport,
+    BackfillReport,
+    BackfillRequest,
+    HistoryQuery,
+    JobView,
+    LaunchView,
+    NextTimes,
+    OutputQuery,
+    OutputView,
+    PauseReport,
+    PauseRequest,
+    StatusRow,
+    WhyReport,
+)
+
+
+class Backend(Protocol):
+    """The daemon behind the API.
+
+    All but `status` and `peer_status` raise NotLeader on a replica that does not lead, with the
+    leader's client address where it is known. Reads are as of a moment after the call. A change
+    raises OutcomeUnknown where nobody can tell whether it will happen, and nothing else of
+    Unavailable unless it certainly did not.
+    """
+
+    async def put_jobs(self, request: ApplyRequest) -> ApplyReport:
+        """Return what applying the files changed (or would change).
+
+        Raises:
+            CrontabError: the files have errors, all of them are in it; nothing was changed.
+            RevisionConflict: somebody else changed the jobs again and again meanwhile.
+        """
+
+    async def jobs(self, pattern: str) -> list[JobView]:
+        """Return the jobs that the pattern matches ("" for all), by name.
+
+        Raises:
+            UnknownJob: the pattern is a plain name and there is no such job.
+        """
+
+    async def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:
+        """Return the next `count` times after `after_s` (None: after now), exclusive.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+
+    async def history(self, query: HistoryQuery) -> list[LaunchView]:
+        """Return launches, open ones included, newest first."""
+
+    async def show(self, launch: str) -> list[LaunchView]:
+        """Return all attempts of a launch, newest last.
+
+        Raises:
+            UnknownLaunch: there is no such launch.
+        """
+
+    async def output(self, query: OutputQuery) -> OutputView:
+        """Return a part of what a launch wrote; at most `query.limit` bytes.
+
+        Raises:
+            UnknownLaunch: there is no such launch or attempt.
+            UnknownExecutor: its executor is not connected.
+            NotNow: it has not begun, so there is none yet.
+        """
+
+    async def why(self, job: str, at_s: int) -> WhyReport:
+        """Return why a job did or did not run at an instant.
+
+        Raises:
+            UnknownJob: there is no such job and never was.
+        """
+
+    async def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
+        """Return the launch made for this request id; the same one for the same id.
+
+        Raises:
+            UnknownJob: there is no such job.
+        """
+
+    async def pause(self, request: PauseRequest) -> PauseReport:
+        """Return which jobs are paused now.
+
+        Raises:
+            UnknownJob: the pattern matches none.
+        """
+
+    async def resume(self, pattern: str, by: str) -> PauseReport:
+        """Return which jobs go on now.
+
+        Raises:
+            UnknownJob: the pattern matches none.
+        """
+
+    async def backfill(self, request: BackfillRequest) -> BackfillReport:
+        """Return which launches are due again (or would be).
+
+        Raises:
+            UnknownJob: there is no such job.
+            TooManyTimes: more than limits.BACKFILL_MAX.
+        """
+
+    async def kill(self, launch: str, by: str) -> LaunchView:
+        """Return the newest attempt after its cancellation was committed (rule R8).
+
+        Raises:
+            UnknownLaunch: there is no such launch.
+            NotNow: it is over.
+        """
+
+    async def status(self) -> list[StatusRow]:
+        """Return all replicas and executors; any replica answers, within 2 s, for all."""
+
+    async def peer_status(self) -> StatusRow:
+        """Return this replica alone, at once; what other replicas ask it for their `status`."""
+
+    async def audit(self, job: str, since_ms: int) -> AuditReport:
+        """Return what the ledger proves about a job ("": all) since a time (0: since ever).
+
+        Raises:
+            UnknownJob: there is no such job and never was.
+        """

@@ -1,0 +1,293 @@
+"""What the API shows and is asked: plain values that command line, server and leader share.
+
+Every struct has a message of the same name and the same fields in `v1/admin.proto`; `translate`
+turns one into the other and a test compares them. Times end in `_s` (epoch seconds) or `_ms` (epoch
+milliseconds), UTC; 0 is never. `None` is "not known". Job names are full (`tenant/job`) unless a
+field says otherwise; launch names always have their tenant.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.errors import Problem
+
+
+class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt of a launch, or a launch that has not begun yet (attempt 0).
+
+    `job` is the name without its tenant. `state` and `reason` are the labels of
+    `launcher.launch`. `begun_at_ms` and `launched_at_ms` are the times in the two log points,
+    `begun_index` and `launched_index` their log indexes; `started_at_ms` and `finished_at_ms` are
+    the executor's. `lateness_ms` is started - scheduled. `epoch` is `lineage.term.replica`, `term`
+    and `replica` are parts of it. `waiting` says why an open launch has not begun. `count` is above
+    1 for a run of skipped instants in one row, from `scheduled_s` to `last_s`. `kind` is `launch`,
+    `range` or `amendment` (late news about a lost attempt, rule R9).
+    """
+
+    launch: str
+    job: str
+    tenant: str
+    scheduled_s: int
+    attempt: int = 0
+    state: str = ""
+    reason: str = ""
+    begun_at_ms: int = 0
+    launched_at_ms: int = 0
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    exit_code: int | None = None
+    executor: str = ""
+    term: int = 0
+    lateness_ms: int | None = None
+    epoch: str = ""
+    replica: str = ""
+    begun_index: int = 0
+    launched_index: int = 0
+    ended_index: int = 0
+    ended_at_ms: int = 0
+    local_time: str = ""
+    revision: int = 0
+    by: str = ""
+    detail: str = ""
+    in_doubt: bool = False
+    waiting: str = ""
+    deadline_at_ms: int = 0
+    is_open: bool = False
+    kind: str = "launch"
+    last_s: int = 0
+    count: int = 1
+
+
+class JobView(msgspec.Struct, frozen=True, kw_only=True):
+    """One job as it stands: schedule, policies, pause, and its newest launch.
+
+    `schedule` is what the user wrote, `resolved` the same without `?` and aliases ("" for
+    `@every`). The policies are lower-case labels. `timeout_ms` is 0 for none. `next_s` are the next
+    scheduled times, oldest first; none while nothing is due any more.
+    """
+
+    name: str
+    schedule: str
+    resolved: str = ""
+    zone: str = "UTC"
+    next_s: list[int] = []
+    overlap: str = ""
+    catchup: str = ""
+    on_lost: str = ""
+    deadline_s: int = 0
+    timeout_ms: int = 0
+    paused: bool = False
+    pause_reason: str = ""
+    paused_by: str = ""
+    paused_until_ms: int = 0
+    source: str = ""
+    revision: int = 0
+    command: str = ""
+    user: str = ""
+    running: int = 0
+    last: LaunchView | None = None
+
+
+class NextTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """The next scheduled times of one schedule, oldest first."""
+
+    job: str
+    schedule: str
+    resolved: str = ""
+    zone: str = "UTC"
+    times_s: list[int] = []
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """One file of an apply: its name as the user gave it, and its bytes as they are."""
+
+    name: str
+    content: bytes
+
+
+class ApplyRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Crontabs or job files to apply together: all of them or none.
+
+    `source` owns the jobs; None: each file's own base name. `prune` removes jobs of the same source
+    that the files no longer have. `system`: crontabs have a user column. `tenant`: for names that
+    have none.
+    """
+
+    files: list[SourceFile]
+    source: str | None = None
+    system: bool = False
+    prune: bool = False
+    is_dry_run: bool = False
+    by: str = ""
+    tenant: str = "default"
+
+
+class JobChange(msgspec.Struct, frozen=True, kw_only=True):
+    """What an apply does to one job. `action` is added, changed, removed or unchanged.
+
+    `what` names the fields that changed. `next_before_s` and `next_after_s` are the next times of
+    the old and the new schedule.
+    """
+
+    action: str
+    job: str
+    schedule: str = ""
+    resolved: str = ""
+    zone: str = ""
+    what: list[str] = []
+    next_before_s: list[int] = []
+    next_after_s: list[int] = []
+
+
+class ApplyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an apply did, or would do. `zone` is the default zone; `problems` are warnings."""
+
+    zone: str = "UTC"
+    source: str = ""
+    revision: int = 0
+    changes: list[JobChange] = []
+    problems: list[Problem] = []
+    is_dry_run: bool = False
+    applied: bool = False
+
+
+class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which launches to show, newest first.
+
+    `job` is a full name or "" for all; `states` are labels, none for every state; `since_ms` is
+    inclusive, `until_ms` exclusive, both of ScheduledTime, 0 for no bound.
+    """
+
+    job: str = ""
+    states: list[str] = []
+    since_ms: int = 0
+    until_ms: int = 0
+    limit: int = 50
+
+
+class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a launch's output to show.
+
+    `attempt` 0 is the newest. `tail` asks for the last `limit` bytes instead of those at `offset`.
+    """
+
+    launch: str
+    attempt: int = 0
+    offset: int = 0
+    limit: int = 65_536
+    tail: bool = False
+
+
+class OutputView(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a launch's output.
+
+    `offset` is that of the content's first byte, `size` the bytes kept so far, `dropped` those over
+    the bound. `ended`: the launch is over and this reaches the end.
+    """
+
+    content: bytes = b""
+    offset: int = 0
+    size: int = 0
+    ended: bool = False
+    dropped: int = 0
+    executor: str = ""
+
+
+class StoryLine(msgspec.Struct, frozen=True):
+    """One thing that happened, oldest first; `at_ms` 0 where there is no time to it."""
+
+    at_ms: int
+    text: str
+
+
+class WhyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one instant of a job: the verdict in one line, and how it came to it."""
+
+    job: str
+    at_s: int
+    verdict: str
+    story: list[StoryLine] = []
+    launches: list[LaunchView] = []
+
+
+class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Pause the jobs that `pattern` matches; `until_ms` 0 is until somebody resumes them."""
+
+    pattern: str
+    reason: str = ""
+    until_ms: int = 0
+    by: str = ""
+
+
+class PauseReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that a pause or resume changed, and those that were so already."""
+
+    changed: list[str] = []
+    unchanged: list[str] = []
+
+
+class BackfillRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Make the skipped, lost or failed instants in [from_s, to_s) due again (rule R1)."""
+
+    job: str
+    from_s: int
+    to_s: int
+    is_dry_run: bool = False
+    by: str = ""
+
+
+class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The launches that a backfill reopened, or would reopen; names, oldest first."""
+
+    launches: list[str] = []
+    is_dry_run: bool = False
+
+
+class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica or an executor, as the one that was asked sees it.
+
+    `kind` is replica or executor. `role` of a replica is leader, follower, learner or unreachable;
+    of an executor connected, in-doubt or lost. `applied` is a log index, `digest` the hex digest of
+    the state there; equal positions must have equal digests. `since_ms` is when it took that role.
+    `clock_offset_ms` is its wall clock minus that of the replica that was asked.
+    """
+
+    kind: str
+    id: str
+    address: str = ""
+    pid: int = 0
+    role: str = ""
+    term: int = 0
+    applied: int = 0
+    digest: str = ""
+    version: str = ""
+    leader: str = ""
+    clock_offset_ms: int | None = None
+    tzdata: str = ""
+    since_ms: int = 0
+    slots: int = 0
+    running: int = 0
+    ledger: str = ""
+    note: str = ""
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A broken promise that an audit found. `kind` is a stable word, `message` is for people."""
+
+    job: str
+    scheduled_s: int
+    kind: str
+    message: str
+
+
+class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What an audit looked at and what it found; `open` launches pass."""
+
+    jobs: int = 0
+    instants: int = 0
+    launches: int = 0
+    open: int = 0
+    since_ms: int = 0
+    until_ms: int = 0
+    violations: list[Violation] = []
