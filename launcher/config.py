@@ -1,0 +1,124 @@
+"""Configuration of an executor: one TOML file, every mistake named with its place and way out."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from launcher.errors import BadConfig
+from launcher.limits import CONFIG_BYTES_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
+from launcher.names import NAME_PART_CHARS_MAX
+
+_Name = Annotated[
+    str, Meta(pattern=rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}$")
+]
+_Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
+_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:]+):(?P<port>\d{1,5})")
+
+
+class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What an executor is told. `data` is absolute once loaded; times are in milliseconds.
+
+    `leaders` are the client addresses of the cell's replicas. `users` are the accounts that a root
+    executor may switch to. `start` is `none` where work is accepted and reported as succeeded
+    without starting anything, for benches. `term_grace_ms` lies between TERM and KILL.
+    """
+
+    id: _Name
+    data: str
+    leaders: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
+    cell: _Name = "default"
+    slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = 64
+    labels: dict[str, str] = {}
+    users: tuple[str, ...] = ()
+    output_bytes_max: Annotated[int, Meta(ge=OUTPUT_BYTES_MAX_MIN, le=1 << 40)] = 1 << 20
+    outputs_kept: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
+    outputs_bytes_max: Annotated[int, Meta(ge=0)] = 1 << 30
+    term_grace_ms: _Ms = 10_000
+    stop_grace_ms: Annotated[int, Meta(ge=1, le=3_000)] = 3_000
+    start: Literal["process", "none"] = "process"
+    clock_offset_ms_max: _Ms = 10_000
+    reconnect_ms_min: _Ms = 100
+    reconnect_ms_max: _Ms = 250
+    welcome_ms: _Ms = 1_000
+    answer_ms: _Ms = 2_000
+
+
+def load(path: Path) -> ExecutorConfig:
+    """Read an executor's configuration; a relative `data` is relative to the file's directory.
+
+    Raises:
+        BadConfig: the file cannot be read, or says something that cannot be.
+    """
+    try:
+        with path.open("rb") as file:
+            raw = file.read(CONFIG_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadConfig(
+            f"{path}: cannot be read: {error.strerror}", "name the file with --config"
+        ) from error
+    if len(raw) > CONFIG_BYTES_MAX:
+        raise BadConfig(f"{path}: is larger than {CONFIG_BYTES_MAX} bytes", "is it the right file?")
+    return parse(raw, path)
+
+
+def parse(raw: bytes, path: Path) -> ExecutorConfig:
+    """Return the configuration in `raw`; `path` is for messages and for a relative `data`.
+
+    Raises:
+        BadConfig: it is no TOML, or says something that cannot be.
+    """
+    try:
+        config = msgspec.convert(tomllib.loads(raw.decode()), ExecutorConfig)
+    except UnicodeDecodeError as error:
+        raise BadConfig(f"{path}: byte {error.start} is not UTF-8", "save it as UTF-8") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadConfig(f"{path}: is not TOML: {error}", "see examples/executor.toml") from error
+    except msgspec.ValidationError as error:
+        text = str(error)
+        raise BadConfig(
+            f"{path}: {text[:1].lower()}{text[1:]}", "see examples/executor.toml"
+        ) from error
+    _check(config, path)
+    return msgspec.structs.replace(config, data=str(path.resolve().parent / config.data))
+
+
+def _check(config: ExecutorConfig, path: Path) -> None:
+    for number, address in enumerate(config.leaders):
+        _check_address(address, f"{path}: `$.leaders[{number}]`")
+    if config.reconnect_ms_max < config.reconnect_ms_min:
+        raise BadConfig(
+            f"{path}: reconnect_ms_max {config.reconnect_ms_max} is below reconnect_ms_min "
+            f"{config.reconnect_ms_min}",
+            "set it to at least the same",
+        )
+    if not config.data or "\0" in config.data:
+        raise BadConfig(f"{path}: data names no directory", "give a directory of its own")
+
+
+def _check_address(address: str, place: str) -> None:
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 65_536:
+        raise BadConfig(f"{place}: {address!r} is not an address", "write 127.0.0.1:7400")
+    if not is_loopback(match["host"].strip("[]")):
+        raise BadConfig(
+            f"{place}: {address} is not on this host, and there is no TLS yet: anybody on the way "
+            "could start commands here",
+            "use a loopback address such as 127.0.0.1:7400",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is `localhost` or an address that never leaves this host."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

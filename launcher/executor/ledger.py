@@ -1,0 +1,218 @@
+"""What was started here, by name, durably: a repeated request is answered and not repeated.
+
+Theory of operation. A row is committed and synced before the start it stands for (rule R4), so
+after any crash a name without a row was never started, and a row without a result may have run.
+Rows and tombstones go only when the leader has raised the floor past them and has acknowledged
+their end.
+
+SQLite in WAL mode, one transaction per batch, synchronous=FULL. Starts and acknowledgements of rows
+that are there already are written without waiting for the disk: they matter after a crash of the
+process, not of the host (WAL keeps their order, so a later synced commit includes them).
+
+Not thread-safe: everything happens in the thread that opened it.
+"""
+# ruff: noqa: S608 - all that is put into SQL text are constants and column names of this package
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sqlite3
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from launcher.errors import LedgerDamaged
+from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
+from launcher.limits import DETAIL_CHARS_MAX, NAMES_PER_QUERY
+from launcher.work import Epoch
+
+_VERSION: Final = "1"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_COLUMNS: Final = ", ".join(Row.__struct_fields__)
+_PLACES: Final = ", ".join("?" for _ in Row.__struct_fields__)
+_SCHEMA: Final = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE launch (
+  name TEXT PRIMARY KEY, fate INTEGER NOT NULL, begun_index INTEGER NOT NULL,
+  epoch TEXT NOT NULL, digest BLOB NOT NULL, pid INTEGER NOT NULL, ticks INTEGER NOT NULL,
+  started_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL, exit_code INTEGER NOT NULL,
+  reason INTEGER NOT NULL, detail TEXT NOT NULL, acked INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX launch_open ON launch (begun_index) WHERE acked = 0;
+CREATE INDEX launch_forgettable ON launch (begun_index) WHERE acked = 1;
+"""
+
+
+class Ledger:
+    """The rows, the highest epoch, the floor. `uuid` tells this ledger from any other."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the ledger at `path`, or make a new one with a UUID of its own.
+
+        Raises:
+            LedgerDamaged: there is one, and it cannot be read.
+        """
+        self.path = path
+        try:
+            self._open()
+        except sqlite3.DatabaseError as error:
+            raise LedgerDamaged(
+                f"ledger {path}: cannot be read: {error}",
+                f"move {path.parent} away; the executor then begins a new ledger under a new UUID, "
+                "and the cell takes its open launches for lost",
+            ) from error
+
+    def _open(self) -> None:
+        self._db = sqlite3.connect(self.path, isolation_level=None)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
+        if not tables:
+            self._create()
+        elif (problem := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+            raise sqlite3.DatabaseError(problem)
+        meta = dict(self._db.execute("SELECT key, value FROM meta"))
+        if meta.get("version") != _VERSION or "uuid" not in meta:
+            raise sqlite3.DatabaseError(f"version {meta.get('version')!r} is not {_VERSION}")
+        try:
+            lineage, term, replica = meta["epoch"].split(".", 2)
+            self.highest = Epoch(int(lineage), int(term), replica)
+            self.floor = int(meta["floor"])
+        except (KeyError, ValueError) as error:
+            raise sqlite3.DatabaseError("its epoch and floor are no numbers") from error
+        self.uuid = meta["uuid"]
+        boot_id = _boot_id()
+        self.is_same_boot = meta.get("boot_id") == boot_id
+        self._set("boot_id", boot_id)
+        newest = self._db.execute("SELECT max(begun_index) FROM launch").fetchone()[0]
+        self._newest_index = max(newest or 0, self.floor)
+
+    def _create(self) -> None:
+        # A random UUID: nothing computed could tell this disk from the one it replaces.
+        identity = uuid.UUID(bytes=secrets.token_bytes(16), version=4)
+        # One transaction: a ledger is complete or it is not there.
+        self._db.executescript(
+            f"BEGIN IMMEDIATE; {_SCHEMA}"
+            f"INSERT INTO meta VALUES ('version', '{_VERSION}'), ('uuid', '{identity}'),"
+            " ('epoch', '0.0.'), ('floor', '0'); COMMIT;"
+        )
+
+    def close(self) -> None:
+        """Close the file; what was committed is there."""
+        self._db.close()
+
+    @contextlib.contextmanager
+    def transaction(self, *, synced: bool = True) -> Iterator[None]:
+        """All that happens inside is committed at its end, or nothing is. With `synced` it is on
+        the disk then; without, it survives the process and not the host."""
+        self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
+        before = (self.highest, self.floor, self._newest_index)
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            self.highest, self.floor, self._newest_index = before
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def raise_epoch(self, epoch: Epoch) -> None:
+        """Remember `epoch` if it is higher than all seen before (rule R4)."""
+        if epoch > self.highest:
+            self.highest = epoch
+            self._set("epoch", str(epoch))
+
+    def rows(self, names: Sequence[str]) -> dict[str, Row]:
+        """Return the rows that stand under `names`; names without one are left out."""
+        found: dict[str, Row] = {}
+        for at in range(0, len(names), NAMES_PER_QUERY):
+            some = names[at : at + NAMES_PER_QUERY]
+            places = ",".join("?" * len(some))
+            query = f"SELECT {_COLUMNS} FROM launch WHERE name IN ({places})"
+            found.update((values[0], Row(*values)) for values in self._db.execute(query, some))
+        return found
+
+    def insert(self, rows: Iterable[Row]) -> None:
+        """Add rows under names that are not there yet; a tombstone without an index gets the
+        highest that this ledger has seen."""
+        values = []
+        for row in rows:
+            self._newest_index = max(self._newest_index, row.begun_index)
+            row.begun_index = row.begun_index or self._newest_index
+            row.detail = row.detail[:DETAIL_CHARS_MAX]
+            values.append(tuple(getattr(row, field) for field in Row.__struct_fields__))
+        self._db.executemany(f"INSERT INTO launch VALUES ({_PLACES})", values)
+
+    def started(self, starts: Iterable[tuple[str, int, int, int]]) -> None:
+        """Record (name, pid, ticks, started_ms) of accepted rows."""
+        self._db.executemany(
+            "UPDATE launch SET pid = ?2, ticks = ?3, started_ms = ?4 WHERE name = ?1 AND fate ="
+            f" {ACCEPTED}",
+            starts,
+        )
+
+    def ended(self, ends: Iterable[tuple[str, int, int, int, str]]) -> None:
+        """Record (name, finished_ms, exit_code, reason, detail) of accepted rows."""
+        self._db.executemany(
+            f"UPDATE launch SET fate = {ENDED}, finished_ms = ?2, exit_code = ?3, reason = ?4,"
+            f" detail = substr(?5, 1, {DETAIL_CHARS_MAX}) WHERE name = ?1 AND fate = {ACCEPTED}",
+            ends,
+        )
+
+    def refused(self, refusals: Iterable[tuple[str, str]]) -> None:
+        """Record (name, detail) of accepted rows that were not started after all, provably."""
+        self._db.executemany(
+            f"UPDATE launch SET fate = {REFUSED}, detail = substr(?2, 1, {DETAIL_CHARS_MAX})"
+            f" WHERE name = ?1 AND fate = {ACCEPTED} AND started_ms = 0",
+            refusals,
+        )
+
+    def interrupted(self, names: Iterable[str], now_ms: int, detail: str) -> None:
+        """Record that nobody knows what became of accepted rows (rule R4)."""
+        self._db.executemany(
+            f"UPDATE launch SET fate = {INTERRUPTED}, finished_ms = ?2, detail = ?3"
+            f" WHERE name = ?1 AND fate = {ACCEPTED}",
+            [(name, now_ms, detail) for name in names],
+        )
+
+    def accepted(self) -> list[Row]:
+        """Return the rows without a result, oldest first."""
+        return self._select(f"fate = {ACCEPTED} AND acked = 0 ORDER BY begun_index")
+
+    def unacked(self) -> list[Row]:
+        """Return the rows whose end the leader has not acknowledged, oldest first."""
+        return self._select("acked = 0 ORDER BY begun_index")
+
+    def ack(self, names: Iterable[str]) -> None:
+        """Mark rows whose end is committed in the cell's log; open ones stay as they are."""
+        self._db.executemany(
+            f"UPDATE launch SET acked = 1 WHERE name = ? AND fate <> {ACCEPTED}",
+            [(name,) for name in names],
+        )
+
+    def raise_floor(self, floor: int) -> int:
+        """Forget acknowledged rows begun at or below `floor`; return how many. Never lowers it."""
+        if floor <= self.floor:
+            return 0
+        self.floor = floor
+        self._newest_index = max(self._newest_index, floor)
+        self._set("floor", str(floor))
+        query = "DELETE FROM launch WHERE acked = 1 AND begun_index <= ?"
+        return self._db.execute(query, (floor,)).rowcount
+
+    def _select(self, condition: str) -> list[Row]:
+        query = f"SELECT {_COLUMNS} FROM launch WHERE {condition}"
+        return [Row(*values) for values in self._db.execute(query)]
+
+    def _set(self, key: str, value: str) -> None:
+        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

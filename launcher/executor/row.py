@@ -1,0 +1,65 @@
+"""One row of an executor's ledger, and what is reported of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+
+ACCEPTED = int(pool_pb2.ACCEPTED)
+REFUSED = int(pool_pb2.REFUSED)
+ENDED = int(pool_pb2.ENDED)
+INTERRUPTED = int(pool_pb2.INTERRUPTED)
+FENCED = int(pool_pb2.FENCED)
+UNKNOWN = int(pool_pb2.UNKNOWN)
+
+
+class Row(msgspec.Struct):
+    """What is known under one attempt name.
+
+    `begun_index` is the log index of its Begin; for a tombstone the highest one that this ledger
+    had seen when it was set. `pid` is also the process group; `ticks` is when the process started,
+    in clock ticks since boot. Times are wall clock milliseconds, 0 for never.
+    """
+
+    name: str
+    fate: int
+    begun_index: int = 0
+    epoch: str = ""
+    digest: bytes = b""
+    pid: int = 0
+    ticks: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
+    exit_code: int = 0
+    reason: int = 0
+    detail: str = ""
+    acked: int = 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Accepted, and not yet known whether it could be started: the answer is on its way."""
+        return self.fate == ACCEPTED and not self.started_ms
+
+    def report(self) -> pool_pb2.Report:
+        """Return what the leader is told of this row."""
+        return pool_pb2.Report(
+            name=self.name,
+            fate=pool_pb2.Fate.ValueType(self.fate),
+            reason=self.reason,
+            exit_code=self.exit_code,
+            started_ms=self.started_ms,
+            finished_ms=self.finished_ms,
+            detail=self.detail,
+        )
+
+
+def epoch_of(message: pool_pb2.Epoch) -> Epoch:
+    """Return the epoch that a message carries."""
+    return Epoch(message.lineage, message.term, message.replica)
+
+
+def epoch_message(epoch: Epoch) -> pool_pb2.Epoch:
+    """Return `epoch` as it goes over the stream."""
+    return pool_pb2.Epoch(lineage=epoch.lineage, term=epoch.term, replica=epoch.replica)

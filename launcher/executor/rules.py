@@ -1,0 +1,191 @@
+"""What an executor answers to orders: which starts it accepts, which it durably refuses, and why.
+
+Everything that decides whether a name may be started is in this file (rules R3, R4, R5, R7).
+Called inside a transaction of the ledger: nothing of what is decided may be acted on, or told to
+anybody, before that transaction is on the disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+
+import msgspec
+
+from launcher.executor.ledger import Ledger
+from launcher.executor.row import (
+    ACCEPTED,
+    ENDED,
+    FENCED,
+    INTERRUPTED,
+    REFUSED,
+    UNKNOWN,
+    Row,
+    epoch_of,
+)
+from launcher.limits import WORK_SPECS_CACHED
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch, WorkSpec
+
+
+class Conditions(msgspec.Struct, frozen=True):
+    """What is true of this executor when orders are settled. `obstacle` is why it takes no work at
+    all, or empty. `executes` is false where work is only reported as done, for benches."""
+
+    wall_ms: int
+    lease_valid: bool
+    slots_free: int
+    obstacle: str = ""
+    executes: bool = True
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A start whose row is in the ledger: to be started once that is durable."""
+
+    start: pool_pb2.Start
+    work: WorkSpec
+    epoch: Epoch
+
+
+class Settled(msgspec.Struct):
+    """What orders come to. `mismatched` are known names that came with other work than before."""
+
+    accepted: list[Accepted] = []
+    answers: list[Row] = []
+    kills: list[tuple[str, int]] = []
+    mismatched: list[str] = []
+    forgotten: int = 0
+    is_stale: bool = False
+
+
+def settle(ledger: Ledger, orders: pool_pb2.Orders, conditions: Conditions) -> Settled:
+    """Decide on one message of the leader and write what was decided into `ledger`.
+
+    Orders of an epoch below the highest seen change nothing and are answered by nothing (R3).
+    """
+    settled = Settled()
+    epoch = epoch_of(orders.epoch)
+    if epoch < ledger.highest:
+        settled.is_stale = True
+        return settled
+    ledger.raise_epoch(epoch)
+    _settle_starts(ledger, orders, conditions, settled)
+    _settle_fences(ledger, list(dict.fromkeys(orders.fences)), str(epoch), settled)
+    _settle_kills(ledger, orders, settled)
+    if orders.acks:
+        ledger.ack(orders.acks)
+    settled.forgotten = ledger.raise_floor(orders.floor)
+    return settled
+
+
+def _settle_starts(
+    ledger: Ledger, orders: pool_pb2.Orders, conditions: Conditions, settled: Settled
+) -> None:
+    if not orders.starts:
+        return
+    epoch = epoch_of(orders.epoch)
+    known = ledger.rows([start.name for start in orders.starts])
+    rows: list[Row] = []
+    free = conditions.slots_free
+    for start in orders.starts:
+        if (row := known.get(start.name)) is not None:
+            _answer(row, settled)
+            if row.digest and row.digest != digest_of(start.work):
+                settled.mismatched.append(start.name)
+            continue
+        if start.begun_index <= ledger.floor:
+            settled.answers.append(_forgotten(start, ledger.floor))
+            continue
+        row, work = _admit(start, epoch, conditions, free)
+        known[start.name] = row
+        rows.append(row)
+        if work is not None and row.fate == ACCEPTED:
+            free -= 1
+            settled.accepted.append(Accepted(start, work, epoch))
+        else:
+            settled.answers.append(row)
+    ledger.insert(rows)
+
+
+def _admit(
+    start: pool_pb2.Start, epoch: Epoch, conditions: Conditions, free: int
+) -> tuple[Row, WorkSpec | None]:
+    work = work_of(start.work)
+    row = Row(start.name, ACCEPTED, start.begun_index, str(epoch), digest_of(start.work))
+    row.detail = _refusal(start, work, conditions, free)
+    if row.detail:
+        row.fate = REFUSED
+    elif not conditions.executes:
+        row.fate = ENDED
+        row.started_ms = row.finished_ms = conditions.wall_ms
+    return row, work
+
+
+def _refusal(
+    start: pool_pb2.Start, work: WorkSpec | None, conditions: Conditions, free: int
+) -> str:
+    """Why `start` must not be started, or nothing."""
+    if conditions.obstacle:
+        return conditions.obstacle
+    if not conditions.lease_valid:
+        return "the executor's lease is over"
+    if conditions.wall_ms > start.not_after_ms:
+        return f"{conditions.wall_ms - start.not_after_ms} ms too late"
+    if work is None:
+        return "the work cannot be read by this executor"
+    if conditions.executes and free <= 0:
+        return "no free slot"
+    return ""
+
+
+def _forgotten(start: pool_pb2.Start, floor: int) -> Row:
+    # Not REFUSED: that would say that it never ran, and what this ledger knew of it may be gone.
+    detail = f"begun at log index {start.begun_index}, at or below this ledger's floor {floor}"
+    return Row(start.name, INTERRUPTED, start.begun_index, detail=detail)
+
+
+def _settle_fences(ledger: Ledger, fences: list[str], epoch: str, settled: Settled) -> None:
+    if not fences:
+        return
+    known = ledger.rows(fences)
+    tombstones = [Row(name, FENCED, epoch=epoch) for name in fences if name not in known]
+    ledger.insert(tombstones)
+    for row in known.values():
+        _answer(row, settled)
+    settled.answers += tombstones
+
+
+def _settle_kills(ledger: Ledger, orders: pool_pb2.Orders, settled: Settled) -> None:
+    if not orders.kills:
+        return
+    known = ledger.rows([kill.name for kill in orders.kills])
+    for kill in orders.kills:
+        row = known.get(kill.name)
+        if row is None:
+            settled.answers.append(Row(kill.name, UNKNOWN))
+        elif row.fate == ACCEPTED:
+            settled.kills.append((kill.name, kill.reason))
+        else:
+            _answer(row, settled)
+
+
+def _answer(row: Row, settled: Settled) -> None:
+    # A pending row is answered once it is known whether it could be started.
+    if not row.is_pending:
+        settled.answers.append(row)
+
+
+@lru_cache(maxsize=WORK_SPECS_CACHED)
+def work_of(raw: bytes) -> WorkSpec | None:
+    """Return the work in `raw`, or None where it cannot be read. Equal bytes are decoded once."""
+    try:
+        work = msgspec.msgpack.decode(raw, type=WorkSpec)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return work if work.argv and work.argv[0] else None
+
+
+@lru_cache(maxsize=WORK_SPECS_CACHED)
+def digest_of(raw: bytes) -> bytes:
+    """Return 16 bytes that tell work from other work."""
+    return hashlib.blake2b(raw, digest_size=16).digest()

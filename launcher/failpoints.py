@@ -1,0 +1,97 @@
+"""Places where a test may stop, slow or kill this process; off unless the environment says so.
+
+`RAFTCRON_FAILPOINTS=after-ledger=kill@3,before-report=sleep:200` kills the process with SIGKILL
+when `after-ledger` is reached for the third time. Actions: `kill`, `stop` (SIGSTOP), `sleep:MS`
+(the whole process), `error`. Without `@N` an action applies to every hit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from typing import Final
+
+import msgspec
+
+from launcher.errors import BadConfig, FailpointHit
+
+VARIABLE: Final = "RAFTCRON_FAILPOINTS"
+NAMES: Final[dict[str, str]] = {
+    "before-ledger": "a start has arrived, nothing is written",
+    "after-ledger": "the row is durable, nothing is started",
+    "after-start": "the command runs, its start is not yet recorded nor reported",
+    "before-report": "the ledger knows, the leader does not",
+}
+"""Every failpoint of the executor and what is true when it is reached."""
+
+_ACTION = re.compile(r"(?P<verb>kill|stop|error|sleep:(?P<ms>\d{1,6}))(?:@(?P<nth>[1-9]\d{0,6}))?")
+
+
+class _Action(msgspec.Struct):
+    verb: str
+    sleep_ms: int
+    nth: int
+    hits: int = 0
+
+
+_actions: dict[str, _Action] = {}
+
+
+def arm(text: str) -> None:
+    """Replace what is armed by `name=action[@N][,name=action...]`; an empty text arms nothing.
+
+    Raises:
+        BadConfig: a name or an action is not known; nothing is armed.
+    """
+    armed: dict[str, _Action] = {}
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        name, _, wanted = item.partition("=")
+        if name not in NAMES:
+            raise BadConfig(
+                f"{VARIABLE}: failpoint {name!r} does not exist", f"there are {', '.join(NAMES)}"
+            )
+        match = _ACTION.fullmatch(wanted)
+        if match is None:
+            raise BadConfig(
+                f"{VARIABLE}: action {wanted!r} of {name} cannot be read",
+                "write kill, stop, error or sleep:MS, and @N behind it for the N-th hit only",
+            )
+        verb = match["verb"].partition(":")[0]
+        armed[name] = _Action(verb, int(match["ms"] or 0), int(match["nth"] or 0))
+    _actions.clear()
+    _actions.update(armed)
+
+
+def arm_from_environment() -> None:
+    """Arm what `RAFTCRON_FAILPOINTS` names.
+
+    Raises:
+        BadConfig: it names something that does not exist.
+    """
+    arm(os.environ.get(VARIABLE, ""))
+
+
+def hit(name: str) -> None:
+    """Do what is armed for `name`; nothing, and at once, where nothing is.
+
+    Raises:
+        FailpointHit: the action is `error`.
+    """
+    if _actions and (action := _actions.get(name)) is not None:
+        _act(name, action)
+
+
+def _act(name: str, action: _Action) -> None:
+    action.hits += 1
+    if action.nth and action.hits != action.nth:
+        return
+    if action.verb == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action.verb == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif action.verb == "sleep":
+        time.sleep(action.sleep_ms / 1000)
+    else:
+        raise FailpointHit(f"failpoint {name} was reached")

@@ -1,0 +1,27 @@
+"""Bounds of everything that an executor takes in or keeps, with their arithmetic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CONFIG_BYTES_MAX: Final = 1 << 20
+SLOTS_MAX: Final = 10_000
+"""Launches at once on one host; each takes a process, a pipe and a pidfd of the spawner."""
+MESSAGE_BYTES_MAX: Final = 64 << 20
+"""One message of the stream: 5,000 starts of 8 KiB each are 40 MiB."""
+REPORTS_PER_MESSAGE_MAX: Final = 5_000
+"""About 100 bytes each: 0.5 MiB, below the 4 MiB that gRPC takes unless told otherwise."""
+HELLO_ROWS_MAX: Final = 10_000
+"""Ledger rows in the first message, about 1 MiB; more follow as reports."""
+OUTPUT_CHUNK_BYTES_MAX: Final = 256 << 10
+"""Output in one answer; whoever wants more asks again."""
+OUTPUT_BYTES_MAX_MIN: Final = 4 << 10
+"""Smallest bound of one attempt's output: two halves of half a page of a book."""
+FRAME_BYTES_MAX: Final = 64 << 20
+"""One frame between executor and spawner: all starts of one message of the stream."""
+DETAIL_CHARS_MAX: Final = 500
+"""What the operating system said, as people get to read it."""
+WORK_SPECS_CACHED: Final = 4_096
+"""Decoded work by its bytes: jobs start the same work again and again."""
+NAMES_PER_QUERY: Final = 500
+"""Names in one SELECT; SQLite takes 32,766 parameters, and short statements stay cached."""
