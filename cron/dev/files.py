@@ -1,0 +1,217 @@
+"""The folder of a cell on one machine: the configuration, log and state of each of its processes.
+
+    DIR/r1.toml r2.toml r3.toml executor-1.toml ...   read by the processes as they are
+    DIR/r1/ ... executor-1/                           what each of them keeps
+    DIR/r1.log ...                                    what each of them says
+    DIR/dev.lock                                      held by whoever runs the cell
+
+Files that are there are not written again, so whoever wants other times or limits edits them. Only
+the addresses are brought up to date where the cell is to run on other ports: replicas are known by
+name, so their state does not care where they listen.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from cron.config import REPLICAS, ReplicaConfig, load_replica_config
+from cron.errors import ConfigError
+
+HOST: Final = "127.0.0.1"
+RAFT_OFFSET: Final = 10
+"""Raft listens on the client port + 10, by convention of `raftcron dev`."""
+
+REPLICA: Final = "replica"
+EXECUTOR: Final = "executor"
+_ADDRESS: Final = re.compile(rf'"{re.escape(HOST)}:\d+"')
+_MODULES: Final = {REPLICA: "cron.daemon", EXECUTOR: "launcher.executor"}
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """Where the replicas listen: client and Raft ports of r1, r2, r3."""
+
+    client: tuple[int, ...]
+    raft: tuple[int, ...]
+
+    @staticmethod
+    def from_first(port: int) -> Ports:
+        """Return `port` and the two behind it for clients, the same plus 10 for Raft."""
+        client = tuple(range(port, port + REPLICAS))
+        return Ports(client, tuple(number + RAFT_OFFSET for number in client))
+
+    @property
+    def servers(self) -> list[str]:
+        """The client addresses."""
+        return [f"{HOST}:{port}" for port in self.client]
+
+    @property
+    def all(self) -> list[tuple[str, int]]:
+        """Every port with what it is for."""
+        clients = [(f"clients of r{n}", port) for n, port in enumerate(self.client, 1)]
+        return clients + [(f"Raft of r{n}", port) for n, port in enumerate(self.raft, 1)]
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One process of the cell: its id, what it is, its configuration and its log."""
+
+    id: str
+    kind: str
+    config: Path
+    log: Path
+
+    @property
+    def argv(self) -> list[str]:
+        """The command that starts it. `-P`: a folder `cron` where the user stands is not ours."""
+        module = _MODULES[self.kind]
+        return [
+            sys.executable,
+            "-P",
+            "-m",
+            module,
+            "--config",
+            str(self.config),
+            "--die-with-parent",
+        ]
+
+
+def write_cell(
+    folder: Path,
+    ports: Ports,
+    *,
+    executors: int = 1,
+    replica_extra: str = "",
+    executor_extra: str = "",
+) -> list[Member]:
+    """Return the processes of the cell in `folder`, after writing what is missing there.
+
+    The extras are TOML text that new files get as well: fields of the executors, tables of the
+    replicas.
+
+    Raises:
+        ConfigError: a file that is there cannot be used, or the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        members = [_replica(folder, ports, n, replica_extra) for n in range(1, REPLICAS + 1)]
+        members += [_executor(folder, ports, n, executor_extra) for n in range(1, executors + 1)]
+    except OSError as error:
+        message = f"{error.filename or folder}: {(error.strerror or str(error)).lower()}"
+        raise ConfigError(message, "give --data a folder that you may write") from error
+    _check(folder, ports)
+    return members
+
+
+def _replica(folder: Path, ports: Ports, number: int, extra: str) -> Member:
+    member = _member(folder, f"r{number}", REPLICA)
+    if not member.config.exists():
+        member.config.write_text(_replica_text(ports, number, extra))
+    return member
+
+
+def _executor(folder: Path, ports: Ports, number: int, extra: str) -> Member:
+    member = _member(folder, f"executor-{number}", EXECUTOR)
+    if not member.config.exists():
+        leaders = ", ".join(f'"{server}"' for server in ports.servers)
+        text = f'id = "{member.id}"\ndata = "{member.id}"\nleaders = [{leaders}]\n'
+        member.config.write_text(text + (extra.rstrip() + "\n" if extra else ""))
+    return member
+
+
+def _member(folder: Path, name: str, kind: str) -> Member:
+    return Member(name, kind, folder / f"{name}.toml", folder / f"{name}.log")
+
+
+def _replica_text(ports: Ports, number: int, extra: str) -> str:
+    client, raft = ports.client[number - 1], ports.raft[number - 1]
+    lines = [
+        f'id = "r{number}"',
+        f'data = "r{number}"',
+        f'client = "{HOST}:{client}"',
+        f'raft = "{HOST}:{raft}"',
+        "",
+        "[peers]",
+    ]
+    for n, (one, other) in enumerate(zip(ports.client, ports.raft, strict=True), 1):
+        lines.append(f'r{n} = {{ client = "{HOST}:{one}", raft = "{HOST}:{other}" }}')
+    return "\n".join(lines) + "\n" + (f"\n{extra.strip()}\n" if extra else "")
+
+
+def ports_of(folder: Path) -> Ports | None:
+    """Return where the cell in `folder` runs by its configuration, None if there is no cell yet.
+
+    Raises:
+        ConfigError: its first replica's file cannot be used.
+    """
+    first = folder / "r1.toml"
+    if not first.exists():
+        return None
+    peers = load_replica_config(first).peers
+    names = [f"r{n}" for n in range(1, REPLICAS + 1)]
+    if sorted(peers) != names:
+        hint = "give --data another folder; dev runs cells of r1, r2 and r3"
+        raise ConfigError(f"{first}: peers: {', '.join(peers)}", hint)
+    return Ports(
+        tuple(int(peers[name].client.rpartition(":")[2]) for name in names),
+        tuple(int(peers[name].raft.rpartition(":")[2]) for name in names),
+    )
+
+
+def move_cell(folder: Path, old: Ports, new: Ports) -> None:
+    """Write the addresses of `new` over those of `old` in all files of the cell; nothing else.
+
+    Raises:
+        ConfigError: a file cannot be read or written.
+    """
+    pairs = zip(old.client + old.raft, new.client + new.raft, strict=True)
+    moves = {f'"{HOST}:{before}"': f'"{HOST}:{after}"' for before, after in pairs}
+    for path in sorted([*folder.glob("r[123].toml"), *folder.glob("executor-*.toml")]):
+        try:
+            text = path.read_text(encoding="utf-8")
+            moved = _ADDRESS.sub(lambda match: moves.get(match[0], match[0]), text)
+            # Written aside and renamed: a half-written file would end the cell.
+            aside = path.with_suffix(".new")
+            aside.write_text(moved, encoding="utf-8")
+            aside.replace(path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: {error}", "give --data another folder") from error
+
+
+def _check(folder: Path, ports: Ports) -> None:
+    """Refuse files that together make no cell on these ports."""
+    cells: dict[str, Path] = {}
+    for n in range(1, REPLICAS + 1):
+        path = folder / f"r{n}.toml"
+        config = load_replica_config(path)
+        _check_replica(config, path, n, ports)
+        cells.setdefault(config.cell, path)
+    for path in sorted(folder.glob("executor-*.toml")):
+        cells.setdefault(_cell_of(path), path)
+    if len(cells) > 1:
+        named = ", ".join(f"{path.name} of {cell}" for cell, path in cells.items())
+        hint = "give --data a folder of one cell, or correct `cell`"
+        raise ConfigError(f"{folder}: files of several cells: {named}", hint)
+
+
+def _check_replica(config: ReplicaConfig, path: Path, number: int, ports: Ports) -> None:
+    if config.id != f"r{number}":
+        raise ConfigError(f"{path}: id: {config.id}, but the file is r{number}'s", "correct id")
+    wanted = f"{HOST}:{ports.client[number - 1]}", f"{HOST}:{ports.raft[number - 1]}"
+    if (config.client, config.raft) != wanted:
+        is_at = f"client {config.client} and raft {config.raft}"
+        hint = "addresses in r1.toml, r2.toml and r3.toml must agree; or give --data another folder"
+        raise ConfigError(f"{path}: {is_at}, but r1.toml says {wanted[0]} and {wanted[1]}", hint)
+
+
+def _cell_of(path: Path) -> str:
+    try:
+        return str(tomllib.loads(path.read_text(encoding="utf-8")).get("cell", "default"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path}: {error}", "correct it, or give --data another folder"
+        ) from error

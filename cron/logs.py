@@ -1,0 +1,76 @@
+"""The daemon's logs: one line an event on stderr, JSON unless a person watches.
+
+Events are `noun.past_participle`, constant; what varies are keys. Lines of PySyncObj, grpc and
+asyncio, which use the standard library's logging, take the same way out.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import Processor
+
+_NOISY = {"pysyncobj": logging.WARNING, "grpc": logging.WARNING, "asyncio": logging.WARNING}
+
+
+def configure_logs(*, replica: str, level: str = "info", stream: TextIO | None = None) -> None:
+    """Send all logs of this process to `stream` (stderr), each line with `replica`.
+
+    Raises:
+        ValueError: `level` is none of debug, info, warning, error.
+    """
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"log level {level!r} is none of debug, info, warning, error")
+    out = sys.stderr if stream is None else stream
+    common: list[Processor] = [
+        _naming(replica),
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    structlog.configure(
+        processors=[*common, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    lines = logging.StreamHandler(out)
+    lines.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=common,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *_rendered(is_terminal=out.isatty()),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [lines]
+    root.setLevel(number)
+    for name, least in _NOISY.items():
+        logging.getLogger(name).setLevel(max(least, number))
+
+
+def _naming(replica: str) -> Processor:
+    """Return a processor that adds the replica; not a context variable, which threads lack."""
+
+    def add(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event.setdefault("replica", replica)
+        return event
+
+    return add
+
+
+def _rendered(*, is_terminal: bool) -> list[Processor]:
+    if is_terminal:
+        return [structlog.dev.ConsoleRenderer()]
+    return [
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(sort_keys=False, default=str),
+    ]

@@ -1,0 +1,159 @@
+"""cron.config: what a replica's TOML file may say, and how it is told what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cron.config import (
+    ElectionConfig,
+    LeaseConfig,
+    LimitsConfig,
+    load_replica_config,
+    parse_address,
+    parse_replica_config,
+)
+from cron.errors import ConfigError
+
+PEERS = """
+[peers]
+r1 = { client = "127.0.0.1:7400", raft = "127.0.0.1:7410" }
+r2 = { client = "127.0.0.1:7401", raft = "127.0.0.1:7411" }
+r3 = { client = "127.0.0.1:7402", raft = "127.0.0.1:7412" }
+"""
+HEAD = 'id = "r1"\ndata = "d"\n'
+
+
+def refusal(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse_replica_config(text, "r1.toml")
+    assert str(caught.value).startswith("r1.toml: ")
+    assert caught.value.hint, "every error names the way out"
+    return caught.value
+
+
+def test_the_example_is_a_complete_configuration() -> None:
+    config = load_replica_config("examples/replica.toml")
+    assert (config.id, config.cell, config.zone) == ("r1", "default", "UTC")
+    assert config.data == str(Path("examples/data/r1").absolute())
+    assert list(config.peers) == ["r1", "r2", "r3"]
+    assert config.lease == LeaseConfig()
+    assert config.limits == LimitsConfig()
+
+
+def test_what_is_left_out_has_a_default() -> None:
+    config = parse_replica_config(HEAD + PEERS, "r1.toml")
+    assert (config.client, config.raft) == ("127.0.0.1:7400", "127.0.0.1:7410")
+    assert config.lease == LeaseConfig(5_000, 20_000, 30_000)
+    assert config.election == ElectionConfig(None, None, None)
+    assert config.limits.start_window_ms == 30_000
+
+
+def test_data_is_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "r1.toml").write_text(HEAD + PEERS)
+    assert load_replica_config(tmp_path / "r1.toml").data == str(tmp_path / "d")
+    (tmp_path / "r1.toml").write_text('id = "r1"\ndata = "/srv/r1"\n' + PEERS)
+    assert load_replica_config(str(tmp_path / "r1.toml")).data == "/srv/r1"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: no such file") as caught:
+        load_replica_config(tmp_path / "none.toml")
+    assert "--config" in caught.value.hint
+    (tmp_path / "latin.toml").write_bytes(b'id = "r\xe9"')
+    with pytest.raises(ConfigError, match=r"latin\.toml: byte 7 is not UTF-8"):
+        load_replica_config(tmp_path / "latin.toml")
+
+
+def test_text_that_is_no_toml_is_refused_with_its_line() -> None:
+    assert "line 2" in str(refusal("id = 'r1'\ndata\n"))
+
+
+@pytest.mark.parametrize(
+    ("extra", "field"),
+    [
+        ("zon = 'UTC'\n", "unknown field `zon`"),
+        ("cell = 7\n", "cell: expected `str`"),
+        ("zone = 'Europe/Atlantis'\n", "zone: 'Europe/Atlantis'"),
+        ("zone = '../etc/passwd'\n", "zone: "),
+        ("cell = 'a b'\n", "cell: 'a b'"),
+    ],
+)
+def test_a_wrong_field_is_named(extra: str, field: str) -> None:
+    assert field in str(refusal(HEAD + extra + PEERS))
+
+
+@pytest.mark.parametrize(
+    ("tables", "field"),
+    [
+        ("[lease]\nheartbeat_s = 5\n", "lease: object contains unknown field `heartbeat_s`"),
+        ("[lease]\nheartbeat_ms = 0\n", "lease.heartbeat_ms: expected `int` >= 1"),
+        ("[lease]\nheartbeat_ms = '5s'\n", "lease.heartbeat_ms: expected `int`"),
+        ("[lease]\nheartbeat_ms = 10000\n", "lease.heartbeat_ms: 10000 does not fit twice"),
+        ("[lease]\nself_kill_ms = 29000\n", "lease.give_up_ms: 30000 is too near"),
+        ("[election]\nmin_ms = 100\n", "election.max_ms: missing"),
+        ("[election]\nmax_ms = 100\n", "election.min_ms: missing"),
+        ("[election]\nmin_ms = 100\nmax_ms = 100\n", "election.max_ms: 100 is not above"),
+        (
+            "[election]\nmin_ms = 100\nmax_ms = 200\nheartbeat_ms = 51\n",
+            "election.heartbeat_ms: 51 does not fit twice",
+        ),
+        ("[limits]\nsnapshot_entries = -1\n", "limits.snapshot_entries: expected `int` >= 0"),
+    ],
+)
+def test_times_that_do_not_fit_together_are_refused(tables: str, field: str) -> None:
+    assert field in str(refusal(HEAD + PEERS + tables))
+
+
+@pytest.mark.parametrize(
+    ("self_kill_ms", "give_up_ms", "is_fine"),
+    [(500, 600, False), (500, 601, True), (20_000, 22_000, False), (20_000, 22_001, True)],
+)
+def test_old_work_is_dead_before_the_leader_gives_up(
+    self_kill_ms: int, give_up_ms: int, is_fine: bool
+) -> None:
+    lease = f"[lease]\nheartbeat_ms=100\nself_kill_ms={self_kill_ms}\ngive_up_ms={give_up_ms}\n"
+    if is_fine:
+        assert parse_replica_config(HEAD + PEERS + lease, "f").lease.give_up_ms == give_up_ms
+    else:
+        assert "lease.give_up_ms" in str(refusal(HEAD + PEERS + lease))
+
+
+def test_a_missing_field_is_named() -> None:
+    assert "missing required field `data`" in str(refusal('id = "r1"\n' + PEERS))
+
+
+def test_a_cell_has_three_replicas_and_this_is_one_of_them() -> None:
+    two = "\n".join(line for line in PEERS.splitlines() if not line.startswith("r3"))
+    assert "peers: 2 of 3" in str(refusal(HEAD + two))
+    assert "r1 itself is missing" in str(refusal(HEAD + PEERS.replace("r1 =", "r9 =")))
+
+
+def test_an_address_that_the_peers_do_not_know_is_refused() -> None:
+    error = refusal(HEAD + 'client = "127.0.0.1:9"\n' + PEERS)
+    assert "client: 127.0.0.1:9, but peers.r1.client is 127.0.0.1:7400" in str(error)
+
+
+def test_an_address_is_given_once() -> None:
+    error = refusal(HEAD + PEERS.replace("7411", "7401"))
+    assert "peers.r2.raft: 127.0.0.1:7401 is already peers.r2.client" in str(error)
+
+
+@pytest.mark.parametrize("address", ["10.0.0.1:7400", "0.0.0.0:7400", "example.org:7400", "[::]:1"])
+def test_until_there_is_tls_only_loopback_is_accepted(address: str) -> None:
+    error = refusal(HEAD + PEERS.replace("127.0.0.1:7402", address))
+    assert f"peers.r3.client: {address} is not loopback" in str(error)
+    assert "TLS" in error.hint
+
+
+@pytest.mark.parametrize("address", ["7400", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "a:70000"])
+def test_an_address_has_a_host_and_a_port(address: str) -> None:
+    with pytest.raises(ConfigError, match="is not host:port"):
+        parse_address(address, "f: client")
+
+
+def test_loopback_has_several_names() -> None:
+    assert parse_address("localhost:1", "f") == ("127.0.0.1", 1)
+    assert parse_address("[::1]:7400", "f") == ("::1", 7400)
+    assert parse_address("127.0.0.2:7400", "f") == ("127.0.0.2", 7400)
