@@ -1,0 +1,200 @@
+"""Local wall-clock minutes that match five fields, without zones: bit masks over months.
+
+A local minute is the number of minutes from 1970-01-01T00:00 of that wall clock. All arithmetic is
+on integers; the months from 1970 to YEAR_LAST are tabled once.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from datetime import date
+from functools import lru_cache
+from typing import Final
+
+from cron.calendar.fields import Field
+
+DAY_MIN: Final = 1440
+YEAR_LAST: Final = 2199
+"""Later instants do not exist for us; the longest rest, of a leap day, is eight years."""
+
+_EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+_FIRST: Final = [
+    date(year, month, 1).toordinal() - _EPOCH_ORDINAL
+    for year in range(1970, YEAR_LAST + 1)
+    for month in range(1, 13)
+]
+"""Day number of each month's first."""
+DAYS_END: Final = date(YEAR_LAST + 1, 1, 1).toordinal() - _EPOCH_ORDINAL
+_LENGTH: Final = [b - a for a, b in zip(_FIRST, [*_FIRST[1:], DAYS_END], strict=True)]
+_MONTHS: Final = len(_FIRST)
+_EPOCH_WEEKDAY: Final = 4  # 1970-01-01 was a Thursday; Sunday is 0
+
+# The Gregorian calendar repeats weekdays after 28 years unless a century interrupts: 2000 to 2027
+# holds each weekday 1461 times.
+_CYCLE_FIRST_MONTH: Final = (2000 - 1970) * 12
+_CYCLE_MONTHS: Final = 28 * 12
+CYCLE_WEEKS: Final = 1461
+
+
+@lru_cache(maxsize=128)
+def _weekday_patterns(weekdays: int) -> tuple[int, ...]:
+    """For each weekday of a month's first: the days of the month whose weekday is in the mask."""
+    return tuple(
+        sum(1 << day for day in range(1, 32) if weekdays >> ((first + day - 1) % 7) & 1)
+        for first in range(7)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _minutes_of_day(hours: int, minutes: int) -> tuple[int, ...]:
+    return tuple(
+        hour * 60 + minute
+        for hour in range(24)
+        if hours >> hour & 1
+        for minute in range(60)
+        if minutes >> minute & 1
+    )
+
+
+class LocalTimes:
+    """The local minutes that five fields match.
+
+    Day of month and day of week combine by Debian's rule: if either begins with `*` both must
+    match, else one is enough (crontab(5)).
+    """
+
+    __slots__ = ("_and", "_days", "_months", "_patterns", "minutes")
+
+    def __init__(self, fields: tuple[Field, ...]) -> None:
+        minute, hour, day, month, weekday = fields
+        self.minutes = _minutes_of_day(hour.mask, minute.mask)
+        self._days = day.mask
+        self._months = month.mask
+        self._patterns = _weekday_patterns(weekday.mask)
+        self._and = day.has_star or weekday.has_star
+
+    def at_or_after(self, local: int) -> int | None:
+        """Return the first match not before `local`, or None to the end of the table."""
+        day, minute = divmod(local, DAY_MIN)
+        found = self._day_at_or_after(day)
+        if found is None:
+            return None
+        if found == day:
+            place = bisect_left(self.minutes, minute)
+            if place < len(self.minutes):
+                return day * DAY_MIN + self.minutes[place]
+            found = self._day_at_or_after(day + 1)
+            if found is None:
+                return None
+        return found * DAY_MIN + self.minutes[0]
+
+    def at_or_before(self, local: int) -> int | None:
+        """Return the last match not after `local`, or None back to 1970."""
+        day, minute = divmod(local, DAY_MIN)
+        found = self._day_at_or_before(day)
+        if found is None:
+            return None
+        if found == day:
+            place = bisect_right(self.minutes, minute)
+            if place:
+                return day * DAY_MIN + self.minutes[place - 1]
+            found = self._day_at_or_before(day - 1)
+            if found is None:
+                return None
+        return found * DAY_MIN + self.minutes[-1]
+
+    def count(self, start: int, end: int) -> int:
+        """Return how many matches lie in [start, end)."""
+        start, end = max(start, 0), min(end, DAYS_END * DAY_MIN)
+        if end <= start:
+            return 0
+        first, first_minute = divmod(start, DAY_MIN)
+        last, last_minute = divmod(end, DAY_MIN)
+        total = self._count_days(first, last) * len(self.minutes)
+        total -= self._count_days(first, first + 1) * bisect_left(self.minutes, first_minute)
+        return total + self._count_days(last, last + 1) * bisect_left(self.minutes, last_minute)
+
+    def shortest_distance(self) -> int:
+        """Return the fewest minutes between two matches, zones apart."""
+        distances = [b - a for a, b in zip(self.minutes, self.minutes[1:], strict=False)]
+        days = self._shortest_day_distance()
+        overnight = days * DAY_MIN - self.minutes[-1] + self.minutes[0]
+        return min([*distances, overnight])
+
+    def days_by_weekday(self) -> tuple[int, ...]:
+        """Return how many Sundays, Mondays ... of CYCLE_WEEKS weeks match: how often it runs."""
+        counts = [0] * 7
+        for month in range(_CYCLE_FIRST_MONTH, _CYCLE_FIRST_MONTH + _CYCLE_MONTHS):
+            mask = self._month_mask(month)
+            if mask:
+                first = _first_weekday(month)
+                for weekday in range(7):
+                    pattern = _weekday_patterns(1 << weekday)[first]
+                    counts[weekday] += (mask & pattern).bit_count()
+        return tuple(counts)
+
+    def _month_mask(self, month: int) -> int:
+        if not self._months >> (month % 12 + 1) & 1:
+            return 0
+        weekdays = self._patterns[_first_weekday(month)]
+        days = self._days & weekdays if self._and else self._days | weekdays
+        return days & ((2 << _LENGTH[month]) - 2)
+
+    def _day_at_or_after(self, day: int) -> int | None:
+        if day >= DAYS_END:
+            return None
+        day = max(day, 0)
+        month = bisect_right(_FIRST, day) - 1
+        skipped = day - _FIRST[month] + 1
+        mask = self._month_mask(month) >> skipped << skipped
+        while not mask:
+            month += 1
+            if month >= _MONTHS:
+                return None
+            mask = self._month_mask(month)
+        return _FIRST[month] + (mask & -mask).bit_length() - 2
+
+    def _day_at_or_before(self, day: int) -> int | None:
+        if day < 0:
+            return None
+        day = min(day, DAYS_END - 1)
+        month = bisect_right(_FIRST, day) - 1
+        mask = self._month_mask(month) & ((4 << (day - _FIRST[month])) - 1)
+        while not mask:
+            month -= 1
+            if month < 0:
+                return None
+            mask = self._month_mask(month)
+        return _FIRST[month] + mask.bit_length() - 2
+
+    def _count_days(self, start: int, end: int) -> int:
+        """Count the matching days in [start, end)."""
+        total = 0
+        day = start
+        while day < min(end, DAYS_END):
+            month = bisect_right(_FIRST, day) - 1
+            stop = min(end, _FIRST[month] + _LENGTH[month])
+            # Bit d of a month's mask is its d-th day, so bit 0 is never set.
+            above = self._month_mask(month) >> (day - _FIRST[month] + 1)
+            total += (above & ((1 << (stop - day)) - 1)).bit_count()
+            day = stop
+        return total
+
+    def _shortest_day_distance(self) -> int:
+        shortest = last = 0
+        for month in range(_CYCLE_FIRST_MONTH, _CYCLE_FIRST_MONTH + 2 * _CYCLE_MONTHS):
+            mask = self._month_mask(month)
+            while mask:
+                lowest = mask & -mask
+                mask ^= lowest
+                day = _FIRST[month] + lowest.bit_length() - 2
+                if last and (day - last < shortest or not shortest):
+                    shortest = day - last
+                if shortest == 1:
+                    return 1
+                last = day
+        return shortest or 28 * 365
+
+
+def _first_weekday(month: int) -> int:
+    return (_FIRST[month] + _EPOCH_WEEKDAY) % 7

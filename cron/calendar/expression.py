@@ -1,0 +1,226 @@
+"""What a user writes for a schedule: five fields, an alias, or `@every`, read strictly.
+
+crontab(5) of Debian's cron, with `?` beyond it. Everything another dialect might read differently
+is refused: six or seven fields, ranges that wrap, L W # H R, dates that never come, anything but
+ASCII. A schedule is read once, when it is declared; what is stored is plain.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from cron import limits
+from cron.calendar.duration import parse_duration
+from cron.calendar.fields import (
+    DAY_OF_MONTH,
+    DAY_OF_WEEK,
+    HOUR,
+    KINDS,
+    MINUTE,
+    Field,
+    parse_field,
+)
+from cron.errors import ScheduleError, invariant
+from cron.job import Schedule
+
+ALIASES: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+MONTH_DAYS_MAX: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+_TOKEN = re.compile(r"[^ \t]+")
+_FIVE_HINT: Final = "write five fields: minute hour day-of-month month day-of-week"
+
+
+class Expression(msgspec.Struct, frozen=True):
+    """A schedule that was read. Either `fields` has five fields, or `every_s` is a period.
+
+    `text` is what the user wrote with single blanks. `warnings` are sentences for the user.
+    """
+
+    text: str
+    fields: tuple[Field, ...] = ()
+    every_s: int = 0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a field holds a `?`, whose place is still to be chosen."""
+        return any(field.options for field in self.fields)
+
+    @property
+    def resolved(self) -> str:
+        """The five plain fields; "" for `@every` and while there is a `?`."""
+        return "" if self.has_any else " ".join(field.text for field in self.fields)
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether minute or hour begins with `*`: runs by wall clock, not once per local time."""
+        return self.fields[0].has_star or self.fields[1].has_star
+
+    @property
+    def sample(self) -> str:
+        """Five plain fields with the first option for each `?`: enough to know the period."""
+        return self.choose(
+            tuple(field.options[0].text if field.options else "" for field in self.fields)
+        )
+
+    def choose(self, chosen: tuple[str, ...]) -> str:
+        """Return five plain fields: the text in `chosen` for each `?`, the user's elsewhere."""
+        invariant(len(chosen) == len(self.fields), "one choice per field")
+        return " ".join(
+            choice if field.options else field.text
+            for field, choice in zip(self.fields, chosen, strict=True)
+        )
+
+    def schedule(self, zone: str) -> Schedule:
+        """Return the Schedule in `zone` (an IANA name); not placed if there is a `?`."""
+        return Schedule(self.text, self.resolved, zone, self.every_s)
+
+
+@lru_cache(maxsize=8192)
+def parse(text: str) -> Expression:
+    """Return what `text` means: five fields (`?` allowed), an alias, or `@every 90s`.
+
+    Raises:
+        ScheduleError: it cannot be read; `column` counts the characters of `text` from 1.
+    """
+    if len(text.encode("utf-8", "surrogatepass")) > limits.EXPRESSION_BYTES_MAX:
+        raise ScheduleError(
+            f"schedule is longer than {limits.EXPRESSION_BYTES_MAX} bytes",
+            limits.EXPRESSION_BYTES_MAX + 1,
+            "split it into several jobs",
+        )
+    _refuse_strange_characters(text)
+    tokens = [(match.group(), match.start() + 1) for match in _TOKEN.finditer(text)]
+    if not tokens:
+        raise ScheduleError("schedule is empty", 1, _FIVE_HINT)
+    if tokens[0][0].startswith("@"):
+        return _parse_at(tokens)
+    return _parse_fields(tokens, len(text) + 1)
+
+
+def _refuse_strange_characters(text: str) -> None:
+    for column, character in enumerate(text, 1):
+        if not (" " <= character <= "~" or character == "\t"):
+            raise ScheduleError(
+                f"schedule has the character U+{ord(character):04X}",
+                column,
+                "schedules are ASCII, with blanks or tabs between fields",
+            )
+
+
+def _parse_at(tokens: list[tuple[str, int]]) -> Expression:
+    (word, column), rest = tokens[0], tokens[1:]
+    alias = word.lower()
+    if alias == "@every":
+        return _parse_every(column, rest)
+    if alias == "@reboot":
+        raise ScheduleError(
+            "@reboot has no instant: a cluster that survives its machines does not boot",
+            column,
+            "start it with the machine's own init, for example a systemd unit",
+        )
+    if alias not in ALIASES:
+        known = [*ALIASES, "@every"]
+        near = difflib.get_close_matches(alias, known, 1)
+        guess = f"did you mean {near[0]}? " if near else ""
+        raise ScheduleError(
+            f"{word} is not a known schedule", column, f"{guess}known are {' '.join(known)}"
+        )
+    if rest:
+        raise ScheduleError(f"{word} stands alone", rest[0][1], f"remove what follows {word}")
+    fields = tuple(
+        parse_field(kind, field, column)
+        for kind, field in zip(KINDS, ALIASES[alias].split(), strict=True)
+    )
+    return Expression(alias, fields)
+
+
+def _parse_every(column: int, rest: list[tuple[str, int]]) -> Expression:
+    if not rest:
+        raise ScheduleError("@every has no period", column, "write one like @every 90s")
+    if len(rest) > 1:
+        raise ScheduleError("@every has more than a period", rest[1][1], "write @every 90s")
+    every_s = parse_duration(
+        rest[0][0],
+        what="period",
+        least_s=limits.PERIOD_S_MIN,
+        most_s=limits.PERIOD_S_MAX,
+        column=rest[0][1],
+    )
+    return Expression(f"@every {rest[0][0]}", every_s=every_s)
+
+
+def _parse_fields(tokens: list[tuple[str, int]], end: int) -> Expression:
+    if len(tokens) < len(KINDS):
+        count = "one field" if len(tokens) == 1 else f"{len(tokens)} fields"
+        raise ScheduleError(f"schedule has {count}, not five", end, _FIVE_HINT)
+    if len(tokens) > len(KINDS):
+        raise ScheduleError(
+            f"schedule has {len(tokens)} fields, not five",
+            tokens[len(KINDS)][1],
+            "there is no field for seconds or years; @every 90s is the only source of seconds",
+        )
+    fields = tuple(
+        parse_field(kind, word, column) for kind, (word, column) in zip(KINDS, tokens, strict=True)
+    )
+    fields = _with_possible_days(fields, tokens[2][1])
+    text = " ".join(word for word, _ in tokens)
+    return Expression(text, fields, warnings=tuple(_warnings(fields, tokens)))
+
+
+def _with_possible_days(fields: tuple[Field, ...], column: int) -> tuple[Field, ...]:
+    """Refuse dates that never come, and take options out that would make one.
+
+    A weekday beside it does not save an impossible day: `0 0 30 2 1` would run on Mondays only,
+    and half of what was written would mean nothing.
+    """
+    minute, hour, day, month, weekday = fields
+    months = [option.mask for option in month.options] or [month.mask]
+    if day.options:
+        options = tuple(o for o in day.options if all(_occurs(o.mask, m) for m in months))
+        day = msgspec.structs.replace(day, options=options)
+    if not (day.options or all(_occurs(day.mask, m) for m in months)):
+        raise ScheduleError(
+            f"day of month {fields[2].text} never comes in month {month.text}",
+            column,
+            "choose a day that the month has",
+        )
+    return minute, hour, day, month, weekday
+
+
+def _occurs(days: int, months: int) -> bool:
+    return any(
+        months >> month & 1 and days & ((2 << MONTH_DAYS_MAX[month]) - 1) for month in range(1, 13)
+    )
+
+
+def _warnings(fields: tuple[Field, ...], tokens: list[tuple[str, int]]) -> list[str]:
+    found = []
+    for kind, field in zip(KINDS, fields, strict=True):
+        if field.options and kind in (DAY_OF_MONTH, DAY_OF_WEEK):
+            found.append(
+                f"? in {kind.name} is a day chosen by raftcron, not every day as in Quartz"
+            )
+        if kind is DAY_OF_MONTH and any(not o.mask & ((1 << 29) - 1) for o in field.options):
+            found.append(f"{field.text} in {kind.name} may choose a day that some months lack")
+    for kind, (word, _) in zip(KINDS, tokens, strict=True):
+        steps = re.findall(r"\*/([0-9]+)", word) if kind in (MINUTE, HOUR) else []
+        found.extend(
+            f"{kind.name} */{step} is the same as {kind.lowest}"
+            for step in steps
+            if int(step) > kind.highest
+        )
+    return found

@@ -1,0 +1,291 @@
+"""Schedules as instants: next, previous, between. Ours; croniter only checks what is declared.
+
+The rules (Debian's cron(8), with instants instead of wake-ups):
+
+1. A job whose minute or hour field begins with `*` is an interval job: it is due at every UTC
+   minute whose local wall clock matches, in both passes of a repeated hour and never in a gap.
+2. Any other is a fixed job: each local minute that matches is due exactly once. A repeated one
+   the first time; a skipped one at the first instant after the gap, where several become one;
+   one of a date that never was (Apia 2011-12-30) not at all.
+3. `@every` is due at whole multiples of its period since the epoch.
+
+croniter 7.0.0 is exact on naive time and launches twice in a repeated hour, and it reads `7-7` as
+everything; so it never steps, and reads only canonical text. Nothing here knows the time.
+"""
+
+from __future__ import annotations
+
+import abc
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from cron.calendar.days import DAY_MIN, DAYS_END, LocalTimes
+from cron.calendar.expression import parse
+from cron.calendar.fields import DAY_OF_WEEK, KINDS, Field
+from cron.calendar.zones import Zone, zone
+from cron.errors import ScheduleError, TooManyTimes, invariant
+from cron.job import Schedule
+
+LAST_MIN: Final = DAYS_END * DAY_MIN
+"""The end of the calendar table, in UTC minutes: nothing is due at or after it."""
+
+
+class Tick(NamedTuple):
+    """One instant: `scheduled_s` in seconds since the epoch, UTC, and its nominal local minute.
+
+    `local_min` counts minutes from 1970-01-01T00:00 of the zone's wall clock; -1 for `@every`.
+    Where several skipped local minutes fall on one instant it is the last of them, so that for a
+    fixed job it only ever rises.
+    """
+
+    scheduled_s: int
+    local_min: int
+
+
+class Ticks(abc.ABC):
+    """All instants of one schedule. Immutable; seconds since the epoch, UTC."""
+
+    __slots__ = ()
+
+    is_fixed: bool
+    """Whether each local minute is due once (rule 2); else it is an interval."""
+
+    @abc.abstractmethod
+    def tick_after(self, after_s: int) -> Tick | None:
+        """Return the first instant strictly later, or None if there is none."""
+
+    @abc.abstractmethod
+    def tick_before(self, before_s: int) -> Tick | None:
+        """Return the last instant strictly earlier and not before 1970, or None."""
+
+    @abc.abstractmethod
+    def count(self, after_s: int, until_s: int) -> int:
+        """Return how many instants lie in (after_s, until_s], without walking through them."""
+
+    @abc.abstractmethod
+    def period_s(self) -> int:
+        """Return the shortest usual distance of two instants; zone changes are not usual."""
+
+    def next(self, after_s: int) -> int | None:
+        """Return the first instant strictly later, or None if there is none."""
+        tick = self.tick_after(after_s)
+        return None if tick is None else tick.scheduled_s
+
+    def previous(self, before_s: int) -> int | None:
+        """Return the last instant strictly earlier and not before 1970, or None."""
+        tick = self.tick_before(before_s)
+        return None if tick is None else tick.scheduled_s
+
+    def between(self, after_s: int, until_s: int, *, limit: int) -> list[Tick]:
+        """Return the instants in (after_s, until_s], oldest first. Nothing is cut off silently.
+
+        Raises:
+            TooManyTimes: there are more than `limit`.
+        """
+        found: list[Tick] = []
+        tick = self.tick_after(after_s)
+        while tick is not None and tick.scheduled_s <= until_s:
+            if len(found) == limit:
+                raise TooManyTimes(
+                    f"more than {limit} times are due in the range", "choose a shorter range"
+                )
+            found.append(tick)
+            tick = self.tick_after(tick.scheduled_s)
+        return found
+
+    def newest(self, after_s: int, until_s: int, n: int) -> list[Tick]:
+        """Return the last `n` instants of (after_s, until_s], oldest first; fewer if fewer are."""
+        found: list[Tick] = []
+        tick = self.tick_before(until_s + 1)
+        while tick is not None and tick.scheduled_s > after_s and len(found) < n:
+            found.append(tick)
+            tick = self.tick_before(tick.scheduled_s)
+        found.reverse()
+        return found
+
+
+class EveryTicks(Ticks):
+    """`@every`: whole multiples of a period since the epoch, zones and days do not matter."""
+
+    __slots__ = ("_every_s",)
+
+    is_fixed = False
+
+    def __init__(self, every_s: int) -> None:
+        invariant(every_s > 0, "a period is positive")
+        self._every_s = every_s
+
+    def tick_after(self, after_s: int) -> Tick | None:
+        """Return the first multiple strictly later."""
+        scheduled_s = (max(after_s, -1) // self._every_s + 1) * self._every_s
+        return Tick(scheduled_s, -1) if scheduled_s < LAST_MIN * 60 else None
+
+    def tick_before(self, before_s: int) -> Tick | None:
+        """Return the last multiple strictly earlier."""
+        if before_s <= 0:
+            return None
+        return Tick((min(before_s, LAST_MIN * 60) - 1) // self._every_s * self._every_s, -1)
+
+    def count(self, after_s: int, until_s: int) -> int:
+        """Return the multiples in (after_s, until_s]."""
+        until_s = min(until_s, LAST_MIN * 60 - 1)
+        return max(0, max(until_s, -1) // self._every_s - max(after_s, -1) // self._every_s)
+
+    def period_s(self) -> int:
+        """Return the period itself."""
+        return self._every_s
+
+
+class FieldTicks(Ticks):
+    """Five fields in a zone. Steps from segment to segment of the zone, on local minutes."""
+
+    __slots__ = ("_times", "_zone", "is_fixed")
+
+    def __init__(self, times: LocalTimes, zone: Zone, *, is_fixed: bool) -> None:
+        self._times = times
+        self._zone = zone
+        self.is_fixed = is_fixed
+
+    def tick_after(self, after_s: int) -> Tick | None:
+        """Return the first instant strictly later, at a whole minute."""
+        minute = max(after_s // 60 + 1, 0)
+        while minute < LAST_MIN:
+            segment = self._zone.segment(minute)
+            local = minute + segment.offset
+            if self.is_fixed:
+                if minute == segment.start:
+                    skipped = self._last_skipped(segment.gap_from, local)
+                    if skipped is not None:
+                        return Tick(minute * 60, skipped)
+                # Invariant: a fixed job never sees a local minute twice.
+                local = max(local, segment.fresh_from)
+            match = self._times.at_or_after(local)
+            if match is None:
+                return None
+            if match - segment.offset < segment.end:
+                return Tick((match - segment.offset) * 60, match)
+            minute = segment.end
+        return None
+
+    def tick_before(self, before_s: int) -> Tick | None:
+        """Return the last instant strictly earlier, at a whole minute."""
+        minute = min((before_s - 1) // 60, LAST_MIN - 1)
+        while minute >= 0:
+            segment = self._zone.segment(minute)
+            begin = segment.start + segment.offset
+            least = max(begin, segment.fresh_from) if self.is_fixed else begin
+            match = self._times.at_or_before(minute + segment.offset)
+            if match is None:
+                return None
+            if match >= least and match - segment.offset >= 0:
+                return Tick((match - segment.offset) * 60, match)
+            if self.is_fixed:
+                skipped = self._last_skipped(segment.gap_from, begin)
+                if skipped is not None:
+                    return Tick(segment.start * 60, skipped)
+            minute = segment.start - 1
+        return None
+
+    def count(self, after_s: int, until_s: int) -> int:
+        """Return how many instants lie in (after_s, until_s], segment by segment."""
+        minute = max(after_s // 60 + 1, 0)
+        end = min(until_s // 60 + 1, LAST_MIN)
+        total = 0
+        while minute < end:
+            segment = self._zone.segment(minute)
+            low = minute + segment.offset
+            high = min(segment.end, end) + segment.offset
+            if self.is_fixed:
+                if minute == segment.start:
+                    skipped = self._last_skipped(segment.gap_from, low)
+                    # Where `low` itself matches, the count below has this instant already.
+                    total += skipped is not None and skipped != low
+                low = max(low, segment.fresh_from)
+            total += self._times.count(low, high)
+            minute = segment.end
+        return total
+
+    def period_s(self) -> int:
+        """Return the shortest distance of two matching local minutes."""
+        return self._times.shortest_distance() * 60
+
+    def _last_skipped(self, gap_from: int, begin: int) -> int | None:
+        """Return the last match in [gap_from, begin] if a gap ends at local minute `begin`."""
+        if gap_from >= begin:
+            return None
+        match = self._times.at_or_before(begin)
+        return match if match is not None and match >= gap_from else None
+
+
+def compile(schedule: Schedule) -> Ticks:
+    """Return the instants of a placed schedule; the same object for the same schedule.
+
+    Raises:
+        ScheduleError: it is not placed, or its text or zone cannot be read.
+    """
+    return _compile(schedule.resolved, schedule.zone, schedule.every_s)
+
+
+@lru_cache(maxsize=65_536)
+def _compile(resolved: str, zone_name: str, every_s: int) -> Ticks:
+    if every_s:
+        return EveryTicks(every_s)
+    expression = parse(resolved) if resolved else None
+    if expression is None or expression.has_any or expression.every_s:
+        raise ScheduleError(
+            "schedule has no place yet for its ?", 0, "place it before asking for times"
+        )
+    return FieldTicks(
+        LocalTimes(expression.fields), zone(zone_name), is_fixed=not expression.is_interval
+    )
+
+
+def shortest_period_s(resolved: str) -> int:
+    """Return the shortest distance of two instants of five plain fields, zones apart."""
+    return _shortest_period_s(resolved)
+
+
+@lru_cache(maxsize=8192)
+def _shortest_period_s(resolved: str) -> int:
+    return LocalTimes(parse(resolved).fields).shortest_distance() * 60
+
+
+def check(schedule: Schedule) -> None:
+    """Have croniter read the five fields too, when a job is declared: a second pair of eyes.
+
+    Raises:
+        ScheduleError: croniter refuses them, or reads other values than we do.
+    """
+    compile(schedule)
+    if schedule.resolved:
+        _check_fields(schedule.resolved)
+
+
+@lru_cache(maxsize=8192)
+def _check_fields(resolved: str) -> None:
+    # Imported where used: it costs 40 ms that only a declaration needs. It ships no types.
+    from croniter import CroniterError, croniter  # type: ignore[import-untyped]
+
+    try:
+        columns, _ = croniter.expand(resolved, strict=True)
+    except CroniterError as error:
+        raise ScheduleError(
+            f"croniter refuses {resolved!r}: {error}", 1, "write the fields in a simpler way"
+        ) from error
+    for kind, field, values in zip(KINDS, parse(resolved).fields, columns, strict=True):
+        if _read_by_croniter(values, field, is_weekday=kind is DAY_OF_WEEK) != field.mask:
+            raise ScheduleError(
+                f"croniter reads {kind.name} {field.text!r} in another way",
+                1,
+                "write the values of the field as a list",
+            )
+
+
+def _read_by_croniter(values: list[object], field: Field, *, is_weekday: bool) -> int:
+    mask = 0
+    for value in values:
+        if value == "*":
+            return field.mask if "*" in field.text.split(",") else -1
+        invariant(isinstance(value, int), "croniter expands to numbers")
+        mask |= 1 << (int(str(value)) % 7 if is_weekday else int(str(value)))
+    return mask
