@@ -124,7 +124,7 @@ class Backend(Protocol):
         """
 
     async def status(self) -> list[StatusRow]:
-        """Return all replicas and executors; any replica answers, within 2 s, for all."""
+        """Return all replicas and executors; any replica answers for all, within 1 s."""
 
     async def peer_status(self) -> StatusRow:
         """Return this replica alone, at once; what other replicas ask it for their `status`."""

@@ -1,0 +1,71 @@
+"""Addresses of replicas: `host:port`, loopback only until there is TLS."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from cron.errors import InvalidInput
+
+PORT: Final = 7400
+REPLICAS: Final = 3
+DEFAULT: Final = ",".join(f"127.0.0.1:{PORT + n}" for n in range(REPLICAS))
+"""What is asked where nobody names a server: the replicas of `raftcron dev`."""
+SERVERS_MAX: Final = 32
+
+
+def parse_servers(text: str) -> list[str]:
+    """Return the addresses of a comma list, each once, in order; a missing port is 7400.
+
+    Raises:
+        InvalidInput: an address cannot be read, or is not on loopback.
+    """
+    found = list(dict.fromkeys(parse_server(one.strip()) for one in text.split(",") if one.strip()))
+    if not found:
+        raise InvalidInput(
+            "list of servers is empty", f"--server {DEFAULT}, or leave --server and RAFTCRON_SERVER"
+        )
+    if len(found) > SERVERS_MAX:
+        raise InvalidInput(f"list of servers has {len(found)}, at most {SERVERS_MAX} are allowed")
+    return found
+
+
+def parse_server(text: str) -> str:
+    """Return `host:port` of one server on loopback.
+
+    Raises:
+        InvalidInput: it cannot be read, or is not on loopback.
+    """
+    host, port = _split(text)
+    if not is_loopback(host):
+        raise InvalidInput(
+            f"server {text[:100]!r} is beyond loopback, where anybody could read and change jobs",
+            "use 127.0.0.1, [::1] or localhost, through a tunnel if need be; TLS is to come",
+        )
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is an address of this machine that no other can reach."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _split(text: str) -> tuple[str, int]:
+    """The host and port of `host`, `host:port`, `[v6]` or `[v6]:port`."""
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        host, port = text, str(PORT)
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    if not host or not _is_port(port):
+        raise InvalidInput(f"server {text[:100]!r} is not host:port", "such as 127.0.0.1:7400")
+    return host, int(port)
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 5 and 0 < int(text) < 65_536

@@ -1,0 +1,121 @@
+"""Bounds and forms of what a client sends, checked by the server and, for a quick answer, by the
+command line. Each function returns the value in its canonical form or raises InvalidInput."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cron import limits
+from cron.errors import InvalidInput, LimitExceeded
+from launcher.launch import LaunchState
+from launcher.names import (
+    SCHEDULED_S_MAX,
+    BadName,
+    parse_job_name,
+    parse_launch_name,
+)
+
+NAME_CHARS_MAX: Final = 300
+"""Longest launch name: two parts of 100, a time, a trigger and an attempt."""
+PERSON_CHARS_MAX: Final = 200
+SOURCE_CHARS_MAX: Final = 255
+"""A file's name."""
+FILES_MAX: Final = 1_000
+NEXT_MAX: Final = 10_000
+OUTPUT_BYTES_MAX: Final = 1 << 20
+REQUEST_ID_CHARS_MAX: Final = 100
+INSTANT_MS_MAX: Final = SCHEDULED_S_MAX * 1000 + 999
+
+
+def job_name(text: str) -> str:
+    """Return `tenant/job`."""
+    try:
+        return parse_job_name(_short(text, "job name", NAME_CHARS_MAX))
+    except BadName as error:
+        raise InvalidInput(str(error)) from error
+
+
+def job_name_or_all(text: str) -> str:
+    """Return `tenant/job`, or "" for ""."""
+    return job_name(text) if text else ""
+
+
+def launch_name(text: str) -> str:
+    """Return the launch name with its tenant; one with an attempt is refused."""
+    try:
+        return str(parse_launch_name(_short(text, "launch name", NAME_CHARS_MAX)))
+    except BadName as error:
+        raise InvalidInput(str(error), "`raftcron history` prints the names of launches") from error
+
+
+def instant_s(seconds: int, what: str = "time") -> int:
+    """Return seconds since the epoch between 1970 and 9999."""
+    if not 0 <= seconds <= SCHEDULED_S_MAX:
+        raise InvalidInput(f"{what} {seconds} s since 1970 is not between the years 1970 and 9999")
+    return seconds
+
+
+def instant_ms(milliseconds: int, what: str = "time") -> int:
+    """Return milliseconds since the epoch between 1970 and 9999."""
+    if not 0 <= milliseconds <= INSTANT_MS_MAX:
+        raise InvalidInput(
+            f"{what} {milliseconds} ms since 1970 is not between the years 1970 and 9999"
+        )
+    return milliseconds
+
+
+def between(number: int, low: int, high: int, what: str) -> int:
+    """Return a number from low to high."""
+    if number < low:
+        raise InvalidInput(f"{what} {number} is below {low}")
+    if number > high:
+        raise LimitExceeded(f"{what} {number} is above {high}")
+    return number
+
+
+def person(text: str) -> str:
+    """Return who asks, as the client says: one line of printable text, or ""."""
+    return _line(text, "name of who asks", PERSON_CHARS_MAX)
+
+
+def note(text: str) -> str:
+    """Return a reason for people: one line of printable text, or ""."""
+    return _line(text, "reason", limits.NOTE_CHARS_MAX)
+
+
+def source(text: str) -> str:
+    """Return the name of a source: one line of printable text, not empty."""
+    if not text:
+        raise InvalidInput("source is empty", "leave it out to use the file's name")
+    return _line(text, "source", SOURCE_CHARS_MAX)
+
+
+def request_id(text: str) -> str:
+    """Return the id of a request: 1 to 100 letters, digits and -."""
+    if not 0 < len(text) <= REQUEST_ID_CHARS_MAX or not text.replace("-", "").isalnum():
+        raise InvalidInput("request id is not 1 to 100 letters, digits and -")
+    return text
+
+
+def states(labels: list[str]) -> list[str]:
+    """Return labels of launch states, each once, in the table's order."""
+    known = [state.label for state in LaunchState]
+    for label in labels:
+        if label not in known:
+            raise InvalidInput(
+                f"state {label[:40]!r} is not one of {', '.join(known)}",
+            )
+    return [label for label in known if label in labels]
+
+
+def _short(text: str, what: str, chars_max: int) -> str:
+    if len(text) > chars_max:
+        raise InvalidInput(f"{what} has {len(text)} characters, at most {chars_max} are allowed")
+    return text
+
+
+def _line(text: str, what: str, chars_max: int) -> str:
+    _short(text, what, chars_max)
+    if not all(char.isprintable() for char in text):
+        raise InvalidInput(f"{what} has characters that cannot be printed: {text[:80]!r}")
+    return text

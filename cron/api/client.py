@@ -1,0 +1,146 @@
+"""The API's client: typed calls to a cell, wherever its leader is. Synchronous, not thread-safe."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from cron.api.route import UNREACHED_MS, Request, Route
+from cron.api.translate import to_message, to_view
+from cron.api.v1 import admin_pb2
+from cron.api.views import (
+    ApplyReport,
+    ApplyRequest,
+    AuditReport,
+    BackfillReport,
+    BackfillRequest,
+    HistoryQuery,
+    JobView,
+    LaunchView,
+    NextTimes,
+    OutputQuery,
+    OutputView,
+    PauseReport,
+    PauseRequest,
+    StatusRow,
+    WhyReport,
+)
+
+V = TypeVar("V", bound=msgspec.Struct)
+
+TIMEOUT_MS: Final = 10_000
+STATUS_TIMEOUT_MS: Final = UNREACHED_MS
+
+
+class Client:
+    """Calls to a cell; `servers` as `cron.api.address.parse_servers` returns them.
+
+    Every method raises what the server raised, or Unavailable, NoQuorum (nothing happened) and
+    OutcomeUnknown (something may have) after `timeout_ms`. Without one, 10 s, and 3 s for `status`.
+    """
+
+    def __init__(self, servers: list[str], timeout_ms: int | None = None) -> None:
+        self._route = Route(servers)
+        self._timeout_ms = timeout_ms or TIMEOUT_MS
+        self._status_timeout_ms = timeout_ms or STATUS_TIMEOUT_MS
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections; idempotent."""
+        self._route.close()
+
+    # ---- changes
+
+    def put_jobs(self, request: ApplyRequest) -> ApplyReport:
+        """Apply crontabs and job files; a dry run changes nothing and may be asked again."""
+        message = to_message(request)
+        return self._one("PutJobs", message, ApplyReport, is_change=not request.is_dry_run)
+
+    def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
+        """Launch a job now; the same launch for the same request id."""
+        message = admin_pb2.TriggerRequest(job=job, request_id=request_id, by=by)
+        return self._one("Trigger", message, LaunchView, is_change=True, is_repeatable=True)
+
+    def pause(self, request: PauseRequest) -> PauseReport:
+        """Pause the jobs that a pattern matches."""
+        return self._one("Pause", to_message(request), PauseReport, is_change=True)
+
+    def resume(self, pattern: str, by: str) -> PauseReport:
+        """Resume the jobs that a pattern matches."""
+        message = admin_pb2.ResumeRequest(pattern=pattern, by=by)
+        return self._one("Resume", message, PauseReport, is_change=True)
+
+    def backfill(self, request: BackfillRequest) -> BackfillReport:
+        """Make past instants due again; a dry run changes nothing and may be asked again."""
+        message = to_message(request)
+        return self._one("Backfill", message, BackfillReport, is_change=not request.is_dry_run)
+
+    def kill(self, launch: str, by: str) -> LaunchView:
+        """Cancel a launch."""
+        message = admin_pb2.KillRequest(launch=launch, by=by)
+        return self._one("Kill", message, LaunchView, is_change=True)
+
+    # ---- reads
+
+    def jobs(self, pattern: str = "") -> list[JobView]:
+        """Return jobs, by name."""
+        pages = self._ask("Jobs", admin_pb2.JobsRequest(pattern=pattern))
+        return [to_view(one, JobView) for page in pages for one in page.jobs]
+
+    def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:
+        """Return the next times of a job after `after_s` (None: the leader's now), exclusive."""
+        message = admin_pb2.NextRequest(job=job, after_s=after_s, count=count)
+        return self._one("Next", message, NextTimes)
+
+    def history(self, query: HistoryQuery) -> list[LaunchView]:
+        """Return launches, newest first."""
+        return self._launches("History", to_message(query))
+
+    def show(self, launch: str) -> list[LaunchView]:
+        """Return the attempts of a launch, newest last."""
+        return self._launches("Show", admin_pb2.ShowRequest(launch=launch))
+
+    def output(self, query: OutputQuery) -> OutputView:
+        """Return a part of a launch's output."""
+        return self._one("Output", to_message(query), OutputView)
+
+    def why(self, job: str, at_s: int) -> WhyReport:
+        """Return what became of an instant."""
+        return self._one("Why", admin_pb2.WhyRequest(job=job, at_s=at_s), WhyReport)
+
+    def audit(self, job: str, since_ms: int) -> AuditReport:
+        """Return what the ledger proves."""
+        message = admin_pb2.AuditRequest(job=job, since_ms=since_ms)
+        return self._one("Audit", message, AuditReport)
+
+    def status(self) -> list[StatusRow]:
+        """Return replicas and executors, as any replica sees them."""
+        request = Request(method="Status", message=admin_pb2.StatusRequest())
+        pages = self._route.ask(request, self._status_timeout_ms)
+        return [to_view(row, StatusRow) for page in pages for row in page.rows]
+
+    # ---- how all of them are asked
+
+    def _ask(self, method: str, message: Any, **flags: bool) -> list[Any]:
+        request = Request(method=method, message=message, **flags)
+        return self._route.ask(request, self._timeout_ms)
+
+    def _one(self, method: str, message: Any, view: type[V], **flags: bool) -> V:
+        (answer,) = self._ask(method, message, **flags)
+        return to_view(answer, view)
+
+    def _launches(self, method: str, message: Any) -> list[LaunchView]:
+        pages = self._ask(method, message)
+        return [to_view(one, LaunchView) for page in pages for one in page.launches]

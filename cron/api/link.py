@@ -1,0 +1,123 @@
+"""A client's connection to one replica, and the three ways in which a call over it can end badly.
+
+What a caller needs to know of a failure is whether the request may have reached the replica. So a
+connection is first made and only then used: while it is not ready, nothing was sent.
+"""
+
+from __future__ import annotations
+
+import queue
+import socket
+from typing import Any, Final, cast
+
+import grpc
+
+from cron import limits
+from cron.api.status import METADATA_BYTES_MAX, Metadata, from_refusal, peers_of
+from cron.api.v1 import admin_pb2_grpc
+from cron.errors import CronError, LimitExceeded
+
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", limits.RPC_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.RPC_BYTES_MAX),
+    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
+    # Channels to one address share their connection and its backoff; a second try is to be a try.
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+)
+
+
+class NotReached(Exception):  # noqa: N818 - an outcome, not an error of its own
+    """There is no connection: the request was certainly not sent. Says why, in a few words."""
+
+
+class NoAnswer(Exception):  # noqa: N818
+    """The request was sent and nobody answered it: it may have been done. Says why."""
+
+
+class Refused(Exception):  # noqa: N818
+    """The replica answered with an error, and perhaps with where the others are."""
+
+    def __init__(self, error: CronError, peers: list[str]) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.peers = peers
+
+
+class Link:
+    """A connection to one replica. Not thread-safe."""
+
+    def __init__(self, server: str) -> None:
+        self.server = server
+        self._channel: grpc.Channel | None = None
+
+    def call(self, method: str, request: Any, *, connect_ms: int, timeout_ms: int) -> list[Any]:
+        """Return the messages that answer a call: one, or all of a stream.
+
+        Raises:
+            NotReached: nothing was sent. NoAnswer: it was. Refused: it was, and answered.
+        """
+        channel = self._ready(connect_ms)
+        stub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
+        try:
+            answer = getattr(stub, method)(request, timeout=timeout_ms / 1000)
+            return list(answer) if hasattr(answer, "__next__") else [answer]
+        except grpc.RpcError as error:
+            raise self._judge(cast(grpc.Call, error), timeout_ms) from error
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+
+    def _ready(self, connect_ms: int) -> grpc.Channel:
+        """The channel, once it is connected."""
+        if self._channel is not None:
+            return self._channel
+        channel = grpc.insecure_channel(self.server, options=_OPTIONS)
+        states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+        listener = states.put
+        channel.subscribe(listener, try_to_connect=True)
+        try:
+            state = None
+            while state is not grpc.ChannelConnectivity.READY:
+                state = states.get(timeout=connect_ms / 1000)
+                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                    channel.close()
+                    raise NotReached(_why_not(self.server))
+        except queue.Empty:
+            channel.close()
+            raise NotReached("no answer") from None
+        channel.unsubscribe(listener)
+        self._channel = channel
+        return channel
+
+    def _judge(self, call: grpc.Call, timeout_ms: int) -> Exception:
+        code, details = call.code(), call.details() or ""
+        metadata = cast(Metadata, call.trailing_metadata() or ())
+        error = from_refusal(code, details, metadata)
+        if error is not None:
+            return Refused(error, peers_of(metadata))
+        self.close()  # gRPC's own word: this connection is of no use any more
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return Refused(LimitExceeded(details), [])
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return NotReached("it does not know this request: another program, or version")
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return NoAnswer(f"no answer within {timeout_ms / 1000:g} s")
+        return NoAnswer(details.splitlines()[0] if details else code.name.lower())
+
+
+def _why_not(server: str) -> str:
+    """Why no connection could be made, as the operating system says it."""
+    host, _, port = server.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=0.2).close()
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return "not a replica, or one that is starting"

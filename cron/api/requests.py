@@ -1,0 +1,97 @@
+"""Requests as they come from outside, made into checked ones; what is wrong raises InvalidInput."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cron import limits
+from cron.api import checks
+from cron.api.pattern import parse_pattern
+from cron.api.translate import to_view
+from cron.api.views import (
+    ApplyRequest,
+    BackfillRequest,
+    HistoryQuery,
+    OutputQuery,
+    PauseRequest,
+    SourceFile,
+)
+from cron.errors import InvalidInput, LimitExceeded
+
+
+def checked_apply(message: Any) -> ApplyRequest:
+    """Return the files to apply; sizes and names are within bounds, contents are not read yet."""
+    request = to_view(message, ApplyRequest)
+    if not request.files:
+        raise InvalidInput("apply has no file")
+    checks.between(len(request.files), 1, checks.FILES_MAX, "number of files")
+    for file in request.files:
+        _check_file(file)
+    if request.source is not None:
+        checks.source(request.source)
+    checks.job_name(f"{request.tenant}/x")
+    checks.person(request.by)
+    return request
+
+
+def _check_file(file: SourceFile) -> None:
+    checks.source(file.name)
+    if len(file.content) > limits.CRONTAB_BYTES_MAX:
+        raise LimitExceeded(
+            f"{file.name} has {len(file.content)} bytes, "
+            f"at most {limits.CRONTAB_BYTES_MAX} are allowed",
+            "split it into several files",
+        )
+
+
+def checked_history(message: Any) -> HistoryQuery:
+    """Return the query with its job's full name and its states in the table's order."""
+    query = to_view(message, HistoryQuery)
+    return HistoryQuery(
+        job=checks.job_name_or_all(query.job),
+        states=checks.states(query.states),
+        since_ms=checks.instant_ms(query.since_ms, "since"),
+        until_ms=checks.instant_ms(query.until_ms, "until"),
+        limit=checks.between(query.limit, 1, limits.HISTORY_ROWS_MAX, "limit"),
+    )
+
+
+def checked_output(message: Any) -> OutputQuery:
+    """Return the query with the launch's full name and a bounded number of bytes."""
+    query = to_view(message, OutputQuery)
+    return OutputQuery(
+        launch=checks.launch_name(query.launch),
+        attempt=checks.between(query.attempt, 0, 1 << 31, "attempt"),
+        offset=checks.between(query.offset, 0, 1 << 62, "offset"),
+        limit=checks.between(query.limit, 1, checks.OUTPUT_BYTES_MAX, "limit"),
+        tail=query.tail,
+    )
+
+
+def checked_pause(message: Any) -> PauseRequest:
+    """Return the request with its pattern's tenant and texts of one line."""
+    request = to_view(message, PauseRequest)
+    if not request.pattern:
+        raise InvalidInput("pattern is empty", "'*/*' is every job of every tenant")
+    return PauseRequest(
+        pattern=parse_pattern(request.pattern),
+        reason=checks.note(request.reason),
+        until_ms=checks.instant_ms(request.until_ms, "until"),
+        by=checks.person(request.by),
+    )
+
+
+def checked_backfill(message: Any) -> BackfillRequest:
+    """Return the request with its job's full name and a range that is not empty."""
+    request = to_view(message, BackfillRequest)
+    from_s = checks.instant_s(request.from_s, "from")
+    to_s = checks.instant_s(request.to_s, "to")
+    if to_s <= from_s:
+        raise InvalidInput("range is empty: its end is not after its begin")
+    return BackfillRequest(
+        job=checks.job_name(request.job),
+        from_s=from_s,
+        to_s=to_s,
+        is_dry_run=request.is_dry_run,
+        by=checks.person(request.by),
+    )

@@ -1,0 +1,211 @@
+"""How a client finds the leader, and when it may ask again.
+
+Theory of operation. Replicas are asked in turn; one that does not lead says who does, and is
+believed once a round. While there is no leader the rounds go on, with growing pauses, until the
+time is over. A read may be asked again at will. A change may be asked again only where it
+certainly did not happen: the request was not sent, or the replica refused it with an error that
+says so. Where it may have happened, only a change that carries its own identity (a trigger's
+request id) is repeated; every other ends with OutcomeUnknown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from cron.api.address import SERVERS_MAX, parse_server
+from cron.api.link import Link, NoAnswer, NotReached, Refused
+from cron.clock import Clock, SystemClock
+from cron.errors import (
+    CronError,
+    InvalidInput,
+    NoQuorum,
+    NotLeader,
+    OutcomeUnknown,
+    Unavailable,
+)
+
+UNREACHED_MS: Final = 3_000
+"""How long a cell is tried of which no replica is reached: a dead one is back within a second."""
+_CONNECT_MS: Final = 1_000
+_PAUSE_MS_MIN: Final = 50
+_PAUSE_MS_MAX: Final = 500
+_LOOK_FIRST: Final = "look at `raftcron history` and `raftcron jobs` before you try again"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A call and what may be done with it."""
+
+    method: str
+    message: Any
+    is_change: bool = False
+    is_repeatable: bool = False  # a change that is recognised when it comes twice
+
+
+class _Course(msgspec.Struct):
+    """What is known of one request while it is on its way. Times are of the monotonic clock."""
+
+    request: Request
+    start_ms: int
+    deadline_ms: int
+    may_have_happened: bool = False
+    was_answered: bool = False  # some replica said something
+    reasons: dict[str, str] = {}  # why each server was no use, the newest
+    last: CronError | None = None
+
+
+class Route:
+    """The way to a cell. Remembers who answered last and what servers it heard of."""
+
+    def __init__(self, servers: list[str], clock: Clock | None = None) -> None:
+        self._servers = list(servers)
+        self._links: dict[str, Link] = {}
+        self._clock = clock or SystemClock()
+
+    def ask(self, request: Request, timeout_ms: int) -> list[Any]:
+        """Return the messages that answer a request.
+
+        Raises:
+            CronError: what the replica refused with; Unavailable or NoQuorum where nothing happened
+                within `timeout_ms`; OutcomeUnknown where something may have.
+        """
+        start_ms = self._clock.mono_ms()
+        course = _Course(request, start_ms, start_ms + timeout_ms)
+        pause_ms = _PAUSE_MS_MIN
+        while True:
+            answer = self._go_round(course)
+            if answer is not None:
+                return answer
+            left_ms = self._end_ms(course) - self._clock.mono_ms()
+            if left_ms <= 0:
+                raise self._verdict(course)
+            time.sleep(min(pause_ms, left_ms) / 1000)
+            pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
+
+    def close(self) -> None:
+        """Close all connections; idempotent."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def _go_round(self, course: _Course) -> list[Any] | None:
+        """Ask each server once, the leader that one names next; None: nobody could answer."""
+        waiting, asked = list(self._servers), set[str]()
+        while waiting:
+            server = waiting.pop(0)
+            if server in asked:
+                continue
+            left_ms = course.deadline_ms - self._clock.mono_ms()
+            if left_ms <= 0:
+                return None
+            asked.add(server)
+            try:
+                answer = self._ask_one(server, course, left_ms)
+            except NotLeader as error:
+                if error.leader is not None:
+                    waiting.insert(0, self._checked_leader(server, error.leader))
+                continue
+            if answer is not None:
+                self._servers.remove(server)
+                self._servers.insert(0, server)
+                return answer
+        return None
+
+    def _ask_one(self, server: str, course: _Course, left_ms: int) -> list[Any] | None:
+        """The server's answer; None where it was no use. Raises NotLeader and final errors."""
+        request = course.request
+        link = self._links.setdefault(server, Link(server))
+        # A replica that hangs must not use up the time of a read that another could answer.
+        patience_ms = left_ms if request.is_change else min(left_ms, max(2_000, left_ms // 3))
+        connect_ms = max(1, min(_CONNECT_MS, left_ms // 3))
+        try:
+            return link.call(
+                request.method, request.message, connect_ms=connect_ms, timeout_ms=patience_ms
+            )
+        except NotReached as failure:
+            course.reasons[server] = str(failure)
+        except NoAnswer as failure:
+            course.reasons[server] = str(failure)
+            course.was_answered = True
+            course.last = Unavailable(f"{server}: {failure}", "--timeout gives it more time")
+            self._note_unknown(course, f"{server}: {failure}")
+        except Refused as refusal:
+            course.was_answered = True
+            self._note_refusal(course, server, refusal)
+        return None
+
+    def _note_refusal(self, course: _Course, server: str, refusal: Refused) -> None:
+        """Go on where nothing happened and another replica may do it; else raise."""
+        self._learn(refusal.peers)
+        error = refusal.error
+        course.reasons[server] = str(error)
+        if isinstance(error, OutcomeUnknown):
+            self._note_unknown(course, str(error), error)
+            return
+        if not isinstance(error, Unavailable):
+            raise error
+        course.last = error
+        if isinstance(error, NotLeader):
+            raise error
+
+    def _note_unknown(
+        self, course: _Course, reason: str, error: OutcomeUnknown | None = None
+    ) -> None:
+        """The request may have been done. Reads and repeatable changes are simply asked again."""
+        if not course.request.is_change:
+            return
+        course.may_have_happened = True
+        if not course.request.is_repeatable:
+            raise error or OutcomeUnknown(f"{reason}: the change may still happen", _LOOK_FIRST)
+
+    def _checked_leader(self, server: str, leader: str) -> str:
+        """The leader's address in the form of the list, learned; only loopback is followed."""
+        try:
+            address = parse_server(leader)
+        except InvalidInput as error:
+            raise Unavailable(f"{server} names a leader that is not asked: {error}") from error
+        self._learn([address])
+        return address
+
+    def _learn(self, peers: Iterable[str]) -> None:
+        for peer in peers:
+            with contextlib.suppress(InvalidInput):
+                address = parse_server(peer)
+                if address not in self._servers and len(self._servers) < SERVERS_MAX:
+                    self._servers.append(address)
+
+    def _end_ms(self, course: _Course) -> int:
+        """Until when it is worth trying: not long, while nobody is there at all."""
+        if course.was_answered:
+            return course.deadline_ms
+        return min(course.deadline_ms, course.start_ms + UNREACHED_MS)
+
+    def _verdict(self, course: _Course) -> CronError:
+        """What to tell when the time is over."""
+        within = f"within {(course.deadline_ms - course.start_ms) / 1000:g} s"
+        if course.may_have_happened:
+            text = f"no answer {within}: the change may still happen"
+            return OutcomeUnknown(text, _LOOK_FIRST)
+        end = ": the change did not happen" if course.request.is_change else ""
+        if not course.was_answered:
+            return Unavailable(
+                f"no replica answers at {_places(course.reasons)}{end}",
+                "start one with `raftcron dev`, or name the replicas with --server",
+            )
+        if isinstance(course.last, NotLeader) or course.last is None:
+            return NoQuorum(
+                f"no leader {within}{end}", "`raftcron status` shows which replicas are missing"
+            )
+        return Unavailable(f"{course.last}{end}", course.last.hint)
+
+
+def _places(reasons: dict[str, str]) -> str:
+    """`a, b: connection refused; c: no answer`: the servers by why they were no use."""
+    by_reason: dict[str, list[str]] = {}
+    for server, reason in reasons.items():
+        by_reason.setdefault(reason, []).append(server)
+    return "; ".join(f"{', '.join(servers)}: {why}" for why, servers in by_reason.items())

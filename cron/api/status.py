@@ -1,0 +1,156 @@
+"""The one table between errors and gRPC codes, and how an error travels whole.
+
+What a client raises is what the server raised: same class, message, hint, column, problems, leader.
+The class travels as its stable `code` in the trailing metadata; a client that does not know the
+code (a newer server) raises the class that the gRPC code stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import grpc
+
+from cron import limits
+from cron.api.translate import to_message, to_view
+from cron.api.v1 import admin_pb2
+from cron.errors import (
+    Conflict,
+    CronError,
+    CrontabError,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    NotLeader,
+    OutcomeUnknown,
+    Problem,
+    ScheduleError,
+    Unavailable,
+)
+
+CODE: Final = "raftcron-code"
+HINT: Final = "raftcron-hint-bin"
+COLUMN: Final = "raftcron-column"
+PROBLEMS: Final = "raftcron-problems-bin"
+LEADER: Final = "raftcron-leader"
+PEERS: Final = "raftcron-peers"
+
+MESSAGE_CHARS_MAX: Final = 4_000
+METADATA_BYTES_MAX: Final = 1 << 20
+"""What a client accepts: 100 problems with texts of a few thousand bytes each, and some room."""
+_PROBLEM_CHARS_MAX: Final = 2_000
+
+TABLE: Final[tuple[tuple[type[CronError], grpc.StatusCode], ...]] = (
+    # The first class that fits counts: NotLeader before Unavailable, of which it is one.
+    (InvalidInput, grpc.StatusCode.INVALID_ARGUMENT),
+    (NotFound, grpc.StatusCode.NOT_FOUND),
+    (Conflict, grpc.StatusCode.ABORTED),
+    (NotLeader, grpc.StatusCode.FAILED_PRECONDITION),
+    (Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (OutcomeUnknown, grpc.StatusCode.UNKNOWN),
+    (LimitExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
+)
+
+Metadata = Sequence[tuple[str, str | bytes]]
+
+
+class Refusal(NamedTuple):
+    """An error as gRPC carries it."""
+
+    code: grpc.StatusCode
+    message: str
+    metadata: tuple[tuple[str, str | bytes], ...]
+
+
+def code_of(error: CronError) -> grpc.StatusCode:
+    """Return the gRPC code of an error; INTERNAL for one that the table does not have."""
+    for kind, code in TABLE:
+        if isinstance(error, kind):
+            return code
+    return grpc.StatusCode.INTERNAL
+
+
+def to_refusal(error: CronError) -> Refusal:
+    """Return the error as gRPC carries it; texts are cut to what a client accepts."""
+    metadata: list[tuple[str, str | bytes]] = [(CODE, error.code)]
+    message = str(error)
+    if error.hint:
+        metadata.append((HINT, error.hint[:MESSAGE_CHARS_MAX].encode(errors="replace")))
+    if isinstance(error, ScheduleError):
+        metadata.append((COLUMN, str(error.column)))
+    if isinstance(error, NotLeader) and error.leader:
+        metadata.append((LEADER, error.leader))
+    if isinstance(error, CrontabError):
+        metadata.append((PROBLEMS, _encode_problems(error.problems)))
+        message = f"{len(error.problems)} problems"
+    message = message[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
+    return Refusal(code_of(error), message, tuple(metadata))
+
+
+def from_refusal(code: grpc.StatusCode, message: str, metadata: Metadata) -> CronError | None:
+    """Return the error that a server raised; None where it was not raftcron's server that spoke.
+
+    What gRPC itself reports (a broken connection, a deadline) has no `raftcron-code`.
+    """
+    fields = dict(metadata)
+    name = fields.get(CODE)
+    if name is None:
+        return None
+    kind = _by_name().get(_text(name)) or _by_code(code)
+    if issubclass(kind, NotLeader):
+        return NotLeader(_text(fields.get(LEADER, "")) or None)
+    if issubclass(kind, CrontabError):
+        return CrontabError(_decode_problems(fields.get(PROBLEMS, b"")))
+    hint = _text(fields.get(HINT, ""))
+    if issubclass(kind, ScheduleError):
+        column = _text(fields.get(COLUMN, ""))
+        return ScheduleError(message, int(column) if column.isdecimal() else 0, hint)
+    return kind(message, hint)
+
+
+def peers_of(metadata: Metadata) -> list[str]:
+    """Return the client addresses of the cell's replicas, as the server named them."""
+    return [one for one in _text(dict(metadata).get(PEERS, "")).split(",") if one]
+
+
+def _by_name() -> dict[str, type[CronError]]:
+    """All classes by their stable code."""
+    found: dict[str, type[CronError]] = {}
+    waiting: list[type[CronError]] = [CronError]
+    while waiting:
+        kind = waiting.pop()
+        found[kind.code] = kind
+        waiting += kind.__subclasses__()
+    return found
+
+
+def _by_code(code: grpc.StatusCode) -> type[CronError]:
+    return next((kind for kind, its in TABLE if its is code), CronError)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _encode_problems(problems: list[Problem]) -> bytes:
+    """The first hundred: what is more was counted by the reader."""
+    cut = [
+        Problem(
+            one.file[:_PROBLEM_CHARS_MAX],
+            one.line,
+            one.column,
+            one.message[:_PROBLEM_CHARS_MAX],
+            one.hint[:_PROBLEM_CHARS_MAX],
+            one.is_warning,
+        )
+        for one in problems[: limits.CRONTAB_ERRORS_MAX + 1]
+    ]
+    encoded: bytes = admin_pb2.Problems(problems=map(to_message, cut)).SerializeToString()
+    return encoded
+
+
+def _decode_problems(encoded: str | bytes) -> list[Problem]:
+    raw = encoded if isinstance(encoded, bytes) else encoded.encode()
+    message = admin_pb2.Problems.FromString(raw)
+    return [to_view(one, Problem) for one in message.problems]
