@@ -1,0 +1,91 @@
+"""What the leader hears from its executors: sessions that come and go, facts, heartbeats.
+
+Events are values. They are given to the leader's `on_event` in the order in which they happened, on
+the one event loop; none comes after `Pool.close`.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from launcher.launch import Reason
+from launcher.names import AttemptName
+
+
+class Fate(enum.IntEnum):
+    """What an executor's ledger says of an attempt. The numbers are those of pool.proto."""
+
+    ACCEPTED = 1  # the row is durable and it was started, or is about to be
+    REFUSED = 2  # durably refused: it never ran and never will under this name
+    ENDED = 3  # it ran and is over
+    INTERRUPTED = 4  # it was started and the executor died: what became of it is unknown
+    FENCED = 5  # a tombstone stands under this name: it never ran and never will
+    UNKNOWN = 6  # the ledger has no such row
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """One row of an executor's ledger, as reported.
+
+    `exit_code` is 128 + signal where a signal ended it. `started_ms` and `finished_ms` are the
+    executor's wall clock in epoch milliseconds, 0 for never. `detail` is for people.
+    """
+
+    name: AttemptName
+    fate: Fate
+    reason: Reason = Reason.NONE
+    exit_code: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
+    detail: str = ""
+
+
+class Joined(msgspec.Struct, frozen=True):
+    """An executor's Hello was accepted; it waits for `Pool.welcome`, or for `Pool.refuse`.
+
+    `offset_ms` is its wall clock minus ours, `address` where the stream comes from, `known` all
+    rows of its ledger that the leader may still ask about.
+    """
+
+    executor: str
+    ledger: str
+    incarnation: str
+    slots: int
+    host: str
+    pid: int
+    version: str
+    labels: dict[str, str]
+    address: str
+    offset_ms: int
+    known: tuple[Fact, ...]
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A session ended. The lease goes on: only its end says that the executor is lost."""
+
+    executor: str
+    ledger: str
+    reason: str
+
+
+class Facts(msgspec.Struct, frozen=True):
+    """An executor reported rows of its ledger; it repeats them until they are acknowledged."""
+
+    executor: str
+    ledger: str
+    facts: tuple[Fact, ...]
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """A heartbeat arrived and is not answered yet (rule R5: a barrier comes first)."""
+
+    executor: str
+    ledger: str
+    number: int
+    running: int
+    wall_ms: int
+    arrived_mono_ms: int
+
+
+Event = Joined | Left | Facts | Beat

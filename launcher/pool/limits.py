@@ -1,0 +1,53 @@
+"""Bounds of everything that an executor sends and that is kept for it, with their arithmetic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from launcher.names import SCHEDULED_S_MAX
+
+EXECUTORS_MAX: Final = 10_000
+"""Connected at once: ten thousand hosts in a cell."""
+SLOTS_MAX: Final = 100_000
+"""Launches that one executor runs at once; a host has at most 4 million process ids."""
+PID_MAX: Final = 1 << 22
+"""Largest process id of Linux (PID_MAX_LIMIT)."""
+HOST_CHARS_MAX: Final = 253
+"""A host name (RFC 1035)."""
+VERSION_CHARS_MAX: Final = 100
+INCARNATION_CHARS_MAX: Final = 100
+LABELS_MAX: Final = 64
+LABEL_CHARS_MAX: Final = 200
+KNOWN_MAX: Final = 200_000
+"""Rows in one Hello: twice the slots of the largest executor; about 100 bytes each, 20 MB."""
+REPORTS_MAX: Final = 50_000
+"""Rows in one Reports message: what the largest executor ends while one round trip takes 50 s."""
+DETAIL_CHARS_MAX: Final = 2_000
+"""What the operating system said about one launch."""
+EXIT_CODE_MAX: Final = 255
+"""128 + the largest signal (64) and a shell's 255 both fit."""
+WALL_MS_MAX: Final = SCHEDULED_S_MAX * 1000 + 999
+"""The end of the last year with four digits."""
+INDEX_MAX: Final = (1 << 63) - 1
+"""Log indexes and heartbeat numbers fit a signed 64-bit integer."""
+
+ORDERS_BYTES_MAX: Final = 2 << 20
+"""One Orders message: half of what gRPC takes by default (4 MiB), about 10,000 launches."""
+WORK_BYTES_MAX: Final = 2 << 20
+"""One piece of work; it travels alone if need be. Linux starts nothing with more (a quarter of an
+8 MiB stack for arguments and environment), and it must fit gRPC's 4 MiB with its frame."""
+OUTBOX_BYTES_MAX: Final = 64 << 20
+"""Orders that wait for one executor to read: 300,000 launches, or the executor is dropped."""
+HEARTBEATS_MAX: Final = 64
+"""Unanswered heartbeats kept of one session; the oldest go first, for the newest renew most."""
+OUTPUT_REQUESTS_MAX: Final = 64
+"""Requests for output under way at one executor."""
+OUTPUT_BYTES_MAX: Final = 1 << 20
+"""One slice of output; a longer one is asked for in several."""
+
+HELLO_WITHIN_MS: Final = 10_000
+"""A stream without its first message is ended after this."""
+GOODBYE_WITHIN_MS: Final = 1_000
+"""A stream that is ended gets this long to take its Goodbye, then it is cut."""
+CLOCK_OFFSET_MS_MAX: Final = 10_000
+"""Default of how far an executor's clock may be off before it gets no work (rule R10)."""

@@ -1,0 +1,203 @@
+"""What executors send, read and checked: protobuf in, values out, or the field that is wrong.
+
+Nothing of a message is used before all of it was checked, so a bad one changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from launcher.launch import Reason
+from launcher.names import DEFAULT_TENANT, AttemptName, BadName, parse_attempt_name, parse_job_name
+from launcher.pool import limits
+from launcher.pool.errors import BadMessage
+from launcher.pool.events import Fact, Fate
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+
+_REASONS: Final = {reason.value: reason for reason in Reason}
+_FATES: Final = {fate.value: fate for fate in Fate}
+_WORD: Final = re.compile(r"[!-~]+")  # visible ASCII, no blanks
+_SHOWN_CHARS_MAX: Final = 120
+NAMING: Final = "not a name like tenant/job@2026-11-20T15:00:00Z#1, always with its attempt"
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """A Hello that was read and is in order."""
+
+    executor: str
+    ledger: str
+    incarnation: str
+    slots: int
+    host: str
+    pid: int
+    version: str
+    wall_ms: int
+    highest_epoch: Epoch
+    labels: dict[str, str]
+    known: tuple[Fact, ...]
+
+
+def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
+    """Return what an executor of this cell says of itself.
+
+    Raises:
+        BadMessage: a field is wrong, or it belongs to another cell.
+    """
+    if hello.cell != cell:
+        raise BadMessage("hello.cell", f"{_shown(hello.cell)} is not this cell, {cell!r}")
+    epoch = hello.highest_epoch
+    _within("hello.highest_epoch.lineage", epoch.lineage, 0, limits.INDEX_MAX)
+    _within("hello.highest_epoch.term", epoch.term, 0, limits.INDEX_MAX)
+    if epoch.replica:
+        _part("hello.highest_epoch.replica", epoch.replica)
+    return Greeting(
+        executor=_part("hello.executor", hello.executor),
+        ledger=_uuid("hello.ledger", hello.ledger),
+        incarnation=_word("hello.incarnation", hello.incarnation, limits.INCARNATION_CHARS_MAX),
+        slots=_within("hello.slots", hello.slots, 1, limits.SLOTS_MAX),
+        host=_word("hello.host", hello.host, limits.HOST_CHARS_MAX),
+        pid=_within("hello.pid", hello.pid, 1, limits.PID_MAX),
+        version=_word("hello.version", hello.version, limits.VERSION_CHARS_MAX),
+        wall_ms=_within("hello.wall_ms", hello.wall_ms, 0, limits.WALL_MS_MAX),
+        highest_epoch=Epoch(epoch.lineage, epoch.term, epoch.replica),
+        labels=_labels(hello),
+        known=_known(hello),
+    )
+
+
+def parse_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> tuple[int, int, int]:
+    """Return number, running and wall_ms of a heartbeat that follows number `previous`.
+
+    Raises:
+        BadMessage: a field is wrong.
+    """
+    _within("heartbeat.number", beat.number, 1, limits.INDEX_MAX)
+    if beat.number <= previous:
+        raise BadMessage("heartbeat.number", f"{beat.number} does not follow {previous}")
+    running = _within("heartbeat.running", beat.running, 0, limits.SLOTS_MAX)
+    return beat.number, running, _within("heartbeat.wall_ms", beat.wall_ms, 0, limits.WALL_MS_MAX)
+
+
+def parse_reports(reports: Iterable[pool_pb2.Report], count: int) -> tuple[Fact, ...]:
+    """Return the facts of a Reports message of `count` rows, in its order.
+
+    Raises:
+        BadMessage: a field is wrong, or there are too many.
+    """
+    if count > limits.REPORTS_MAX:
+        raise BadMessage("reports", f"{count} rows are more than {limits.REPORTS_MAX}; send fewer")
+    return tuple(_fact(f"reports[{i}]", report) for i, report in enumerate(reports))
+
+
+def parse_name(field: str, text: str) -> AttemptName:
+    """Return the attempt that `text` names in full, in the one way in which names are written.
+
+    Raises:
+        BadMessage: it names nothing, leaves something out, or is written in another way.
+    """
+    try:
+        name = parse_attempt_name(text)
+    except (BadName, ValueError, OverflowError) as error:
+        raise BadMessage(field, f"{_shown(text)} is {NAMING}") from error
+    if str(name) != text:
+        raise BadMessage(field, f"{_shown(text)} is {NAMING}")
+    return name
+
+
+def _known(hello: pool_pb2.Hello) -> tuple[Fact, ...]:
+    if len(hello.known) > limits.KNOWN_MAX:
+        raise BadMessage("hello.known", f"{len(hello.known)} rows are more than {limits.KNOWN_MAX}")
+    facts = tuple(_fact(f"hello.known[{i}]", report) for i, report in enumerate(hello.known))
+    seen: set[AttemptName] = set()
+    for i, fact in enumerate(facts):
+        if fact.name in seen:
+            raise BadMessage(f"hello.known[{i}].name", f"{fact.name} is there twice")
+        if fact.fate is Fate.UNKNOWN:
+            raise BadMessage(f"hello.known[{i}].fate", "a known row cannot be unknown")
+        seen.add(fact.name)
+    return facts
+
+
+def _fact(field: str, report: pool_pb2.Report) -> Fact:
+    fate = _FATES.get(report.fate)
+    if fate is None:
+        raise BadMessage(f"{field}.fate", f"{report.fate} is not a fate")
+    reason = _REASONS.get(report.reason)
+    if reason is None:
+        raise BadMessage(f"{field}.reason", f"{report.reason} is not a reason")
+    if len(report.detail) > limits.DETAIL_CHARS_MAX:
+        raise BadMessage(
+            f"{field}.detail",
+            f"{len(report.detail)} characters are more than {limits.DETAIL_CHARS_MAX}",
+        )
+    return Fact(
+        name=parse_name(f"{field}.name", report.name),
+        fate=fate,
+        reason=reason,
+        exit_code=_within(f"{field}.exit_code", report.exit_code, -1, limits.EXIT_CODE_MAX),
+        started_ms=_within(f"{field}.started_ms", report.started_ms, 0, limits.WALL_MS_MAX),
+        finished_ms=_within(f"{field}.finished_ms", report.finished_ms, 0, limits.WALL_MS_MAX),
+        detail=report.detail,
+    )
+
+
+def _labels(hello: pool_pb2.Hello) -> dict[str, str]:
+    if len(hello.labels) > limits.LABELS_MAX:
+        raise BadMessage(
+            "hello.labels", f"{len(hello.labels)} labels are more than {limits.LABELS_MAX}"
+        )
+    for key in sorted(hello.labels):
+        _part("hello.labels", key)
+        value = hello.labels[key]
+        if len(value) > limits.LABEL_CHARS_MAX or not (value.isprintable() or not value):
+            raise BadMessage(
+                f"hello.labels[{key}]",
+                f"{_shown(value)} is not up to {limits.LABEL_CHARS_MAX} printable characters",
+            )
+    return {key: hello.labels[key] for key in sorted(hello.labels)}
+
+
+def _part(field: str, text: str) -> str:
+    """Executors, replicas and label keys are named with the characters of a job name's part."""
+    try:
+        parse_job_name(f"{DEFAULT_TENANT}/{text}")
+    except BadName as error:
+        raise BadMessage(
+            field, f"{_shown(text)} is not a name of up to 100 of A-Z a-z 0-9 _ . -"
+        ) from error
+    return text
+
+
+def _uuid(field: str, text: str) -> str:
+    try:
+        is_canonical = str(uuid.UUID(text)) == text
+    except ValueError:
+        is_canonical = False
+    if not is_canonical:
+        raise BadMessage(field, f"{_shown(text)} is not a UUID in lower case with dashes")
+    return text
+
+
+def _word(field: str, text: str, chars_max: int) -> str:
+    if len(text) > chars_max or not _WORD.fullmatch(text):
+        raise BadMessage(
+            field, f"{_shown(text)} is not 1 to {chars_max} visible ASCII characters without blanks"
+        )
+    return text
+
+
+def _within(field: str, value: int, low: int, high: int) -> int:
+    if not low <= value <= high:
+        raise BadMessage(field, f"{value} is not in {low}-{high}")
+    return value
+
+
+def _shown(text: str) -> str:
+    """Quote for a message, cut: a status message travels in a header of a few KiB."""
+    return ascii(text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "...")

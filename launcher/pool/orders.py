@@ -1,0 +1,139 @@
+"""What the leader tells one executor, waiting to leave: bounded, batched, split to fit."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from launcher.launch import Reason
+from launcher.names import AttemptName, format_time
+from launcher.pool import limits
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+
+log = structlog.get_logger()
+
+_ORDER_FRAME_BYTES: Final = 96
+"""An order beside its name and work: numbers, the scheduled time, protobuf's tags and lengths."""
+
+
+class StartOrder(msgspec.Struct, frozen=True):
+    """Start this, once.
+
+    `begun_index` is the log index of its Begin (rule R4), `not_after_ms` the wall time from which
+    the executor refuses it (rule R7), `work` an encoded `launcher.work.WorkSpec`.
+    """
+
+    name: AttemptName
+    begun_index: int
+    not_after_ms: int
+    work: bytes
+
+
+class Outbox:
+    """Orders for one session. All that is queued in one turn of the loop leaves in one message."""
+
+    def __init__(self) -> None:
+        self._starts: deque[StartOrder] = deque()
+        self._fences: deque[AttemptName] = deque()
+        self._kills: deque[tuple[AttemptName, Reason]] = deque()
+        self._acks: deque[AttemptName] = deque()
+        self._floor = 0
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more waits than an executor that reads would ever leave waiting."""
+        return self._bytes > limits.OUTBOX_BYTES_MAX
+
+    def __bool__(self) -> bool:
+        return bool(self._starts or self._fences or self._kills or self._acks or self._floor)
+
+    def start(self, orders: Sequence[StartOrder]) -> None:
+        """Queue starts. Work that no message can carry is left out and logged: its attempt stays
+        unanswered, and is fenced when its window is over."""
+        for order in orders:
+            if len(order.work) > limits.WORK_BYTES_MAX:
+                log.warning(
+                    "launch.withheld",
+                    launch=str(order.name),
+                    error=f"work of {len(order.work)} bytes is over {limits.WORK_BYTES_MAX}",
+                )
+                continue
+            self._starts.append(order)
+            self._bytes += _start_bytes(order)
+
+    def fence(self, names: Sequence[AttemptName]) -> None:
+        """Queue tombstones."""
+        self._fences.extend(names)
+        self._bytes += sum(map(_name_bytes, names))
+
+    def kill(self, kills: Sequence[tuple[AttemptName, Reason]]) -> None:
+        """Queue kills."""
+        self._kills.extend(kills)
+        self._bytes += sum(_name_bytes(name) for name, _ in kills)
+
+    def ack(self, names: Sequence[AttemptName]) -> None:
+        """Queue acknowledgements of ends."""
+        self._acks.extend(names)
+        self._bytes += sum(map(_name_bytes, names))
+
+    def raise_floor(self, index: int) -> None:
+        """Queue a floor; the highest one counts."""
+        self._floor = max(self._floor, index)
+
+    def take(self, epoch: Epoch) -> pool_pb2.Orders:
+        """Remove and return as much as fits one message.
+
+        Starts leave before fences, kills and acks, each in the order of queueing; the floor leaves
+        last, so that it never overtakes an order which still speaks of what is below it.
+        """
+        message = pool_pb2.Orders(epoch=encode_epoch(epoch))
+        room = limits.ORDERS_BYTES_MAX
+        while self._starts and (room >= _start_bytes(self._starts[0]) or not message.starts):
+            order = self._starts.popleft()
+            room -= _start_bytes(order)
+            message.starts.append(_encode_start(order))
+        while self._fences and room > 0:
+            name = self._fences.popleft()
+            room -= _name_bytes(name)
+            message.fences.append(str(name))
+        while self._kills and room > 0:
+            name, reason = self._kills.popleft()
+            room -= _name_bytes(name)
+            message.kills.append(pool_pb2.Kill(name=str(name), reason=reason))
+        while self._acks and room > 0:
+            name = self._acks.popleft()
+            room -= _name_bytes(name)
+            message.acks.append(str(name))
+        if room > 0 and not (self._starts or self._fences or self._kills or self._acks):
+            message.floor, self._floor = self._floor, 0
+        self._bytes = max(0, self._bytes - (limits.ORDERS_BYTES_MAX - room))
+        return message
+
+
+def encode_epoch(epoch: Epoch) -> pool_pb2.Epoch:
+    """Return the epoch as the stream carries it."""
+    return pool_pb2.Epoch(lineage=epoch.lineage, term=epoch.term, replica=epoch.replica)
+
+
+def _encode_start(order: StartOrder) -> pool_pb2.Start:
+    return pool_pb2.Start(
+        name=str(order.name),
+        begun_index=order.begun_index,
+        not_after_ms=order.not_after_ms,
+        work=order.work,
+        scheduled_time=format_time(order.name.launch.scheduled_s),
+    )
+
+
+def _start_bytes(order: StartOrder) -> int:
+    return _name_bytes(order.name) + len(order.work)
+
+
+def _name_bytes(name: AttemptName) -> int:
+    return len(name.launch.job) + _ORDER_FRAME_BYTES

@@ -1,0 +1,349 @@
+"""The executors as the leader sees them: who is connected, what is told to whom, whose lease ends.
+
+Theory of operation. Executors open the streams; `PoolServicer` turns each into a `Session` here
+and the leader hears of it by events. What the leader orders is only queued: True from `start` or
+`fence` means queued, and nothing but a Fact from the executor says what became of it. Leadership
+may end at any moment, so all of this hangs on one switch: after `close` not one queued order
+leaves, no event comes, and every lease is forgotten (the next leader grants them anew, rule R5).
+
+Everything runs on one event loop and nothing here awaits between a check and its effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import grpc
+import structlog
+
+from launcher.launch import Reason
+from launcher.names import AttemptName
+from launcher.pool import limits
+from launcher.pool.errors import (
+    HeldByAnother,
+    NotConnected,
+    NotLeading,
+    PoolFull,
+    SeenNewerEpoch,
+    TimedOut,
+)
+from launcher.pool.events import Beat, Event, Fact, Facts, Joined, Left
+from launcher.pool.lease import Key, Leases, LeaseTimes
+from launcher.pool.messages import Greeting
+from launcher.pool.orders import Outbox, StartOrder, encode_epoch
+from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+
+log = structlog.get_logger()
+
+
+class Pool:
+    """The leader's side of all executors' streams.
+
+    `mono_ms` counts while the machine sleeps (CLOCK_BOOTTIME); `wall_ms` only measures offsets.
+    `on_event` is called on the loop and must return at once without raising: it enqueues.
+    """
+
+    def __init__(
+        self,
+        *,
+        cell: str,
+        lease: LeaseTimes,
+        mono_ms: Callable[[], int],
+        wall_ms: Callable[[], int],
+        on_event: Callable[[Event], None],
+        clock_offset_ms_max: int = limits.CLOCK_OFFSET_MS_MAX,
+    ) -> None:
+        self.cell = cell
+        self.lease = lease
+        self._mono_ms = mono_ms
+        self._wall_ms = wall_ms
+        self._on_event = on_event
+        self._clock_offset_ms_max = clock_offset_ms_max
+        self._epoch: Epoch | None = None
+        self._sessions: dict[str, Session] = {}
+        self._leases = Leases(lease)
+
+    # ---- leadership
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this replica leads and takes executors."""
+        return self._epoch is not None
+
+    def open(self, epoch: Epoch) -> None:
+        """Take executors from now on and lead them under `epoch`: its Claim is applied."""
+        if self._epoch is not None:
+            self.close(f"a new epoch begins: {epoch}", None)
+        self._epoch = epoch
+
+    def close(self, reason: str, leader_address: str | None) -> None:
+        """Stop leading: nothing queued leaves from this call on, no event comes after it.
+
+        What gRPC was already given may still arrive; the executors' memory of the highest epoch
+        is what stops that (rule R3). Safe to call twice.
+        """
+        self._epoch = None
+        sessions, self._sessions = self._sessions, {}
+        leader = leader_address or ""
+        end = End(grpc.StatusCode.FAILED_PRECONDITION, reason, leader, says_goodbye=True)
+        for session in sessions.values():
+            session.end(end)
+        self._leases.clear()
+
+    # ---- sessions
+
+    def welcome(self, executor: str, ledger: str | None = None) -> None:
+        """Let in who joined: its ExecutorJoined is committed. A lease begins if it has none.
+
+        With `ledger` only the session with that ledger: another process may have replaced the one
+        whose joining was just committed. Nothing happens if the executor is gone.
+        """
+        session = self._sessions.get(executor)
+        if session is None or self._epoch is None or ledger not in (None, session.key[1]):
+            return
+        self._leases.begin(session.key, self._mono_ms())
+        session.welcome(
+            pool_pb2.Welcome(
+                epoch=encode_epoch(self._epoch),
+                heartbeat_ms=self.lease.heartbeat_ms,
+                self_kill_ms=self.lease.self_kill_ms,
+                wall_ms=self._wall_ms(),
+            )
+        )
+
+    def refuse(self, executor: str, reason: str) -> None:
+        """Send an executor away: Goodbye with the reason, then its stream ends."""
+        session = self._sessions.get(executor)
+        if session is not None:
+            self.drop(session, End(grpc.StatusCode.ABORTED, reason, says_goodbye=True))
+
+    def sessions(self) -> list[SessionView]:
+        """Return the connected executors, by id."""
+        now = self._mono_ms()
+        return [self._view(self._sessions[name], now) for name in sorted(self._sessions)]
+
+    def is_connected(self, executor: str, ledger: str) -> bool:
+        """Whether a stream of that executor with that very ledger is open."""
+        return self._session(executor, ledger) is not None
+
+    # ---- leases (rule R5)
+
+    def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> None:
+        """Answer heartbeats that arrived up to then, and renew those leases from their arrival.
+
+        Call it after a barrier with the time read before the barrier was sent. "Up to" includes
+        that millisecond: what it lets through is younger than one, where give-up and self-kill
+        are seconds apart.
+        """
+        for session in list(self._sessions.values()):
+            arrival = session.answer_heartbeats(up_to_arrival_mono_ms)
+            if arrival is not None:
+                self._leases.renew(session.key, arrival)
+                self._drop_if_stuck(session)
+
+    def grant(self, executor: str, ledger: str, now_mono: int) -> None:
+        """Give a full lease from `now_mono`: a new leader's, to every executor it knows."""
+        self._leases.renew((executor, ledger), now_mono)
+
+    def lease_until(self, executor: str, ledger: str) -> int | None:
+        """Return the monotonic millisecond at which the lease ends; None without one."""
+        return self._leases.until((executor, ledger))
+
+    def expired(self, now_mono: int) -> list[Key]:
+        """Return (executor, ledger) of each lease that is over, until `forget` is called."""
+        return self._leases.expired(now_mono)
+
+    def forget(self, executor: str, ledger: str) -> None:
+        """Drop a lease whose end is recorded in the log."""
+        self._leases.forget((executor, ledger))
+
+    # ---- orders: False if that executor with that very ledger is not connected
+
+    def start(self, executor: str, ledger: str, orders: Sequence[StartOrder]) -> bool:
+        """Queue starts; their Begin is applied. Returns False if nothing was queued."""
+        return self._queue(executor, ledger, lambda outbox: outbox.start(orders))
+
+    def fence(self, executor: str, ledger: str, names: Sequence[AttemptName]) -> bool:
+        """Queue tombstones; each is answered by a Fact. Returns False if nothing was queued."""
+        return self._queue(executor, ledger, lambda outbox: outbox.fence(names))
+
+    def kill(self, executor: str, ledger: str, kills: Sequence[tuple[AttemptName, Reason]]) -> bool:
+        """Queue kills; their Cancel is committed (R8). Returns False if nothing was queued."""
+        return self._queue(executor, ledger, lambda outbox: outbox.kill(kills))
+
+    def ack(self, executor: str, ledger: str, names: Sequence[AttemptName]) -> bool:
+        """Queue names whose end is committed. Returns False if nothing was queued."""
+        return self._queue(executor, ledger, lambda outbox: outbox.ack(names))
+
+    def floor(self, executor: str, ledger: str, index: int) -> bool:
+        """Queue a floor (rule R4); the highest counts. Returns False if nothing was queued."""
+        return self._queue(executor, ledger, lambda outbox: outbox.raise_floor(index))
+
+    async def output(
+        self,
+        executor: str,
+        ledger: str,
+        name: AttemptName,
+        *,
+        offset: int,
+        limit: int,
+        tail: bool,
+        timeout_ms: int,
+    ) -> OutputSlice:
+        """Return a piece of an attempt's output: at most `limit` bytes, cut to the pool's bound.
+
+        Raises:
+            NotConnected: that executor with that ledger is not there, or left meanwhile.
+            OutputUnavailable: it has no such output, or too much was asked of it at once.
+            TimedOut: it did not answer within `timeout_ms`.
+        """
+        session = self._session(executor, ledger)
+        if session is None:
+            raise NotConnected(f"executor {executor} is not connected")
+        size = min(max(limit, 0), limits.OUTPUT_BYTES_MAX)
+        answer = session.ask_output(
+            pool_pb2.OutputRequest(name=str(name), offset=max(offset, 0), limit=size, tail=tail)
+        )
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await answer
+        except TimeoutError as error:
+            raise TimedOut(
+                f"executor {executor} did not give output of {name} within {timeout_ms} ms"
+            ) from error
+
+    # ---- called by the servicer
+
+    def join(self, greeting: Greeting, address: str) -> Session:
+        """Accept a Hello: a session that waits for `welcome`.
+
+        Raises:
+            Refused: not leading, a newer epoch was seen, the id is held, or the pool is full.
+        """
+        if self._epoch is None:
+            raise NotLeading("this replica does not lead")
+        if greeting.highest_epoch > self._epoch:
+            raise SeenNewerEpoch(
+                f"executor {greeting.executor} has seen epoch {greeting.highest_epoch}, which is "
+                f"above {self._epoch}; another leads, or a restore did not raise the lineage"
+            )
+        now = self._mono_ms()
+        self._make_room(greeting, now)
+        session = Session(greeting, address, self._epoch)
+        session.connected_since_ms = self._wall_ms()
+        session.heard_mono_ms = now
+        session.offset_ms = greeting.wall_ms - session.connected_since_ms
+        self._sessions[greeting.executor] = session
+        self._on_event(_joined(session))
+        return session
+
+    def beat(self, session: Session, number: int, running: int, wall_ms: int) -> None:
+        """Take a heartbeat; the leader answers it after a barrier."""
+        if session.ended:
+            return
+        now = self._mono_ms()
+        session.hear(Heartbeat(number, now), running, wall_ms - self._wall_ms())
+        executor, ledger = session.key
+        self._on_event(Beat(executor, ledger, number, running, wall_ms, now))
+
+    def report(self, session: Session, facts: tuple[Fact, ...]) -> None:
+        """Pass facts to the leader, unless the session is over: then nobody leads here."""
+        if facts and not session.ended:
+            self._on_event(Facts(session.key[0], session.key[1], facts))
+
+    def drop(self, session: Session, end: End) -> None:
+        """End a session and tell the leader, once. Its lease goes on."""
+        if not session.end(end):
+            return
+        if self._sessions.get(session.key[0]) is session:
+            del self._sessions[session.key[0]]
+        self._on_event(Left(session.key[0], session.key[1], end.reason))
+
+    # ---- within
+
+    def _make_room(self, greeting: Greeting, now: int) -> None:
+        """Let a newcomer replace an older stream of its own, or of a process that fell silent."""
+        holder = self._sessions.get(greeting.executor)
+        if holder is None:
+            if len(self._sessions) >= limits.EXECUTORS_MAX:
+                raise PoolFull(
+                    f"{limits.EXECUTORS_MAX} executors are connected, the most there can be"
+                )
+            return
+        is_same = holder.greeting.incarnation == greeting.incarnation
+        silent_ms = now - holder.heard_mono_ms
+        if not is_same and silent_ms <= 2 * self.lease.heartbeat_ms:
+            held = holder.greeting
+            log.warning(
+                "executor.refused",
+                executor=greeting.executor,
+                error=f"{greeting.host} pid {greeting.pid}: held by {held.host} pid {held.pid}",
+            )
+            raise HeldByAnother(
+                f"executor {greeting.executor} is connected already, from host {held.host} "
+                f"pid {held.pid}; give each executor an id of its own, or stop that one"
+            )
+        reason = (
+            "replaced by a newer stream of the same process"
+            if is_same
+            else (f"silent for {silent_ms} ms, replaced by host {greeting.host} pid {greeting.pid}")
+        )
+        self.drop(holder, End(grpc.StatusCode.ABORTED, reason, says_goodbye=True))
+
+    def _session(self, executor: str, ledger: str) -> Session | None:
+        session = self._sessions.get(executor)
+        return session if session is not None and session.key[1] == ledger else None
+
+    def _queue(self, executor: str, ledger: str, put: Callable[[Outbox], None]) -> bool:
+        session = self._session(executor, ledger)
+        if session is None:
+            return False
+        put(session.outbox)
+        session.wake.set()
+        return not self._drop_if_stuck(session)
+
+    def _drop_if_stuck(self, session: Session) -> bool:
+        if not session.is_stuck:
+            return False
+        reason = "does not read: too much waits for it"
+        self.drop(session, End(grpc.StatusCode.RESOURCE_EXHAUSTED, reason))
+        return True
+
+    def _view(self, session: Session, now: int) -> SessionView:
+        greeting = session.greeting
+        is_leased = now < session.answered_arrival_mono_ms + self.lease.self_kill_ms
+        is_on_time = abs(session.offset_ms) <= self._clock_offset_ms_max
+        return SessionView(
+            executor=greeting.executor,
+            ledger=greeting.ledger,
+            slots=greeting.slots,
+            connected_since_ms=session.connected_since_ms,
+            running=session.running,
+            offset_ms=session.offset_ms,
+            address=session.address,
+            pid=greeting.pid,
+            host=greeting.host,
+            version=greeting.version,
+            labels=greeting.labels,
+            gets_work=is_leased and is_on_time,
+        )
+
+
+def _joined(session: Session) -> Joined:
+    greeting = session.greeting
+    return Joined(
+        executor=greeting.executor,
+        ledger=greeting.ledger,
+        incarnation=greeting.incarnation,
+        slots=greeting.slots,
+        host=greeting.host,
+        pid=greeting.pid,
+        version=greeting.version,
+        labels=greeting.labels,
+        address=session.address,
+        offset_ms=session.offset_ms,
+        known=greeting.known,
+    )

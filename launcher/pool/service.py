@@ -1,0 +1,192 @@
+"""The gRPC face of the pool: one Connect stream per executor, on the replica's one server.
+
+Each stream has two tasks, a reader and a writer; both only move messages between gRPC and the
+session. Whoever ends a session (either task, the leader, a newer stream) calls `Session.end`; the
+handler then gives the writer a moment for the Goodbye, stops both tasks and sets the status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Never
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+
+from launcher.pool import limits
+from launcher.pool.errors import BadMessage, HeldByAnother, PoolFull, Refused
+from launcher.pool.messages import Greeting, parse_heartbeat, parse_hello, parse_reports
+from launcher.pool.pool import Pool
+from launcher.pool.session import End, Session
+from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+
+LEADER_METADATA: Final = "raftcron-leader"
+"""Trailing metadata that names the leader's address where this replica does not lead."""
+
+NOT_LEADING: Final = "this replica does not lead"
+
+log = structlog.get_logger()
+
+Context = grpc.aio.ServicerContext[pool_pb2.FromExecutor, pool_pb2.FromLeader]
+Requests = AsyncIterator[pool_pb2.FromExecutor]
+
+_CODES: Final[dict[type[Refused], grpc.StatusCode]] = {
+    HeldByAnother: grpc.StatusCode.ALREADY_EXISTS,
+    PoolFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+class PoolServicer(pool_pb2_grpc.PoolServicer):
+    """Serves `raftcron.pool.v1.Pool` from a `Pool`."""
+
+    def __init__(self, pool: Pool, leader_address: Callable[[], str | None]) -> None:
+        self._pool = pool
+        self._leader_address = leader_address
+
+    async def Connect(self, request_iterator: Requests, context: Context) -> None:  # noqa: N802
+        """Serve one executor until its session is over."""
+        session = await self._greet(request_iterator, context)
+        reader = asyncio.create_task(self._read(session, request_iterator), name="pool.reader")
+        writer = asyncio.create_task(self._write(session, context), name="pool.writer")
+        try:
+            await session.over.wait()
+            await asyncio.wait({writer}, timeout=limits.GOODBYE_WITHIN_MS / 1000)
+            is_cut = not writer.done()
+        finally:
+            # Also when gRPC cancels this handler: the executor is gone, or the server stops.
+            self._pool.drop(session, End(grpc.StatusCode.CANCELLED, "the stream broke"))
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+        await self._finish(session, context, is_cut=is_cut)
+
+    async def _greet(self, requests: Requests, context: Context) -> Session:
+        """Return the session of a Hello that is in order, or abort the stream."""
+        if not self._pool.is_open:
+            await self._abort_not_leading(context, NOT_LEADING)
+        try:
+            greeting = await self._read_hello(requests)
+            return self._pool.join(greeting, _address(context.peer()))
+        except TimeoutError:
+            text = f"no Hello within {limits.HELLO_WITHIN_MS} ms"
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        except BadMessage as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except Refused as error:
+            code = _CODES.get(type(error))
+            if code is not None:
+                await context.abort(code, str(error))
+            await self._abort_not_leading(context, str(error))
+
+    async def _read_hello(self, requests: Requests) -> Greeting:
+        async with asyncio.timeout(limits.HELLO_WITHIN_MS / 1000):
+            first = await _next(requests)
+        kind = first.WhichOneof("kind") if first is not None else None
+        if first is None or kind != "hello":
+            raise BadMessage(kind or "hello", "the first message must be Hello")
+        return parse_hello(first.hello, self._pool.cell)
+
+    async def _read(self, session: Session, requests: Requests) -> None:
+        """Take what the executor sends until it stops, errs, or is silent for a whole lease."""
+        silence_ms = self._pool.lease.give_up_ms
+        try:
+            while not session.ended:
+                async with asyncio.timeout(silence_ms / 1000):
+                    message = await _next(requests)
+                if message is None:
+                    self._pool.drop(session, End(grpc.StatusCode.OK, "it ended its stream"))
+                    return
+                self._take(session, message)
+        except TimeoutError:
+            reason = f"silent for {silence_ms} ms"
+            self._pool.drop(session, End(grpc.StatusCode.DEADLINE_EXCEEDED, reason))
+        except BadMessage as error:
+            self._pool.drop(session, End(grpc.StatusCode.INVALID_ARGUMENT, str(error)))
+        except Exception as error:  # noqa: BLE001 - top of a task; _fail logs
+            self._fail(session, error)
+
+    def _take(self, session: Session, message: pool_pb2.FromExecutor) -> None:
+        kind = message.WhichOneof("kind")
+        if kind == "heartbeat":
+            number, running, wall_ms = parse_heartbeat(message.heartbeat, session.last_number)
+            self._pool.beat(session, number, running, wall_ms)
+        elif kind == "reports":
+            reports = message.reports.reports
+            self._pool.report(session, parse_reports(reports, len(reports)))
+        elif kind == "output":
+            session.take_output(message.output)
+        elif kind == "hello":
+            raise BadMessage("hello", "a stream has one Hello, its first message")
+        else:
+            raise BadMessage("kind", "the message is empty, or newer than this leader")
+
+    async def _write(self, session: Session, context: Context) -> None:
+        """Send what the session has, one message at a time, so that its end cuts off the rest."""
+        # A heartbeat's answer behind this would come too late to be worth anything.
+        patience_ms = self._pool.lease.self_kill_ms
+        try:
+            while True:
+                await session.wake.wait()
+                session.wake.clear()
+                while (message := session.next_message()) is not None:
+                    async with asyncio.timeout(patience_ms / 1000):
+                        await context.write(message)
+                if session.ended:
+                    return
+        except TimeoutError:
+            reason = f"does not read: a message waited {patience_ms} ms"
+            self._pool.drop(session, End(grpc.StatusCode.RESOURCE_EXHAUSTED, reason))
+        except Exception as error:  # noqa: BLE001 - top of a task; _fail logs
+            self._fail(session, error)
+
+    def _fail(self, session: Session, error: Exception) -> None:
+        """End a session whose task met an error; a stream that broke is no surprise."""
+        if isinstance(error, grpc.aio.BaseError | asyncio.InvalidStateError):
+            self._pool.drop(session, End(grpc.StatusCode.UNAVAILABLE, "the stream broke"))
+            return
+        log.error("executor.stream_failed", executor=session.key[0], exc_info=error)
+        self._pool.drop(session, End(grpc.StatusCode.INTERNAL, f"the leader failed: {error!r}"))
+
+    async def _finish(self, session: Session, context: Context, *, is_cut: bool) -> None:
+        end = session.ended
+        if is_cut or end is None or end.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            # A status would queue behind what is not read. Cancelling resets the stream instead.
+            raise asyncio.CancelledError
+        if end.code is grpc.StatusCode.FAILED_PRECONDITION:
+            await self._abort_not_leading(context, end.reason, end.leader)
+        if end.code is not grpc.StatusCode.OK:
+            await context.abort(end.code, end.reason)
+
+    async def _abort_not_leading(self, context: Context, text: str, leader: str = "") -> Never:
+        address = leader or self._leader_address()
+        metadata = ((LEADER_METADATA, address),) if address else ()
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text, metadata)
+
+
+def add_pool_service(
+    server: grpc.aio.Server, pool: Pool, leader_address: Callable[[], str | None]
+) -> None:
+    """Serve `pool` on a `grpc.aio` server; `leader_address` is whom it names while not leading."""
+    servicer = PoolServicer(pool, leader_address)
+    pool_pb2_grpc.add_PoolServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
+
+
+async def _next(requests: Requests) -> pool_pb2.FromExecutor | None:
+    """Return the next message, None after the last.
+
+    Raises:
+        BadMessage: the bytes are no message at all.
+    """
+    try:
+        return await anext(requests)
+    except StopAsyncIteration:
+        return None
+    except DecodeError as error:
+        raise BadMessage("message", "cannot be decoded") from error
+
+
+def _address(peer: str) -> str:
+    """Return gRPC's `ipv4:127.0.0.1:7000` without the kind of address in front."""
+    return peer.removeprefix("ipv4:").removeprefix("ipv6:").replace("%5B", "[").replace("%5D", "]")

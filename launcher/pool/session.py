@@ -1,0 +1,229 @@
+"""One executor's stream, as far as it is not gRPC: who it is, what waits for it, how it ends.
+
+A session never writes by itself. The servicer's writer asks `next_message` for one message at a
+time, so whatever has not been asked for when the session ends can never leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+import grpc
+import msgspec
+
+from launcher.pool import limits
+from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
+from launcher.pool.lease import Key
+from launcher.pool.messages import Greeting
+from launcher.pool.orders import Outbox
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+
+
+class End(msgspec.Struct, frozen=True):
+    """How a session ends: the stream's status, and the Goodbye before it if `says_goodbye`."""
+
+    code: grpc.StatusCode
+    reason: str
+    leader: str = ""
+    says_goodbye: bool = False
+
+
+class OutputSlice(msgspec.Struct, frozen=True):
+    """A piece of a launch's output.
+
+    `offset` is the place of `data`'s first byte in all of it, `size` how many bytes are kept so
+    far, `dropped` how many were over the bound and are not; `ended`: the launch is over and this
+    piece reaches the end.
+    """
+
+    data: bytes
+    offset: int
+    size: int
+    ended: bool
+    dropped: int
+
+
+class SessionView(msgspec.Struct, frozen=True):
+    """A connected executor, as the leader places work and `status` shows it.
+
+    `gets_work` is False before its first heartbeat of this session is answered, after that answer
+    is older than the executor's own lease (it would refuse the start), and while its clock is off
+    by more than the limit (rule R10).
+    """
+
+    executor: str
+    ledger: str
+    slots: int
+    connected_since_ms: int
+    running: int
+    offset_ms: int
+    address: str
+    pid: int
+    host: str
+    version: str
+    labels: dict[str, str]
+    gets_work: bool
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """A heartbeat that is not answered yet."""
+
+    number: int
+    arrived_mono_ms: int
+
+
+NEVER: Final = -(1 << 62)
+
+
+class Session:
+    """One accepted Hello and what followed. Lives until `end`; of two ends the first counts."""
+
+    def __init__(self, greeting: Greeting, address: str, epoch: Epoch) -> None:
+        self.greeting = greeting
+        self.address = address
+        self.epoch = epoch
+        self.key: Key = (greeting.executor, greeting.ledger)
+        self.connected_since_ms = 0
+        self.heard_mono_ms = NEVER
+        self.answered_arrival_mono_ms = NEVER
+        self.offset_ms = 0
+        self.running = 0
+        self.last_number = 0
+        self.is_welcome = False
+        self.ended: End | None = None
+        self.over = asyncio.Event()
+        self.wake = asyncio.Event()
+        self.outbox = Outbox()
+        self._first: deque[pool_pb2.FromLeader] = deque()
+        self._heartbeats: deque[Heartbeat] = deque(maxlen=limits.HEARTBEATS_MAX)
+        self._asked: deque[pool_pb2.FromLeader] = deque()
+        self._answers: dict[int, asyncio.Future[OutputSlice]] = {}
+        self._limits: dict[int, int] = {}
+        self._last_request = 0
+
+    def welcome(self, message: pool_pb2.Welcome) -> None:
+        """Let the executor in: the Welcome leaves first, then all that waited behind it."""
+        if self.is_welcome or self.ended:
+            return
+        self.is_welcome = True
+        self._first.append(pool_pb2.FromLeader(welcome=message))
+        self.wake.set()
+
+    def hear(self, beat: Heartbeat, running: int, offset_ms: int) -> None:
+        """Keep a heartbeat until it may be answered."""
+        self.last_number = beat.number
+        self.heard_mono_ms = beat.arrived_mono_ms
+        self.running = running
+        self.offset_ms = offset_ms
+        self._heartbeats.append(beat)
+
+    def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> int | None:
+        """Answer what arrived up to then; return the newest answered arrival, None if none was."""
+        if not self.is_welcome or self.ended:
+            return None
+        newest = None
+        while self._heartbeats and self._heartbeats[0].arrived_mono_ms <= up_to_arrival_mono_ms:
+            beat = self._heartbeats.popleft()
+            answer = pool_pb2.HeartbeatAnswer(number=beat.number)
+            self._first.append(pool_pb2.FromLeader(heartbeat=answer))
+            newest = self.answered_arrival_mono_ms = beat.arrived_mono_ms
+        if newest is not None:
+            self.wake.set()
+        return newest
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether more waits than the executor could ever have left unread."""
+        return self.outbox.is_full or len(self._first) > limits.HEARTBEATS_MAX
+
+    def ask_output(self, request: pool_pb2.OutputRequest) -> asyncio.Future[OutputSlice]:
+        """Queue a request for output; its number is set here.
+
+        Raises:
+            NotConnected: the session is over, or not welcome yet.
+            OutputUnavailable: too many requests are under way.
+        """
+        if self.ended or not self.is_welcome:
+            raise NotConnected(f"executor {self.key[0]} is not connected")
+        if len(self._answers) >= limits.OUTPUT_REQUESTS_MAX:
+            raise OutputUnavailable(
+                f"executor {self.key[0]} has {len(self._answers)} requests for output under way; "
+                "ask again later"
+            )
+        self._last_request += 1
+        request.request = number = self._last_request
+        answer: asyncio.Future[OutputSlice] = asyncio.get_running_loop().create_future()
+        self._answers[number], self._limits[number] = answer, request.limit
+        answer.add_done_callback(lambda _: self._forget_request(number))
+        self._asked.append(pool_pb2.FromLeader(output=request))
+        self.wake.set()
+        return answer
+
+    def take_output(self, chunk: pool_pb2.OutputChunk) -> None:
+        """Give an answer to whoever asked; an answer after the asker's timeout is dropped.
+
+        Raises:
+            BadMessage: nothing like this was ever asked for.
+        """
+        if not 1 <= chunk.request <= self._last_request:
+            raise BadMessage("output.request", f"{chunk.request} was never asked for")
+        answer = self._answers.get(chunk.request)
+        if answer is None or answer.done():
+            return
+        if len(chunk.data) > self._limits[chunk.request]:
+            raise BadMessage(
+                "output.data",
+                f"{len(chunk.data)} bytes are more than the {self._limits[chunk.request]} asked",
+            )
+        for field in ("offset", "size", "dropped"):
+            if getattr(chunk, field) > limits.INDEX_MAX:
+                raise BadMessage(f"output.{field}", f"{getattr(chunk, field)} is out of range")
+        if chunk.error:
+            answer.set_exception(OutputUnavailable(chunk.error[: limits.DETAIL_CHARS_MAX]))
+            return
+        answer.set_result(
+            OutputSlice(chunk.data, chunk.offset, chunk.size, chunk.ended, chunk.dropped)
+        )
+
+    def next_message(self) -> pool_pb2.FromLeader | None:
+        """Remove and return what leaves next; None if nothing may leave now.
+
+        After the end that is one Goodbye at most: all that waited was dropped by `end`.
+        """
+        if self._first:
+            return self._first.popleft()
+        if self.ended or not self.is_welcome:
+            return None
+        if self.outbox:
+            return pool_pb2.FromLeader(orders=self.outbox.take(self.epoch))
+        if self._asked:
+            return self._asked.popleft()
+        return None
+
+    def end(self, end: End) -> bool:
+        """Stop at once: from this call on nothing that was queued leaves. False if it was over."""
+        if self.ended:
+            return False
+        self.ended = end
+        self._first.clear()
+        self._asked.clear()
+        self._heartbeats.clear()
+        self.outbox = Outbox()
+        if end.says_goodbye:
+            goodbye = pool_pb2.Goodbye(reason=end.reason, leader=end.leader)
+            self._first.append(pool_pb2.FromLeader(goodbye=goodbye))
+        for answer in list(self._answers.values()):
+            if not answer.done():
+                answer.set_exception(
+                    NotConnected(f"executor {self.key[0]} left before it answered: {end.reason}")
+                )
+        self.over.set()
+        self.wake.set()
+        return True
+
+    def _forget_request(self, number: int) -> None:
+        self._answers.pop(number, None)
+        self._limits.pop(number, None)

@@ -1,0 +1,348 @@
+"""Who may connect, who is sent away, and what the leader hears of it."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from launcher.launch import Reason
+from launcher.pool import limits, service
+from launcher.pool.events import Beat, Fact, Facts, Fate, Joined, Left
+from launcher.pool.lease import LeaseTimes
+from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+from launcher.work import Epoch
+from tests.unit.pool_rig import (
+    CELL,
+    EPOCH,
+    LEDGER,
+    OTHER_LEDGER,
+    WALL_MS,
+    attempt,
+    hello,
+    order,
+    report,
+    rigged,
+    until,
+)
+
+REFUSED = grpc.StatusCode.FAILED_PRECONDITION
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_hello_makes_a_session_and_the_leader_hears_all_of_it() -> None:
+    known = [report(1, Fate.ENDED, exit_code=137, reason=int(Reason.TIMEOUT), started_ms=5)]
+    async with (
+        rigged() as rig,
+        rig.executor(known=known, labels={"zone": "a"}, wall_ms=WALL_MS + 250),
+    ):
+        joined = await rig.heard(Joined)
+        assert joined.known == (
+            Fact(attempt(1), Fate.ENDED, Reason.TIMEOUT, exit_code=137, started_ms=5),
+        )
+        assert (joined.executor, joined.ledger, joined.incarnation) == ("executor-7", LEDGER, "a1")
+        assert (joined.slots, joined.host, joined.pid) == (8, "host-7.example", 4242)
+        assert (joined.version, joined.labels, joined.offset_ms) == ("0.1.0", {"zone": "a"}, 250)
+        assert joined.address.startswith("127.0.0.1:")
+        [view] = rig.pool.sessions()
+        assert (view.executor, view.slots, view.connected_since_ms) == ("executor-7", 8, WALL_MS)
+        assert rig.pool.is_connected("executor-7", LEDGER)
+        assert not rig.pool.is_connected("executor-7", OTHER_LEDGER)
+        assert not rig.pool.is_connected("executor-8", LEDGER)
+
+
+async def test_welcome_carries_the_epoch_and_the_lease_and_leaves_before_any_order() -> None:
+    async with rigged() as rig, rig.executor() as executor:
+        await rig.heard(Joined)
+        # Queued before the ExecutorJoined is committed: it must wait behind the Welcome.
+        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        rig.pool.welcome("executor-7")
+        welcome = (await executor.read()).welcome
+        assert (welcome.epoch.term, welcome.epoch.replica) == (7, "r1")
+        assert (welcome.heartbeat_ms, welcome.self_kill_ms) == (5_000, 20_000)
+        assert welcome.wall_ms == WALL_MS
+        assert len((await executor.orders()).starts) == 1
+
+
+async def test_welcome_of_a_ledger_that_was_replaced_meanwhile_lets_nobody_in() -> None:
+    async with rigged() as rig, rig.executor(ledger=OTHER_LEDGER) as executor:
+        await rig.heard(Joined)
+        rig.pool.welcome("executor-7", LEDGER)
+        rig.pool.welcome("executor-8")
+        assert rig.pool.lease_until("executor-7", OTHER_LEDGER) is None
+        rig.pool.welcome("executor-7", OTHER_LEDGER)
+        assert (await executor.read()).WhichOneof("kind") == "welcome"
+
+
+async def test_a_replica_that_does_not_lead_names_the_leader() -> None:
+    async with rigged(leads=False) as rig, rig.executor() as executor:
+        code, details = await executor.status()
+        assert (code, details) == (REFUSED, "this replica does not lead")
+        assert await executor.leader() == "127.0.0.1:7401"
+        assert rig.events == []
+
+
+async def test_a_replica_that_knows_no_leader_names_none() -> None:
+    async with rigged(leads=False) as rig:
+        rig.leader = None
+        async with rig.executor() as executor:
+            assert (await executor.status())[0] is REFUSED
+            assert await executor.leader() is None
+
+
+async def test_leadership_that_ends_before_the_hello_arrives_refuses_it() -> None:
+    async with rigged() as rig:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{rig.port}") as channel:
+            call = pool_pb2_grpc.PoolStub(channel).Connect()
+            await call.wait_for_connection()
+            rig.pool.close("lost", "127.0.0.1:7402")
+            await call.write(pool_pb2.FromExecutor(hello=hello()))
+            assert await call.code() is REFUSED
+        assert rig.events == []
+
+
+async def test_an_executor_that_obeys_a_newer_leader_is_refused() -> None:
+    # Rule R3: it would refuse every order of this epoch.
+    newer = pool_pb2.Epoch(lineage=0, term=8, replica="r2")
+    async with rigged() as rig, rig.executor(highest_epoch=newer) as executor:
+        code, details = await executor.status()
+        assert code is REFUSED
+        assert "0.8.r2" in details
+        assert str(EPOCH) in details
+        assert rig.events == []
+
+
+async def test_an_executor_that_has_seen_this_epoch_is_taken() -> None:
+    same = pool_pb2.Epoch(lineage=0, term=7, replica="r1")
+    async with rigged() as rig, rig.joined(highest_epoch=same):
+        assert rig.pool.is_connected("executor-7", LEDGER)
+
+
+async def test_the_end_of_a_stream_is_told_once_and_the_lease_goes_on() -> None:
+    async with rigged() as rig:
+        async with rig.joined() as executor:
+            await executor.call.done_writing()
+            assert (await rig.gone()).reason == "it ended its stream"
+            assert (await executor.status())[0] is grpc.StatusCode.OK
+        assert not rig.pool.is_connected("executor-7", LEDGER)
+        assert rig.pool.lease_until("executor-7", LEDGER) == rig.mono + 30_000
+        assert len(rig.of(Left)) == 1
+
+
+async def test_an_executor_whose_connection_breaks_has_left() -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        executor.call.cancel()
+        left = await rig.gone()
+        assert (left.executor, left.ledger) == ("executor-7", LEDGER)
+        assert rig.pool.sessions() == []
+
+
+async def test_the_leader_sends_an_executor_away_with_the_reason() -> None:
+    async with rigged() as rig, rig.executor() as executor:
+        await rig.heard(Joined)
+        rig.pool.refuse("executor-7", "not on the list")
+        rig.pool.refuse("executor-8", "nobody")
+        goodbye, *more = await executor.rest()
+        assert goodbye.goodbye.reason == "not on the list"
+        assert more == []
+        assert await executor.status() == (grpc.StatusCode.ABORTED, "not on the list")
+        assert [left.reason for left in rig.of(Left)] == ["not on the list"]
+
+
+# ---- two under one id
+
+
+async def test_the_newer_stream_of_one_process_replaces_the_older() -> None:
+    async with rigged() as rig, rig.joined() as older, rig.joined() as newer:
+        assert [type(event) for event in rig.events] == [Joined, Left, Joined]
+        assert (await older.status())[0] is grpc.StatusCode.ABORTED
+        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert len((await newer.orders()).starts) == 1
+        assert len(rig.pool.sessions()) == 1
+
+
+async def test_a_second_process_under_a_living_id_is_refused_and_told_who_holds_it() -> None:
+    async with rigged() as rig, rig.joined() as holder:
+        rig.mono += 10_000  # two heartbeats to the millisecond
+        async with rig.executor(incarnation="b2", host="host-8.example", pid=77) as newcomer:
+            code, details = await newcomer.status()
+        assert code is grpc.StatusCode.ALREADY_EXISTS
+        assert "host-7.example" in details
+        assert "4242" in details
+        assert [type(event) for event in rig.events] == [Joined]
+        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert len((await holder.orders()).starts) == 1
+
+
+async def test_a_restarted_process_replaces_one_that_fell_silent() -> None:
+    async with rigged() as rig, rig.joined() as silent:
+        rig.mono += 10_001
+        async with rig.joined(incarnation="b2", ledger=OTHER_LEDGER, pid=77):
+            assert rig.pool.is_connected("executor-7", OTHER_LEDGER)
+            assert not rig.pool.is_connected("executor-7", LEDGER)
+            assert not rig.pool.start("executor-7", LEDGER, [order(1)])
+            assert (await silent.status())[0] is grpc.StatusCode.ABORTED
+            assert "silent for 10001 ms" in rig.of(Left)[0].reason
+
+
+async def test_a_heartbeat_keeps_the_id() -> None:
+    async with rigged() as rig, rig.joined() as holder:
+        rig.mono += 9_000
+        await holder.beat(1)
+        await rig.heard(Beat)
+        rig.mono += 9_000
+        async with rig.executor(incarnation="b2") as newcomer:
+            assert (await newcomer.status())[0] is grpc.StatusCode.ALREADY_EXISTS
+
+
+async def test_more_executors_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "EXECUTORS_MAX", 1)
+    async with rigged() as rig, rig.joined(), rig.executor(executor="executor-8") as second:
+        assert (await second.status())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert len(rig.pool.sessions()) == 1
+
+
+# ---- what is not a conversation
+
+
+async def test_a_stream_that_does_not_begin_with_hello_is_ended() -> None:
+    async with rigged() as rig:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{rig.port}") as channel:
+            call = pool_pb2_grpc.PoolStub(channel).Connect()
+            await call.write(pool_pb2.FromExecutor(heartbeat=pool_pb2.Heartbeat(number=1)))
+            assert await call.code() is INVALID
+            assert await call.details() == "heartbeat: the first message must be Hello"
+        assert rig.events == []
+
+
+async def test_a_stream_that_ends_before_its_hello_is_no_session() -> None:
+    async with rigged() as rig:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{rig.port}") as channel:
+            call = pool_pb2_grpc.PoolStub(channel).Connect()
+            await call.done_writing()
+            assert await call.code() is INVALID
+        assert rig.events == []
+
+
+async def test_a_stream_without_a_hello_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HELLO_WITHIN_MS", 30)
+    async with (
+        rigged() as rig,
+        grpc.aio.insecure_channel(f"127.0.0.1:{rig.port}") as channel,
+    ):
+        call = pool_pb2_grpc.PoolStub(channel).Connect()
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await call.details() == "no Hello within 30 ms"
+
+
+async def test_bytes_that_are_no_message_end_the_stream() -> None:
+    async with rigged() as rig:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{rig.port}") as channel:
+            call = channel.stream_stream("/raftcron.pool.v1.Pool/Connect")()
+            await call.write(b"\xff\xff\xff\xff")
+            assert await call.code() in {INVALID, grpc.StatusCode.INTERNAL}
+        assert rig.events == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "field"),
+    [
+        ({"hello": hello()}, "hello"),
+        ({}, "kind"),
+        ({"heartbeat": pool_pb2.Heartbeat(number=0)}, "heartbeat.number"),
+        (
+            {"reports": pool_pb2.Reports(reports=[report(1), report(2, name="x")])},
+            "reports[1].name",
+        ),
+        ({"output": pool_pb2.OutputChunk(request=1)}, "output.request"),
+    ],
+)
+async def test_a_bad_message_ends_the_stream_and_names_the_field(sent: dict, field: str) -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        await executor.send(**sent)
+        code, details = await executor.status()
+        assert code is INVALID
+        assert details.startswith(f"{field}: ")
+        assert (await rig.gone()).reason == details
+        assert rig.of(Facts) == []
+        assert rig.of(Beat) == []
+
+
+async def test_a_bad_hello_is_answered_with_its_field_and_nothing_happens() -> None:
+    async with rigged() as rig, rig.executor(cell="paris") as executor:
+        code, details = await executor.status()
+        assert (code, details) == (INVALID, f"hello.cell: 'paris' is not this cell, '{CELL}'")
+        assert rig.events == []
+
+
+async def test_reports_reach_the_leader_in_order() -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        reports = [report(2, Fate.ACCEPTED, started_ms=9), report(1, Fate.REFUSED, detail="late")]
+        await executor.send(reports=pool_pb2.Reports(reports=reports))
+        facts = await rig.heard(Facts)
+        assert facts.facts == (
+            Fact(attempt(2), Fate.ACCEPTED, started_ms=9),
+            Fact(attempt(1), Fate.REFUSED, detail="late"),
+        )
+        assert (facts.executor, facts.ledger) == ("executor-7", LEDGER)
+
+
+async def test_an_executor_that_says_nothing_for_a_whole_lease_is_dropped() -> None:
+    lease = LeaseTimes(heartbeat_ms=10, self_kill_ms=40, give_up_ms=80)
+    async with rigged(lease) as rig, rig.joined() as executor:
+        assert (await rig.gone()).reason == "silent for 80 ms"
+        assert (await executor.status())[0] is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+# ---- losing leadership
+
+
+async def test_nothing_queued_leaves_after_close_but_a_goodbye() -> None:
+    # design.md, "Losing leadership closes the streams to the executors before anything else".
+    async with rigged() as rig, rig.joined() as executor:
+        await executor.beat(1)
+        await rig.heard(Beat)
+        assert rig.pool.start("executor-7", LEDGER, [order(i) for i in range(100)])
+        assert rig.pool.fence("executor-7", LEDGER, [attempt(1)])
+        rig.pool.answer_heartbeats(rig.mono)
+        events = list(rig.events)
+        rig.pool.close("r2 leads", "127.0.0.1:7402")
+        [only] = await executor.rest()
+        assert (only.goodbye.reason, only.goodbye.leader) == ("r2 leads", "127.0.0.1:7402")
+        assert await executor.status() == (REFUSED, "r2 leads")
+        assert await executor.leader() == "127.0.0.1:7402"
+        assert rig.events == events  # not even a Left
+        assert not rig.pool.is_open
+
+
+async def test_after_close_there_is_nobody_to_order_and_no_lease() -> None:
+    async with rigged() as rig, rig.joined():
+        rig.pool.close("r2 leads", None)
+        rig.pool.close("twice is once", None)
+        assert rig.pool.sessions() == []
+        assert not rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert rig.pool.lease_until("executor-7", LEDGER) is None
+
+
+async def test_an_executor_that_reads_nothing_cannot_hold_up_close() -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(20)])
+        await until(lambda: not rig.pool._sessions["executor-7"].wake.is_set())
+        rig.pool.close("r2 leads", None)
+        assert rig.pool.sessions() == []
+        # At most what gRPC had been given before arrives; the executor refuses it by its epoch.
+        arrived = sum(len(message.orders.starts) for message in await executor.rest())
+        assert arrived <= 2
+
+
+async def test_a_new_epoch_is_in_what_is_sent_after_it() -> None:
+    async with rigged() as rig:
+        async with rig.joined() as executor:
+            rig.pool.open(Epoch(0, 9, "r1"))
+            assert (await executor.status())[0] is REFUSED
+        async with rig.joined() as executor:
+            rig.pool.start("executor-7", LEDGER, [order(1)])
+            assert (await executor.orders()).epoch.term == 9
+
+
+async def test_the_servicer_names_the_leader_under_the_documented_key() -> None:
+    assert service.LEADER_METADATA == "raftcron-leader"
