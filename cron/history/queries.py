@@ -1,0 +1,162 @@
+"""Questions to the projection, as SQL: each reads about as many entries as it returns.
+
+Everything here runs in the projection's thread, on its connection.
+"""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from cron.errors import LimitExceeded
+from cron.limits import HISTORY_ROWS_MAX
+from cron.state.rows import Row, RowKind
+from launcher.launch import LaunchState
+from launcher.names import SCHEDULED_S_MAX, LaunchName
+
+_decode = msgspec.msgpack.Decoder(Row).decode
+
+# One search per state, merged: an index that begins with the state serves any set of states.
+_OF_STATE: Final = """
+    SELECT newest_s, attempt, seq, body FROM rows INDEXED BY by_state
+    WHERE state = :state AND newest_s BETWEEN :since AND :until
+    ORDER BY newest_s DESC, attempt DESC, seq DESC LIMIT :limit"""
+_OF_JOB_AND_STATE: Final = """
+    SELECT newest_s, attempt, seq, body FROM rows INDEXED BY by_job
+    WHERE job = :job AND state = :state AND newest_s BETWEEN :since AND :until
+    ORDER BY newest_s DESC, attempt DESC, seq DESC LIMIT :limit"""
+# Ranges that begin at or before :at and end after it. CROSS JOIN: levels are the outer loop.
+_RANGES_OVER: Final = """
+    SELECT newest_s, attempt, seq, body FROM levels CROSS JOIN rows INDEXED BY ranges
+    WHERE rows.level = levels.level AND newest_s > :at AND newest_s < :at + width_s
+      AND scheduled_s <= :at AND state = :state
+    ORDER BY newest_s DESC, attempt DESC, seq DESC LIMIT :limit"""
+_RANGES_OF_JOB_OVER: Final = """
+    SELECT newest_s, attempt, seq, body FROM levels CROSS JOIN rows INDEXED BY ranges_by_job
+    WHERE job = :job AND rows.level = levels.level AND newest_s > :at AND newest_s < :at + width_s
+      AND scheduled_s <= :at AND state = :state
+    ORDER BY newest_s DESC, attempt DESC, seq DESC LIMIT :limit"""
+
+ALL_SQL: Final = (_OF_STATE, _OF_JOB_AND_STATE, _RANGES_OVER, _RANGES_OF_JOB_OVER)
+
+_Found = tuple[int, int, int, bytes]
+
+
+class Query(msgspec.Struct, frozen=True):
+    """Which rows to return, newest ScheduledTime first.
+
+    `job` None is all jobs, `states` None all states. Rows are wanted whose ScheduledTime is in
+    [since_ms, until_ms]; a range of skipped instants if one of its instants may be.
+    """
+
+    job: str | None = None
+    states: frozenset[LaunchState] | None = None
+    since_ms: int = 0
+    until_ms: int = SCHEDULED_S_MAX * 1000
+    limit: int = 50
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """What the projection holds. `instants` counts each instant of a range of skipped ones."""
+
+    rows: int
+    instants: dict[LaunchState, int]
+    amendments: int
+
+
+class Gap(msgspec.Struct, frozen=True, order=True):
+    """Rows with `from_index` < ended_index <= `to_index` may be missing on this replica."""
+
+    from_index: int
+    to_index: int
+
+
+def newest(db: sqlite3.Connection, query: Query) -> list[Row]:
+    """Return the rows of `query`, newest ScheduledTime first; ties by attempt, then log order.
+
+    Raises:
+        LimitExceeded: more rows are asked for than one answer may have.
+    """
+    if query.limit > HISTORY_ROWS_MAX:
+        raise LimitExceeded(f"limit {query.limit} is over {HISTORY_ROWS_MAX}, the most at once")
+    since_s, until_s = -(-query.since_ms // 1000), query.until_ms // 1000
+    found = _overlapping(db, query, since_s, until_s)
+    return [_decode(body) for *_, body in heapq.nlargest(query.limit, found)]
+
+
+def of_job(
+    db: sqlite3.Connection, job: str, from_s: int, to_s: int, limit: int = HISTORY_ROWS_MAX
+) -> list[Row]:
+    """Return all rows of `job` with an instant in [from_s, to_s], oldest ScheduledTime first.
+
+    Ranges of skipped instants stand at the first of them. Ties are in log order.
+
+    Raises:
+        LimitExceeded: there are more than `limit`; nothing is cut off silently.
+    """
+    query = Query(job, None, from_s * 1000, to_s * 1000, limit + 1)
+    found = sorted(_overlapping(db, query, from_s, to_s), key=lambda item: item[2])
+    if len(found) > limit:
+        raise LimitExceeded(
+            f"{job} has more than {limit} rows in this period", "ask for a shorter period"
+        )
+    return sorted((_decode(body) for *_, body in found), key=lambda row: row.scheduled_s)
+
+
+def of_launch(db: sqlite3.Connection, launch: LaunchName) -> list[Row]:
+    """Return all that is known of `launch` in log order: attempts, amendments, and the ranges of
+    skipped instants that contain it."""
+    rows = of_job(db, launch.job, launch.scheduled_s, launch.scheduled_s)
+    found = [row for row in rows if row.trigger == launch.trigger]
+    return sorted(found, key=lambda row: row.ended_index)
+
+
+def counts(db: sqlite3.Connection) -> Counts:
+    """Return how much there is, from counters that every insert keeps."""
+    rows, amendments, instants = 0, 0, dict.fromkeys(LaunchState, 0)
+    for kind, state, row_count, instant_count in db.execute("SELECT * FROM tally"):
+        rows += row_count
+        if kind == RowKind.AMENDMENT:
+            amendments += row_count
+        else:
+            instants[LaunchState(state)] += instant_count
+    return Counts(rows, {state: n for state, n in instants.items() if n}, amendments)
+
+
+def gaps(db: sqlite3.Connection) -> list[Gap]:
+    """Return the stretches of the log whose rows may be missing here, oldest first."""
+    return [Gap(*found) for found in db.execute("SELECT * FROM gaps ORDER BY from_index")]
+
+
+def _overlapping(
+    db: sqlite3.Connection, query: Query, since_s: int, until_s: int
+) -> Iterator[_Found]:
+    """Yield, in no order, at least the `limit` newest of the rows that overlap the period."""
+    job = None if query.job is None else _job_number(db, query.job)
+    if query.job is not None and job is None:
+        return
+    plain, over = (
+        (_OF_STATE, _RANGES_OVER)
+        if job is None
+        else (
+            _OF_JOB_AND_STATE,
+            _RANGES_OF_JOB_OVER,
+        )
+    )
+    for state in LaunchState if query.states is None else sorted(query.states):
+        wanted = {
+            "job": job, "state": int(state), "since": since_s, "until": until_s, "at": until_s,
+            "limit": query.limit,
+        }  # fmt: skip
+        yield from db.execute(plain, wanted)
+        if since_s <= until_s:
+            yield from db.execute(over, wanted)
+
+
+def _job_number(db: sqlite3.Connection, name: str) -> int | None:
+    found = db.execute("SELECT number FROM jobs WHERE name = ?", (name,)).fetchone()
+    return None if found is None else int(found[0])
