@@ -1,7 +1,98 @@
-"""Entry point of the command raftcron."""
+"""The command raftcron: what `cron.cli` offers, and the commands that start processes."""
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import NoReturn
+
+import click
+
+from cron.cli.app import cli
+from cron.cli.times import parse_length
+
+
+@click.command("dev")
+@click.argument("crontab", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Keep state here between runs; default a new directory that goes with dev.",
+)
+@click.option(
+    "--port",
+    metavar="P",
+    type=click.IntRange(1, 65_523),
+    default=7400,
+    show_default=True,
+    help="Clients on P, P+1, P+2; Raft on P+10 to P+12.",
+)
+@click.option("--for", "for_", metavar="LENGTH", help="End after this time, such as 90s.")
+@click.option("--executors", type=click.IntRange(1, 50), default=1, show_default=True, metavar="N")
+@click.option("--no-restart", is_flag=True, help="Leave processes that die dead.")
+@click.option("--system", is_flag=True, help="The crontab has a user column.")
+def dev_command(
+    crontab: str | None,
+    data: str | None,
+    port: int,
+    for_: str | None,
+    executors: int,
+    no_restart: bool,
+    system: bool,
+) -> NoReturn:
+    """Run three replicas and an executor on this machine.
+
+    CRONTAB is applied at the start; jobs that it no longer has are removed. Ctrl-C ends all.
+    """
+    from cron.dev.options import DevOptions
+    from cron.dev.supervisor import run_dev
+
+    options = DevOptions(
+        crontab=crontab,
+        data=data,
+        port=port,
+        for_ms=parse_length(for_) if for_ is not None else None,
+        executors=executors,
+        restart=not no_restart,
+        system=system,
+    )
+    sys.exit(run_dev(options))
+
+
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+@click.command("replica", context_settings=_PASSED_ON)
+@click.option("--config", metavar="FILE", required=True, type=click.Path())
+@click.argument("more", nargs=-1, type=click.UNPROCESSED)
+def replica_command(config: str, more: tuple[str, ...]) -> NoReturn:
+    """Run one replica, as its configuration file says."""
+    _become("cron.daemon", "--config", config, *more)
+
+
+@click.command("executor", context_settings=_PASSED_ON)
+@click.option("--config", metavar="FILE", required=True, type=click.Path())
+@click.argument("more", nargs=-1, type=click.UNPROCESSED)
+def executor_command(config: str, more: tuple[str, ...]) -> NoReturn:
+    """Run one executor, as its configuration file says."""
+    _become("launcher.executor", "--config", config, *more)
+
+
+def _become(module: str, *arguments: str) -> NoReturn:
+    """Replace this process: whoever signals the command signals the daemon."""
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell
+
+
+for _command in (dev_command, replica_command, executor_command):
+    cli.add_command(_command)
+
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line; ends the process with an exit code of `cron.cli.exits`."""
+    cli(prog_name="raftcron")
+
+
+if __name__ == "__main__":
+    main()

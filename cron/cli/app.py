@@ -1,0 +1,92 @@
+"""The command raftcron: its groups of commands, loaded when they are used, and how it ends.
+
+A module of commands is imported only when one of its commands runs, so that `raftcron --help` and
+`raftcron next` start within a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, Final
+
+import click
+
+from cron.cli import exits, render
+from cron.cli.options import cell_options
+from cron.errors import CronError
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "apply": ("cron.cli.crontabs", "Apply crontabs and job files, all or none."),
+    "lint": ("cron.cli.crontabs", "Check crontabs and job files without a cluster."),
+    "next": ("cron.cli.next", "Show when an expression, a file or a job is due next."),
+    "jobs": ("cron.cli.jobs", "List jobs."),
+    "pause": ("cron.cli.jobs", "Stop launching jobs until they are resumed."),
+    "resume": ("cron.cli.jobs", "Launch paused jobs again."),
+    "history": ("cron.cli.launches", "List launches, newest first."),
+    "show": ("cron.cli.launches", "Show all that is known of a launch."),
+    "why": ("cron.cli.launches", "Tell why a job did or did not run at a time."),
+    "logs": ("cron.cli.logs", "Print what a launch wrote."),
+    "trigger": ("cron.cli.acts", "Launch a job now."),
+    "backfill": ("cron.cli.acts", "Launch what was skipped, lost or failed in a period."),
+    "kill": ("cron.cli.acts", "Cancel a launch."),
+    "status": ("cron.cli.cell", "Show the replicas and executors."),
+    "audit": ("cron.cli.cell", "Prove that every instant has its row, and every row its proof."),
+}
+"""Each command with its module and the line that the list of commands shows."""
+
+
+class Commands(click.Group):
+    """A group that imports its commands late and ends with the exit codes of `cron.cli.exits`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return all names: those added by the program first, the others in their order."""
+        return [*self.commands, *COMMANDS]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, imported now; None for an unknown one."""
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module, summary = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), f"{cmd_name}_command")
+        command.short_help = summary
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        rows = [(name, own.get_short_help_str(80)) for name, own in self.commands.items()]
+        rows += [(name, summary) for name, (_, summary) in COMMANDS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error is printed and becomes its exit code."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except CronError as failure:
+            render.error(failure)
+            ctx.exit(exits.exit_code(failure))
+        except KeyboardInterrupt:
+            ctx.exit(exits.INTERRUPTED)
+        except BrokenPipeError:
+            # `raftcron history | head`: the rest is not wanted, and Python must not try at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(exits.PIPE_CLOSED)
+        return result
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=exits.epilog(),
+)
+@click.version_option(None, "--version", package_name="raftcron", message="%(prog)s %(version)s")
+@cell_options
+def cli() -> None:
+    """Cron that survives the machine it runs on.
+
+    Three replicas agree on every launch before it happens and after it happened. Try it with
+    `raftcron dev`.
+    """

@@ -1,0 +1,55 @@
+"""The one table between errors and exit codes. Documented at the end of `raftcron --help`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cron.errors import (
+    Conflict,
+    CronError,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+CONFLICT: Final = 4
+UNAVAILABLE: Final = 5
+UNKNOWN: Final = 6
+INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count
+PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
+
+MEANINGS: Final = {
+    OK: "done",
+    FAILED: "the launch failed, or the audit found a violation",
+    USAGE: "bad input or usage; nothing changed",
+    NOT_FOUND: "no such job, launch or executor",
+    CONFLICT: "somebody was faster, or not in this state; nothing changed",
+    UNAVAILABLE: "nobody can answer now; nothing changed",
+    UNKNOWN: "the change may or may not happen; look before trying again",
+}
+
+TABLE: Final[tuple[tuple[type[CronError], int], ...]] = (
+    (InvalidInput, USAGE),
+    (LimitExceeded, USAGE),
+    (NotFound, NOT_FOUND),
+    (Conflict, CONFLICT),
+    (Unavailable, UNAVAILABLE),
+    (OutcomeUnknown, UNKNOWN),
+)
+
+
+def exit_code(error: CronError) -> int:
+    """Return the exit code of an error; 1 for one that the table does not have."""
+    return next((code for kind, code in TABLE if isinstance(error, kind)), FAILED)
+
+
+def epilog() -> str:
+    """Return the table as lines for `--help`."""
+    lines = [f"  {code}  {meaning}" for code, meaning in MEANINGS.items()]
+    return "\n".join(["\b", "Exit codes:", *lines])

@@ -1,0 +1,137 @@
+"""Options that most commands share. They may stand before or after the command's name."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cron.cli.times import parse_moment, parse_timeout
+from cron.clock import SystemClock
+from cron.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Settings:
+    """What the shared options say. One for the whole command line."""
+
+    def __init__(self) -> None:
+        self.server: str | None = None
+        self.timeout_ms: int | None = None
+        self.is_json = False
+        self.clock = SystemClock()
+
+    def client(self) -> Client:
+        """Return a client of the cell that --server, RAFTCRON_SERVER or the default names.
+
+        Raises:
+            InvalidInput: the list of servers cannot be used.
+        """
+        # gRPC costs 60 ms to import: only commands that talk to a cell pay for it.
+        from cron.api.address import DEFAULT, parse_servers
+        from cron.api.client import Client
+
+        text = self.server or os.environ.get("RAFTCRON_SERVER") or DEFAULT
+        return Client(parse_servers(text), self.timeout_ms)
+
+    def now_ms(self) -> int:
+        """Return the time of this machine's clock."""
+        return self.clock.wall_ms()
+
+
+pass_settings = click.make_pass_decorator(Settings, ensure=True)
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5
+    """A TIME, as epoch milliseconds."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return epoch milliseconds; a usage error where the text cannot be read."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_moment(value, SystemClock().wall_ms())
+        except InvalidInput as error:
+            self.fail(f"{error}; {error.hint}", param, ctx)
+
+
+class Timeout(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5
+    """A timeout, as milliseconds."""
+
+    name = "LENGTH"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return milliseconds; a usage error where the text cannot be read."""
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_timeout(value)
+        except InvalidInput as error:
+            self.fail(f"{error}; {error.hint}", param, ctx)
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep an option in the Settings; the one nearer to the command's end wins."""
+    settings = ctx.ensure_object(Settings)
+    if value is None:
+        return
+    if param.name == "output":
+        settings.is_json = value == "json"
+    elif param.name == "timeout":
+        settings.timeout_ms = value
+    else:
+        settings.server = value
+
+
+def output_option(command: F) -> F:
+    """Add -o/--output."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json"]),
+        expose_value=False,
+        callback=_keep,
+        help="table (default), or json: one object a line.",
+    )(command)
+
+
+def cell_options(command: F) -> F:
+    """Add --server, --timeout and --output."""
+    command = output_option(command)
+    command = click.option(
+        "--timeout",
+        type=Timeout(),
+        expose_value=False,
+        callback=_keep,
+        help="How long to try, such as 10s (default; status 3s).",
+    )(command)
+    return click.option(
+        "--server",
+        metavar="HOST:PORT,...",
+        expose_value=False,
+        callback=_keep,
+        help="Replicas to ask; default $RAFTCRON_SERVER, or 127.0.0.1:7400 and its two neighbours.",
+    )(command)
+
+
+def person() -> str:
+    """Return who asks, for the record: the user's name, or "" where there is none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def new_request_id() -> str:
+    """Return an id for a request that may be sent twice and must be done once."""
+    return secrets.token_hex(16)

@@ -1,0 +1,184 @@
+"""Views as rows: the JSON keys that programs may rely on, and the cells that people see.
+
+Keys are added at the end and never renamed. What is not known is null.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cron.api.views import JobView, LaunchView, StatusRow
+from cron.cli.render import Row
+from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
+from launcher.names import short_job_name, split_job_name
+
+LAUNCH_COLUMNS: Final = (
+    "launch", "attempt", "state", "reason", "started", "late", "ran", "exit", "executor",
+)  # fmt: skip
+JOB_COLUMNS: Final = ("job", "schedule", "zone", "next", "last", "state", "running", "paused")
+STATUS_COLUMNS: Final = (
+    "kind", "id", "address", "pid", "role", "term", "applied", "digest", "version", "note",
+)  # fmt: skip
+
+
+def job_keys(full_name: str) -> Row:
+    """Return `job` (without its tenant) and `tenant`."""
+    tenant, job = split_job_name(full_name)
+    return {"job": job, "tenant": tenant}
+
+
+def launch_row(view: LaunchView) -> Row:
+    """Return a launch as JSON; a run of skipped instants in one row also says its end and count."""
+    row = {
+        "launch": view.launch,
+        "job": view.job.rpartition("/")[2],
+        "tenant": view.tenant,
+        "scheduled_at": format_s(view.scheduled_s),
+        "attempt": view.attempt,
+        "state": view.state,
+        "reason": view.reason or None,
+        "begun_at": format_ms(view.begun_at_ms),
+        "launched_at": format_ms(view.launched_at_ms),
+        "started_at": format_ms(view.started_at_ms),
+        "finished_at": format_ms(view.finished_at_ms),
+        "exit_code": view.exit_code,
+        "executor": view.executor or None,
+        "term": view.term or None,
+        "lateness_ms": view.lateness_ms,
+    }
+    if view.count > 1:
+        row |= {"last_scheduled_at": format_s(view.last_s), "count": view.count}
+    return row
+
+
+def launch_details(view: LaunchView) -> Row:
+    """Return all that is known of a launch as JSON: the keys of `launch_row` first."""
+    return launch_row(view) | {
+        "epoch": view.epoch or None,
+        "replica": view.replica or None,
+        "begun_index": view.begun_index or None,
+        "launched_index": view.launched_index or None,
+        "ended_index": view.ended_index or None,
+        "ended_at": format_ms(view.ended_at_ms),
+        "local_time": view.local_time or None,
+        "revision": view.revision,
+        "by": view.by or None,
+        "detail": view.detail or None,
+        "in_doubt": view.in_doubt,
+        "waiting": view.waiting or None,
+        "deadline_at": format_ms(view.deadline_at_ms),
+        "is_open": view.is_open,
+        "kind": view.kind,
+    }
+
+
+def launch_cells(view: LaunchView) -> list[str]:
+    """Return a launch as cells of LAUNCH_COLUMNS."""
+    name = view.launch if view.count == 1 else f"{view.launch} and {view.count - 1} more"
+    return [
+        name,
+        str(view.attempt or "-"),
+        view.state if view.kind != "amendment" else f"{view.state} (late news)",
+        view.reason or view.waiting or "-",
+        show_ms(view.started_at_ms),
+        show_length(view.lateness_ms),
+        show_length(ran_ms(view)),
+        "-" if view.exit_code is None else str(view.exit_code),
+        view.executor or "-",
+    ]
+
+
+def ran_ms(view: LaunchView) -> int | None:
+    """Return how long a launch ran, by its executor's clock; None while that is not known."""
+    if not view.started_at_ms or not view.finished_at_ms:
+        return None
+    return view.finished_at_ms - view.started_at_ms
+
+
+def job_row(view: JobView) -> Row:
+    """Return a job as JSON."""
+    return job_keys(view.name) | {
+        "schedule": view.schedule,
+        "resolved": view.resolved or None,
+        "zone": view.zone,
+        "next": [format_s(at_s) for at_s in view.next_s],
+        "overlap": view.overlap,
+        "catchup": view.catchup,
+        "on_lost": view.on_lost,
+        "deadline_s": view.deadline_s,
+        "timeout_ms": view.timeout_ms or None,
+        "paused": view.paused,
+        "pause_reason": view.pause_reason or None,
+        "paused_by": view.paused_by or None,
+        "paused_until": format_ms(view.paused_until_ms),
+        "source": view.source,
+        "revision": view.revision,
+        "command": view.command,
+        "user": view.user or None,
+        "running": view.running,
+        "last": launch_row(view.last) if view.last else None,
+    }
+
+
+def job_cells(view: JobView) -> list[str]:
+    """Return a job as cells of JOB_COLUMNS; a placed `?` shows what it became."""
+    is_placed = view.resolved and "?" in view.schedule
+    paused = "-"
+    if view.paused:
+        until = f" until {show_ms(view.paused_until_ms)}" if view.paused_until_ms else ""
+        paused = f"{view.pause_reason or 'yes'}{until}"
+    return [
+        short_job_name(view.name),
+        f"{view.schedule} = {view.resolved}" if is_placed else view.schedule,
+        view.zone,
+        show_s(view.next_s[0]) if view.next_s else "-",
+        show_s(view.last.scheduled_s) if view.last else "-",
+        view.last.state if view.last else "-",
+        str(view.running),
+        paused,
+    ]
+
+
+def status_row(view: StatusRow) -> Row:
+    """Return a replica or an executor as JSON."""
+    return {
+        "kind": view.kind,
+        "id": view.id,
+        "address": view.address or None,
+        "pid": view.pid or None,
+        "role": view.role,
+        "term": view.term,
+        "applied": view.applied,
+        "digest": view.digest or None,
+        "version": view.version or None,
+        "leader": view.leader or None,
+        "clock_offset_ms": view.clock_offset_ms,
+        "tzdata": view.tzdata or None,
+        "since": format_ms(view.since_ms),
+        "slots": view.slots,
+        "running": view.running,
+        "ledger": view.ledger or None,
+        "note": view.note or None,
+    }
+
+
+def status_cells(view: StatusRow) -> list[str]:
+    """Return a replica or an executor as cells of STATUS_COLUMNS."""
+    is_executor = view.kind == "executor"
+    notes = [f"{view.running} of {view.slots} slots"] if is_executor else []
+    if view.clock_offset_ms and abs(view.clock_offset_ms) >= 1_000:
+        notes.append(f"clock {show_length(view.clock_offset_ms)} off")
+    if view.note:
+        notes.append(view.note)
+    return [
+        view.kind,
+        view.id,
+        view.address or "-",
+        str(view.pid or "-"),
+        view.role,
+        "-" if is_executor else str(view.term),
+        "-" if is_executor else str(view.applied),
+        view.digest[:12] or "-",
+        view.version or "-",
+        ", ".join(notes),
+    ]
