@@ -12,15 +12,24 @@ from zoneinfo import ZoneInfo
 MINUTE = timedelta(minutes=1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall clock has no zone
+MONTHS = [
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+]
+WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
 NAMES = {
-    3: dict(
-        zip(
-            ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"],
-            range(1, 13),
-            strict=True,
-        )
-    ),
-    4: dict(zip(["sun", "mon", "tue", "wed", "thu", "fri", "sat"], range(7), strict=True)),
+    3: {name: number for number, name in enumerate(MONTHS, 1)},
+    4: {name: number for number, name in enumerate(WEEKDAYS)},
 }
 RANGES = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 7)]
 ALIASES = {

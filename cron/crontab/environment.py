@@ -1,0 +1,117 @@
+"""Environment lines of a crontab: `NAME = value`, as crontab(5) of Debian's cron reads them.
+
+Values may be quoted to keep blanks; nothing is expanded. A line applies to the jobs below it.
+CRON_TZ is ours and not passed on; LOGNAME may not be set and is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cron import limits
+from cron.calendar.zones import zone
+from cron.crontab.reading import Problems
+from cron.errors import ScheduleError
+
+DEFAULT_SHELL: Final = "/bin/sh"
+MAILTO_HINT: Final = "raftcron sends no mail: see the output with `raftcron logs LAUNCH`"
+TZ_HINT: Final = "TZ is only passed to the command: CRON_TZ sets the zone of schedules"
+LOGNAME_HINT: Final = "it is always the user that the job runs as: remove it"
+
+_LINE = re.compile(
+    r"""[ \t]*("[^"]*"|'[^']*'|[^\s=*?@0-9"'][^\s="']*)[ \t]*=[ \t]*(.*)""", re.DOTALL
+)
+
+
+def split_assignment(text: str) -> tuple[str, str, int] | None:
+    """Return (name, value as written, column of the value) of an environment line, else None."""
+    match = _LINE.fullmatch(text)
+    if match is None:
+        return None
+    name = match[1][1:-1] if match[1][0] in "\"'" else match[1]
+    return name, match[2], match.start(2) + 1
+
+
+class Environment:
+    """The environment at one point of a crontab, and the zone of the schedules there."""
+
+    def __init__(self, zone_name: str, problems: Problems) -> None:
+        self.zone_name = zone_name
+        self.lines: tuple[tuple[str, str], ...] = ()
+        self.shell = DEFAULT_SHELL
+        self._values: dict[str, str] = {}
+        self._problems = problems
+        self._zone_line = 0
+        self._tz_line = 0
+
+    def read(self, name: str, written: str, line: int, column: int) -> None:
+        """Take in one line; `column` is that of the value. What is wrong is reported."""
+        value = self._unquoted(name, written, line, column)
+        if value is None:
+            return
+        if name == "CRON_TZ":
+            self._zone_line = line
+            self._set_zone(value, line, column)
+        else:
+            self.set(name, value, line, column)
+
+    def set(self, name: str, value: str, line: int, column: int) -> None:
+        """Set a variable for the jobs that follow; CRON_TZ is not one."""
+        if not name:
+            self._problems.error(line, 1, "variable has no name", "write NAME=value")
+            return
+        if name == "LOGNAME":
+            self._problems.warn(line, 1, "LOGNAME cannot be set and is left out", LOGNAME_HINT)
+            return
+        if name == "SHELL" and not value.startswith("/"):
+            message = f"SHELL {value[:40]!r} is not an absolute path"
+            self._problems.error(line, column, message, "write one like /bin/bash")
+            return
+        if name == "MAILTO":
+            self._problems.warn(line, 1, "MAILTO sends no mail", MAILTO_HINT)
+        if name == "TZ":
+            self._tz_line = line
+        if name not in self._values and len(self._values) == limits.ENVIRONMENT_LINES_MAX:
+            message = f"more than {limits.ENVIRONMENT_LINES_MAX} variables are set"
+            self._problems.error(line, 1, message, "set them in a script that the job runs")
+            return
+        self._values[name] = value
+        self.lines = tuple(self._values.items())
+        self.shell = self._values.get("SHELL", DEFAULT_SHELL)
+
+    def warn_of_tz(self) -> None:
+        """Warn, at the end of the file, of a TZ where no CRON_TZ says the zone of schedules."""
+        if self._tz_line and not self._zone_line:
+            message = f"TZ does not move schedules, which are in {self.zone_name}"
+            self._problems.warn(self._tz_line, 1, message, TZ_HINT)
+
+    def _set_zone(self, value: str, line: int, column: int) -> None:
+        try:
+            zone(value)
+        except ScheduleError as error:
+            self._problems.error(line, column, str(error), error.hint)
+            return
+        self.zone_name = value
+
+    def _unquoted(self, name: str, written: str, line: int, column: int) -> str | None:
+        written = written.rstrip(" \t")
+        if not written:
+            self._problems.error(
+                line, column, f"{name} has no value", f'write {name}="" to set it empty'
+            )
+            return None
+        quote = written[0]
+        if quote not in "\"'":
+            return written
+        end = written.find(quote, 1)
+        if end < 0:
+            message = f"{name} has a quote that does not close"
+            self._problems.error(line, column, message, f"end the value with {quote}")
+            return None
+        if end != len(written) - 1:
+            message = f"{name} goes on after the closing quote"
+            hint = "quote the whole value with the other kind of quotes"
+            self._problems.error(line, column + end + 1, message, hint)
+            return None
+        return written[1:-1]

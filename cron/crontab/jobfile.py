@@ -1,0 +1,274 @@
+"""Job files in TOML: `[[job]]` tables with the options of a crontab under the same names.
+
+A command is passed to the shell as it is written: `%` means nothing here, standard input is
+`stdin`. Each job has a zone and an environment of its own; nothing applies to what stands below.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from cron import limits
+from cron.calendar.zones import zone as zone_of
+from cron.crontab.environment import Environment
+from cron.crontab.jobs import Declaration, JobList, read_schedule
+from cron.crontab.lines import is_readable
+from cron.crontab.options import READERS, Option, read_options, unknown_key
+from cron.crontab.reading import Problems, Reading
+from cron.errors import ScheduleError
+
+KEYS: Final = ("schedule", "command", "zone", "stdin", "env", *READERS)
+
+_PLACE = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
+_HEADER = re.compile(r"[ \t]*\[\[[ \t]*job[ \t]*\]\]")
+_KEY = re.compile(r"""[ \t]*["']?(?P<key>[A-Za-z0-9_-]+)["']?[ \t]*=""")
+_SUBTABLE = re.compile(r"[ \t]*\[[ \t]*job[ \t]*\.[ \t]*(?P<key>[A-Za-z0-9_-]+)[ \t]*\]")
+
+
+def read_jobs_toml(
+    text: bytes, *, file: str, system: bool = False, zone: str = "UTC", tenant: str = "default"
+) -> Reading:
+    """Return the jobs and problems of a job file; never raises for what is in it.
+
+    `system` makes `@reboot` a warning. `zone` is that of jobs that name none; `tenant` that of
+    jobs whose name says none.
+    """
+    problems = Problems(file)
+    jobs = JobList(tenant, problems)
+    if is_readable(text, problems):
+        _JobFile(jobs, problems, system=system, zone=zone, tenant=tenant).read(text)
+    return Reading(jobs.jobs, problems.listed())
+
+
+class _JobFile:
+    """One job file: what holds for all its jobs."""
+
+    def __init__(
+        self, jobs: JobList, problems: Problems, *, system: bool, zone: str, tenant: str
+    ) -> None:
+        self._jobs = jobs
+        self._problems = problems
+        self._is_system = system
+        self._zone = zone
+        self._tenant = tenant
+
+    def read(self, content: bytes) -> None:
+        """Read all jobs; whatever is wrong is reported."""
+        text = self._decode(content)
+        document = None if text is None else self._parse(text)
+        if text is None or document is None:
+            return
+        for key in document:
+            if key != "job":
+                _, hint = unknown_key(key, ("job",))
+                self._problems.error(0, 0, f"table {key[:40]!r} is not known", hint)
+        tables = document.get("job", [])
+        if not (isinstance(tables, list) and all(isinstance(table, dict) for table in tables)):
+            self._problems.error(0, 0, "job is not a list of tables", "begin each with [[job]]")
+            return
+        for table, places in zip(tables, _places(text, len(tables)), strict=True):
+            job = _JobTable(self._problems, table, places)
+            job.check_keys()
+            self._read_job(job)
+
+    def _decode(self, content: bytes) -> str | None:
+        try:
+            return content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            begin = content.rfind(b"\n", 0, error.start) + 1
+            column = len(content[begin : error.start].decode("utf-8", "replace")) + 1
+            message = f"byte 0x{content[error.start]:02x} is not UTF-8"
+            self._problems.error(line, column, message, "save the file as UTF-8")
+            return None
+
+    def _parse(self, text: str) -> dict[str, Any] | None:
+        try:
+            return tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            match = _PLACE.fullmatch(str(error))
+            message = match[1] if match else str(error)
+            end = text.count("\n") + 1
+            line = int(match[2]) if match and match[2] else end
+            column = int(match[3]) if match and match[3] else 1
+            message = f"file is not TOML: {message[:1].lower()}{message[1:]}"
+            self._problems.error(line, column, message, "see https://toml.io for the form")
+        except RecursionError:
+            self._problems.error(1, 1, "file is nested too deeply", "write plain [[job]] tables")
+        return None
+
+    def _read_job(self, table: _JobTable) -> None:
+        policies = read_options(table.options(), self._tenant, self._problems)
+        schedule = table.text("schedule", 'is missing: write one like schedule = "@hourly"')
+        command = table.text("command", "is missing: write what the shell is to run")
+        stdin = table.text("stdin")
+        zone = self._read_zone(table)
+        environment = self._read_environment(table, zone)
+        if not schedule or not command:
+            return
+        if self._is_system and schedule.strip().lower() == "@reboot":
+            line, column = table.place("schedule")
+            hint = "start it with the machine's own init, for example a systemd unit"
+            message = "@reboot has no instant, the job is left out"
+            self._problems.warn(line, column, message, hint)
+            return
+        expression = read_schedule(schedule, zone, *table.place("schedule"), self._problems)
+        if expression is None:
+            return
+        self._jobs.add(
+            Declaration(
+                line=table.line,
+                expression=expression,
+                zone=zone,
+                policies=policies,
+                command=command,
+                script=command,
+                stdin=stdin,
+                shell=environment.shell,
+                env=environment.lines,
+            )
+        )
+
+    def _read_zone(self, table: _JobTable) -> str:
+        name = table.text("zone")
+        if not name:
+            return self._zone
+        try:
+            zone_of(name)
+        except ScheduleError as error:
+            line, column = table.place("zone")
+            self._problems.error(line, column, str(error), error.hint)
+            return self._zone
+        return name
+
+    def _read_environment(self, table: _JobTable, zone: str) -> Environment:
+        environment = Environment(zone, self._problems)
+        line, column = table.place("env")
+        for name, value in table.environment():
+            if name == "CRON_TZ":
+                message = "CRON_TZ is not a variable of a job file"
+                self._problems.error(line, column, message, "write zone = ... in the job")
+            else:
+                environment.set(name, value, line, column)
+        if not table.has("zone"):
+            environment.warn_of_tz()
+        return environment
+
+
+class _JobTable:
+    """One `[[job]]`: its values by type, and where its keys stand."""
+
+    def __init__(
+        self, problems: Problems, table: dict[str, Any], places: dict[str, tuple[int, int]]
+    ) -> None:
+        self._problems = problems
+        self._table = table
+        self._places = places
+
+    @property
+    def line(self) -> int:
+        """The line of its header; 0 if that is not known."""
+        return self.place("")[0]
+
+    def has(self, key: str) -> bool:
+        """Whether the job has the key."""
+        return key in self._table
+
+    def place(self, key: str) -> tuple[int, int]:
+        """Return line and column of a key, or of the header if the key was not found."""
+        return self._places.get(key) or self._places.get("", (0, 0))
+
+    def check_keys(self) -> None:
+        """Report keys that are not known, and texts that cannot be passed to a program."""
+        for key, value in self._table.items():
+            if key not in KEYS:
+                self._problems.error(*self.place(key), *unknown_key(key, KEYS))
+            elif isinstance(value, str) and "\0" in value:
+                message, hint = f"{key} holds a NUL character", "remove it"
+                self._problems.error(*self.place(key), message, hint)
+            elif len(str(value).encode()) > limits.CRONTAB_LINE_BYTES_MAX:
+                message = f"{key} is longer than {limits.CRONTAB_LINE_BYTES_MAX} bytes"
+                self._problems.error(*self.place(key), message, "put it into a script or a file")
+
+    def text(self, key: str, missing: str = "") -> str:
+        """Return a text; "" if there is none, which is reported if `missing` says what to do."""
+        value = self._table.get(key)
+        if isinstance(value, str) and "\0" in value:
+            return ""
+        if isinstance(value, str) and (value.strip() or not missing):
+            return value
+        if value is not None and not isinstance(value, str):
+            message, hint = f"{key} is not a text", f'write it in quotes, like {key} = "..."'
+            self._problems.error(*self.place(key), message, hint)
+        elif missing:
+            message, _, hint = missing.partition(": ")
+            self._problems.error(*self.place(key), f"{key} {message}", hint)
+        return ""
+
+    def options(self) -> Iterator[Option]:
+        """Yield the options that a crontab would have in `#:` lines."""
+        for key in READERS:
+            if self.has(key):
+                line, column = self.place(key)
+                value = self.text(key)
+                if isinstance(self._table[key], str):
+                    yield Option(key, value, line, column, column)
+
+    def environment(self) -> Iterator[tuple[str, str]]:
+        """Yield the variables of `env`; what is none is reported."""
+        table = self._table.get("env", {})
+        if not isinstance(table, dict):
+            message, hint = "env is not a table", 'write env = { NAME = "value" }'
+            self._problems.error(*self.place("env"), message, hint)
+            return
+        for name, value in table.items():
+            if not name or "=" in name or "\0" in name:
+                message, hint = f"variable {name[:40]!r} is not a name", "use A-Z a-z 0-9 _"
+            elif not isinstance(value, str):
+                message, hint = f"variable {name} is not a text", "write its value in quotes"
+            elif "\0" in value:
+                message, hint = f"variable {name} holds a NUL character", "remove it"
+            else:
+                yield name, value
+                continue
+            self._problems.error(*self.place("env"), message, hint)
+
+
+def _places(text: str, count: int) -> list[dict[str, tuple[int, int]]]:
+    """Return, per job, where its header ("") and its keys stand, as far as lines show it.
+
+    tomllib keeps no places. Lines inside texts of several lines are stepped over; where the
+    headers found are not as many as the jobs (an inline list), no place is better than a wrong one.
+    """
+    found: list[dict[str, tuple[int, int]]] = []
+    in_job = False
+    quotes = ""
+    for number, line in enumerate(text.split("\n"), 1):
+        if not quotes:
+            header, subtable, key = _HEADER.match(line), _SUBTABLE.match(line), _KEY.match(line)
+            if header:
+                found.append({"": (number, line.index("[") + 1)})
+                in_job = True
+            elif line.lstrip().startswith("["):
+                in_job = False
+                if subtable and found:
+                    found[-1].setdefault(subtable["key"], (number, line.index("[") + 1))
+            elif key and in_job:
+                found[-1].setdefault(key["key"], (number, key.start("key") + 1))
+        quotes = _open_quotes(line, quotes)
+    return found if len(found) == count else [{} for _ in range(count)]
+
+
+def _open_quotes(line: str, quotes: str) -> str:
+    """Return which triple quotes are open after the line."""
+    for match in re.finditer(r"#|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"|'[^']*'", line):
+        if quotes:
+            quotes = "" if match[0] == quotes else quotes
+        elif match[0] == "#":
+            break
+        elif match[0] in ('"""', "'''"):
+            quotes = match[0]
+    return quotes

@@ -1,0 +1,113 @@
+"""Declared jobs: names, defaults, and the WorkSpec that comes of a command."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from cron import limits
+from cron.calendar.expression import Expression, parse
+from cron.calendar.schedule import check, shortest_period_s
+from cron.crontab.options import Policies
+from cron.crontab.reading import Problems
+from cron.errors import ScheduleError
+from cron.job import Job, Overlap, Schedule
+from launcher.work import WorkSpec
+
+NAME_HASH_CHARS = 10
+"""40 bits: two of 100,000 commands share a name once in two hundred files, and are told apart."""
+
+
+class Declaration(msgspec.Struct):
+    """One job as a file declares it. `command` is as written; `script` is what the shell gets."""
+
+    line: int
+    expression: Expression
+    zone: str
+    policies: Policies
+    command: str
+    script: str
+    stdin: str
+    shell: str
+    env: tuple[tuple[str, str], ...]
+
+
+class JobList:
+    """The jobs of one file, in order, each under a name of its own."""
+
+    def __init__(self, tenant: str, problems: Problems) -> None:
+        self.jobs: list[Job] = []
+        self._tenant = tenant
+        self._problems = problems
+        self._lines: dict[str, int] = {}
+        self._equals: dict[str, int] = {}
+
+    def add(self, declared: Declaration) -> None:
+        """Take a job in; a name that is taken is reported."""
+        policies = declared.policies
+        name = policies.name or self._default_name(policies.user, declared.command)
+        if name in self._lines:
+            self._problems.error(
+                policies.name_line or declared.line,
+                policies.name_column or 1,
+                f"name {name} is already that of the job on line {self._lines[name]}",
+                "give one of the two another name",
+            )
+            return
+        self._lines[name] = declared.line
+        self.jobs.append(_job(name, declared))
+
+    def _default_name(self, user: str, command: str) -> str:
+        # surrogatepass: a job file's command was checked for what it may hold, not for this.
+        text = f"{user}\0{command}".encode("utf-8", "surrogatepass")
+        digest = hashlib.sha256(text).hexdigest()[:NAME_HASH_CHARS]
+        count = self._equals[digest] = self._equals.get(digest, 0) + 1
+        suffix = f"-{count}" if count > 1 else ""
+        return f"{self._tenant}/job-{digest}{suffix}"
+
+
+def read_schedule(
+    text: str, zone: str, line: int, column: int, problems: Problems
+) -> Expression | None:
+    """Return the schedule written at `column`; None after reporting why it cannot be read."""
+    try:
+        expression = parse(text)
+        resolved = "" if expression.every_s else expression.sample
+        check(Schedule(expression.text, resolved, zone, expression.every_s))
+    except ScheduleError as error:
+        problems.error(line, column + max(error.column, 1) - 1, str(error), error.hint)
+        return None
+    for warning in expression.warnings:
+        hint = "see the choice with `raftcron apply --dry-run`, or write a value yourself"
+        problems.warn(line, column, warning, hint)
+    return expression
+
+
+def default_deadline_s(expression: Expression) -> int:
+    """Return one period, at least a minute and at most an hour."""
+    period_s = expression.every_s or shortest_period_s(expression.sample)
+    return min(max(period_s, limits.DEADLINE_S_DEFAULT_MIN), limits.DEADLINE_S_DEFAULT_MAX)
+
+
+def _job(name: str, declared: Declaration) -> Job:
+    policies = declared.policies
+    work = WorkSpec(
+        argv=(declared.shell, "-c", declared.script),
+        env=declared.env,
+        stdin=declared.stdin,
+        user=policies.user,
+        cwd=policies.cwd,
+        timeout_ms=policies.timeout_ms,
+        guarded=policies.overlap is not Overlap.ALLOW,
+    )
+    return Job(
+        name=name,
+        schedule=declared.expression.schedule(declared.zone),
+        work=work,
+        overlap=policies.overlap,
+        catchup=policies.catchup,
+        on_lost=policies.on_lost,
+        deadline_s=policies.deadline_s or default_deadline_s(declared.expression),
+        line=declared.line,
+    )

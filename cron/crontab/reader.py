@@ -1,0 +1,224 @@
+"""Crontabs: crontab(5) of Debian's cron, with options in `#:` lines, `?` and `@every`.
+
+Each line is a comment, options for the job below, an environment line, or a job. The file is read
+to its end whatever is wrong with it, so that all errors are reported at once.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cron.crontab.environment import Environment, split_assignment
+from cron.crontab.jobfile import read_jobs_toml
+from cron.crontab.jobs import Declaration, JobList, read_schedule
+from cron.crontab.lines import split_lines
+from cron.crontab.options import (
+    OPTION_MARK,
+    Option,
+    Policies,
+    read_options,
+    read_user,
+    split_options,
+)
+from cron.crontab.reading import Problems, Reading
+from cron.errors import InvalidInput
+
+_BLANKS: Final = " \t"
+_JOB = re.compile(
+    r"(?P<schedule>@every[ \t]+[^ \t]+|@[^ \t]*|(?:[^ \t]+[ \t]+){4}[^ \t]+)"
+    r"(?:[ \t]+(?P<rest>.*))?",
+    re.IGNORECASE | re.DOTALL,
+)
+_USER_COLUMN = re.compile(r"(?P<user>[^ \t]+)(?:[ \t]+(?P<command>.*))?", re.DOTALL)
+_PERCENT = re.compile(r"\\(?P<escaped>.)|(?P<end>%)", re.DOTALL)
+_SIXTH_FIELD = re.compile(r"(?:\*|\?)(?:/[0-9]+)?[ \t]")
+_REBOOT: Final = "@reboot"
+
+
+def read_file(
+    name: str, content: bytes, *, system: bool = False, zone: str = "UTC", tenant: str = "default"
+) -> Reading:
+    """Return what is in a file: a job file if its name ends with `.toml`, else a crontab."""
+    if name.lower().endswith(".toml"):
+        return read_jobs_toml(content, file=name, system=system, zone=zone, tenant=tenant)
+    return read_crontab(content, file=name, system=system, zone=zone, tenant=tenant)
+
+
+def read_crontab(
+    text: bytes, *, file: str, system: bool = False, zone: str = "UTC", tenant: str = "default"
+) -> Reading:
+    """Return the jobs and problems of a crontab; never raises for what is in it.
+
+    `system` reads the form of /etc/crontab, with a user before the command. `zone` is that of
+    schedules until a CRON_TZ line. `tenant` is that of jobs whose name says none.
+    """
+    problems = Problems(file)
+    crontab = _Crontab(problems, system=system, zone=zone, tenant=tenant)
+    for number, line in split_lines(text, problems):
+        crontab.read_line(number, line)
+    crontab.end()
+    return Reading(crontab.jobs.jobs, problems.listed())
+
+
+def split_percent(text: str) -> tuple[str, str]:
+    r"""Return (script, standard input) of a command: the first `%` divides them.
+
+    In the input each `%` is a line end, and one is added at its end if none is there. `\%` is a
+    plain `%` in both; any other backslash stays (crontab(5)).
+    """
+    for match in _PERCENT.finditer(text):
+        if match["end"]:
+            script, given = text[: match.start()], text[match.end() :]
+            break
+    else:
+        script, given = text, ""
+    stdin = re.sub(r"\\?%", lambda match: "%" if len(match[0]) > 1 else "\n", given)
+    if stdin and not stdin.endswith("\n"):
+        stdin += "\n"
+    return _PERCENT.sub(_unescape, script), stdin
+
+
+def _unescape(match: re.Match[str]) -> str:
+    return "%" if match["escaped"] == "%" else match[0]
+
+
+class _Crontab:
+    """The place in a crontab: environment, options that wait for their job, jobs so far."""
+
+    def __init__(self, problems: Problems, *, system: bool, zone: str, tenant: str) -> None:
+        self.jobs = JobList(tenant, problems)
+        self._problems = problems
+        self._is_system = system
+        self._tenant = tenant
+        self._environment = Environment(zone, problems)
+        self._options: list[Option] = []
+        self._option_line = 0
+
+    def read_line(self, number: int, line: str) -> None:
+        text = line.lstrip(_BLANKS)
+        if text.startswith(OPTION_MARK):
+            self._options += split_options(line, number, self._problems)
+            self._option_line = number
+            return
+        if not text or text.startswith("#"):
+            self._expect_no_options(number, "a blank line" if not text else "a comment")
+            return
+        assignment = split_assignment(line)
+        if assignment is not None:
+            self._expect_no_options(number, "an environment line")
+            name, value, column = assignment
+            self._environment.read(name, value, number, column)
+            return
+        self._read_job(number, line, len(line) - len(text))
+        self._options = []
+        self._option_line = 0
+
+    def end(self) -> None:
+        """Report what only the end of the file shows."""
+        self._expect_no_options(self._option_line, "the end of the file")
+        self._environment.warn_of_tz()
+
+    def _expect_no_options(self, number: int, what: str) -> None:
+        if self._option_line:
+            self._problems.error(
+                number,
+                1,
+                f"{what} follows the options of line {self._option_line}",
+                "put option lines directly above their job",
+            )
+            read_options(self._options, self._tenant, self._problems)
+            self._options = []
+            self._option_line = 0
+
+    def _read_job(self, number: int, line: str, start: int) -> None:
+        policies = read_options(self._options, self._tenant, self._problems)
+        match = _JOB.fullmatch(line, start)
+        if match is None:
+            self._report_no_schedule(number, line, start)
+            return
+        schedule = match["schedule"]
+        if self._is_system and schedule.lower() == _REBOOT:
+            hint = "start it with the machine's own init, for example a systemd unit"
+            message = "@reboot has no instant, the line is left out"
+            self._problems.warn(number, start + 1, message, hint)
+            return
+        zone = self._environment.zone_name
+        expression = read_schedule(schedule, zone, number, start + 1, self._problems)
+        column = len(line) + 1 if match["rest"] is None else match.start("rest") + 1
+        command = self._read_command(match["rest"] or "", number, column, policies)
+        if expression is None or not command:
+            return
+        script, stdin = split_percent(command)
+        self.jobs.add(
+            Declaration(
+                line=number,
+                expression=expression,
+                zone=zone,
+                policies=policies,
+                command=command,
+                script=script,
+                stdin=stdin,
+                shell=self._environment.shell,
+                env=self._environment.lines,
+            )
+        )
+
+    def _read_command(self, rest: str, number: int, column: int, policies: Policies) -> str:
+        """Return the command in what follows a schedule, "" after reporting that there is none.
+
+        In a system crontab its user goes to `policies`.
+        """
+        command = rest
+        if self._is_system:
+            user, command, column = self._split_user(rest, number, column)
+            if user and policies.user:
+                message = "user is given as an option and as a column"
+                self._problems.error(number, column, message, "remove the option")
+            policies.user = user
+        if not split_percent(command)[0].strip(_BLANKS):
+            if self._is_system and not rest:
+                hint = "write the user and then the command after the schedule"
+                self._problems.error(number, column, "job has no user and command", hint)
+            else:
+                hint = "write the command after the schedule"
+                if self._is_system:
+                    hint = "a system crontab has a user between schedule and command"
+                self._problems.error(number, column, "job has no command", hint)
+            return ""
+        if self._is_system and not policies.user:
+            return ""
+        self._warn_of_likely_mistakes(number, column, command)
+        return command
+
+    def _split_user(self, rest: str, number: int, column: int) -> tuple[str, str, int]:
+        """Return user, command and the command's column; "" for a user that cannot be one."""
+        match = _USER_COLUMN.fullmatch(rest)
+        if match is None:
+            return "", "", column
+        user = ""
+        try:
+            user = read_user(match["user"])
+        except InvalidInput as error:
+            hint = "a system crontab has a user between schedule and command"
+            self._problems.error(number, column, str(error), hint)
+        begin = len(rest) if match["command"] is None else match.start("command")
+        return user, match["command"] or "", column + begin
+
+    def _report_no_schedule(self, number: int, line: str, start: int) -> None:
+        text = line[start:]
+        if text[0].isalpha():
+            message = "line is no job, environment line or comment"
+            hint = "write a schedule and a command, NAME=value, or # before a comment"
+            self._problems.error(number, start + 1, message, hint)
+            return
+        # Too few words for five fields; where one of them is wrong, that is the better message.
+        read_schedule(text, "UTC", number, start + 1, self._problems)
+
+    def _warn_of_likely_mistakes(self, number: int, column: int, command: str) -> None:
+        if _SIXTH_FIELD.match(command):
+            message = "command begins like a sixth field"
+            self._problems.warn(number, column, message, "a schedule has five fields, no seconds")
+        elif not self._is_system and command.startswith(("root ", "root\t")):
+            message = "command begins with a user's name"
+            self._problems.warn(number, column, message, "read a system crontab with --system")
