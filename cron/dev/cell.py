@@ -1,0 +1,76 @@
+"""The processes of a local cell together: started, watched, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cron.clock import Clock
+from cron.dev.child import Child
+from cron.dev.environment import child_environment
+from cron.dev.files import Member
+
+STEP_S: Final = 0.05
+TERM_MS: Final = 5_000
+"""Between TERM and KILL. With the start of the kill it stays well below ten seconds."""
+
+
+class LocalCell:
+    """Three replicas and some executors as children of this process.
+
+    Invariant: between `start` and the end of `stop` every process it started is in `children`.
+    """
+
+    def __init__(
+        self,
+        members: list[Member],
+        commands: Callable[[Member], list[str]],
+        clock: Clock,
+        environment: Mapping[str, str],
+    ) -> None:
+        ids = [member.id for member in members]
+        self._clock = clock
+        self.children = [
+            Child(
+                member,
+                commands(member),
+                child_environment(environment, member, os.getpid(), ids),
+                clock,
+            )
+            for member in members
+        ]
+
+    def start(self) -> None:
+        """Start all.
+
+        Raises:
+            OSError: the system would not; those that run stay, call `stop`.
+        """
+        for child in self.children:
+            child.start()
+
+    async def watch(self, say: Callable[[str], None], *, restart: bool) -> None:
+        """Start again who dies (unless told not to), for ever; says who died of what."""
+        while True:
+            for child in self.children:
+                if line := child.step(restart=restart):
+                    say(line)
+            await asyncio.sleep(STEP_S)
+
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """End all: TERM, KILL after five seconds, at once when `hurry` is set; idempotent."""
+        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process must wake up to end
+            for child in self.children:
+                child.send(number)
+        deadline_ms = self._clock.mono_ms() + TERM_MS
+        while not self._is_over():
+            if hurry.is_set() or self._clock.mono_ms() >= deadline_ms:
+                for child in self.children:
+                    child.send(signal.SIGKILL)
+            await asyncio.sleep(STEP_S)
+
+    def _is_over(self) -> bool:
+        return all([child.is_over() for child in self.children])

@@ -1,0 +1,118 @@
+"""One process of a local cell: started, watched, started again when it dies."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Mapping
+from typing import Final
+
+from cron.clock import Clock
+from cron.dev.files import Member
+
+RESTART_MS_MIN: Final = 100
+"""Also long enough to learn of a Ctrl-C that the process got a moment before us."""
+RESTART_MS_MAX: Final = 1_000
+SHORT_LIFE_MS: Final = 3_000
+"""Who dies within this time of its start has a trouble that a restart does not cure."""
+SHORT_LIVES_MAX: Final = 3
+TAIL_BYTES: Final = 2_000
+
+
+class Child:
+    """A member of the cell as an operating system process.
+
+    It stays in our process group, so that a Ctrl-C reaches it, and dies with us. Not a pool of
+    anything: `step` is called a few times a second and returns what there is to say.
+    """
+
+    def __init__(
+        self, member: Member, argv: list[str], env: Mapping[str, str], clock: Clock
+    ) -> None:
+        self.member = member
+        self._argv = argv
+        self._env = dict(env)
+        self._clock = clock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_ms = 0
+        self._restart_at_ms: int | None = None
+        self._short_lives = 0
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 while it is down."""
+        return self._process.pid if self._process is not None else 0
+
+    def start(self) -> None:
+        """Start it; its output goes to the end of its log.
+
+        Raises:
+            OSError: the system would not.
+        """
+        with self.member.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+            )
+        self._started_ms = self._clock.mono_ms()
+        self._restart_at_ms = None
+
+    def step(self, *, restart: bool) -> str:
+        """Look after it once and return a line for the person who watches, mostly empty."""
+        if self._process is None:
+            return self._start_again() if self._is_due() else ""
+        code = self._process.poll()
+        return "" if code is None else self._mourn(self._process.pid, code, restart=restart)
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, if it is still there; nothing is sent to a process that was waited for."""
+        if self._process is not None:
+            self._process.send_signal(number)
+
+    def is_over(self) -> bool:
+        """Whether it is down now; collects its exit status."""
+        return self._process is None or self._process.poll() is not None
+
+    def _is_due(self) -> bool:
+        return self._restart_at_ms is not None and self._clock.mono_ms() >= self._restart_at_ms
+
+    def _start_again(self) -> str:
+        try:
+            self.start()
+        except OSError as error:  # no memory, no file: may be over in a moment
+            self._restart_at_ms = self._clock.mono_ms() + RESTART_MS_MAX
+            return f"{self.member.id} cannot be started: {error}; trying again in a second"
+        return f"{self.member.id} runs again (pid {self.pid})"
+
+    def _mourn(self, pid: int, code: int, *, restart: bool) -> str:
+        self._process = None
+        died = f"{self.member.id} (pid {pid}) {describe_exit(code)}"
+        if not restart:
+            return f"{died}; it stays down (--no-restart); log: {self.member.log}"
+        lived_ms = self._clock.mono_ms() - self._started_ms
+        self._short_lives = self._short_lives + 1 if lived_ms < SHORT_LIFE_MS else 0
+        delay_ms = min(RESTART_MS_MIN << min(self._short_lives, 10), RESTART_MS_MAX)
+        self._restart_at_ms = self._clock.mono_ms() + delay_ms
+        if self._short_lives != SHORT_LIVES_MAX:
+            return f"{died}; starting it again"
+        return (
+            f"{died}, for the {SHORT_LIVES_MAX}rd time within {SHORT_LIFE_MS // 1000} s of its "
+            f"start; trying again every second; end of {self.member.log}:\n{self._tail()}"
+        )
+
+    def _tail(self) -> str:
+        try:
+            content = self.member.log.read_bytes()[-TAIL_BYTES:]
+        except OSError as error:
+            return f"    {error}"
+        lines = content.decode(errors="replace").splitlines()[-12:]
+        return "\n".join(f"    {line}" for line in lines)
+
+
+def describe_exit(code: int) -> str:
+    """Return `ended with exit code 3` or `was killed by SIGKILL` for Popen's return code."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

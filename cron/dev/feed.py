@@ -1,0 +1,144 @@
+"""What dev asks of its cell: to take the crontab, and then, twice a second, what was launched.
+
+It has a thread of its own, because the client waits, and a replica that does not answer must not
+keep anybody from being started again or ended.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Final, Protocol
+
+from cron.api.views import ApplyReport, ApplyRequest, HistoryQuery, LaunchView, SourceFile
+from cron.clock import Clock
+from cron.dev.launches import LiveList
+from cron.errors import ConfigError, CronError, CrontabError, OutcomeUnknown, Unavailable
+from cron.limits import CRONTAB_BYTES_MAX
+
+LOOK_S: Final = 0.5
+RETRY_S: Final = 0.1
+PATIENCE_MS: Final = 10_000
+"""After this long without a leader a person is told that something is wrong."""
+
+
+class CellClient(Protocol):
+    """What dev asks of the cell; `cron.api.client.Client` is one."""
+
+    def put_jobs(self, request: ApplyRequest) -> ApplyReport:
+        """Apply files."""
+
+    def history(self, query: HistoryQuery) -> list[LaunchView]:
+        """Return launches, newest first."""
+
+
+Connect = Callable[[list[str]], AbstractContextManager[CellClient]]
+
+
+class Feed:
+    """Applies one crontab (or none) and shows launches, in a thread, until `stop`.
+
+    `failure` is the error that ended it, None while it runs. `ended` is called in its thread when
+    it ends by itself.
+    """
+
+    def __init__(self, connect: Connect, files: list[SourceFile], *, system: bool = False) -> None:
+        self._connect = connect
+        self._files = files
+        self._system = system
+        self._stopping = threading.Event()
+        self.failure: Exception | None = None
+
+    def start(
+        self,
+        servers: list[str],
+        clock: Clock,
+        say: Callable[[str], None],
+        ended: Callable[[], None],
+    ) -> None:
+        """Begin; from now on `say` is called in the feed's thread."""
+
+        def run() -> None:
+            try:
+                with self._connect(servers) as client:
+                    self._run(client, clock, say)
+            except Exception as error:  # noqa: BLE001 - the end of a thread: told by whoever waits
+                self.failure = error
+                ended()
+
+        # A daemon thread: an answer that does not come must not hold up the end.
+        threading.Thread(target=run, name="dev-feed", daemon=True).start()
+
+    def stop(self) -> None:
+        """Have it end after the call that is under way."""
+        self._stopping.set()
+
+    def _run(self, client: CellClient, clock: Clock, say: Callable[[str], None]) -> None:
+        started_ms = clock.wall_ms()
+        if self._files and (report := self._apply(client, clock, say)) is not None:
+            say(format_report(report, self._files[0].name))
+        launches = LiveList(client, say, started_ms)
+        while not self._stopping.wait(LOOK_S):
+            try:
+                launches.run_once(clock.wall_ms())
+            except (Unavailable, OutcomeUnknown):
+                continue  # no leader for a moment: what happened meanwhile is shown afterwards
+
+    def _apply(
+        self, client: CellClient, clock: Clock, say: Callable[[str], None]
+    ) -> ApplyReport | None:
+        request = ApplyRequest(files=self._files, system=self._system, prune=True, by=_user())
+        since_ms = clock.mono_ms()
+        while not self._stopping.wait(RETRY_S):
+            try:
+                return client.put_jobs(request)
+            except (Unavailable, OutcomeUnknown) as error:  # to apply it twice changes nothing
+                if clock.mono_ms() - since_ms > PATIENCE_MS:
+                    say(f"no leader yet: {error}; the processes' logs say why")
+                    since_ms = clock.mono_ms()
+        return None
+
+
+def read_crontab(name: str) -> SourceFile:
+    """Return the file with what it contains.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        with Path(name).open("rb") as file:
+            content = file.read(CRONTAB_BYTES_MAX + 1)
+    except OSError as error:
+        reason = (error.strerror or "cannot be read").lower()
+        raise ConfigError(f"{name}: {reason}", "name a crontab or a TOML job file") from error
+    return SourceFile(Path(name).name, content)
+
+
+def format_report(report: ApplyReport, name: str) -> str:
+    """Return what an apply did: warnings first, then one line with what was counted."""
+    counts: dict[str, int] = {}
+    for change in report.changes:
+        counts[change.action] = counts.get(change.action, 0) + 1
+    what = ", ".join(f"{count} {action}" for action, count in counts.items()) or "no jobs"
+    lines = [str(problem) for problem in report.problems]
+    return "\n".join([*lines, f"applied {name}: {what}; default zone {report.zone}"])
+
+
+def format_error(error: CronError) -> str:
+    """Return what a person is told: all problems with their hints, or the message and its hint."""
+    if isinstance(error, CrontabError):
+        rows = [(str(problem), problem.hint) for problem in error.problems]
+    else:
+        rows = [(str(error), error.hint)]
+    return "\n".join(message + (f"\n  {hint}" if hint else "") for message, hint in rows)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return str(os.getuid())

@@ -1,0 +1,102 @@
+"""The live list of launches, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final, Protocol
+
+import click
+
+from cron.api.views import HistoryQuery, LaunchView
+
+LIMIT_MIN: Final = 200
+LIMIT_MAX: Final = 5_000
+"""Rows asked for at once: more than come in half a second, unless a great deal is going on."""
+RUNNING_MS: Final = 2_000
+"""Whoever runs longer is shown while it runs and once more when it is over."""
+SEEN_MAX: Final = 100_000
+
+_COLOURS: Final = {
+    "succeeded": "green",
+    "failed": "red",
+    "lost": "magenta",
+    "skipped": "yellow",
+    "cancelled": "yellow",
+}
+
+
+class Reader(Protocol):
+    """Who answers questions about launches."""
+
+    def history(self, query: HistoryQuery) -> list[LaunchView]:
+        """Return launches, newest first."""
+
+
+class LiveList:
+    """Shows every launch that ends after `since_ms` once, in the order of their scheduled times.
+
+    A launch that runs for more than two seconds gets a line with `launched` before that. More than
+    5,000 launches between two looks are not all shown: it is a list for people.
+    """
+
+    def __init__(self, reader: Reader, show: Callable[[str], None], since_ms: int) -> None:
+        self._reader = reader
+        self._show = show
+        self._since_ms = since_ms
+        self._limit = LIMIT_MIN
+        self._seen: dict[tuple[str, int, str], None] = {}
+
+    def run_once(self, now_ms: int) -> int:
+        """Show what is new and return how many lines that made."""
+        rows = self._reader.history(HistoryQuery(limit=self._limit))
+        fresh = [row for row in rows if self._is_news(row, now_ms)]
+        is_short = len(rows) == self._limit and len(fresh) == len(rows)
+        self._limit = min(self._limit * 4, LIMIT_MAX) if is_short else self._limit
+        for row in reversed(fresh):
+            self._seen[_key(row)] = None
+            self._show(format_launch(row))
+        while len(self._seen) > SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
+        return len(fresh)
+
+    def _is_news(self, row: LaunchView, now_ms: int) -> bool:
+        if _key(row) in self._seen:
+            return False
+        if row.is_open:
+            return 0 < row.started_at_ms <= now_ms - RUNNING_MS
+        return row.ended_at_ms >= self._since_ms
+
+
+def _key(row: LaunchView) -> tuple[str, int, str]:
+    return row.launch, row.attempt, f"{row.kind} {row.state}"
+
+
+def format_launch(row: LaunchView) -> str:
+    """Return one line: time of its end, launch, state, lateness, executor and what went wrong."""
+    at_ms = row.finished_at_ms or row.ended_at_ms or row.started_at_ms
+    state = click.style(f"{row.state:<9}", fg=_COLOURS.get(row.state))
+    parts = [_clock(at_ms), _name(row), state]
+    if row.lateness_ms is not None:
+        parts.append(f"{row.lateness_ms:+d} ms")
+    parts += filter(None, (row.executor, row.reason))
+    if row.exit_code:
+        parts.append(f"exit code {row.exit_code}")
+    if row.detail:
+        parts.append(row.detail)
+    return "  ".join(parts)
+
+
+def _name(row: LaunchView) -> str:
+    attempt = f"#{row.attempt}" if row.attempt > 1 else ""
+    more = f" and {row.count - 1} more until {_second(row.last_s)}" if row.count > 1 else ""
+    return f"{row.launch}{attempt}{more}"
+
+
+def _clock(at_ms: int) -> str:
+    moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _second(at_s: int) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%H:%M:%SZ")

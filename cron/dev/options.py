@@ -1,0 +1,27 @@
+"""What a person may say to `raftcron dev`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class DevOptions(msgspec.Struct, frozen=True):
+    """How to run a cell on this machine.
+
+    `crontab`: a file to apply, with prune, once there is a leader. `data`: a folder that keeps
+    state between runs; None is one that is removed at the end. `port`: clients on P, P+1, P+2, Raft
+    on P+10 to P+12. `for_ms`: how long to run; None is until Ctrl-C. `restart`: whether a process
+    that dies is started again. `system`: the crontab has a user column.
+    """
+
+    crontab: str | None = None
+    data: str | None = None
+    port: int = 7400
+    for_ms: int | None = None
+    executors: int = 1
+    restart: bool = True
+    system: bool = False
+
+
+EXECUTORS_MAX = 50
+"""Executors of one `dev`: each is a Python process of 40 MB and more."""

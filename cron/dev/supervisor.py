@@ -1,0 +1,181 @@
+"""`raftcron dev`: a whole cell on this machine, for as long as somebody watches.
+
+Three replicas and some executors run as children on loopback, in this process's group. Whoever dies
+is started again on the same ports and state. All of them end with this process: after TERM, or
+because the kernel kills them when it is gone (`cron.dev.parent`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import click
+
+from cron.clock import SystemClock
+from cron.dev.cell import LocalCell
+from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab
+from cron.dev.files import Member, Ports, move_cell, ports_of, write_cell
+from cron.dev.options import EXECUTORS_MAX, DevOptions
+from cron.dev.ports import check_ports, check_range
+from cron.errors import ConfigError, CronError
+
+Commands = Callable[[Member], list[str]]
+
+
+def run_dev(
+    options: DevOptions,
+    *,
+    commands: Commands = lambda member: member.argv,
+    connect: Connect | None = None,
+    say: Callable[[str], None] = click.echo,
+) -> int:
+    """Run a cell until Ctrl-C, or as long as `options` say, and return the exit code.
+
+    It is 0 then, 2 where the options, the folder or the crontab are wrong; all problems are said on
+    stderr. `commands` and `connect` are the programs and the client that make the cell; `say` gets
+    each line for the person who watches.
+    """
+    # Children are started while the client's threads run; gRPC must not act on that.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    try:
+        check_range(options.port)
+        if not 0 <= options.executors <= EXECUTORS_MAX:
+            hint = "a cell on one machine needs one or two"
+            raise ConfigError(f"--executors: {options.executors} is not in 0-{EXECUTORS_MAX}", hint)
+        files = [read_crontab(options.crontab)] if options.crontab is not None else []
+        feed = Feed(connect or _client, files, system=options.system)
+        with _folder(options) as folder, _locked(folder):
+            return asyncio.run(_Dev(options, folder, feed, say).run(commands))
+    except CronError as error:
+        click.echo(format_error(error), err=True)
+        return 2
+
+
+class _Dev:
+    """One run of `dev`."""
+
+    def __init__(
+        self, options: DevOptions, folder: Path, feed: Feed, say: Callable[[str], None]
+    ) -> None:
+        self._options = options
+        self._folder = folder
+        self._feed = feed
+        self._say = say
+        self._clock = SystemClock()
+        self._ending = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    async def run(self, commands: Commands) -> int:
+        """Start everything, wait for the end, end everything."""
+        ports = Ports.from_first(self._options.port)
+        await check_ports(ports)
+        members = self._members(ports)
+        cell = LocalCell(members, commands, self._clock, os.environ)
+        self._catch_signals()
+        try:
+            cell.start()
+            self._introduce(ports, cell)
+            self._feed.start(ports.servers, self._clock, self._say, self._end_from_outside())
+            await self._watch_until_the_end(cell)
+        finally:
+            self._feed.stop()
+            self._say("ending all processes")
+            await cell.stop(self._hurry)
+        if self._feed.failure is not None:
+            raise self._feed.failure
+        return 0
+
+    def _members(self, ports: Ports) -> list[Member]:
+        old = ports_of(self._folder)
+        if old is not None and old != ports:
+            move_cell(self._folder, old, ports)
+            self._say(f"{self._folder}: moved from port {old.client[0]} to {ports.client[0]}")
+        return write_cell(self._folder, ports, executors=self._options.executors)
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, self._end)
+
+    def _end_from_outside(self) -> Callable[[], None]:
+        """Return what another thread calls to end this."""
+        loop = asyncio.get_running_loop()
+
+        def end() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+                loop.call_soon_threadsafe(self._ending.set)
+
+        return end
+
+    def _end(self) -> None:
+        """End; on the second call, do not wait for anybody."""
+        if self._ending.is_set():
+            self._hurry.set()
+        self._ending.set()
+
+    async def _watch_until_the_end(self, cell: LocalCell) -> None:
+        watch = asyncio.create_task(cell.watch(self._say, restart=self._options.restart))
+        ending = asyncio.create_task(self._ending.wait())
+        for_ms = self._options.for_ms
+        done, rest = await asyncio.wait(
+            {watch, ending},
+            timeout=None if for_ms is None else for_ms / 1000,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+        if watch in done:
+            watch.result()
+
+    def _introduce(self, ports: Ports, cell: LocalCell) -> None:
+        kept = "kept" if self._options.data is not None else "removed at the end"
+        pids = ", ".join(f"{child.member.id} pid {child.pid}" for child in cell.children)
+        self._say(f"cell in {self._folder} ({kept}): {pids}; logs in <id>.log there")
+        self._say(f"servers: {','.join(ports.servers)}; Ctrl-C ends all")
+
+
+@contextlib.contextmanager
+def _client(servers: list[str]) -> Iterator[CellClient]:
+    from cron.api.client import Client  # grpc costs 60 ms that a wrong option need not wait for
+
+    with Client(servers) as client:
+        yield client
+
+
+@contextlib.contextmanager
+def _folder(options: DevOptions) -> Iterator[Path]:
+    if options.data is not None:
+        yield Path(options.data).absolute()
+        return
+    made = Path(tempfile.mkdtemp(prefix="raftcron-dev-"))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; the kernel lets it go when this process ends in whatever way."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / "dev.lock").open("a")
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{folder}: {reason}", "give --data a folder you may write") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            hint = "end the other `raftcron dev`, or give --data another folder"
+            raise ConfigError(f"{folder}: another dev runs this cell", hint) from None
+        yield

@@ -1,0 +1,234 @@
+"""cron.dev: processes that are started, started again and ended, with stand-ins for the cell."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from cron.dev.files import Ports
+from tests.cluster.harness import free_ports, is_gone, wait_gone, wait_until
+
+ALL = ("r1", "r2", "r3", "executor-1")
+
+
+class Dev:
+    """`run_dev` in a process of its own, with stand-ins for the programs and the client."""
+
+    def __init__(self, folder: Path, *flags: str, port: int = 0) -> None:
+        self.folder = folder
+        self.port = port or free_ports().client[0]
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.unit.dev_fakes",
+                "dev",
+                str(folder),
+                str(self.port),
+                *flags,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.output = ""
+
+    def read_until(self, pattern: str) -> re.Match[str]:
+        assert self.process.stdout is not None
+        while not (found := re.search(pattern, self.output)):
+            line = self.process.stdout.readline()
+            assert line, f"no {pattern!r} in:\n{self.output}"
+            self.output += line
+        return found
+
+    def pids(self) -> dict[str, int]:
+        text = self.read_until(r"cell in .*\n")[0]
+        return {name: int(pid) for name, pid in re.findall(r"(\S+) pid (\d+)", text)}
+
+    def wait_up(self, times: int = 1) -> None:
+        for name in ALL:
+            wait_until(lambda name=name: self.log(name).count("up") >= times)
+
+    def log(self, name: str) -> str:
+        path = self.folder / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+    def end(self) -> int:
+        assert self.process.stdout is not None
+        self.output += self.process.stdout.read()
+        return self.process.wait(15)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
+    devs: list[Dev] = []
+
+    def run(*flags: str, port: int = 0, folder: Path = tmp_path / "data") -> Dev:
+        devs.append(Dev(folder, *flags, port=port))
+        return devs[-1]
+
+    yield run
+    for dev in devs:
+        dev.process.kill()
+        dev.process.wait()
+        assert dev.process.stdout is not None
+        dev.process.stdout.close()
+
+
+@pytest.mark.parametrize("to_group", [False, True])
+def test_ctrl_c_to_dev_or_to_its_group_ends_everything(
+    start: Callable[..., Dev], to_group: bool
+) -> None:
+    dev = start()
+    pids = dev.pids()
+    assert set(pids) == set(ALL)
+    assert {os.getpgid(pid) for pid in pids.values()} == {dev.process.pid}
+    dev.wait_up()
+    (os.killpg if to_group else os.kill)(dev.process.pid, signal.SIGINT)
+    assert dev.end() == 0
+    assert all(is_gone(pid) for pid in pids.values())
+    assert "starting it again" not in dev.output
+
+
+def test_a_second_ctrl_c_does_not_wait_for_who_will_not_end(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "stubborn").touch()
+    dev = start()
+    pids = dev.pids()
+    dev.wait_up()
+    dev.process.send_signal(signal.SIGINT)
+    dev.read_until("ending all processes")
+    began = time.monotonic()
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.end() == 0
+    assert time.monotonic() - began < 3
+    assert all(is_gone(pid) for pid in pids.values())
+
+
+def test_all_processes_die_with_a_dev_that_is_killed(start: Callable[..., Dev]) -> None:
+    dev = start()
+    pids = dev.pids()
+    dev.wait_up()
+    dev.process.kill()
+    for pid in pids.values():
+        wait_gone(pid, within_s=5)
+
+
+def test_who_dies_is_started_again_within_a_second(start: Callable[..., Dev]) -> None:
+    dev = start()
+    pids = dev.pids()
+    dev.wait_up()
+    os.kill(pids["r2"], signal.SIGKILL)
+    began = time.monotonic()
+    dev.read_until(rf"r2 \(pid {pids['r2']}\) was killed by SIGKILL; starting it again\n")
+    pid = int(dev.read_until(r"r2 runs again \(pid (\d+)\)")[1])
+    assert time.monotonic() - began < 1
+    assert os.getpgid(pid) == dev.process.pid
+    wait_until(lambda: dev.log("r2").count("up") == 2)
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.end() == 0
+    assert is_gone(pid)
+
+
+def test_with_no_restart_it_stays_down(start: Callable[..., Dev]) -> None:
+    dev = start("--no-restart")
+    pids = dev.pids()
+    dev.wait_up()
+    os.kill(pids["executor-1"], signal.SIGKILL)
+    dev.read_until(r"executor-1 .* was killed by SIGKILL; it stays down \(--no-restart\)")
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.end() == 0
+    assert dev.log("executor-1").count("up") == 1
+
+
+def test_who_dies_again_and_again_is_shown_with_the_end_of_its_log(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "r3.broken").touch()
+    dev = start()
+    dev.read_until(r"r3 .* ended with exit code 3, for the 3rd time .*\n    cannot read my journal")
+    dev.process.send_signal(signal.SIGTERM)
+    assert dev.end() == 0
+
+
+def test_a_port_in_use_is_named_before_anything_starts(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    ports = free_ports()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", ports.raft[1]))
+        taken.listen()
+        dev = start(port=ports.client[0])
+        assert dev.end() == 2
+    assert f"{ports.raft[1]} (Raft of r2)" in dev.output
+    assert "--port" in dev.output
+    assert not list((tmp_path / "data").glob("*.toml")), "nothing was written either"
+
+
+def test_two_devs_do_not_share_a_folder(start: Callable[..., Dev]) -> None:
+    first = start()
+    first.pids()
+    second = start()
+    assert second.end() == 2
+    assert "another dev runs this cell" in second.output
+
+
+def test_a_cell_can_move_to_other_ports_and_keeps_its_files(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    first = start()
+    first.pids()
+    first.wait_up()
+    first.process.send_signal(signal.SIGINT)
+    assert first.end() == 0
+    config = tmp_path / "data" / "r1.toml"
+    config.write_text(config.read_text() + "# mine\n")
+    second = start()
+    second.read_until(f"moved from port {first.port} to {second.port}")
+    second.pids()
+    second.wait_up(times=2)
+    second.process.send_signal(signal.SIGINT)
+    assert second.end() == 0
+    assert f'client = "127.0.0.1:{second.port}"' in config.read_text()
+    assert config.read_text().endswith("# mine\n")
+    leaders = (tmp_path / "data" / "executor-1.toml").read_text()
+    assert all(f'"{server}"' in leaders for server in Ports.from_first(second.port).servers)
+
+
+def test_the_crontab_is_applied_once_there_is_a_leader(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "crontab").write_text("* * * * * true\n")
+    dev = start(str(tmp_path / "crontab"))
+    dev.read_until("applied crontab: 1 added; default zone UTC\n")
+    dev.process.send_signal(signal.SIGINT)
+    assert dev.end() == 0
+
+
+def test_a_crontab_with_errors_ends_dev_with_2(start: Callable[..., Dev], tmp_path: Path) -> None:
+    (tmp_path / "crontab").write_text("broken\n")
+    dev = start(str(tmp_path / "crontab"))
+    pids = dev.pids()
+    assert dev.end() == 2
+    assert "crontab line 1, column 2: minute 61 is not\n  0-59" in dev.output
+    assert all(is_gone(pid) for pid in pids.values())
+
+
+def test_a_crontab_that_is_not_there_starts_nothing(start: Callable[..., Dev]) -> None:
+    dev = start("/nowhere/crontab")
+    assert dev.end() == 2
+    assert "/nowhere/crontab: no such file" in dev.output
+    assert "cell in" not in dev.output
