@@ -53,14 +53,13 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         try:
             await session.over.wait()
             await asyncio.wait({writer}, timeout=limits.GOODBYE_WITHIN_MS / 1000)
-            is_cut = not writer.done()
         finally:
             # Also when gRPC cancels this handler: the executor is gone, or the server stops.
             self._pool.drop(session, End(grpc.StatusCode.CANCELLED, "the stream broke"))
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
-        await self._finish(session, context, is_cut=is_cut)
+        await self._finish(session.ended, context)
 
     async def _greet(self, requests: Requests, context: Context) -> Session:
         """Return the session of a Hello that is in order, or abort the stream."""
@@ -149,11 +148,11 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         log.error("executor.stream_failed", executor=session.key[0], exc_info=error)
         self._pool.drop(session, End(grpc.StatusCode.INTERNAL, f"the leader failed: {error!r}"))
 
-    async def _finish(self, session: Session, context: Context, *, is_cut: bool) -> None:
-        end = session.ended
-        if is_cut or end is None or end.code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            # A status would queue behind what is not read. Cancelling resets the stream instead.
-            raise asyncio.CancelledError
+    async def _finish(self, end: End | None, context: Context) -> None:
+        """Set the stream's status. It queues behind the one message that gRPC may have taken and
+        the executor not read, so this may wait for as long as the connection lasts."""
+        if end is None:
+            return
         if end.code is grpc.StatusCode.FAILED_PRECONDITION:
             await self._abort_not_leading(context, end.reason, end.leader)
         if end.code is not grpc.StatusCode.OK:

@@ -327,11 +327,12 @@ async def test_an_executor_that_reads_nothing_cannot_hold_up_close() -> None:
     async with rigged() as rig, rig.joined() as executor:
         rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(20)])
         await until(lambda: not rig.pool._sessions["executor-7"].wake.is_set())
+        given = 20 - len(rig.pool._sessions["executor-7"].outbox._starts)
         rig.pool.close("r2 leads", None)
         assert rig.pool.sessions() == []
-        # At most what gRPC had been given before arrives; the executor refuses it by its epoch.
+        # What gRPC had been given before may arrive; the executor refuses it by its epoch.
         arrived = sum(len(message.orders.starts) for message in await executor.rest())
-        assert arrived <= 2
+        assert arrived <= given < 20
 
 
 async def test_a_new_epoch_is_in_what_is_sent_after_it() -> None:

@@ -1,0 +1,195 @@
+"""Heartbeats, leases and who gets work (rules R5 and R10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from launcher.pool import limits
+from launcher.pool.events import Beat, Joined
+from launcher.pool.lease import Leases, LeaseTimes
+from launcher.rpc.v1 import pool_pb2
+from tests.unit.pool_rig import LEDGER, OTHER_LEDGER, WALL_MS, order, rigged, until
+
+KEY = ("executor-7", LEDGER)
+
+
+async def test_a_heartbeat_is_told_and_not_answered_before_the_leader_says_so() -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        rig.mono += 100
+        await executor.beat(1, running=3, wall_ms=WALL_MS + 40)
+        beat = await rig.heard(Beat)
+        assert beat == Beat("executor-7", LEDGER, 1, 3, WALL_MS + 40, rig.mono)
+        # Something that is sent later arrives first: the answer was not on its way.
+        rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert (await executor.read()).WhichOneof("kind") == "orders"
+        rig.pool.answer_heartbeats(rig.mono)
+        assert (await executor.read()).heartbeat.number == 1
+
+
+async def test_a_heartbeat_that_arrived_after_the_barrier_was_sent_waits_for_the_next() -> None:
+    # Rule R5: a leader that was asleep renews nothing.
+    async with rigged() as rig, rig.joined() as executor:
+        await executor.beat(1)
+        await rig.heard(Beat)
+        barrier = rig.mono
+        rig.mono += 1
+        await executor.beat(2)
+        await rig.heard(Beat, 2)
+        rig.pool.answer_heartbeats(barrier)
+        rig.pool.start("executor-7", LEDGER, [order(1)])
+        assert (await executor.read()).heartbeat.number == 1
+        assert (await executor.read()).WhichOneof("kind") == "orders"
+        assert rig.pool.lease_until(*KEY) == barrier + 30_000
+        rig.pool.answer_heartbeats(rig.mono)
+        assert (await executor.read()).heartbeat.number == 2
+
+
+async def test_the_lease_is_renewed_from_the_arrival_not_from_the_answer() -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        joined = rig.mono
+        assert rig.pool.lease_until(*KEY) == joined + 30_000
+        rig.mono += 5_000
+        await executor.beat(1)
+        await rig.heard(Beat)
+        rig.mono += 9_000
+        assert rig.pool.lease_until(*KEY) == joined + 30_000
+        rig.pool.answer_heartbeats(rig.mono)
+        assert rig.pool.lease_until(*KEY) == joined + 5_000 + 30_000
+
+
+async def test_heartbeats_before_the_welcome_are_answered_after_it() -> None:
+    async with rigged() as rig, rig.executor() as executor:
+        await rig.heard(Joined)
+        await executor.beat(1)
+        await rig.heard(Beat)
+        rig.pool.answer_heartbeats(rig.mono)
+        assert rig.pool.lease_until(*KEY) is None
+        rig.pool.welcome("executor-7")
+        rig.pool.answer_heartbeats(rig.mono)
+        kinds = [(await executor.read()).WhichOneof("kind") for _ in range(2)]
+        assert kinds == ["welcome", "heartbeat"]
+
+
+async def test_of_too_many_unanswered_heartbeats_the_newest_are_answered() -> None:
+    count = limits.HEARTBEATS_MAX + 5
+    async with rigged() as rig, rig.joined() as executor:
+        for number in range(1, count + 1):
+            await executor.beat(number)
+        await rig.heard(Beat, count)
+        rig.pool.answer_heartbeats(rig.mono)
+        answered = [(await executor.read()).heartbeat.number for _ in range(limits.HEARTBEATS_MAX)]
+        assert answered == list(range(6, count + 1))
+
+
+async def test_a_lease_that_ended_is_told_until_it_is_forgotten() -> None:
+    async with rigged() as rig:
+        rig.pool.grant("executor-7", LEDGER, rig.mono)
+        rig.pool.grant("executor-1", OTHER_LEDGER, rig.mono - 1)
+        assert rig.pool.expired(rig.mono + 29_998) == []
+        assert rig.pool.expired(rig.mono + 29_999) == [("executor-1", OTHER_LEDGER)]
+        both = [("executor-1", OTHER_LEDGER), KEY]
+        assert rig.pool.expired(rig.mono + 30_000) == both
+        assert rig.pool.expired(rig.mono + 30_000) == both
+        rig.pool.forget("executor-1", OTHER_LEDGER)
+        rig.pool.forget("executor-1", OTHER_LEDGER)
+        assert rig.pool.expired(rig.mono + 30_000) == [KEY]
+        assert rig.pool.lease_until("executor-1", OTHER_LEDGER) is None
+
+
+async def test_a_reconnect_alone_renews_no_lease() -> None:
+    async with rigged() as rig:
+        rig.pool.grant("executor-7", LEDGER, rig.mono)
+        until_mono = rig.pool.lease_until(*KEY)
+        rig.mono += 20_000
+        async with rig.joined():
+            assert rig.pool.lease_until(*KEY) == until_mono
+
+
+async def test_two_ledgers_of_one_executor_have_two_leases() -> None:
+    async with rigged() as rig:
+        rig.pool.grant("executor-7", LEDGER, rig.mono)
+        rig.mono += 1_000
+        async with rig.joined(ledger=OTHER_LEDGER):
+            assert rig.pool.lease_until("executor-7", OTHER_LEDGER) == rig.mono + 30_000
+            assert rig.pool.lease_until(*KEY) == rig.mono + 29_000
+
+
+def test_a_lease_never_becomes_shorter() -> None:
+    leases = Leases(LeaseTimes())
+    leases.renew(KEY, 5_000)
+    leases.renew(KEY, 4_000)
+    leases.begin(KEY, 9_000)
+    assert leases.until(KEY) == 35_000
+    leases.clear()
+    assert leases.until(KEY) is None
+
+
+@pytest.mark.parametrize(
+    "times", [(0, 20, 30), (10, 20, 30), (5, 20, 20), (5, 30, 20), (-1, 20, 30), (5, 5, 30)]
+)
+def test_lease_times_that_would_start_work_twice_are_refused(times: tuple[int, int, int]) -> None:
+    with pytest.raises(ValueError, match="lease times: heartbeat"):
+        LeaseTimes(*times)
+
+
+# ---- who gets work
+
+
+async def test_work_comes_after_the_first_answered_heartbeat_and_ends_with_that_lease() -> None:
+    # The executor accepts no start without a lease: before its first answer it would refuse.
+    async with rigged() as rig, rig.joined() as executor:
+        assert not rig.pool.sessions()[0].gets_work
+        await executor.beat(1, running=2)
+        await rig.heard(Beat)
+        assert not rig.pool.sessions()[0].gets_work
+        rig.pool.answer_heartbeats(rig.mono)
+        [view] = rig.pool.sessions()
+        assert (view.gets_work, view.running) == (True, 2)
+        rig.mono += 19_999
+        assert rig.pool.sessions()[0].gets_work
+        rig.mono += 1
+        assert not rig.pool.sessions()[0].gets_work
+
+
+@pytest.mark.parametrize(
+    ("offset_ms", "gets_work"), [(10_000, True), (-10_000, True), (10_001, False), (-10_001, False)]
+)
+async def test_an_executor_whose_clock_is_off_gets_no_work(
+    offset_ms: int, *, gets_work: bool
+) -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        await executor.beat(1, wall_ms=WALL_MS + offset_ms)
+        await rig.heard(Beat)
+        rig.pool.answer_heartbeats(rig.mono)
+        [view] = rig.pool.sessions()
+        assert (view.offset_ms, view.gets_work) == (offset_ms, gets_work)
+
+
+async def test_a_clock_that_was_put_right_gets_work_again() -> None:
+    async with rigged() as rig, rig.joined(wall_ms=WALL_MS - 3_600_000) as executor:
+        assert rig.pool.sessions()[0].offset_ms == -3_600_000
+        await executor.beat(1)
+        await rig.heard(Beat)
+        rig.pool.answer_heartbeats(rig.mono)
+        assert rig.pool.sessions()[0].gets_work
+
+
+async def test_sessions_are_listed_by_id() -> None:
+    async with (
+        rigged() as rig,
+        rig.joined(executor="b"),
+        rig.joined(executor="c"),
+        rig.joined(executor="a"),
+    ):
+        assert [view.executor for view in rig.pool.sessions()] == ["a", "b", "c"]
+
+
+async def test_an_executor_that_sends_heartbeats_and_reads_no_answer_is_dropped() -> None:
+    lease = LeaseTimes(heartbeat_ms=20, self_kill_ms=100, give_up_ms=30_000)
+    async with rigged(lease) as rig, rig.joined() as executor:
+        # Fill the pipe, so that answers pile up behind what is not read.
+        rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(20)])
+        await executor.send(heartbeat=pool_pb2.Heartbeat(number=1, wall_ms=WALL_MS))
+        await rig.heard(Beat)
+        rig.pool.answer_heartbeats(rig.mono)
+        await until(lambda: not rig.pool.sessions())

@@ -1,0 +1,223 @@
+"""Every field an executor sends, at its bounds and beyond: the answer names the field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.launch import Reason
+from launcher.names import AttemptName, LaunchName
+from launcher.pool import limits
+from launcher.pool.errors import BadMessage
+from launcher.pool.events import Fate
+from launcher.pool.messages import parse_heartbeat, parse_hello, parse_name, parse_reports
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+from tests.unit.pool_rig import CELL, LEDGER, attempt, hello, report
+
+MANY_LABELS = {f"k{i}": "v" for i in range(limits.LABELS_MAX + 1)}
+
+
+def read(**fields: Any) -> Any:
+    return parse_hello(hello(**fields), CELL)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "place"),
+    [
+        ("cell", "", "hello.cell"),
+        ("cell", "paris", "hello.cell"),
+        ("executor", "", "hello.executor"),
+        ("executor", "a/b", "hello.executor"),
+        ("executor", "-a", "hello.executor"),
+        ("executor", "a b", "hello.executor"),
+        ("executor", "ä", "hello.executor"),
+        ("executor", "a\n", "hello.executor"),
+        ("executor", "x" * 101, "hello.executor"),
+        ("ledger", "", "hello.ledger"),
+        ("ledger", "not-a-uuid", "hello.ledger"),
+        ("ledger", LEDGER.upper(), "hello.ledger"),
+        ("ledger", LEDGER.replace("-", ""), "hello.ledger"),
+        ("ledger", "{" + LEDGER + "}", "hello.ledger"),
+        ("incarnation", "", "hello.incarnation"),
+        ("incarnation", "a b", "hello.incarnation"),
+        ("incarnation", "x" * 101, "hello.incarnation"),
+        ("slots", 0, "hello.slots"),
+        ("slots", limits.SLOTS_MAX + 1, "hello.slots"),
+        ("host", "", "hello.host"),
+        ("host", "a\x00b", "hello.host"),
+        ("host", "x" * 254, "hello.host"),
+        ("pid", 0, "hello.pid"),
+        ("pid", limits.PID_MAX + 1, "hello.pid"),
+        ("version", "", "hello.version"),
+        ("version", "1\n2", "hello.version"),
+        ("wall_ms", -1, "hello.wall_ms"),
+        ("wall_ms", limits.WALL_MS_MAX + 1, "hello.wall_ms"),
+        ("labels", {"a b": "v"}, "hello.labels"),
+        ("labels", {"a": "x" * 201}, "hello.labels[a]"),
+        ("labels", {"a": "x\x1b[0m"}, "hello.labels[a]"),
+        ("labels", MANY_LABELS, "hello.labels"),
+        ("highest_epoch", pool_pb2.Epoch(lineage=1 << 63), "hello.highest_epoch.lineage"),
+        ("highest_epoch", pool_pb2.Epoch(term=1 << 63), "hello.highest_epoch.term"),
+        ("highest_epoch", pool_pb2.Epoch(replica="r/1"), "hello.highest_epoch.replica"),
+        ("known", [report(1), report(1)], "hello.known[1].name"),
+        ("known", [report(1, Fate.UNKNOWN)], "hello.known[0].fate"),
+        ("known", [report(1), report(2, reason=99)], "hello.known[1].reason"),
+    ],
+)
+def test_a_bad_hello_is_refused_with_its_field(field: str, value: Any, place: str) -> None:
+    with pytest.raises(BadMessage) as caught:
+        read(**{field: value})
+    assert caught.value.field == place
+    assert str(caught.value).startswith(f"{place}: ")
+    assert str(caught.value).isascii()  # it travels as a status message
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("executor", "x" * 100),
+        ("executor", "_worker.7-b"),
+        ("slots", 1),
+        ("slots", limits.SLOTS_MAX),
+        ("pid", 1),
+        ("pid", limits.PID_MAX),
+        ("host", "x" * 253),
+        ("wall_ms", 0),
+        ("wall_ms", limits.WALL_MS_MAX),
+        ("labels", {"zone": "", "rack": "ä 7"}),
+        ("labels", {f"k{i}": "v" * 200 for i in range(limits.LABELS_MAX)}),
+    ],
+)
+def test_a_hello_at_its_bounds_is_taken(field: str, value: Any) -> None:
+    assert getattr(read(**{field: value}), field) == value
+
+
+def test_an_executor_that_never_saw_a_leader_has_the_lowest_epoch() -> None:
+    assert read().highest_epoch == Epoch()
+    assert read(highest_epoch=pool_pb2.Epoch(lineage=1, term=2, replica="r3")).highest_epoch == (
+        Epoch(1, 2, "r3")
+    )
+
+
+def test_more_known_rows_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KNOWN_MAX", 2)
+    assert len(read(known=[report(1), report(2)]).known) == 2
+    with pytest.raises(BadMessage, match=r"hello\.known: 3 rows are more than 2"):
+        read(known=[report(1), report(2), report(3)])
+
+
+def test_more_reports_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "REPORTS_MAX", 2)
+    rows = [report(1), report(2), report(3)]
+    assert len(parse_reports(rows[:2], 2)) == 2
+    with pytest.raises(BadMessage, match="reports: 3 rows are more than 2; send fewer"):
+        parse_reports(rows, 3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"fate": 0}, "fate"),
+        ({"fate": 7}, "fate"),
+        ({"reason": 99}, "reason"),
+        ({"exit_code": 256}, "exit_code"),
+        ({"exit_code": -2}, "exit_code"),
+        ({"started_ms": -1}, "started_ms"),
+        ({"started_ms": limits.WALL_MS_MAX + 1}, "started_ms"),
+        ({"finished_ms": -1}, "finished_ms"),
+        ({"finished_ms": limits.WALL_MS_MAX + 1}, "finished_ms"),
+        ({"detail": "x" * (limits.DETAIL_CHARS_MAX + 1)}, "detail"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_a_bad_report_is_refused_with_its_place(fields: dict[str, Any], place: str) -> None:
+    with pytest.raises(BadMessage) as caught:
+        parse_reports([report(1), report(2, **fields)], 2)
+    assert caught.value.field == f"reports[1].{place}"
+
+
+@pytest.mark.parametrize("fate", list(Fate))
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_fate_and_every_reason_is_read(fate: Fate, reason: Reason) -> None:
+    [fact] = parse_reports([report(1, fate, reason=int(reason))], 1)
+    assert (fact.fate, fact.reason) == (fate, reason)
+
+
+def test_fates_are_numbered_as_in_the_protocol() -> None:
+    numbers = {name: value for name, value in pool_pb2.Fate.items() if value}
+    assert {fate.name: fate.value for fate in Fate} == numbers
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "backup",
+        "default/backup@2026-11-20T15:00:00Z",
+        "backup@2026-11-20T15:00:00Z#1",
+        "default/backup@2026-11-20T15:00:00Z#1/1",
+        "default/backup@2026-11-20T15:00:00Z#0",
+        "default/backup@2026-11-20T15:00:00Z#01",
+        "default/backup@2026-02-30T15:00:00Z#1",
+        "default/backup@2026-11-20T15:00:00Z#1\n",
+        "default/backup@2026-11-20T15:00:00Z#1\x00",
+        "default/backup@\uff12\uff10\uff12\uff16-11-20T15:00:00Z#1",
+        "default/backup@2026-11-20T15:00:00Z#\u0967",
+        "a" * 100_000,
+    ],
+)
+def test_a_name_is_full_and_written_in_one_way(text: str) -> None:
+    with pytest.raises(BadMessage) as caught:
+        parse_name("here", text)
+    assert len(str(caught.value)) < 400
+
+
+attempts = st.builds(
+    AttemptName,
+    launch=st.builds(
+        LaunchName,
+        job=st.from_regex(r"[a-z_][a-z0-9_.-]{0,9}/[a-z_][a-z0-9_.-]{0,9}", fullmatch=True),
+        scheduled_s=st.integers(0, 4_000_000_000),
+        trigger=st.integers(0, 999),
+    ),
+    attempt=st.integers(1, 999),
+    part=st.integers(1, 99),
+)
+
+
+@given(attempts)
+def test_a_name_that_was_written_is_read_back(name: AttemptName) -> None:
+    assert parse_name("here", str(name)) == name
+
+
+def test_heartbeats_count_up() -> None:
+    beat = pool_pb2.Heartbeat(number=5, running=2, wall_ms=9)
+    assert parse_heartbeat(beat, 0) == (5, 2, 9)
+    for previous in (5, 6):
+        with pytest.raises(BadMessage, match=f"heartbeat.number: 5 does not follow {previous}"):
+            parse_heartbeat(beat, previous)
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"number": 0}, "heartbeat.number"),
+        ({"number": 1 << 63}, "heartbeat.number"),
+        ({"running": limits.SLOTS_MAX + 1}, "heartbeat.running"),
+        ({"wall_ms": -1}, "heartbeat.wall_ms"),
+        ({"wall_ms": limits.WALL_MS_MAX + 1}, "heartbeat.wall_ms"),
+    ],
+)
+def test_a_bad_heartbeat_is_refused_with_its_field(fields: dict[str, int], place: str) -> None:
+    with pytest.raises(BadMessage) as caught:
+        parse_heartbeat(pool_pb2.Heartbeat(**{"number": 1} | fields), 0)
+    assert caught.value.field == place
+
+
+def test_all_of_a_message_is_checked_before_any_of_it_counts() -> None:
+    with pytest.raises(BadMessage):
+        parse_reports([report(1), report(2), report(3, name=f"{attempt(3)} ")], 3)
