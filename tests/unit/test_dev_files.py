@@ -1,0 +1,195 @@
+"""cron.dev.files, ports and environment: what a local cell is made of."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from cron.config import load_replica_config
+from cron.dev.environment import child_environment, variable_of
+from cron.dev.files import Ports, move_cell, ports_of, write_cell
+from cron.dev.ports import check_ports, check_range, taken
+from cron.errors import ConfigError
+from launcher import config as executor_config
+from tests.cluster.harness import free_ports
+
+PORTS = Ports.from_first(17400)
+
+
+def test_ports_follow_the_first_one() -> None:
+    assert PORTS.client == (17400, 17401, 17402)
+    assert PORTS.raft == (17410, 17411, 17412)
+    assert PORTS.servers == ["127.0.0.1:17400", "127.0.0.1:17401", "127.0.0.1:17402"]
+
+
+def test_the_files_are_what_the_programs_read(tmp_path: Path) -> None:
+    members = write_cell(tmp_path, PORTS, executors=2)
+    assert [member.id for member in members] == ["r1", "r2", "r3", "executor-1", "executor-2"]
+    for number, member in enumerate(members[:3]):
+        config = load_replica_config(member.config)
+        assert config.id == member.id
+        assert config.data == str(tmp_path / member.id)
+        assert config.client == PORTS.servers[number]
+    executor = executor_config.load(members[4].config)
+    assert (executor.id, list(executor.leaders)) == ("executor-2", PORTS.servers)
+    assert ports_of(tmp_path) == PORTS
+
+
+def test_a_command_names_its_module_and_its_configuration(tmp_path: Path) -> None:
+    members = write_cell(tmp_path, PORTS)
+    assert members[0].argv[1:] == [
+        *("-P", "-m", "cron.daemon", "--config", str(tmp_path / "r1.toml"), "--die-with-parent")
+    ]
+    assert "launcher.executor" in members[3].argv
+
+
+def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
+    write_cell(tmp_path, PORTS)
+    edited = tmp_path / "r2.toml"
+    text = edited.read_text() + "\n[lease]\nheartbeat_ms = 100\n"
+    edited.write_text(text)
+    write_cell(tmp_path, PORTS, executors=2, replica_extra='zone = "Europe/Berlin"')
+    assert edited.read_text() == text
+    assert (tmp_path / "executor-2.toml").exists()
+
+
+def test_extras_go_into_new_files(tmp_path: Path) -> None:
+    lease = "[lease]\nheartbeat_ms = 100\nself_kill_ms = 400\ngive_up_ms = 600"
+    write_cell(tmp_path, PORTS, replica_extra=lease, executor_extra='start = "none"\nslots = 7')
+    assert load_replica_config(tmp_path / "r3.toml").lease.give_up_ms == 600
+    assert executor_config.load(tmp_path / "executor-1.toml").start == "none"
+
+
+def test_ports_that_overlap_are_moved_one_by_one(tmp_path: Path) -> None:
+    write_cell(tmp_path, PORTS)
+    shifted = Ports.from_first(17401)  # 17401 was r2's and becomes r1's
+    move_cell(tmp_path, PORTS, shifted)
+    assert ports_of(tmp_path) == shifted
+    write_cell(tmp_path, shifted)
+    assert list(executor_config.load(tmp_path / "executor-1.toml").leaders) == shifted.servers
+
+
+def test_files_of_two_cells_are_refused(tmp_path: Path) -> None:
+    write_cell(tmp_path, PORTS)
+    config = tmp_path / "r2.toml"
+    config.write_text('cell = "other"\n' + config.read_text())
+    with pytest.raises(ConfigError, match=r"several cells: r1\.toml of default, r2\.toml of other"):
+        write_cell(tmp_path, PORTS)
+
+
+def test_a_replica_that_listens_elsewhere_is_refused(tmp_path: Path) -> None:
+    write_cell(tmp_path, PORTS)
+    config = tmp_path / "r2.toml"
+    config.write_text(config.read_text().replace("17401", "17409"))
+    with pytest.raises(ConfigError, match=r"r2\.toml: client 127\.0\.0\.1:17409"):
+        write_cell(tmp_path, PORTS)
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    write_cell(tmp_path, PORTS)
+    (tmp_path / "r1.toml").write_text("id = ")
+    with pytest.raises(ConfigError, match=r"r1\.toml: not TOML"):
+        ports_of(tmp_path)
+    (tmp_path / "r1.toml").unlink()
+    (tmp_path / "executor-1.toml").write_text("cell = ")
+    with pytest.raises(ConfigError, match=r"executor-1\.toml"):
+        write_cell(tmp_path, PORTS)
+
+
+def test_a_folder_that_cannot_be_one_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="file") as caught:
+        write_cell(tmp_path / "file", PORTS)
+    assert "--data" in caught.value.hint
+
+
+def test_a_configuration_of_other_replicas_is_not_devs(tmp_path: Path) -> None:
+    write_cell(tmp_path, PORTS)
+    text = (tmp_path / "r1.toml").read_text()
+    (tmp_path / "r1.toml").write_text(text.replace("r3 =", "r9 ="))
+    with pytest.raises(ConfigError, match="r9"):
+        ports_of(tmp_path)
+
+
+async def test_every_port_in_use_is_named_with_the_way_out() -> None:
+    ports = free_ports()
+    with socket.socket() as one, socket.socket() as other:
+        for probe, port in ((one, ports.client[0]), (other, ports.raft[2])):
+            probe.bind(("127.0.0.1", port))
+            probe.listen()
+        assert taken(ports) == [
+            ("clients of r1", ports.client[0]),
+            ("Raft of r3", ports.raft[2]),
+        ]
+        with pytest.raises(ConfigError) as caught:
+            await check_ports(ports, patience_ms=100)
+    assert f"{ports.client[0]} (clients of r1), {ports.raft[2]} (Raft of r3)" in str(caught.value)
+    assert "--port" in caught.value.hint
+    await check_ports(ports, patience_ms=100)
+
+
+async def test_ports_of_a_cell_that_is_just_dying_are_waited_for() -> None:
+    ports = free_ports()
+    probe = socket.socket()
+    probe.bind(("127.0.0.1", ports.client[1]))
+    probe.listen()
+    asyncio.get_running_loop().call_later(0.15, probe.close)
+    await check_ports(ports, patience_ms=2_000)
+
+
+@pytest.mark.parametrize("port", [0, -1, 65_524, 70_000])
+def test_a_first_port_without_room_behind_it_is_refused(port: int) -> None:
+    with pytest.raises(ConfigError, match="--port"):
+        check_range(port)
+    check_range(65_523)
+
+
+IDS = ["r1", "r2", "r3", "executor-1"]
+
+
+def environment_of(name: str, tmp_path: Path, **variables: str) -> dict[str, str]:
+    member = next(m for m in write_cell(tmp_path, PORTS) if m.id == name)
+    return child_environment(variables, member, 77, IDS)
+
+
+def test_children_get_our_environment_and_pinned_time_zones(tmp_path: Path) -> None:
+    child = environment_of("r1", tmp_path, HOME="/h", PYTHONTZPATH="/usr/share/zoneinfo")
+    assert child == {
+        "HOME": "/h",
+        "PYTHONTZPATH": "",
+        "RAFTCRON_PARENT": "77",
+        "GRPC_ENABLE_FORK_SUPPORT": "0",
+    }
+
+
+def test_failpoints_for_all_reach_those_that_have_them(tmp_path: Path) -> None:
+    points = {"RAFTCRON_FAILPOINTS": "after-begin=kill,before-report=stop@2"}
+    assert environment_of("r1", tmp_path, **points)["RAFTCRON_FAILPOINTS"] == "after-begin=kill"
+    executor = environment_of("executor-1", tmp_path, **points)
+    assert executor["RAFTCRON_FAILPOINTS"] == "before-report=stop@2"
+
+
+def test_failpoints_of_one_process_reach_it_alone(tmp_path: Path) -> None:
+    points = {"RAFTCRON_FAILPOINTS_R2": "after-begin=kill"}
+    assert environment_of("r2", tmp_path, **points)["RAFTCRON_FAILPOINTS"] == "after-begin=kill"
+    for other in ("r1", "executor-1"):
+        child = environment_of(other, tmp_path, **points)
+        assert not [variable for variable in child if "FAILPOINTS" in variable]
+    assert variable_of("executor-1") == "RAFTCRON_FAILPOINTS_EXECUTOR_1"
+
+
+def test_a_failpoint_or_a_process_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'after-lunch' is no failpoint"):
+        environment_of("r1", tmp_path, RAFTCRON_FAILPOINTS="after-lunch=kill")
+    with pytest.raises(ConfigError, match="RAFTCRON_FAILPOINTS_R7: no process"):
+        environment_of("r1", tmp_path, RAFTCRON_FAILPOINTS_R7="after-begin=kill")
+
+
+def test_the_environment_given_is_not_changed(tmp_path: Path) -> None:
+    before = dict(os.environ)
+    environment_of("r1", tmp_path, **before)
+    assert dict(os.environ) == before

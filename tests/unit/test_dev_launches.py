@@ -1,0 +1,178 @@
+"""cron.dev.launches and feed: the live list of launches, and what dev says of an apply."""
+
+from __future__ import annotations
+
+import threading
+
+import click
+import pytest
+
+from cron.api.views import ApplyReport, JobChange, SourceFile
+from cron.clock import SystemClock
+from cron.dev.feed import Feed, format_error, format_report
+from cron.dev.launches import LIMIT_MAX, LIMIT_MIN, LiveList, format_launch
+from cron.errors import ConfigError, CrontabError, InvariantViolated, NoQuorum, Problem
+from launcher.launch import LaunchState
+from tests.unit.dev_fakes import START_MS, FakeCell, launch
+
+
+def live(cell: FakeCell) -> tuple[LiveList, list[str]]:
+    lines: list[str] = []
+    return LiveList(cell, lambda line: lines.append(click.unstyle(line)), START_MS), lines
+
+
+def test_each_launch_is_shown_once_oldest_first() -> None:
+    cell = FakeCell()
+    shown, lines = live(cell)
+    cell.rows = [launch(2), launch(1)]
+    assert shown.run_once(START_MS) == 2
+    cell.rows = [launch(3), launch(2), launch(1)]
+    assert shown.run_once(START_MS) == 1
+    assert [line.split()[1] for line in lines] == ["default/a@1", "default/a@2", "default/a@3"]
+
+
+def test_a_line_has_time_launch_state_lateness_and_executor() -> None:
+    line = click.unstyle(format_launch(launch(1)))
+    assert line.split("  ")[0] == "2027-01-15T08:00:01.020Z"
+    assert line.split()[1:] == ["default/a@1", "succeeded", "+12", "ms", "executor-1"]
+
+
+def test_a_line_says_what_went_wrong() -> None:
+    row = launch(1, state="failed", reason="timeout", exit_code=143, attempt=2, detail="sent TERM")
+    line = click.unstyle(format_launch(row))
+    assert line.endswith(
+        "default/a@1#2  failed     +12 ms  executor-1  timeout  exit code 143  sent TERM"
+    )
+
+
+def test_a_run_of_skipped_instants_is_one_line() -> None:
+    row = launch(
+        1, state="skipped", reason="missed", count=61, last_s=START_MS // 1000 + 61,
+        lateness_ms=None, started_at_ms=0, finished_at_ms=0, executor="", kind="range",
+    )  # fmt: skip
+    line = click.unstyle(format_launch(row))
+    place = "2027-01-15T08:00:01.030Z  default/a@1 and 60 more until 08:01:01Z"
+    assert line == f"{place}  skipped    missed"
+
+
+def test_what_ended_before_dev_started_is_not_shown() -> None:
+    cell = FakeCell()
+    shown, lines = live(cell)
+    cell.rows = [launch(1), launch(-1)]
+    shown.run_once(START_MS)
+    assert len(lines) == 1
+
+
+def test_a_long_launch_is_shown_while_it_runs_and_when_it_is_over() -> None:
+    cell = FakeCell()
+    shown, lines = live(cell)
+    running = launch(1, state="launched", is_open=True, finished_at_ms=0, ended_at_ms=0)
+    cell.rows = [running]
+    assert shown.run_once(running.started_at_ms + 1_999) == 0
+    assert shown.run_once(running.started_at_ms + 2_000) == 1
+    assert shown.run_once(running.started_at_ms + 9_000) == 0
+    cell.rows = [launch(1)]
+    assert shown.run_once(running.started_at_ms + 9_500) == 1
+    assert [line.split()[2] for line in lines] == ["launched", "succeeded"]
+
+
+def test_a_launch_that_waits_is_not_shown() -> None:
+    cell = FakeCell()
+    shown, lines = live(cell)
+    cell.rows = [launch(1, state="due", is_open=True, started_at_ms=0, ended_at_ms=0)]
+    shown.run_once(START_MS + 60_000)
+    assert lines == []
+
+
+def test_when_more_comes_than_was_asked_for_more_is_asked_for() -> None:
+    cell = FakeCell()
+    shown, lines = live(cell)
+    for look in range(4):
+        cell.rows = [launch(second) for second in range(20_000 * (look + 1), 20_000 * look, -1)]
+        shown.run_once(START_MS)
+    assert [query.limit for query in cell.queries] == [LIMIT_MIN, 800, 3_200, LIMIT_MAX]
+    assert len(lines) == len(set(lines)) == LIMIT_MIN + 800 + 3_200 + LIMIT_MAX
+
+
+def test_every_state_has_a_line() -> None:
+    for state in LaunchState:
+        assert state.label in click.unstyle(format_launch(launch(1, state=state.label)))
+
+
+def run_feed(cell: FakeCell, files: list[SourceFile], until: str) -> tuple[Feed, list[str]]:
+    feed = Feed(cell.connect, files)
+    lines: list[str] = []
+    reached = threading.Event()
+
+    def say(line: str) -> None:
+        lines.append(click.unstyle(line))
+        if until in line:
+            reached.set()
+
+    feed.start(["a", "b", "c"], SystemClock(), say, reached.set)
+    assert reached.wait(15)
+    feed.stop()
+    return feed, lines
+
+
+def test_the_feed_waits_for_a_leader_applies_with_prune_and_shows_launches() -> None:
+    cell = FakeCell()
+    cell.failures = [NoQuorum("no leader"), NoQuorum("no leader")]
+    cell.rows = [launch(1, ended_at_ms=SystemClock().wall_ms() + 60_000)]
+    feed, lines = run_feed(cell, [SourceFile("crontab", b"x")], "default/a@1")
+    assert feed.failure is None
+    assert lines[0] == "applied crontab: 1 added; default zone UTC"
+    (request,) = cell.applied
+    assert request.prune
+    assert request.by
+    assert request.source is None, "the file's name is the source"
+
+
+def test_without_a_crontab_nothing_is_applied() -> None:
+    cell = FakeCell()
+    cell.rows = [launch(1, ended_at_ms=SystemClock().wall_ms() + 60_000)]
+    _, lines = run_feed(cell, [], "default/a@1")
+    assert len(lines) == 1
+    assert cell.applied == []
+
+
+def test_a_moment_without_a_leader_does_not_end_the_list() -> None:
+    cell = FakeCell()
+    cell.failures = [NoQuorum("no leader")]
+    cell.rows = [launch(1, ended_at_ms=SystemClock().wall_ms() + 60_000)]
+    feed, _ = run_feed(cell, [], "default/a@1")
+    assert feed.failure is None
+
+
+@pytest.mark.parametrize("error", [ConfigError("no"), InvariantViolated("never")])
+def test_what_it_cannot_live_with_ends_the_feed_and_is_kept(error: Exception) -> None:
+    cell = FakeCell()
+    cell.failures = [error]  # type: ignore[list-item]
+    feed, _ = run_feed(cell, [SourceFile("crontab", b"x")], "never said")
+    assert feed.failure is error
+
+
+def test_a_report_counts_the_changes_and_repeats_the_warnings() -> None:
+    changes = [
+        JobChange(action=action, job="default/a") for action in ("added", "removed", "added")
+    ]
+    warning = Problem("tab", 3, 0, "MAILTO is ignored", "use logs", is_warning=True)
+    report = ApplyReport(zone="Europe/Berlin", changes=changes, problems=[warning])
+    assert format_report(report, "tab").splitlines() == [
+        "tab line 3: warning: MAILTO is ignored",
+        "applied tab: 2 added, 1 removed; default zone Europe/Berlin",
+    ]
+    assert "no jobs" in format_report(ApplyReport(), "tab")
+
+
+def test_all_problems_of_a_crontab_are_told_with_their_ways_out() -> None:
+    problems = [Problem("tab", 1, 5, "hour 24", "0-23"), Problem("tab", 2, 0, "no command")]
+    assert format_error(CrontabError(problems)).splitlines() == [
+        "tab line 1, column 5: hour 24",
+        "  0-23",
+        "tab line 2: no command",
+    ]
+    assert format_error(ConfigError("port in use", "choose another")).splitlines() == [
+        "port in use",
+        "  choose another",
+    ]
