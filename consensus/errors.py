@@ -6,6 +6,8 @@ ConsensusError            .code (stable), .hint (what the operator can do, or ""
 ├ EntryTooBig             refused before anything happened
 ├ QueueFull               refused before anything happened
 ├ Stopped                 the log is closed
+├ BadConfig               a setting is refused; the message says which and what to write
+├ DataInUse(path)         another process works in this data directory
 └ LogDamaged(path)        what is on the disk cannot be trusted; the replica does not start
 InvariantViolated         a bug. Not a ConsensusError, never caught: the replica stops
 """
@@ -52,6 +54,22 @@ class Stopped(ConsensusError):
     """The log is closed; nothing happened."""
 
     code = "stopped"
+
+
+class BadConfig(ConsensusError):
+    """A setting of the engine is refused; nothing was started."""
+
+    code = "bad_config"
+
+
+class DataInUse(ConsensusError):
+    """Another process works in the data directory at `path`."""
+
+    code = "data_in_use"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: another process works in this data directory; stop it first")
+        self.path = path
 
 
 class LogDamaged(ConsensusError):

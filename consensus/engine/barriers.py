@@ -1,0 +1,70 @@
+"""Barriers: rounds of an empty entry, each shared by all who asked before it began."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from consensus.errors import ConsensusError, OutcomeUnknown
+from consensus.log import Applied
+
+
+class Barriers:
+    """At most one round under way and one waiting. A call joins the round that begins after it:
+    one that is under way may have been answered before the call."""
+
+    def __init__(self, submit: Callable[[], asyncio.Future[Applied]]) -> None:
+        self._submit = submit
+        self._running = False
+        self._waiting: list[asyncio.Future[Applied]] = []
+
+    def join(self) -> asyncio.Future[Applied]:
+        """Return the answer of the next round; it begins at once if none is under way.
+
+        Raises:
+            ConsensusError: the round could not begin.
+        """
+        if not self._running:
+            return self._begin([])
+        turn: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        return turn
+
+    def _begin(self, guests: list[asyncio.Future[Applied]]) -> asyncio.Future[Applied]:
+        answer = self._submit()
+        self._running = True
+        answer.add_done_callback(lambda done: self._end(done, guests))
+        return answer
+
+    def _end(self, answer: asyncio.Future[Applied], guests: list[asyncio.Future[Applied]]) -> None:
+        self._running = False
+        for guest in guests:
+            _pass_on(answer, guest)
+        waiting, self._waiting = [g for g in self._waiting if not g.done()], []
+        if not waiting:
+            return
+        try:
+            self._begin(waiting)
+        except ConsensusError as error:
+            for guest in waiting:
+                if not guest.done():
+                    guest.set_exception(error)
+
+
+def _pass_on(answer: asyncio.Future[Applied], guest: asyncio.Future[Applied]) -> None:
+    if guest.done():
+        return
+    error = OutcomeUnknown("the barrier was given up") if answer.cancelled() else answer.exception()
+    if error is None:
+        guest.set_result(answer.result())
+    else:
+        guest.set_exception(error)
+
+
+async def within(answer: asyncio.Future[Applied], timeout_ms: int) -> Applied:
+    """Wait for `answer` at most `timeout_ms`; OutcomeUnknown afterwards."""
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await answer
+    except TimeoutError:
+        raise OutcomeUnknown(f"no answer within {timeout_ms} ms") from None

@@ -1,0 +1,96 @@
+"""Settings of one replica's engine, and the checks that keep an unsafe one from starting."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import msgspec
+
+from consensus.errors import BadConfig
+from consensus.limits import TRAILING_ENTRIES
+
+FALLBACK_SHARE = 0.8
+"""A leader without answers gives up after this share of the shortest election timeout: before
+another replica can be elected, so that two never lead by plan."""
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One replica: its id, the cell, its directory, and its times in milliseconds.
+
+    `peers` maps every id of the cell, this one too, to `host:port`. A dead leader is replaced after
+    `election_min_ms` to `election_max_ms`; `heartbeat_ms` is how often a leader speaks.
+    A dump is taken after `snapshot_entries` entries or `snapshot_bytes` of journal; the last
+    `trailing_entries` before it are kept for followers that were away briefly.
+    """
+
+    replica: str
+    peers: dict[str, str]
+    data: str
+    election_min_ms: int = 800
+    election_max_ms: int = 1_600
+    heartbeat_ms: int = 100
+    idle_tick_ms: int = 40
+    snapshot_entries: int = 100_000
+    snapshot_bytes: int = 256 * 1024 * 1024
+    trailing_entries: int = TRAILING_ENTRIES
+
+    def validate(self) -> None:
+        """Check everything that can be checked without starting.
+
+        Raises:
+            BadConfig: with the setting, its value and the way out.
+        """
+        if self.replica not in self.peers:
+            raise BadConfig(f"replica {self.replica!r} is not in peers; add its own host:port")
+        for name, address in self.peers.items():
+            if not name or len(name.encode()) > 100:
+                raise BadConfig(f"peer id {name!r} must have 1 to 100 bytes")
+            parse_address(address)
+        if len(set(self.peers.values())) != len(self.peers):
+            raise BadConfig("two peers have one address; give each its own port")
+        self._validate_times()
+        if self.snapshot_entries < 10 or self.snapshot_bytes < 64 * 1024:
+            raise BadConfig("snapshot_entries must be at least 10, snapshot_bytes at least 65536")
+
+    def _validate_times(self) -> None:
+        if self.heartbeat_ms < 10:
+            raise BadConfig(f"heartbeat_ms {self.heartbeat_ms} must be at least 10")
+        if not 5 <= self.idle_tick_ms <= self.heartbeat_ms:
+            raise BadConfig(f"idle_tick_ms {self.idle_tick_ms} must be 5 to heartbeat_ms")
+        if self.election_min_ms < 5 * self.heartbeat_ms:
+            raise BadConfig(
+                f"election_min_ms {self.election_min_ms} must be at least five times heartbeat_ms"
+                f" {self.heartbeat_ms}, or a late message deposes a healthy leader"
+            )
+        if self.election_max_ms * 2 < self.election_min_ms * 3:
+            raise BadConfig(
+                f"election_max_ms {self.election_max_ms} must be at least 1.5 times election_min_ms"
+                f" {self.election_min_ms}, or elections collide"
+            )
+
+    @property
+    def fallback_ms(self) -> int:
+        """After how long without answers from a majority a leader steps down."""
+        return int(self.election_min_ms * FALLBACK_SHARE)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Return host and port of `127.0.0.1:7410` or `[::1]:7410`.
+
+    Raises:
+        BadConfig: not an address, or not one of this machine: peers are not authenticated yet.
+    """
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise BadConfig(f"peer address {address!r} is not host:port")
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        raise BadConfig(f"peer address {address!r} needs an IP such as 127.0.0.1") from None
+    if not ip.is_loopback:
+        raise BadConfig(
+            f"peer address {address!r} is not loopback: replicas do not speak TLS yet, and whoever"
+            " reaches the port could write to the log; use 127.0.0.1"
+        )
+    return str(ip), int(port)

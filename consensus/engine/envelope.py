@@ -1,0 +1,63 @@
+"""The wrapping of an entry in the engine's log: what it is, and whose append it was.
+
+An append is answered when its own envelope comes out of the log, never by a callback of the engine,
+which can be lost or wrong. The origin is the replica, a number drawn anew by each process, and
+a counter; so an entry of an earlier life is never taken for one of this.
+
+Layout: `0x00 | kind u8 | incarnation u64 | counter u64 | id length u8 | id | entry`. The first byte
+is the engine's own: 0 for a command, 1 for its no-op.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from consensus.errors import invariant
+
+COMMAND: Final = 0
+ENTRY: Final = 0
+BARRIER: Final = 1
+_HEAD: Final = struct.Struct(">BBQQB")
+OVERHEAD_BYTES_MAX: Final = _HEAD.size + 255
+
+
+class Origin(msgspec.Struct, frozen=True, gc=False):
+    """Which append of which process an entry is."""
+
+    replica: str
+    incarnation: int
+    counter: int
+
+
+class Envelope(msgspec.Struct, frozen=True, gc=False):
+    """An entry with its kind and origin."""
+
+    kind: int
+    origin: Origin
+    entry: bytes
+
+
+def seal(kind: int, origin: Origin, entry: bytes) -> bytes:
+    """Return the bytes that go into the engine's log."""
+    name = origin.replica.encode()
+    head = _HEAD.pack(COMMAND, kind, origin.incarnation, origin.counter, len(name))
+    return head + name + entry
+
+
+def unseal(command: bytes) -> Envelope | None:
+    """Return the envelope in `command`, or None for an entry of the engine itself.
+
+    Raises:
+        InvariantViolated: neither of them; the log is not ours.
+    """
+    if command[:1] == b"\x01":
+        return None
+    invariant(len(command) >= _HEAD.size and command[0] == COMMAND, "a log entry has no envelope")
+    _, kind, incarnation, counter, name_bytes = _HEAD.unpack_from(command)
+    start = _HEAD.size + name_bytes
+    invariant(kind in (ENTRY, BARRIER), f"a log entry is of unknown kind {kind}")
+    name = command[_HEAD.size : start].decode()
+    return Envelope(kind, Origin(name, incarnation, counter), command[start:])

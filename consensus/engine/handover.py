@@ -1,0 +1,110 @@
+"""The way from the tick thread to the event loop: one queue, in order, many items at a wake.
+
+The other way is `Raft.offer` and `Raft.ask`. Nobody waits for the other side on either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from consensus.engine.dump import Dump
+from consensus.engine.journal import Entry
+from consensus.leadership import Leadership, Position
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """Entries a majority has, to be applied."""
+
+    entries: list[Entry]
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """Leadership is different; appends up to number `logged` may be in the log of an older term."""
+
+    leadership: Leadership
+    logged: int
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Appends that were not logged and will not be, as this replica does not lead."""
+
+    counters: list[int]
+
+
+class TakeDump(msgspec.Struct, frozen=True):
+    """The state after what was handed over so far is wanted: it is that at `position`."""
+
+    position: Position
+
+
+class Dumped(msgspec.Struct, frozen=True):
+    """A dump at `position` is durable, or could not be written."""
+
+    position: Position
+    error: Exception | None
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """The leader sent its state, which replaces ours."""
+
+    dump: Dump
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The tick thread has ended by an error."""
+
+    error: BaseException
+
+
+Event = Committed | Changed | Refused | TakeDump | Dumped | Restored | Failed
+_SLICE_S = 0.005
+
+
+class Handover:
+    """The queue; `post` is called in the tick thread, `take` in the loop's."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Event], None]) -> None:
+        self._loop = loop
+        self._take = take
+        self._events: deque[Event] = deque()
+        self._woken = False
+        self._closed = False
+        self._put = 0
+        self._taken = 0
+
+    @property
+    def entries(self) -> int:
+        """How many committed entries are on their way."""
+        return self._put - self._taken
+
+    def post(self, event: Event) -> None:
+        """Hand `event` over."""
+        if isinstance(event, Committed):
+            self._put += len(event.entries)
+        self._events.append(event)
+        # The drain clears the mark before it looks, so an event is never left behind.
+        if not self._woken and not self._closed:
+            self._woken = True
+            self._loop.call_soon_threadsafe(self._drain)
+
+    def close(self) -> None:
+        """Drop what is on its way; in the loop's thread."""
+        self._closed = True
+        self._events.clear()
+
+    def _drain(self) -> None:
+        self._woken = False
+        until = self._loop.time() + _SLICE_S
+        while self._events and not self._closed:
+            event = self._events.popleft()
+            self._take(event)
+            if isinstance(event, Committed):
+                self._taken += len(event.entries)
+            if self._events and self._loop.time() > until:
+                self._woken = True
+                self._loop.call_soon(self._drain)
+                return

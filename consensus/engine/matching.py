@@ -1,0 +1,51 @@
+"""How a follower's journal is brought in line with its leader's: pure rules on the journal."""
+
+from __future__ import annotations
+
+from consensus.engine.journal import FileJournal
+from consensus.engine.wire import Append
+from consensus.errors import invariant
+from consensus.leadership import Position
+
+
+def match_log(journal: FileJournal, message: Append, base: int, commit: int) -> tuple[int, bool]:
+    """Bring `journal` in line with a leader's message. Returns up to which index both are equal,
+    and True; or from where the leader should try again, less one, and False.
+
+    Entries that are there already stay (Raft §5.3: cut only at a conflict); what is committed is
+    never touched, and a message that would touch it proves a bug.
+    """
+    last, previous = journal[-1][1], message.prev_index
+    for place, entry in enumerate(message.entries):
+        if entry[1] != previous + 1 + place:
+            return last, False  # not from a correct leader: nothing of it is used
+    if previous > last:
+        return last, False
+    if previous >= base and journal[previous - base][2] != message.prev_term:
+        invariant(previous > commit, "a leader contradicts a committed entry")
+        term, index = journal[previous - base][2], previous
+        while index - 1 > max(commit, base) and journal[index - 1 - base][2] == term:
+            index -= 1
+        return index - 1, False
+    for command, index, term in message.entries:
+        if index <= base:
+            continue
+        if index <= last:
+            if journal[index - base][2] == term:
+                continue
+            invariant(index > commit, "a leader contradicts a committed entry")
+            journal.cut_from(index)
+            last = index - 1
+        journal.add(command, index, term)
+        last = index
+    return previous + len(message.entries), True
+
+
+def align(journal: FileJournal, dumped: Position) -> None:
+    """Make `journal` continue the dump at `dumped`: keep its tail if it holds that very entry,
+    start anew behind it if not."""
+    index, base = dumped.index, journal[0][1] if len(journal) else 0
+    slot = index - base
+    if len(journal) and 0 <= slot < len(journal) and journal[slot][2] == dumped.term:
+        return
+    journal.set_base(index, dumped.term)

@@ -1,0 +1,30 @@
+"""The body of the thread `consensus-tick`: ticks until it is asked to stop or cannot go on."""
+
+from __future__ import annotations
+
+import logging
+
+from consensus.engine.handover import Failed
+from consensus.engine.raft import Raft
+
+_log = logging.getLogger(__name__)
+
+
+def tick(raft: Raft) -> None:
+    """Tick `raft` until its `stopping` is set; an error is handed to the event loop."""
+    idle_s = raft.config.idle_tick_ms / 1000
+    error: BaseException | None = None
+    try:
+        while not raft.stopping:
+            raft.doTick(0.0 if raft.is_busy() else idle_s)
+    except BaseException as failure:  # noqa: BLE001 - handed to the loop, which stops the replica
+        error = failure
+    try:
+        raft.destroy()
+    except OSError as failure:
+        error = error or failure
+    if error is not None:
+        try:
+            raft.handover.post(Failed(error))
+        except RuntimeError:
+            _log.error("the tick thread ended after its event loop: %r", error)

@@ -1,0 +1,47 @@
+"""Bounds of the replicated log, each with its arithmetic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ENTRY_BYTES_MAX: Final = 8 * 1024 * 1024
+"""The largest entry: 100,000 launches of 80 bytes. Above it an entry belongs in several."""
+
+IN_FLIGHT_MAX: Final = 10_000
+"""Appends that may wait at once; at 2,000 a second five seconds of work."""
+
+IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of all waiting appends: eight of the largest."""
+
+BATCH_BYTES: Final = 1024 * 1024
+"""Where one message to a follower ends, unless its first entry is larger."""
+
+MESSAGE_BYTES_MAX: Final = ENTRY_BYTES_MAX + BATCH_BYTES + 64 * 1024
+"""The largest frame from a peer: a batch that one largest entry closes, and its wrapping."""
+
+HELLO_BYTES_MAX: Final = 1024
+"""The largest frame from a stranger, who may only say its name."""
+
+STRANGERS_MAX: Final = 16
+"""Connections that have not said who they are; more are closed at once."""
+
+UNSENT_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
+"""Bytes that wait for a slow peer; what comes on top is dropped, as a network may."""
+
+CHUNK_BYTES: Final = 256 * 1024
+"""One piece of a dump on its way to a follower; each is acknowledged."""
+
+DUMP_BYTES_MAX: Final = 1024 * 1024 * 1024
+"""The largest dump that is taken or received."""
+
+TRAILING_ENTRIES: Final = 5_000
+"""Entries kept behind a dump, so that a follower that was away briefly needs no dump."""
+
+TRAILING_BYTES: Final = 4 * 1024 * 1024
+"""Their bytes: about what a compaction writes anew, in the tick thread."""
+
+HANDOVER_BATCH: Final = 128
+"""Committed entries in one handover; the event loop may turn to others between two."""
+
+HANDOVER_ENTRIES_MAX: Final = 4_096
+"""Committed entries on their way to the event loop; a replay pauses when it is reached."""

@@ -1,0 +1,3 @@
+class SyncObjConf:
+    appendEntriesPeriod: float
+    def __init__(self, **kwargs: object) -> None: ...

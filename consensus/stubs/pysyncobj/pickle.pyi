@@ -1,0 +1,4 @@
+from typing import Any
+
+loads: Any
+load: Any
