@@ -37,7 +37,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = 64
     labels: dict[str, str] = {}
     users: tuple[str, ...] = ()
-    output_bytes_max: Annotated[int, Meta(ge=OUTPUT_BYTES_MAX_MIN, le=1 << 40)] = 1 << 20
+    output_bytes_max: Annotated[int, Meta(ge=OUTPUT_BYTES_MAX_MIN, le=1 << 30)] = 1 << 20
     outputs_kept: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     outputs_bytes_max: Annotated[int, Meta(ge=0)] = 1 << 30
     term_grace_ms: _Ms = 10_000
@@ -91,7 +91,7 @@ def parse(raw: bytes, path: Path) -> ExecutorConfig:
 
 def _check(config: ExecutorConfig, path: Path) -> None:
     for number, address in enumerate(config.leaders):
-        _check_address(address, f"{path}: `$.leaders[{number}]`")
+        check_address(address, f"{path}: `$.leaders[{number}]`")
     if config.reconnect_ms_max < config.reconnect_ms_min:
         raise BadConfig(
             f"{path}: reconnect_ms_max {config.reconnect_ms_max} is below reconnect_ms_min "
@@ -102,7 +102,12 @@ def _check(config: ExecutorConfig, path: Path) -> None:
         raise BadConfig(f"{path}: data names no directory", "give a directory of its own")
 
 
-def _check_address(address: str, place: str) -> None:
+def check_address(address: str, place: str) -> None:
+    """Accept `host:port` of this host; `place` begins the message.
+
+    Raises:
+        BadConfig: it is no address, or, until there is TLS, not a loopback one.
+    """
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 65_536:
         raise BadConfig(f"{place}: {address!r} is not an address", "write 127.0.0.1:7400")

@@ -1,0 +1,14 @@
+"""`python -m launcher.executor --config FILE`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Before gRPC is imported: its fork handlers are for programs that fork, and this one must not.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+from launcher.executor.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""The executor process: reads its configuration, puts the parts together, ends them in order.
+
+Tasks of the one event loop: `turns` (Foreman.run), `spawner` (Foreman.watch), `stream` (Way.run).
+Threads: `ledger`, the only one that touches the ledger's file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import secrets
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from launcher import config as configuration
+from launcher import failpoints, logs
+from launcher.config import ExecutorConfig
+from launcher.errors import BadConfig, LauncherError
+from launcher.executor.foreman import Foreman, interrupt_all
+from launcher.executor.ledger import Ledger
+from launcher.executor.lockfile import lock
+from launcher.executor.outputs import Outputs
+from launcher.executor.parent import die_with_parent
+from launcher.executor.stream import Way
+
+log = logs.get()
+
+DRAIN_EXTRA_S: Final = 1.5
+"""Beyond the grace: recording the ends. Together with the next below 8 s."""
+CLOSE_WAIT_S: Final = 1.0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run an executor; return its exit code: 0 ended on request, 1 cannot run, 2 bad input."""
+    parser = argparse.ArgumentParser(prog="launcher.executor", description="run an executor")
+    parser.add_argument("--config", required=True, type=Path, metavar="FILE")
+    parser.add_argument(
+        "--die-with-parent",
+        type=int,
+        nargs="?",
+        const=0,
+        metavar="PID",
+        help="be killed, commands included, when the parent process ends",
+    )
+    options = parser.parse_args(arguments)
+    try:
+        if options.die_with_parent is not None and not die_with_parent(options.die_with_parent):
+            return 1
+        failpoints.arm_from_environment()
+        config = configuration.load(options.config)
+        logs.configure(config.id)
+        return asyncio.run(run(config))
+    except LauncherError as error:
+        sys.stderr.write(f"{error}\n{error.hint}\n" if error.hint else f"{error}\n")
+        return 2 if isinstance(error, BadConfig) else 1
+    except OSError as error:
+        sys.stderr.write(f"executor: {error}\n")
+        return 1
+
+
+async def run(config: ExecutorConfig) -> int:
+    """Run an executor until SIGTERM or SIGINT; return its exit code.
+
+    Raises:
+        DirectoryInUse, LedgerDamaged: it cannot run.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    directory = Path(config.data)
+    lock(directory)
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
+        in_thread = functools.partial(loop.run_in_executor, thread)
+        ledger = await in_thread(Ledger, directory / "ledger.sqlite")
+        try:
+            # Before anybody is told anything: what survived the last executor must not run.
+            await in_thread(interrupt_all, ledger, "executor")
+            outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
+            foreman = Foreman(config, ledger, outputs)
+            await foreman.start()
+            log.info("executor.started", ledger=ledger.uuid, slots=config.slots)
+            return await _serve(config, foreman, thread, stop)
+        finally:
+            await in_thread(ledger.close)
+
+
+async def _serve(
+    config: ExecutorConfig, foreman: Foreman, thread: ThreadPoolExecutor, stop: asyncio.Event
+) -> int:
+    way = Way(config, foreman, secrets.token_hex(8))
+    tasks = [
+        asyncio.create_task(foreman.run(thread), name="turns"),
+        asyncio.create_task(foreman.watch(), name="spawner"),
+        asyncio.create_task(way.run(), name="stream"),
+    ]
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    try:
+        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+        grace_s = config.stop_grace_ms / 1000
+        await foreman.drain(config.stop_grace_ms, grace_s + DRAIN_EXTRA_S)
+        await way.close(CLOSE_WAIT_S)
+        log.info("executor.stopped", running=foreman.running)
+        return 0
+    finally:
+        await foreman.stop()
+        for task in (*tasks, stopping):
+            task.cancel()
+        await asyncio.gather(*tasks, stopping, return_exceptions=True)

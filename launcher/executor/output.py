@@ -1,0 +1,137 @@
+"""What one command writes: kept in files of bounded size, and read from them.
+
+Two files of half the bound each: when `.new` is full it replaces `.old`. So the last part stays,
+whatever a command writes, and the disk is safe; at least half of the bound is there. Each file
+begins with 8 bytes: the place of its first byte in the whole output. The spawner writes, through a
+pipe, so that a flood slows the command that makes it; the executor reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+HEADER_BYTES: Final = 8
+SUFFIXES: Final = (".old", ".new")
+READ_TRIES: Final = 3
+
+
+class Output:
+    """The last part of what one command writes: at most `bound` bytes on the disk."""
+
+    def __init__(self, stem: str, bound: int) -> None:
+        self._stem, self._half = stem, bound // 2
+        self._fd, self._size, self._old_size = -1, 0, 0
+        self._position = 0
+        self.problem = ""
+
+    @property
+    def kept(self) -> int:
+        """Bytes on the disk."""
+        return self._size + self._old_size
+
+    def write(self, data: bytes) -> None:
+        """Keep `data`; what the disk does not take is let go, so that the command never waits."""
+        view = memoryview(data)
+        while view and not self.problem:
+            try:
+                if self._fd < 0 or self._size >= self._half:
+                    self._turn()
+                count = os.write(self._fd, view[: self._half - self._size])
+            except OSError as error:
+                self.problem = f"output is not kept: {error.strerror}"
+                return
+            self._size += count
+            self._position += count
+            view = view[count:]
+
+    def _turn(self) -> None:
+        if self._fd >= 0:
+            self.close()
+            os.replace(f"{self._stem}.new", f"{self._stem}.old")
+            self._old_size, self._size = self._size, 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        self._fd = os.open(f"{self._stem}.new", flags, 0o600)
+        os.write(self._fd, self._position.to_bytes(HEADER_BYTES, "big"))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class Piece(NamedTuple):
+    """A part of an output: `offset` of its first byte in the whole, bytes kept and dropped."""
+
+    data: bytes
+    offset: int
+    kept: int
+    dropped: int
+
+
+def stem_of(name: str) -> str:
+    """Return the file name, without suffix, of an attempt's output. A hash: names can be longer
+    than what a file name takes."""
+    return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+
+
+def read(stem: Path, offset: int, limit: int, *, tail: bool) -> Piece:
+    """Return up to `limit` bytes from `offset` of the whole output, or the last `limit` ones.
+
+    What lies before the first byte kept is skipped. A command that writes nothing has no file and
+    an empty output.
+    """
+    with contextlib.ExitStack() as files:
+        parts = _open(stem, files)
+        if not parts:
+            return Piece(b"", 0, 0, 0)
+        dropped, end = parts[0].base, parts[-1].base + parts[-1].size
+        begin = max(dropped, end - limit) if tail else min(max(offset, dropped), end)
+        data = bytearray()
+        for part in parts:
+            data += part.read(begin + len(data), limit - len(data))
+    return Piece(bytes(data), begin, end - dropped, dropped)
+
+
+class _Part(NamedTuple):
+    """One of the two files: `base` is the place of its first byte, `size` what it holds."""
+
+    base: int
+    size: int
+    file: BinaryIO
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Return what this file has from `offset` of the whole output."""
+        place = offset - self.base
+        if not 0 <= place < self.size:
+            return b""
+        count = min(limit, self.size - place)
+        return os.pread(self.file.fileno(), count, HEADER_BYTES + place)
+
+
+def _open(stem: Path, files: contextlib.ExitStack) -> list[_Part]:
+    """The files that fit together, in order."""
+    parts: list[_Part] = []
+    for _ in range(READ_TRIES):
+        found = [_open_part(Path(f"{stem}{suffix}"), files) for suffix in SUFFIXES]
+        parts = [part for part in found if part is not None]
+        if len(parts) < 2 or parts[0].base + parts[0].size == parts[1].base:
+            return parts
+        # The files were turned between the two: look again.
+    return parts[1:]
+
+
+def _open_part(path: Path, files: contextlib.ExitStack) -> _Part | None:
+    try:
+        file = files.enter_context(path.open("rb", buffering=0))
+    except FileNotFoundError:
+        return None
+    size = os.fstat(file.fileno()).st_size
+    if size < HEADER_BYTES:
+        return None
+    base = int.from_bytes(os.pread(file.fileno(), HEADER_BYTES, 0), "big")
+    return _Part(base, size - HEADER_BYTES, file)

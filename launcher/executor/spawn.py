@@ -1,0 +1,147 @@
+"""How a command is started: directory, standard input, output pipe, user. Only in the spawner."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from typing import Any, Final
+
+# launcher.launch.Reason; a test compares.
+USER: Final = 12
+SPAWN: Final = 13
+# What Python ignores and what the spawner does; a command begins with the defaults.
+_DEFAULT_SIGNALS: Final = (
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGTERM,
+)
+
+
+class SpawnFailed(Exception):
+    """The operating system would not start it; `reason` is USER or SPAWN."""
+
+    def __init__(self, reason: int, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+def spawn(order: dict[str, Any]) -> tuple[int, int]:
+    """Start the command of `order`; return its pid and the reading end of its output's pipe.
+
+    Raises:
+        SpawnFailed: nothing was started.
+    """
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    stdin = -1
+    try:
+        os.set_blocking(reading, False)
+        stdin = _stdin(order["stdin"])
+        if order["login"] is None:
+            pid = _spawn_as_self(order, stdin, writing)
+        else:
+            pid = _spawn_as_user(order, stdin, writing)
+    except (OSError, ValueError) as error:
+        os.close(reading)
+        raise SpawnFailed(SPAWN, _explain(error)) from error
+    except SpawnFailed:
+        os.close(reading)
+        raise
+    finally:
+        os.close(writing)
+        if stdin >= 0:
+            os.close(stdin)
+        os.chdir("/")
+    return pid, reading
+
+
+def _stdin(text: str) -> int:
+    if not text:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.memfd_create("stdin")
+    data = memoryview(text.encode())
+    while data:
+        data = data[os.write(fd, data) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _spawn_as_self(order: dict[str, Any], stdin: int, writing: int) -> int:
+    _enter(order["cwd"])
+    argv = order["argv"]
+    actions = [(os.POSIX_SPAWN_DUP2, stdin, 0)]
+    actions += [(os.POSIX_SPAWN_DUP2, writing, number) for number in (1, 2)]
+    return os.posix_spawnp(
+        argv[0],
+        argv,
+        order["env"],
+        file_actions=actions,
+        setsid=True,
+        setsigmask=(),
+        setsigdef=_DEFAULT_SIGNALS,
+    )
+
+
+def _spawn_as_user(order: dict[str, Any], stdin: int, writing: int) -> int:
+    # posix_spawn cannot switch users; this process is small enough for a real fork.
+    failed, fails = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        _become(order, stdin, writing, fails)
+    os.close(fails)
+    with os.fdopen(failed, "rb") as pipe:
+        text = pipe.read().decode(errors="replace")
+    if text:
+        os.waitpid(pid, 0)
+        reason, _, detail = text.partition(" ")
+        raise SpawnFailed(int(reason), detail)
+    return pid
+
+
+def _become(order: dict[str, Any], stdin: int, writing: int, fails: int) -> None:
+    """The forked child: becomes the command, or says over `fails` why not. Never returns."""
+    reason = SPAWN
+    try:
+        os.setsid()
+        for number in _DEFAULT_SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        for source, target in ((stdin, 0), (writing, 1), (writing, 2)):
+            os.dup2(source, target)
+        reason = USER
+        login, uid, gid = order["login"]
+        os.initgroups(login, gid)
+        os.setgid(gid)
+        os.setuid(uid)
+        reason = SPAWN
+        _enter(order["cwd"])
+        os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
+    except BaseException as error:  # noqa: BLE001 - a copy of the spawner must not go on
+        os.write(fails, f"{reason} {_explain(error)}".encode()[:4000])
+    finally:
+        os._exit(127)
+
+
+def _enter(directory: str) -> None:
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        detail = f"directory {directory}: {error.strerror}; set cwd= to one that is there"
+        raise SpawnFailed(SPAWN, detail) from error
+
+
+def _explain(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.errno == errno.ENOENT and error.filename is None:
+        return "no such program"
+    return str(error)
+
+
+def start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 if it is gone. From /proc/PID/stat."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The second field is the program's name in parentheses and may contain anything.
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0

@@ -1,0 +1,289 @@
+"""The spawner: a small process beside the executor that starts commands, watches and ends them.
+
+It imports little and has one thread, and so may do what a process with gRPC may not: fork. Its
+standard input is a socket to the executor.
+
+Theory of operation. Frames (4 bytes of length, a JSON list of messages) go both ways. Every command
+is the leader of a session and process group of its own. When the socket ends, whatever became of
+the executor, all groups are killed; when the lease ends, the guarded ones are (rule R6). Nothing
+here ever blocks on the executor: a stopped one must not keep a deadline from being met.
+
+A launch ends when its main process does; what it left in its group is killed. A process that made
+a session of its own (setsid, a double-forking daemon) is out of reach; its output is not read then.
+
+to:    start{...}  kill(name, reason)  lease(boot_ms)  drain(grace_ms)
+from:  started(name, pid, ticks, wall_ms)  refused(name, detail)  failed(name, reason, detail)
+       ended(name, exit_code, reason, wall_ms, kept, detail)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import os
+import select
+import signal
+import socket
+import sys
+from typing import Any, Final
+
+from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.output import Output
+from launcher.executor.spawn import SpawnFailed, spawn, start_ticks
+
+# launcher.launch.Reason; a test compares. Importing it here would cost more than all of this.
+TIMEOUT: Final = 6
+EXECUTOR_LOST: Final = 10
+NEVER_MS: Final = 1 << 62
+STARTS_PER_TURN: Final = 8
+"""Between two turns exits and deadlines are served; a start takes up to a millisecond."""
+READ_BYTES: Final = 1 << 16
+LAST_READS: Final = 16
+"""Read after a command's end: its pipe holds 64 KiB; more is written by somebody it left behind."""
+
+
+class Child:
+    """One command that runs: its group, its pidfd, the pipe of its output."""
+
+    def __init__(self, order: dict[str, Any], pid: int, pipe: int) -> None:
+        self.name: str = order["name"]
+        self.guarded: bool = order["guarded"]
+        self.pid, self.pipe = pid, pipe
+        self.pidfd = os.pidfd_open(pid)
+        self.output = Output(order["output"], order["output_bytes_max"])
+        self.reason = 0
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the whole group. Its leader is not reaped, so the id is still ours."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def read(self) -> bool:
+        """Keep one piece of output; return whether there may be more."""
+        try:
+            data = os.read(self.pipe, READ_BYTES)
+        except BlockingIOError:
+            return False
+        self.output.write(data)
+        return bool(data)
+
+
+class Spawner:
+    """The commands of one executor. Pass the socket to the executor, then call `run`."""
+
+    def __init__(self, control: socket.socket) -> None:
+        control.setblocking(False)
+        self._control = control
+        self._epoll = select.epoll()
+        self._epoll.register(control.fileno(), select.EPOLLIN)
+        self._wants_out = False
+        self._in, self._out = bytearray(), bytearray()
+        self._news: list[list[Any]] = []
+        self._waiting: list[dict[str, Any]] = []
+        self._children: dict[str, Child] = {}
+        self._exits: dict[int, Child] = {}
+        self._pipes: dict[int, Child] = {}
+        self._timers: list[tuple[int, int, Child, int]] = []
+        self._timers_made = 0
+        self._lease_ms = 0
+        self._term_grace_ms = 10_000
+        self._draining = False
+        self._open = True
+
+    def run(self) -> None:
+        """Serve until the executor is gone; then kill all groups."""
+        try:
+            while self._open:
+                self._start_some()
+                for fd, mask in self._epoll.poll(self._pause_s()):
+                    self._serve(fd, mask)
+                self._expire(boot_ms())
+                self._flush()
+        finally:
+            for child in self._children.values():
+                child.signal(signal.SIGKILL)
+
+    def _serve(self, fd: int, mask: int) -> None:
+        if fd == self._control.fileno():
+            if mask & ~select.EPOLLOUT:
+                self._receive()
+        elif (child := self._exits.get(fd)) is not None:
+            self._finish(child)
+        elif (child := self._pipes.get(fd)) is not None and not child.read():
+            self._close_pipe(child)
+
+    # ---- the socket
+
+    def _receive(self) -> None:
+        try:
+            data = self._control.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._open = False
+            return
+        self._in += data
+        while len(self._in) >= 4:
+            end = 4 + int.from_bytes(self._in[:4], "big")
+            if len(self._in) < end:
+                return
+            for message in json.loads(self._in[4:end]):
+                self._obey(message)
+            del self._in[:end]
+
+    def _obey(self, message: list[Any]) -> None:
+        verb, *rest = message
+        if verb == "start":
+            self._waiting.append(rest[0])
+        elif verb == "kill":
+            self._kill(*rest)
+        elif verb == "lease":
+            self._lease_ms = rest[0]
+        elif verb == "drain":
+            self._draining = True
+            for child in list(self._children.values()):
+                self._end(child, EXECUTOR_LOST, rest[0])
+
+    def _flush(self) -> None:
+        if self._news:
+            body = json.dumps(self._news).encode()
+            self._out += len(body).to_bytes(4, "big") + body
+            self._news = []
+        if self._out:
+            try:
+                del self._out[: self._control.send(self._out)]
+            except BlockingIOError:
+                pass
+            except ConnectionError:
+                self._open = False
+        if bool(self._out) != self._wants_out:
+            self._wants_out = bool(self._out)
+            mask = select.EPOLLIN | (select.EPOLLOUT if self._wants_out else 0)
+            self._epoll.modify(self._control.fileno(), mask)
+
+    # ---- starting
+
+    def _start_some(self) -> None:
+        some, self._waiting = self._waiting[:STARTS_PER_TURN], self._waiting[STARTS_PER_TURN:]
+        for order in some:
+            refusal = self._refusal(order)
+            if refusal:
+                self._news.append(["refused", order["name"], refusal])
+                continue
+            try:
+                self._start(order)
+            except SpawnFailed as error:
+                self._news.append(["failed", order["name"], error.reason, str(error)])
+        self._flush()
+
+    def _refusal(self, order: dict[str, Any]) -> str:
+        # Asked here once more: the executor may have been stopped since it looked.
+        if self._draining:
+            return "the executor is stopping"
+        if boot_ms() >= self._lease_ms:
+            return "the executor's lease is over"
+        late_ms = wall_ms() - order["not_after_ms"]
+        return f"{late_ms} ms too late" if late_ms > 0 else ""
+
+    def _start(self, order: dict[str, Any]) -> None:
+        self._term_grace_ms = order["term_grace_ms"]
+        started_ms = wall_ms()
+        pid, pipe = spawn(order)
+        child = Child(order, pid, pipe)
+        self._children[child.name] = self._exits[child.pidfd] = self._pipes[pipe] = child
+        self._epoll.register(child.pidfd, select.EPOLLIN)
+        self._epoll.register(pipe, select.EPOLLIN)
+        if order["timeout_ms"]:
+            self._arm(boot_ms() + order["timeout_ms"], child, TIMEOUT)
+        self._news.append(["started", child.name, pid, start_ticks(pid), started_ms])
+
+    # ---- ending
+
+    def _kill(self, name: str, reason: int) -> None:
+        for order in self._waiting:
+            if order["name"] == name:
+                self._waiting.remove(order)
+                self._news.append(["refused", name, "killed before it was started"])
+                return
+        if (child := self._children.get(name)) is not None:
+            self._end(child, reason, self._term_grace_ms)
+
+    def _end(self, child: Child, reason: int, grace_ms: int) -> None:
+        child.reason = child.reason or reason
+        child.signal(signal.SIGTERM)
+        child.signal(signal.SIGCONT)
+        self._arm(boot_ms() + grace_ms, child, 0)
+
+    def _arm(self, at_ms: int, child: Child, reason: int) -> None:
+        """At `at_ms` end the child for `reason`, or kill it if there is none."""
+        self._timers_made += 1
+        heapq.heappush(self._timers, (at_ms, self._timers_made, child, reason))
+
+    def _pause_s(self) -> float | None:
+        if self._waiting:
+            return 0
+        at_ms = self._timers[0][0] if self._timers else NEVER_MS
+        if any(child.guarded for child in self._children.values()):
+            at_ms = min(at_ms, self._lease_ms)
+        return None if at_ms == NEVER_MS else max(0, at_ms - boot_ms() + 1) / 1000
+
+    def _expire(self, now_ms: int) -> None:
+        while self._timers and self._timers[0][0] <= now_ms:
+            _, _, child, reason = heapq.heappop(self._timers)
+            if self._children.get(child.name) is not child:
+                continue
+            if reason:
+                self._end(child, reason, self._term_grace_ms)
+            else:
+                child.signal(signal.SIGKILL)
+        if now_ms >= self._lease_ms:
+            for child in self._children.values():
+                if child.guarded:
+                    child.guarded = False
+                    child.reason = child.reason or EXECUTOR_LOST
+                    child.signal(signal.SIGKILL)
+
+    def _finish(self, child: Child) -> None:
+        status = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
+        if status is None:
+            return
+        # Before it is reaped: until then nobody else can get this group's id.
+        child.signal(signal.SIGKILL)
+        os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)
+        if child.pipe >= 0:
+            reads = 0
+            while reads < LAST_READS and child.read():
+                reads += 1
+            self._close_pipe(child)
+        child.output.close()
+        # Unregister before close: a copy of the descriptor elsewhere would keep sending events.
+        self._epoll.unregister(child.pidfd)
+        os.close(child.pidfd)
+        del self._exits[child.pidfd], self._children[child.name]
+        exit_code = status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
+        output = child.output
+        self._news.append(
+            ["ended", child.name, exit_code, child.reason, wall_ms(), output.kept, output.problem]
+        )
+
+    def _close_pipe(self, child: Child) -> None:
+        self._epoll.unregister(child.pipe)
+        os.close(child.pipe)
+        del self._pipes[child.pipe]
+        child.pipe = -1
+
+
+def main() -> None:
+    """Serve the executor at the other end of standard input."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    control = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.umask(0o022)  # as cron does, whatever the executor was started with
+    os.chdir("/")
+    Spawner(control).run()

@@ -1,0 +1,268 @@
+"""The executor's way to the leader: finds it, greets it, keeps the lease, carries both ways."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from importlib import metadata
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from launcher import logs
+from launcher.config import ExecutorConfig, check_address
+from launcher.errors import BadConfig, LauncherError
+from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.foreman import Foreman
+from launcher.executor.row import Row, epoch_message, epoch_of
+from launcher.limits import HELLO_ROWS_MAX, MESSAGE_BYTES_MAX, REPORTS_PER_MESSAGE_MAX
+from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+from launcher.work import Epoch
+
+log = logs.get()
+
+LEADER_KEY: Final = "raftcron-leader"
+_BEAT_STEP_MS: Final = 100
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    # Each visit connects anew at once, whatever became of the one before.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+
+
+class StreamEnded(LauncherError):
+    """This stream is over; `leader` is where to go now, if anybody said."""
+
+    def __init__(self, message: str, leader: str = "") -> None:
+        super().__init__(message)
+        self.leader = leader
+
+
+class Visit:
+    """One stream to one replica. Implements the foreman's Outlet."""
+
+    def __init__(self, config: ExecutorConfig, foreman: Foreman, incarnation: str) -> None:
+        self.welcomed = False
+        self.ended = asyncio.Event()
+        self._config = config
+        self._foreman = foreman
+        self._incarnation = incarnation
+        self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
+        self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._parked: list[pool_pb2.Orders] | None = []
+
+    # ---- the foreman's side
+
+    def begin(self, known: list[Row], highest: Epoch) -> None:
+        """Send the greeting, with the rows that the leader may ask about."""
+        hello = pool_pb2.Hello(
+            cell=self._config.cell,
+            executor=self._config.id,
+            ledger=self._foreman.ledger_uuid,
+            incarnation=self._incarnation,
+            slots=self._config.slots,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=metadata.version("raftcron"),
+            wall_ms=wall_ms(),
+            highest_epoch=epoch_message(highest),
+            known=[row.report() for row in known[:HELLO_ROWS_MAX]],
+            labels=self._config.labels,
+        )
+        self._outgoing.put_nowait(pool_pb2.FromExecutor(hello=hello))
+        self.send(known[HELLO_ROWS_MAX:])
+
+    def send(self, rows: list[Row]) -> None:
+        """Report rows, a bounded number in one message."""
+        for at in range(0, len(rows), REPORTS_PER_MESSAGE_MAX):
+            some = [row.report() for row in rows[at : at + REPORTS_PER_MESSAGE_MAX]]
+            reports = pool_pb2.Reports(reports=some)
+            self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
+
+    def leave(self, reason: str) -> None:
+        """End the stream."""
+        if not self._left.done():
+            self._left.set_result(reason)
+
+    def finish(self) -> None:
+        """Send what is waiting, then end our half of the stream."""
+        self._outgoing.put_nowait(None)
+
+    # ---- the replica's side
+
+    async def attend(self, address: str) -> None:
+        """Connect and serve until the stream ends.
+
+        Raises:
+            StreamEnded: it did.
+        """
+        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        try:
+            self._foreman.attach(self)
+            stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
+            await self._serve(stub.Connect(self._messages()))
+        except grpc.aio.AioRpcError as error:
+            raise StreamEnded(f"{error.code().name}: {error.details()}", _hint(error)) from error
+        finally:
+            self._foreman.detach(self)
+            self.ended.set()
+            await channel.close()
+
+    async def _messages(self) -> AsyncIterator[pool_pb2.FromExecutor]:
+        while (message := await self._outgoing.get()) is not None:
+            yield message
+
+    async def _serve(self, call: Any) -> None:
+        try:
+            async with asyncio.timeout(self._config.welcome_ms / 1000):
+                welcome = await call.read()
+        except TimeoutError:
+            raise StreamEnded("no welcome in time") from None
+        every_ms = self._greeted(welcome)
+        tasks = {
+            asyncio.ensure_future(self._read(call)),
+            asyncio.ensure_future(self._beat(every_ms)),
+            asyncio.ensure_future(self._leaving()),
+        }
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            call.cancel()
+
+    def _greeted(self, message: Any) -> int:
+        """Check the first message; return the time between heartbeats."""
+        if message is grpc.aio.EOF:
+            raise StreamEnded("ended before a welcome")
+        if message.WhichOneof("kind") == "goodbye":
+            raise StreamEnded(message.goodbye.reason, message.goodbye.leader)
+        if message.WhichOneof("kind") != "welcome":
+            raise StreamEnded("the first message is no welcome")
+        welcome = message.welcome
+        epoch = epoch_of(welcome.epoch)
+        if epoch < self._foreman.highest:
+            raise StreamEnded(f"its epoch {epoch} is older than {self._foreman.highest}")
+        self.welcomed = True
+        foreman = self._foreman
+        foreman.welcome(epoch)
+        foreman.lease.connected(welcome.self_kill_ms)
+        foreman.clock_offset_ms = wall_ms() - welcome.wall_ms if welcome.wall_ms else 0
+        if abs(foreman.clock_offset_ms) > self._config.clock_offset_ms_max:
+            log.warning("clock.drifted", offset_ms=foreman.clock_offset_ms)
+        return max(1, int(welcome.heartbeat_ms))
+
+    async def _read(self, call: Any) -> None:
+        while (message := await call.read()) is not grpc.aio.EOF:
+            self._take(message)
+        raise StreamEnded("ended by the replica")
+
+    def _take(self, message: pool_pb2.FromLeader) -> None:
+        kind = message.WhichOneof("kind")
+        if kind == "orders":
+            if self._parked is None:
+                self._foreman.order(self, message.orders)
+            else:
+                self._parked.append(message.orders)
+        elif kind == "heartbeat":
+            if self._foreman.lease.answered(message.heartbeat.number):
+                self._foreman.renewed()
+                self._unpark()
+        elif kind == "output":
+            chunk = self._foreman.output(message.output)
+            self._outgoing.put_nowait(pool_pb2.FromExecutor(output=chunk))
+        elif kind == "goodbye":
+            raise StreamEnded(message.goodbye.reason, message.goodbye.leader)
+
+    def _unpark(self) -> None:
+        # Orders may be faster than the first answer; without a lease they would all be refused.
+        parked, self._parked = self._parked, None
+        for orders in parked or ():
+            self._foreman.order(self, orders)
+
+    async def _beat(self, every_ms: int) -> None:
+        lease = self._foreman.lease
+        due_ms = boot_ms()
+        while True:
+            now_ms = boot_ms()
+            if lease.unanswered_ms(now_ms) > self._config.answer_ms:
+                raise StreamEnded("heartbeats are not answered")
+            if now_ms >= due_ms:
+                due_ms = now_ms + every_ms
+                beat = pool_pb2.Heartbeat(
+                    number=lease.sent(now_ms), wall_ms=wall_ms(), running=self._foreman.running
+                )
+                self._outgoing.put_nowait(pool_pb2.FromExecutor(heartbeat=beat))
+            await asyncio.sleep(min(due_ms - now_ms, _BEAT_STEP_MS) / 1000)
+
+    async def _leaving(self) -> None:
+        raise StreamEnded(await self._left)
+
+
+class Way:
+    """Visits replicas until one leads, and again when it no longer does."""
+
+    def __init__(self, config: ExecutorConfig, foreman: Foreman, incarnation: str) -> None:
+        self._config = config
+        self._foreman = foreman
+        self._incarnation = incarnation
+        self._visit: Visit | None = None
+
+    async def run(self) -> None:
+        """Be connected, for ever."""
+        leaders = self._config.leaders
+        number, hint, pause_ms = 0, "", self._config.reconnect_ms_min
+        while True:
+            followed = bool(hint)
+            address = hint or leaders[number % len(leaders)]
+            number += not followed
+            visit = self._visit = Visit(self._config, self._foreman, self._incarnation)
+            hint = ""
+            try:
+                await visit.attend(address)
+            except StreamEnded as error:
+                hint = self._usable(error.leader)
+                if visit.welcomed:
+                    log.info("stream.ended", replica=address, error=str(error))
+            if visit.welcomed:
+                pause_ms = self._config.reconnect_ms_min
+            if hint and not followed:
+                continue
+            await asyncio.sleep(pause_ms / len(leaders) / 1000)
+            pause_ms = min(pause_ms * 2, self._config.reconnect_ms_max)
+
+    async def close(self, wait_s: float) -> None:
+        """Send what is waiting and end the stream; wait for the replica at most `wait_s`."""
+        visit = self._visit
+        if visit is None or not visit.welcomed:
+            return
+        self._foreman.detach(visit)
+        visit.finish()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await visit.ended.wait()
+
+    def _usable(self, address: str) -> str:
+        if not address:
+            return ""
+        try:
+            check_address(address, "leader")
+        except BadConfig as error:
+            log.warning("leader.ignored", error=str(error))
+            return ""
+        return address
+
+
+def _hint(error: grpc.aio.AioRpcError) -> str:
+    for key, value in error.trailing_metadata() or ():
+        if key == LEADER_KEY:
+            return value if isinstance(value, str) else value.decode()
+    return ""

@@ -1,0 +1,122 @@
+"""What a command finds around it: user, environment, directory. Never the executor's own.
+
+The environment is SHELL, PATH, HOME, LOGNAME and USER, then the lines of the crontab, then what
+raftcron says of the launch. The directory is `cwd`, else HOME, which the crontab may set, as
+crontab(5) has it. A directory that is not there fails the launch, as with Debian's cron.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from launcher.executor.rules import Accepted
+from launcher.launch import Reason
+from launcher.names import parse_attempt_name
+
+PATH = "/usr/bin:/bin"
+
+
+class Account(NamedTuple):
+    """A user of this host."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+
+class UserRefused(Exception):
+    """This executor must not, or cannot, run a command as that user; reason `user`."""
+
+    reason = Reason.USER
+
+
+@lru_cache(maxsize=256)
+def account_of(name: str) -> Account:
+    """Return the account `name`. Remembered until the executor is started anew.
+
+    Raises:
+        UserRefused: there is none.
+    """
+    try:
+        entry = pwd.getpwnam(name)
+    except (KeyError, ValueError) as error:
+        raise UserRefused(f"user {name} does not exist on this host") from error
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
+
+
+@lru_cache(maxsize=1)
+def own_account() -> Account:
+    """Return the account that this process runs as, also where the host has no name for it."""
+    uid = os.getuid()
+    try:
+        entry = pwd.getpwuid(uid)
+    except KeyError:
+        return Account(str(uid), uid, os.getgid(), "/")
+    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir)
+
+
+def choose_account(user: str, allowed: tuple[str, ...]) -> Account:
+    """Return the account for work that asks for `user`; empty for the executor's own.
+
+    Raises:
+        UserRefused: it is another one, and this executor is not root or does not allow it.
+    """
+    own = own_account()
+    if user in ("", own.name):
+        return own
+    if own.uid != 0:
+        raise UserRefused(f"user {user}: this executor runs as {own.name}; only root can switch")
+    if user not in allowed:
+        raise UserRefused(f"user {user} is not in `users` of this executor's configuration")
+    return account_of(user)
+
+
+def environment_of(accepted: Accepted, account: Account) -> dict[str, str]:
+    """Return the environment of a command, complete and in order."""
+    name = parse_attempt_name(accepted.start.name)
+    return {
+        "SHELL": accepted.work.argv[0],
+        "PATH": PATH,
+        "HOME": account.home,
+        "LOGNAME": account.name,
+        "USER": account.name,
+        **dict(accepted.work.env),
+        "RAFTCRON_LAUNCH": str(name.launch),
+        "RAFTCRON_JOB": name.launch.job,
+        "RAFTCRON_SCHEDULED_TIME": accepted.start.scheduled_time,
+        "RAFTCRON_ATTEMPT": str(name.attempt),
+        "RAFTCRON_EPOCH": str(accepted.epoch),
+    }
+
+
+def directory_of(accepted: Accepted, environment: dict[str, str]) -> str:
+    """Return the directory of a command; a relative `cwd` is below HOME."""
+    return os.path.join("/", environment["HOME"], accepted.work.cwd)
+
+
+def order_of(accepted: Accepted, allowed: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the spawner has to know of the command itself.
+
+    Raises:
+        UserRefused: it must not run as the user it asks for.
+        BadName: the start carries no attempt name.
+    """
+    work = accepted.work
+    account = choose_account(work.user, allowed)
+    environment = environment_of(accepted, account)
+    is_self = account.uid == own_account().uid
+    return {
+        "name": accepted.start.name,
+        "argv": list(work.argv),
+        "env": environment,
+        "cwd": directory_of(accepted, environment),
+        "stdin": work.stdin,
+        "login": None if is_self else [account.name, account.uid, account.gid],
+        "timeout_ms": work.timeout_ms,
+        "guarded": work.guarded,
+        "not_after_ms": accepted.start.not_after_ms,
+    }

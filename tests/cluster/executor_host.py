@@ -1,0 +1,233 @@
+"""An executor process and a fake leader in front of it, for tests with real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import msgspec
+
+from launcher.executor.clock import boot_ms, wall_ms
+from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+from launcher.work import Epoch, WorkSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+WAIT_S = 15.0
+FAR_MS = 3_600_000
+
+
+async def until(condition: Callable[[], Any], what: str = "it", wait_s: float = WAIT_S) -> Any:
+    """Return what `condition` returns once it is true; fail after `wait_s`."""
+    deadline_ms = boot_ms() + int(wait_s * 1000)
+    while not (value := condition()):
+        assert boot_ms() < deadline_ms, f"waited {wait_s} s for {what}"
+        await asyncio.sleep(0.005)
+    return value
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+
+
+def shell(command: str, **fields: Any) -> bytes:
+    """Return a WorkSpec, encoded, that runs a shell command in /."""
+    return work(argv=("/bin/sh", "-c", command), **fields)
+
+
+def work(**fields: Any) -> bytes:
+    return msgspec.msgpack.encode(WorkSpec(**{"cwd": "/", **fields}))
+
+
+class FakeLeader(pool_pb2_grpc.PoolServicer):
+    """Speaks the leader's half of the stream, without a replica behind it."""
+
+    def __init__(self) -> None:
+        self.epoch = Epoch(0, 1, "r1")
+        self.heartbeat_ms, self.self_kill_ms = 50, 20_000
+        self.answers, self.leads, self.hint = True, True, ""
+        self.hellos: list[pool_pb2.Hello] = []
+        self.reports: list[pool_pb2.Report] = []
+        self.messages = 0
+        self.chunks: list[pool_pb2.OutputChunk] = []
+        self.beats = 0
+        self.streams = 0
+        self.port = 0
+        self._out: asyncio.Queue[Any] | None = None
+
+    async def __aenter__(self) -> FakeLeader:
+        self._server = grpc.aio.server()
+        pool_pb2_grpc.add_PoolServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        await self._server.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._server.stop(0)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def Connect(self, stream: Any, context: Any) -> AsyncIterator[pool_pb2.FromLeader]:  # noqa: N802
+        if not self.leads:
+            context.set_trailing_metadata((("raftcron-leader", self.hint),) if self.hint else ())
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this replica does not lead")
+        out: asyncio.Queue[Any] = asyncio.Queue()
+        first = await anext(stream)
+        assert first.WhichOneof("kind") == "hello"
+        self.hellos.append(first.hello)
+        self._out = out
+        self.streams += 1
+        welcome = pool_pb2.Welcome(
+            epoch=epoch(self.epoch),
+            heartbeat_ms=self.heartbeat_ms,
+            self_kill_ms=self.self_kill_ms,
+            wall_ms=wall_ms(),
+        )
+        yield pool_pb2.FromLeader(welcome=welcome)
+        reader = asyncio.create_task(self._read(stream, out))
+        try:
+            while (message := await out.get()) is not None:
+                yield message
+        finally:
+            reader.cancel()
+            self._out = None if self._out is out else self._out
+
+    async def _read(self, stream: Any, out: asyncio.Queue[Any]) -> None:
+        async for message in stream:
+            kind = message.WhichOneof("kind")
+            if kind == "heartbeat":
+                self.beats += 1
+                if self.answers:
+                    answer = pool_pb2.HeartbeatAnswer(number=message.heartbeat.number)
+                    out.put_nowait(pool_pb2.FromLeader(heartbeat=answer))
+            elif kind == "reports":
+                self.messages += 1
+                self.reports += message.reports.reports
+            elif kind == "output":
+                self.chunks.append(message.output)
+        out.put_nowait(None)
+
+    # ---- orders
+
+    async def connected(self, streams: int = 1) -> None:
+        await until(lambda: self.streams >= streams and self._out and self.beats, "a stream")
+
+    def order(self, **fields: Any) -> None:
+        assert self._out is not None
+        orders = pool_pb2.Orders(epoch=epoch(fields.pop("epoch", self.epoch)), **fields)
+        self._out.put_nowait(pool_pb2.FromLeader(orders=orders))
+
+    def start(self, name: str, spec: bytes, *, index: int = 10, **fields: Any) -> None:
+        late_ms = fields.pop("late_ms", -FAR_MS)
+        start = pool_pb2.Start(
+            name=name,
+            begun_index=index,
+            not_after_ms=wall_ms() - late_ms,
+            work=spec,
+            scheduled_time="2026-11-20T15:00:00Z",
+        )
+        self.order(starts=[start], **fields)
+
+    def goodbye(self, leader: str = "") -> None:
+        assert self._out is not None
+        message = pool_pb2.Goodbye(reason="leadership is lost", leader=leader)
+        self._out.put_nowait(pool_pb2.FromLeader(goodbye=message))
+
+    async def output(self, name: str, **fields: Any) -> pool_pb2.OutputChunk:
+        assert self._out is not None
+        number = len(self.chunks) + 1
+        request = pool_pb2.OutputRequest(request=number, name=name, **fields)
+        self._out.put_nowait(pool_pb2.FromLeader(output=request))
+        await until(lambda: len(self.chunks) >= number, "output")
+        return self.chunks[-1]
+
+    # ---- what came back
+
+    def about(self, name: str, fate: int | None = None) -> list[pool_pb2.Report]:
+        return [
+            report
+            for report in self.reports
+            if report.name == name and (fate is None or report.fate == fate)
+        ]
+
+    async def told(self, name: str, fate: int, count: int = 1) -> pool_pb2.Report:
+        what = f"{pool_pb2.Fate.Name(pool_pb2.Fate.ValueType(fate))} of {name}"
+        await until(lambda: len(self.about(name, fate)) >= count, what)
+        return self.about(name, fate)[-1]
+
+
+def epoch(value: Epoch) -> pool_pb2.Epoch:
+    return pool_pb2.Epoch(lineage=value.lineage, term=value.term, replica=value.replica)
+
+
+class ExecutorHost:
+    """An executor process on a directory; started as often as a test likes."""
+
+    def __init__(self, directory: Path, leaders: list[str], **settings: Any) -> None:
+        self.directory = directory
+        self.config = directory / "executor.toml"
+        self.configure(leaders, **settings)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._groups: set[int] = set()
+
+    def configure(self, leaders: list[str], **settings: Any) -> None:
+        fields = {"id": "e1", "data": "data", "leaders": leaders, **settings}
+        self.config.write_text(
+            "".join(
+                f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in fields.items()
+            )
+        )
+
+    def start(self, *options: str, failpoints: str = "") -> subprocess.Popen[bytes]:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "launcher.executor", "--config", str(self.config), *options],
+            cwd=ROOT,
+            env={**os.environ, "RAFTCRON_FAILPOINTS": failpoints, "SECRET": "of the executor"},
+            stderr=subprocess.PIPE,
+        )
+        return self.process
+
+    async def ended(self, wait_s: float = WAIT_S) -> int:
+        process = self.process
+        assert process is not None
+        await until(lambda: process.poll() is not None, "the executor's end", wait_s)
+        assert process.returncode is not None
+        return process.returncode
+
+    async def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        await self.ended()
+
+    def errors(self) -> str:
+        """All that an ended executor wrote to stderr."""
+        assert self.process is not None
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def close(self) -> None:
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGCONT)
+                self.process.kill()
+                self.process.wait()
+            if self.process.stderr is not None:
+                self.process.stderr.close()
