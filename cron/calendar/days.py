@@ -46,7 +46,8 @@ def _weekday_patterns(weekdays: int) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _minutes_of_day(hours: int, minutes: int) -> tuple[int, ...]:
+def minutes_of_day(hours: int, minutes: int) -> tuple[int, ...]:
+    """Return the minutes of a day, 0 to 1439 and rising, that two masks of values allow."""
     return tuple(
         hour * 60 + minute
         for hour in range(24)
@@ -67,7 +68,7 @@ class LocalTimes:
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         minute, hour, day, month, weekday = fields
-        self.minutes = _minutes_of_day(hour.mask, minute.mask)
+        self.minutes = minutes_of_day(hour.mask, minute.mask)
         self._days = day.mask
         self._months = month.mask
         self._patterns = _weekday_patterns(weekday.mask)

@@ -1,0 +1,167 @@
+"""How many launches each minute of a week has already: what the placement of `?` looks at.
+
+The table counts expected launches per UTC minute of the day, for each weekday and for two seasons,
+since a zone with daylight saving is at one offset in January and at another in July, and a place
+that is free in winter may be crowded in summer. Only integers and no order of sets or hashes: the
+same jobs give the same table on every machine.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from cron.calendar.days import CYCLE_WEEKS, DAY_MIN, LocalTimes
+from cron.calendar.expression import parse
+from cron.calendar.fields import Field
+from cron.calendar.zones import zone
+from cron.errors import invariant
+from cron.job import Schedule
+
+UNIT: Final = 420
+"""One launch a day. It has many divisors, so that weekly and monthly jobs come out as integers."""
+SEASONS: Final = (29_474_640, 29_735_280)
+"""Noon UTC of 15 January and 15 July 2026: the same for ever, as a part of the algorithm."""
+
+_DAYS_A_WEEK: Final = 7
+_MINUTE_S: Final = 60
+
+
+class Load:
+    """The launches of all placed schedules. Fixed schedules count too, so that `?` avoids them.
+
+    Equal schedules are counted together, and entered into the table when it is next looked at: a
+    hundred thousand jobs on a thousand schedules cost a thousand entries.
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[tuple[str, str, int], int] = {}
+        self._daily = [[0] * DAY_MIN for _ in SEASONS]
+        self._weekly = [[[0] * DAY_MIN for _ in range(_DAYS_A_WEEK)] for _ in SEASONS]
+        self._top = [[0] * DAY_MIN for _ in SEASONS]
+        self._days = ([0] * 32, [0] * 13, [0] * _DAYS_A_WEEK)
+
+    def add(self, schedule: Schedule, weight: int = 1) -> None:
+        """Count a placed schedule, `weight` times."""
+        invariant(schedule.is_placed, f"schedule {schedule.text!r} is placed before it is counted")
+        key = (schedule.resolved, schedule.zone, schedule.every_s)
+        self._pending[key] = self._pending.get(key, 0) + weight
+
+    def remove(self, schedule: Schedule, weight: int = 1) -> None:
+        """Take back what `add` counted."""
+        self.add(schedule, -weight)
+
+    def top(self, zone_name: str) -> list[int]:
+        """Return the launches of each local minute of a day, of its worst weekday and season."""
+        self._enter_pending()
+        rows = [
+            _rotated(top, offset) for top, offset in zip(self._top, offsets(zone_name), strict=True)
+        ]
+        return rows[0] if rows[0] == rows[1] else list(map(max, *rows))
+
+    def top_of(self, weekdays: list[int], zone_name: str) -> list[int]:
+        """Return the same as `top`, of these local weekdays (0 is Sunday) alone."""
+        if len(weekdays) == _DAYS_A_WEEK:
+            return self.top(zone_name)
+        self._enter_pending()
+        worst = [0] * DAY_MIN
+        for season, offset in enumerate(offsets(zone_name)):
+            for weekday in weekdays:
+                around = [
+                    count
+                    for day in (weekday - 1, weekday, weekday + 1)
+                    for count in self._weekly[season][day % _DAYS_A_WEEK]
+                ]
+                shifted = around[DAY_MIN - offset : 2 * DAY_MIN - offset]
+                daily = _rotated(self._daily[season], offset)
+                row = [a + b for a, b in zip(shifted, daily, strict=True)]
+                worst = list(map(max, worst, row))
+        return worst
+
+    def days(self, place: int) -> list[int]:
+        """Return the launches by value of a day field: 0 day of month, 1 month, 2 day of week.
+
+        Only of schedules that restrict that field; the others fall on all its values alike.
+        """
+        self._enter_pending()
+        return self._days[place]
+
+    def _enter_pending(self) -> None:
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, {}
+        for (resolved, zone_name, every_s), weight in pending.items():
+            if not weight:
+                continue
+            if every_s:
+                self._enter_every(every_s, weight)
+            else:
+                self._enter_fields(resolved, zone_name, weight)
+
+    def _enter_every(self, every_s: int, weight: int) -> None:
+        minutes, rest = divmod(every_s, _MINUTE_S)
+        if not rest and DAY_MIN % minutes == 0:
+            cells, load = range(0, DAY_MIN, minutes), UNIT * weight
+        else:
+            # Its minutes move from day to day: all of them alike.
+            cells, load = range(DAY_MIN), UNIT * _MINUTE_S * weight // every_s
+        for season in range(len(SEASONS)):
+            self._enter_daily(season, cells, load)
+
+    def _enter_fields(self, resolved: str, zone_name: str, weight: int) -> None:
+        fields = parse(resolved).fields
+        by_weekday = weekday_loads(fields)
+        minutes = LocalTimes(fields).minutes
+        for season, offset in enumerate(offsets(zone_name)):
+            if min(by_weekday) == max(by_weekday):
+                cells = [(minute - offset) % DAY_MIN for minute in minutes]
+                self._enter_daily(season, cells, by_weekday[0] * weight)
+            else:
+                self._enter_weekly(season, minutes, offset, [w * weight for w in by_weekday])
+        _, _, day, month, weekday = fields
+        for place, field in enumerate((day, month, weekday)):
+            counts = self._days[place]
+            if not field.text.startswith("*"):
+                for value in range(len(counts)):
+                    if field.mask >> value & 1:
+                        counts[value] += len(minutes) * weight
+
+    def _enter_daily(self, season: int, cells: range | list[int], load: int) -> None:
+        daily, top = self._daily[season], self._top[season]
+        for cell in cells:
+            daily[cell] += load
+            top[cell] += load
+
+    def _enter_weekly(
+        self, season: int, minutes: tuple[int, ...], offset: int, loads: list[int]
+    ) -> None:
+        tables, daily, top = self._weekly[season], self._daily[season], self._top[season]
+        for minute in minutes:
+            days, cell = divmod(minute - offset, DAY_MIN)
+            for weekday, load in enumerate(loads):
+                tables[(weekday + days) % _DAYS_A_WEEK][cell] += load
+            top[cell] = daily[cell] + max(table[cell] for table in tables)
+
+
+def weekday_loads(fields: tuple[Field, ...]) -> tuple[int, ...]:
+    """Return the expected launches of one matching minute on each weekday, in UNITs of a day."""
+    return _weekday_loads(fields[2:])
+
+
+@lru_cache(maxsize=4096)
+def _weekday_loads(days: tuple[Field, ...]) -> tuple[int, ...]:
+    midnight = parse("0 0 * * *").fields[:2]
+    counts = LocalTimes((*midnight, *days)).days_by_weekday()
+    return tuple(max(UNIT * count // CYCLE_WEEKS, min(count, 1)) for count in counts)
+
+
+@lru_cache(maxsize=1024)
+def offsets(zone_name: str) -> tuple[int, ...]:
+    """Return local minus UTC, in minutes, of a zone in each of the SEASONS."""
+    return tuple(zone(zone_name).offset(minute) for minute in SEASONS)
+
+
+def _rotated(row: list[int], offset: int) -> list[int]:
+    """Return a row by UTC minute as a row by local minute."""
+    first = -offset % DAY_MIN
+    return row[first:] + row[:first] if first else row

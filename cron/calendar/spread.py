@@ -1,0 +1,211 @@
+"""`?`: any value will do, and the one is taken that keeps the peak lowest.
+
+Greedy: of everything a `?` may become, the candidate whose busiest minute is least busy, then whose
+minutes are least busy together; among equals the one that people do not write themselves, in a
+quiet hour and a quiet ten minutes, and last in an order that halves gaps. Nothing placed ever
+moves. The leader chooses once and writes the choice into the log with PLACEMENT_VERSION (SRE book
+ch. 24, "Running Large Cron"); nobody computes it again.
+
+Days first: where day of month, month or day of week are a `?`, the least used value is taken, then
+minute and hour are placed on those days.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final
+
+import msgspec
+
+from cron.calendar.days import DAY_MIN, minutes_of_day
+from cron.calendar.expression import Expression, parse
+from cron.calendar.fields import Field, Option
+from cron.calendar.load import Load, weekday_loads
+from cron.errors import ScheduleError
+from cron.job import Schedule
+
+PLACEMENT_VERSION: Final = 1
+
+_HOUR_MIN: Final = 60
+_TEN_MIN: Final = 10
+_DAY_PLACES: Final = (2, 3, 4)
+
+
+def place(schedule: Schedule, load: Load) -> Schedule:
+    """Return the schedule with a value for each `?`; itself if it has none left.
+
+    `load` is not changed: add what you take before you place the next one.
+
+    Raises:
+        ScheduleError: the text cannot be read.
+    """
+    if schedule.is_placed:
+        return schedule
+    expression = parse(schedule.text)
+    chosen = [option.text for option in _choose_days(expression, load)]
+    fields = _with_days(expression, chosen)
+    minute, hour = _choose_time(fields, schedule.zone, load)
+    resolved = expression.choose((minute, hour, *chosen))
+    return msgspec.structs.replace(schedule, resolved=resolved, placement=PLACEMENT_VERSION)
+
+
+def place_all(schedules: list[Schedule], load: Load) -> list[Schedule]:
+    """Return the schedules placed one after the other; unlike `place`, all are added to `load`.
+
+    Those that need no place are counted first, so that the others keep away from them.
+    """
+    for schedule in schedules:
+        if schedule.is_placed:
+            load.add(schedule)
+    placed = []
+    for schedule in schedules:
+        if not schedule.is_placed:
+            schedule = place(schedule, load)
+            load.add(schedule)
+        placed.append(schedule)
+    return placed
+
+
+def keep(old: Schedule, new: Schedule) -> Schedule | None:
+    """Return `new` in the place that `old` has; None if it must be placed anew.
+
+    It is kept where each `?` of the new text stands in the old one, in the same words; fields
+    without `?` and the zone may have changed, as long as the result is a schedule.
+    """
+    if new.is_placed or not old.placement or old.every_s:
+        return None
+    before, after = parse(old.text), parse(new.text)
+    values = old.resolved.split(" ")
+    for was, now, value in zip(before.fields, after.fields, values, strict=True):
+        if now.options and (was.text != now.text or value not in _texts(now)):
+            return None
+    resolved = after.choose(tuple(values))
+    try:
+        parse(resolved)
+    except ScheduleError:
+        return None
+    return msgspec.structs.replace(new, resolved=resolved, placement=old.placement)
+
+
+def _texts(field: Field) -> list[str]:
+    return [option.text for option in field.options]
+
+
+def _choose_days(expression: Expression, load: Load) -> list[Option]:
+    """Return what day of month, month and day of week become; as they are without `?`."""
+    chosen = []
+    for number, place_ in enumerate(_DAY_PLACES):
+        field = expression.fields[place_]
+        if not field.options:
+            chosen.append(Option(field.text, field.mask))
+            continue
+        counts = load.days(number)
+        chosen.append(min(field.options, key=lambda option: _busyness(option.mask, counts)))
+    return chosen
+
+
+def _busyness(mask: int, counts: list[int]) -> tuple[int, int]:
+    values = [count for value, count in enumerate(counts) if mask >> value & 1]
+    return max(values), sum(values)
+
+
+def _with_days(expression: Expression, days: list[str]) -> tuple[Field, ...]:
+    """Return the fields with the days chosen; minute and hour may still have options."""
+    minute, hour = expression.fields[:2]
+    plain = parse(" ".join(("0", "0", *days)))
+    return minute, hour, *plain.fields[2:]
+
+
+def _choose_time(fields: tuple[Field, ...], zone: str, load: Load) -> tuple[str, str]:
+    minute, hour = fields[:2]
+    minutes = minute.options or (Option(minute.text, minute.mask),)
+    hours = hour.options or (Option(hour.text, hour.mask),)
+    if len(minutes) == len(hours) == 1:
+        return minutes[0].text, hours[0].text
+    by_weekday = weekday_loads(fields)
+    # A monthly job beside a weekly one is for the weekday's row, not for all seven.
+    weekdays = [day for day, count in enumerate(by_weekday) if 2 * count >= max(by_weekday)]
+    row = load.top_of(weekdays, zone)
+    candidates = _candidates(minutes, hours)
+    number = _least(candidates, row)
+    return minutes[number % len(minutes)].text, hours[number // len(minutes)].text
+
+
+class _Candidates:
+    """All pairs of a minute option and an hour option, and quick ways to read a row at each."""
+
+    def __init__(self, minutes: tuple[Option, ...], hours: tuple[Option, ...]) -> None:
+        self.times = [
+            minutes_of_day(hour.mask, minute.mask) for hour in hours for minute in minutes
+        ]
+        self.are_single = all(len(times) == 1 for times in self.times)
+        self.round = [sum(_ROUNDNESS[time] for time in times) for times in self.times]
+        self._read_all = itemgetter(*(times[0] for times in self.times))
+        self._readers: list[Callable[[list[int]], Any]] = (
+            [] if self.are_single else [itemgetter(*times) for times in self.times]
+        )
+
+    def costs(self, row: list[int]) -> list[Any]:
+        """Return what each candidate costs, in an order: its busiest minute, then their sum."""
+        if self.are_single:
+            return list(self._read_all(row))
+        found: list[Any] = []
+        for reader, times in zip(self._readers, self.times, strict=True):
+            counts = reader(row) if len(times) > 1 else (reader(row),)
+            found.append((max(counts), sum(counts)))
+        return found
+
+
+@lru_cache(maxsize=256)
+def _candidates(minutes: tuple[Option, ...], hours: tuple[Option, ...]) -> _Candidates:
+    return _Candidates(minutes, hours)
+
+
+def _least(candidates: _Candidates, row: list[int]) -> int:
+    """Return the number of the best candidate."""
+    costs = candidates.costs(row)
+    least = min(costs)
+    ties = [number for number, cost in enumerate(costs) if cost == least]
+    if len(ties) > 1:
+        roundness = candidates.round
+        least_round = min(roundness[number] for number in ties)
+        ties = [number for number in ties if roundness[number] == least_round]
+    if len(ties) == 1:
+        return ties[0]
+    hours = [sum(row[first : first + _HOUR_MIN]) for first in range(0, DAY_MIN, _HOUR_MIN)]
+    tens = [sum(row[first : first + _TEN_MIN]) for first in range(0, DAY_MIN, _TEN_MIN)]
+    times = candidates.times
+
+    def rank(number: int) -> tuple[int, int, int]:
+        own = times[number]
+        return (
+            max(hours[time // _HOUR_MIN] for time in own),
+            max(tens[time // _TEN_MIN] for time in own),
+            _REVERSED[own[0]],
+        )
+
+    if candidates.are_single:
+        quiet = min(hours[times[number][0] // _HOUR_MIN] for number in ties)
+        ties = [number for number in ties if hours[times[number][0] // _HOUR_MIN] == quiet]
+    return min(ties, key=rank)
+
+
+def _roundness(minute: int) -> int:
+    """How likely people are to write this minute of the day themselves."""
+    if not minute:
+        return 40
+    for step, weight in ((60, 30), (30, 15), (15, 8), (10, 4), (5, 2)):
+        if minute % step == 0:
+            return weight
+    return 0
+
+
+_ROUNDNESS: Final = [_roundness(minute) for minute in range(DAY_MIN)]
+
+_ELEVEN_BITS: Final = sorted(range(DAY_MIN), key=lambda minute: int(f"{minute:011b}"[::-1], 2))
+_REVERSED: Final = [0] * DAY_MIN
+"""The rank of each minute when bits are read backwards: each next one halves the widest gap."""
+for _rank, _minute in enumerate(_ELEVEN_BITS):
+    _REVERSED[_minute] = _rank
