@@ -39,6 +39,13 @@ def test_the_files_are_what_the_programs_read(tmp_path: Path) -> None:
     assert ports_of(tmp_path) == PORTS
 
 
+def test_the_example_of_an_executor_fits_to_the_example_of_a_replica() -> None:
+    replica = load_replica_config("examples/replica.toml")
+    executor = executor_config.load(Path("examples/executor.toml"))
+    assert executor.cell == replica.cell
+    assert list(executor.leaders) == [peer.client for peer in replica.peers.values()]
+
+
 def test_a_command_names_its_module_and_its_configuration(tmp_path: Path) -> None:
     members = write_cell(tmp_path, PORTS)
     assert members[0].argv[1:] == [

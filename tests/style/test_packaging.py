@@ -1,0 +1,57 @@
+"""What the wheel brings into somebody's site-packages, where names like `cron` are everybody's."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from tests.style.tree import PACKAGES, ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        timeout=50,
+    )
+    (path,) = folder.glob("raftcron-*.whl")
+    return zipfile.ZipFile(path)
+
+
+def test_the_wheel_brings_the_four_packages_and_never_the_tests(wheel: zipfile.ZipFile) -> None:
+    top = {name.split("/", 1)[0] for name in wheel.namelist()}
+    assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
+
+
+def test_the_wheel_brings_every_module(wheel: zipfile.ZipFile) -> None:
+    packed = {name for name in wheel.namelist() if name.endswith(".py")}
+    written = {
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+        if "stubs" not in path.parts
+    }
+    assert packed == written
+
+
+def test_the_wheel_brings_the_command(wheel: zipfile.ZipFile) -> None:
+    (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
+    assert "raftcron = cron.main:main" in wheel.read(name).decode()
+
+
+def test_all_packages_come_from_this_folder() -> None:
+    # A second distribution with a package `cron` would overwrite ours without a word.
+    for package in PACKAGES:
+        module = __import__(package)
+        assert module.__file__ is not None
+        assert Path(module.__file__).resolve().parent == ROOT / package
+    assert distribution("raftcron").metadata["Name"] == "raftcron"
