@@ -1,0 +1,78 @@
+"""status and audit: the cell itself."""
+
+from __future__ import annotations
+
+import click
+
+from cron.api.views import AuditReport
+from cron.cli import exits, render
+from cron.cli.options import Moment, Settings, cell_options, pass_settings
+from cron.cli.rows import STATUS_COLUMNS, job_keys, status_cells, status_row
+from cron.cli.times import format_ms, format_s, show_ms, show_s
+
+
+@click.command("status")
+@cell_options
+@pass_settings
+def status_command(settings: Settings) -> None:
+    """Show the replicas and executors, as any replica that answers sees them."""
+    with settings.client() as client:
+        views = client.status()
+    if settings.is_json:
+        render.json_lines(map(status_row, views))
+    else:
+        render.table(STATUS_COLUMNS, map(status_cells, views))
+
+
+@click.command("audit")
+@click.argument("job", default="")
+@click.option("--since", type=Moment(), help="Only instants at or after this time.")
+@cell_options
+@pass_settings
+def audit_command(settings: Settings, job: str, since: int | None) -> None:
+    """Prove that every instant of all jobs or of JOB has its row, and every row its log points.
+
+    Launches that are still open pass. Exits with 1 on a violation.
+    """
+    with settings.client() as client:
+        report = client.audit(job, since or 0)
+    if settings.is_json:
+        render.json_lines([audit_row(report)])
+    else:
+        _show_audit(report)
+    if report.violations:
+        raise click.exceptions.Exit(exits.FAILED)
+
+
+def audit_row(report: AuditReport) -> render.Row:
+    """Return an audit as JSON."""
+    violations = [
+        {
+            **job_keys(one.job),
+            "scheduled_at": format_s(one.scheduled_s),
+            "kind": one.kind,
+            "message": one.message,
+        }
+        for one in report.violations
+    ]
+    return {
+        "ok": not report.violations,
+        "jobs": report.jobs,
+        "instants": report.instants,
+        "launches": report.launches,
+        "open": report.open,
+        "since": format_ms(report.since_ms),
+        "until": format_ms(report.until_ms),
+        "violations": violations,
+    }
+
+
+def _show_audit(report: AuditReport) -> None:
+    period = f"{show_ms(report.since_ms)} to {show_ms(report.until_ms)}"
+    click.echo(
+        f"{period}: {report.jobs} jobs, {report.instants} instants, "
+        f"{report.launches} launches, {report.open} of them open"
+    )
+    for one in report.violations:
+        click.echo(f"violation: {one.job} at {show_s(one.scheduled_s)}: {one.kind}: {one.message}")
+    click.echo(f"{len(report.violations)} violations" if report.violations else "no violation")

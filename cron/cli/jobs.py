@@ -1,0 +1,75 @@
+"""jobs, pause and resume."""
+
+from __future__ import annotations
+
+import click
+
+from cron.api.views import PauseReport, PauseRequest
+from cron.cli import render
+from cron.cli.options import Moment, Settings, cell_options, pass_settings, person
+from cron.cli.rows import JOB_COLUMNS, job_cells, job_keys, job_row
+from cron.cli.times import parse_length, show_ms
+from launcher.names import short_job_name
+
+
+@click.command("jobs")
+@click.argument("pattern", default="")
+@cell_options
+@pass_settings
+def jobs_command(settings: Settings, pattern: str) -> None:
+    """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches."""
+    with settings.client() as client:
+        views = client.jobs(pattern)
+    if settings.is_json:
+        render.json_lines(map(job_row, views))
+    else:
+        render.table(JOB_COLUMNS, map(job_cells, views), nothing="no jobs")
+
+
+@click.command("pause")
+@click.argument("pattern")
+@click.option("--reason", default="", help="Why; shown wherever the job is.")
+@click.option("--until", type=Moment(), help="Go on by itself at this time.")
+@click.option("--for", "for_", metavar="LENGTH", help="Go on by itself after 90s, 5m, 2h ...")
+@cell_options
+@pass_settings
+def pause_command(
+    settings: Settings, pattern: str, reason: str, until: int | None, for_: str | None
+) -> None:
+    """Stop launching the jobs that PATTERN matches; what is due meanwhile is skipped."""
+    if until is not None and for_ is not None:
+        raise click.UsageError("--until and --for say the same thing: choose one")
+    now_ms = settings.now_ms()
+    until_ms = now_ms + parse_length(for_) if for_ is not None else until or 0
+    if 0 < until_ms <= now_ms:
+        raise click.UsageError(f"--until {show_ms(until_ms)} is over already")
+    request = PauseRequest(pattern=pattern, reason=reason, until_ms=until_ms, by=person())
+    with settings.client() as client:
+        report = client.pause(request)
+    until_text = f" until {show_ms(until_ms)}" if until_ms else ""
+    _show(settings, report, "paused", f"paused{until_text}")
+
+
+@click.command("resume")
+@click.argument("pattern")
+@cell_options
+@pass_settings
+def resume_command(settings: Settings, pattern: str) -> None:
+    """Launch the jobs that PATTERN matches again."""
+    with settings.client() as client:
+        report = client.resume(pattern, person())
+    _show(settings, report, "resumed", "resumed")
+
+
+def _show(settings: Settings, report: PauseReport, action: str, text: str) -> None:
+    if settings.is_json:
+        names = [(name, True) for name in report.changed]
+        names += [(name, False) for name in report.unchanged]
+        render.json_lines(
+            {**job_keys(name), "action": action, "changed": changed} for name, changed in names
+        )
+        return
+    for name in report.changed:
+        click.echo(f"{short_job_name(name)} {text}")
+    for name in report.unchanged:
+        click.echo(f"{short_job_name(name)} was {action} already, or need not be")

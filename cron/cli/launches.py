@@ -1,0 +1,168 @@
+"""history, show and why: what became of launches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cron import limits
+from cron.api.views import HistoryQuery, LaunchView, OutputQuery, OutputView
+from cron.cli import render
+from cron.cli.logs import split_attempt
+from cron.cli.options import Moment, Settings, cell_options, pass_settings
+from cron.cli.rows import (
+    LAUNCH_COLUMNS,
+    job_keys,
+    launch_cells,
+    launch_details,
+    launch_row,
+    ran_ms,
+)
+from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
+from cron.errors import CronError, UnknownLaunch
+
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
+TAIL_BYTES = 2_048
+
+
+@click.command("history")
+@click.argument("job", default="")
+@click.option("--state", "states", multiple=True, help="Only these; repeat it, or a comma list.")
+@click.option("--since", type=Moment(), help="Scheduled at or after this time.")
+@click.option("--until", type=Moment(), help="Scheduled before this time.")
+@click.option(
+    "--limit", type=click.IntRange(1, limits.HISTORY_ROWS_MAX), default=50, show_default=True
+)
+@cell_options
+@pass_settings
+def history_command(
+    settings: Settings,
+    job: str,
+    states: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    limit: int,
+) -> None:
+    """List launches of all jobs or of JOB, newest first, in every state."""
+    query = HistoryQuery(
+        job=job,
+        states=[one.strip() for text in states for one in text.split(",") if one.strip()],
+        since_ms=since or 0,
+        until_ms=until or 0,
+        limit=limit,
+    )
+    with settings.client() as client:
+        views = client.history(query)
+    if settings.is_json:
+        render.json_lines(map(launch_row, views))
+    else:
+        render.table(LAUNCH_COLUMNS, map(launch_cells, views), nothing="no launches")
+
+
+@click.command("show")
+@click.argument("launch")
+@cell_options
+@pass_settings
+def show_command(settings: Settings, launch: str) -> None:
+    """Show all that is known of LAUNCH: both log points, epoch, times, the output's tail."""
+    name, attempt = split_attempt(launch)
+    with settings.client() as client:
+        views = client.show(name)
+        views = [one for one in views if attempt in (0, one.attempt)]
+        if not views:
+            raise UnknownLaunch(f"{name} has no attempt {attempt}")
+        tail, problem = _tail(client, views[-1])
+    if settings.is_json:
+        rows = [{**launch_details(one), "output_tail": None} for one in views]
+        if tail is not None:
+            rows[-1]["output_tail"] = tail.content.decode(errors="replace")
+        render.json_lines(rows)
+        return
+    for view in views:
+        _show_launch(view)
+    _show_tail(tail, problem)
+
+
+def _tail(client: Client, view: LaunchView) -> tuple[OutputView | None, str]:
+    """The end of the newest attempt's output, or why there is none."""
+    if not view.attempt:
+        return None, ""
+    query = OutputQuery(launch=view.launch, attempt=view.attempt, limit=TAIL_BYTES, tail=True)
+    try:
+        return client.output(query), ""
+    except CronError as error:
+        return None, str(error)
+
+
+def _show_launch(view: LaunchView) -> None:
+    number = f"#{view.attempt}" if view.attempt else ""
+    state = f"{view.state} ({view.reason})" if view.reason else view.state
+    log_points = [
+        ("log point 1", view.begun_index, view.begun_at_ms),
+        ("log point 2", view.launched_index, view.launched_at_ms),
+        ("end", view.ended_index, view.ended_at_ms),
+    ]
+    render.pairs(
+        f"{view.launch}{number}",
+        [
+            ("state", f"{state}, in doubt" if view.in_doubt else state),
+            ("waits for", view.waiting),
+            ("scheduled", show_s(view.scheduled_s)),
+            ("local time", view.local_time),
+            ("instants", f"{view.count}, to {show_s(view.last_s)}" if view.count > 1 else ""),
+            *((name, f"{show_ms(at)}, index {index}") for name, index, at in log_points if index),
+            ("epoch", view.epoch),
+            ("executor", view.executor),
+            ("started", show_ms(view.started_at_ms)),
+            ("finished", show_ms(view.finished_at_ms)),
+            ("late by", show_length(view.lateness_ms)),
+            ("ran", show_length(ran_ms(view))),
+            ("exit code", "" if view.exit_code is None else str(view.exit_code)),
+            ("start until", show_ms(view.deadline_at_ms)),
+            ("revision", str(view.revision or "")),
+            ("by", view.by),
+            ("detail", view.detail),
+        ],
+    )
+
+
+def _show_tail(tail: OutputView | None, problem: str) -> None:
+    if problem:
+        click.echo(f"output: {problem}")
+    elif tail is not None and tail.content:
+        click.echo(f"output, the last {len(tail.content)} of {tail.size} bytes:")
+        text = tail.content.decode(errors="replace")
+        click.echo(text if text.endswith("\n") else f"{text}\n", nl=False)
+    elif tail is not None:
+        click.echo("output: none")
+
+
+@click.command("why")
+@click.argument("job")
+@click.argument("time", type=Moment())
+@cell_options
+@pass_settings
+def why_command(settings: Settings, job: str, time: int) -> None:
+    """Tell why JOB did or did not run at TIME."""
+    with settings.client() as client:
+        report = client.why(job, time // 1000)
+    if settings.is_json:
+        story = [{"at": format_ms(line.at_ms), "text": line.text} for line in report.story]
+        row = {
+            **job_keys(report.job),
+            "at": format_s(report.at_s),
+            "verdict": report.verdict,
+            "story": story,
+            "launches": [launch_row(view) for view in report.launches],
+        }
+        render.json_lines([row])
+        return
+    click.echo(report.verdict)
+    for line in report.story:
+        click.echo(f"  {show_ms(line.at_ms) if line.at_ms else '':<23}  {line.text}")
+    if report.launches:
+        click.echo()
+        render.table(LAUNCH_COLUMNS, map(launch_cells, report.launches))

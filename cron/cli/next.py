@@ -1,0 +1,156 @@
+"""next: when an expression, a file's jobs or a job of the cell are due. The first two offline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import click
+import msgspec
+
+from cron.calendar import schedule as calendar
+from cron.calendar import zones
+from cron.calendar.expression import parse
+from cron.calendar.load import Load
+from cron.calendar.spread import place_all
+from cron.cli import render
+from cron.cli.options import Moment, Settings, cell_options, pass_settings
+from cron.cli.rows import job_keys
+from cron.cli.sources import STDIN, read_source
+from cron.cli.times import format_s, local_time, show_s
+from cron.errors import InvalidInput, ScheduleError
+from cron.job import Schedule
+from launcher.names import short_job_name
+
+COUNT_MAX: Final = 10_000
+
+
+class Coming(msgspec.Struct, frozen=True):
+    """A schedule and its next times; `job` is "" for an expression."""
+
+    job: str
+    text: str
+    resolved: str
+    zone: str
+    times_s: list[int]
+
+
+@click.command("next")
+@click.argument("what", metavar="EXPR|FILE|JOB")
+@click.option("--tz", "zone", metavar="ZONE", help="Zone of the schedule (default UTC).")
+@click.option("--after", type=Moment(), help="Only times after this one; default now.")
+@click.option(
+    "-n", "count", type=click.IntRange(1, COUNT_MAX), default=5, show_default=True, help="How many."
+)
+@click.option("--system", is_flag=True, help="The file has a user column.")
+@cell_options
+@pass_settings
+def next_command(
+    settings: Settings, what: str, zone: str | None, after: int | None, count: int, system: bool
+) -> None:
+    """Show when an expression, the jobs of a file, or a job are due next.
+
+    Five fields or an @ are an expression, anything else the name of an existing file, or else of a
+    job. Only a job needs a cluster. Elsewhere a `?` is placed as in a cell without other jobs.
+    """
+    zones.pin()
+    if zone is not None:
+        zones.zone(zone)
+    after_s = (settings.now_ms() if after is None else after) // 1000
+    if is_expression(what):
+        found = [_of_expression(what, zone or "UTC", after_s, count)]
+    elif what == STDIN or os.path.exists(what):
+        found = list(_of_file(what, zone or "UTC", after_s, count, system=system))
+    else:
+        after_or_now_s = None if after is None else after_s
+        found = [_of_job(settings, what, zone, after_or_now_s, count)]
+    if settings.is_json:
+        render.json_lines(_row(one, at_s) for one in found for at_s in one.times_s)
+    else:
+        _show(found)
+
+
+def is_expression(text: str) -> bool:
+    """Whether a text is meant as a schedule: five fields, an @, or blanks where no file is."""
+    fields = text.split()
+    if len(fields) == 5 or text.lstrip().startswith("@"):
+        return True
+    # No job's name has blanks: the parser says best what is wrong with four or six fields.
+    return len(fields) != 1 and not os.path.exists(text)
+
+
+def _of_expression(text: str, zone: str, after_s: int, count: int) -> Coming:
+    try:
+        (schedule,) = place_all([parse(text).schedule(zone)], Load())
+        return _coming("", schedule, after_s, count)
+    except ScheduleError as error:
+        where = f", column {error.column}" if error.column else ""
+        raise InvalidInput(f"expression {text!r}{where}: {error}", error.hint) from error
+
+
+def _of_file(name: str, zone: str, after_s: int, count: int, *, system: bool) -> Iterator[Coming]:
+    """The jobs of a file in its order; each `?` is placed as in a cell that has no other jobs."""
+    from cron.crontab.reader import read_file
+
+    file = read_source(name)
+    reading = read_file(file.name, file.content, system=system, zone=zone, tenant="default")
+    reading.raise_for_errors()
+    for problem in reading.warnings:
+        render.problem(problem, to_stderr=True)
+    schedules = place_all([job.schedule for job in reading.jobs], Load())
+    for job, schedule in zip(reading.jobs, schedules, strict=True):
+        yield _coming(job.name, schedule, after_s, count)
+
+
+def _of_job(
+    settings: Settings, name: str, zone: str | None, after_s: int | None, count: int
+) -> Coming:
+    """What the cell says of a job; `zone` only changes the wall clock that is shown."""
+    with settings.client() as client:
+        answer = client.next_times(name, after_s, count)
+    return Coming(answer.job, answer.schedule, answer.resolved, zone or answer.zone, answer.times_s)
+
+
+def _coming(job: str, schedule: Schedule, after_s: int, count: int) -> Coming:
+    ticks = calendar.compile(schedule)
+    times_s: list[int] = []
+    next_s = ticks.next(after_s)
+    while next_s is not None and len(times_s) < count:
+        times_s.append(next_s)
+        next_s = ticks.next(next_s)
+    return Coming(job, schedule.text, schedule.resolved, schedule.zone, times_s)
+
+
+def _row(one: Coming, at_s: int) -> render.Row:
+    names = job_keys(one.job) if one.job else {"job": None, "tenant": None}
+    return {
+        "scheduled_at": format_s(at_s),
+        **names,
+        "local_time": _local(one, at_s),
+        "zone": one.zone,
+        "schedule": one.text,
+        "resolved": one.resolved or None,
+    }
+
+
+def _local(one: Coming, at_s: int) -> str:
+    return local_time(at_s, zones.zone(one.zone).offset(at_s // 60))
+
+
+def _show(found: list[Coming]) -> None:
+    for one in found:
+        if "?" in one.text:
+            name = f"{short_job_name(one.job)}: " if one.job else ""
+            click.echo(f"{name}{one.text} = {one.resolved}")
+    is_local = any(one.zone != "UTC" for one in found)
+    has_jobs = any(one.job for one in found)
+    columns = ["job"] * has_jobs + ["scheduled"] + ["local time", "zone"] * is_local
+    rows = [
+        [short_job_name(one.job)] * has_jobs
+        + [show_s(at_s)]
+        + [_local(one, at_s).replace("T", " "), one.zone] * is_local
+        for one in found
+        for at_s in one.times_s
+    ]
+    render.table(columns, rows, nothing="no times")
