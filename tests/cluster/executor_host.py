@@ -182,7 +182,7 @@ class ExecutorHost:
         self.config = directory / "executor.toml"
         self.configure(leaders, **settings)
         self.process: subprocess.Popen[bytes] | None = None
-        self._groups: set[int] = set()
+        self.log = directory / "stderr.log"
 
     def configure(self, leaders: list[str], **settings: Any) -> None:
         fields = {"id": "e1", "data": "data", "leaders": leaders, **settings}
@@ -193,12 +193,13 @@ class ExecutorHost:
         )
 
     def start(self, *options: str, failpoints: str = "") -> subprocess.Popen[bytes]:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "launcher.executor", "--config", str(self.config), *options],
-            cwd=ROOT,
-            env={**os.environ, "RAFTCRON_FAILPOINTS": failpoints, "SECRET": "of the executor"},
-            stderr=subprocess.PIPE,
-        )
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "launcher.executor", "--config", str(self.config), *options],
+                cwd=ROOT,
+                env={**os.environ, "RAFTCRON_FAILPOINTS": failpoints, "SECRET": "of the executor"},
+                stderr=log,
+            )
         return self.process
 
     async def ended(self, wait_s: float = WAIT_S) -> int:
@@ -214,20 +215,15 @@ class ExecutorHost:
         await self.ended()
 
     def errors(self) -> str:
-        """All that an ended executor wrote to stderr."""
-        assert self.process is not None
-        assert self.process.stderr is not None
-        return self.process.stderr.read().decode()
+        """All that was written to stderr."""
+        return self.log.read_text()
 
     def signal(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
 
     def close(self) -> None:
-        if self.process is not None:
-            if self.process.poll() is None:
-                self.process.send_signal(signal.SIGCONT)
-                self.process.kill()
-                self.process.wait()
-            if self.process.stderr is not None:
-                self.process.stderr.close()
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()

@@ -1,0 +1,381 @@
+"""An executor process answers what it knows and starts nothing twice (rules R3, R4, R5, R7)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+from tests.cluster.executor_host import ExecutorHost, FakeLeader, runs, shell, until
+
+pytestmark = pytest.mark.cluster
+NAME = "default/a@2026-11-20T15:00:00Z#1"
+OTHER = "default/b@2026-11-20T15:00:00Z#1"
+
+
+@pytest.fixture
+async def leader() -> AsyncIterator[FakeLeader]:
+    async with FakeLeader() as leader:
+        yield leader
+
+
+@pytest.fixture
+def host(tmp_path: Path, leader: FakeLeader) -> Iterator[ExecutorHost]:
+    host = ExecutorHost(tmp_path, [leader.address])
+    yield host
+    host.close()
+
+
+def mark(tmp_path: Path) -> tuple[str, Path]:
+    """A command that leaves one line per run, and the file."""
+    path = tmp_path / "runs"
+    return f"echo run >> {path}", path
+
+
+async def test_a_repeated_start_is_answered_and_not_repeated(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    # SRE book ch. 24, "Resolving partial failures"
+    command, path = mark(tmp_path)
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell(command))
+    await leader.told(NAME, pool_pb2.ENDED)
+    leader.start(NAME, shell(command), epoch=Epoch(0, 2, "r2"))
+    await leader.told(NAME, pool_pb2.ENDED, count=2)
+    assert path.read_text() == "run\n"
+
+
+async def test_a_start_is_not_repeated_after_a_restart_either(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    command, path = mark(tmp_path)
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell(command))
+    await leader.told(NAME, pool_pb2.ENDED)
+    await host.kill()
+    host.start()
+    await leader.connected(streams=2)
+    assert [(row.name, row.fate) for row in leader.hellos[1].known] == [(NAME, pool_pb2.ENDED)]
+    assert leader.hellos[0].ledger == leader.hellos[1].ledger
+    assert leader.hellos[0].incarnation != leader.hellos[1].incarnation
+    leader.start(NAME, shell(command))
+    await leader.told(NAME, pool_pb2.ENDED, count=2)
+    assert path.read_text() == "run\n"
+
+
+async def test_an_acknowledged_end_is_not_reported_again(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell("true"))
+    leader.start(OTHER, shell("true"))
+    await leader.told(NAME, pool_pb2.ENDED)
+    await leader.told(OTHER, pool_pb2.ENDED)
+    leader.order(acks=[NAME])
+    leader.goodbye()
+    await leader.connected(streams=2)
+    assert [row.name for row in leader.hellos[1].known] == [OTHER]
+
+
+async def test_a_fence_leaves_a_tombstone_that_refuses_the_start(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    command, path = mark(tmp_path)
+    host.start()
+    await leader.connected()
+    leader.order(fences=[NAME])
+    await leader.told(NAME, pool_pb2.FENCED)
+    await host.kill()
+    host.start()
+    await leader.connected(streams=2)
+    leader.start(NAME, shell(command))
+    await leader.told(NAME, pool_pb2.FENCED, count=2)
+    leader.start(OTHER, shell("true"))
+    await leader.told(OTHER, pool_pb2.ENDED)
+    assert not path.exists()
+
+
+async def test_a_fence_of_a_running_name_answers_that_it_runs(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell("sleep 60"))
+    await leader.told(NAME, pool_pb2.ACCEPTED)
+    leader.order(fences=[NAME])
+    await leader.told(NAME, pool_pb2.ACCEPTED, count=2)
+
+
+async def test_orders_of_an_older_epoch_end_the_stream_and_start_nothing(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    command, path = mark(tmp_path)
+    leader.epoch = Epoch(0, 5, "r1")
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell(command), epoch=Epoch(0, 4, "r9"))
+    await leader.connected(streams=2)
+    assert not leader.about(NAME)
+    assert not leader.hellos[1].known
+    assert not path.exists()
+
+
+async def test_a_leader_of_an_older_epoch_is_left_also_after_a_restart(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    leader.epoch = Epoch(0, 5, "r1")
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell("true"))
+    await leader.told(NAME, pool_pb2.ENDED)
+    await host.kill()
+    beats = leader.beats
+    leader.epoch = Epoch(0, 4, "r1")
+    host.start()
+    await until(lambda: leader.streams >= 4, "several visits")
+    assert leader.beats == beats
+    assert leader.hellos[-1].highest_epoch.term == 5
+
+
+async def test_a_start_that_comes_too_late_is_durably_refused(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    command, path = mark(tmp_path)
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell(command), late_ms=5_000)
+    report = await leader.told(NAME, pool_pb2.REFUSED)
+    assert "too late" in report.detail
+    leader.start(NAME, shell(command))
+    await leader.told(NAME, pool_pb2.REFUSED, count=2)
+    assert not path.exists()
+
+
+async def test_without_a_lease_a_start_is_durably_refused(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    leader.self_kill_ms = 300
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell("true"))
+    await leader.told(NAME, pool_pb2.ENDED)
+    leader.answers = False
+    beats = leader.beats
+    await until(lambda: leader.beats > beats + 10, "the lease's end")
+    leader.start(OTHER, shell("true"))
+    report = await leader.told(OTHER, pool_pb2.REFUSED)
+    assert "lease" in report.detail
+
+
+async def test_orders_that_come_before_the_first_lease_wait_for_it(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    leader.answers = False
+    host.start()
+    await until(lambda: leader.beats, "a heartbeat")
+    leader.start(NAME, shell("true"))
+    leader.answers = True
+    await leader.told(NAME, pool_pb2.ENDED)
+    assert not leader.about(NAME, pool_pb2.REFUSED)
+
+
+async def test_a_start_at_the_floor_is_never_started(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    command, path = mark(tmp_path)
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell("true"), index=7)
+    await leader.told(NAME, pool_pb2.ENDED)
+    leader.order(acks=[NAME], floor=8)
+    leader.start(NAME, shell(command), index=7)
+    report = await leader.told(NAME, pool_pb2.INTERRUPTED)
+    assert "floor" in report.detail
+    assert not path.exists()
+
+
+async def test_more_starts_than_slots_are_refused(leader: FakeLeader, host: ExecutorHost) -> None:
+    host.configure([leader.address], slots=1)
+    host.start()
+    await leader.connected()
+    leader.start(NAME, shell("sleep 60"))
+    leader.start(OTHER, shell("true"))
+    report = await leader.told(OTHER, pool_pb2.REFUSED)
+    assert report.detail == "no free slot"
+
+
+async def test_a_lost_ledger_comes_back_under_a_new_uuid(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    host.start()
+    await leader.connected()
+    await host.kill()
+    for path in (tmp_path / "data").glob("ledger.sqlite*"):
+        path.unlink()
+    host.start()
+    await leader.connected(streams=2)
+    assert leader.hellos[0].ledger != leader.hellos[1].ledger
+
+
+async def test_a_damaged_ledger_is_not_started_on(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/ledger.sqlite").write_bytes(b"this is no database\n" * 500)
+    host.start()
+    assert await host.ended() == 1
+    errors = host.errors()
+    assert "ledger.sqlite: cannot be read" in errors
+    assert "move" in errors
+    assert not leader.hellos
+
+
+async def test_a_second_executor_on_the_same_directory_is_refused(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    host.start()
+    await leader.connected()
+    second = ExecutorHost(tmp_path, [leader.address])
+    second.start()
+    try:
+        assert await second.ended() == 1
+        assert "in use" in second.errors()
+        assert leader.streams == 1
+    finally:
+        second.close()
+
+
+async def test_a_flood_of_starts_is_answered_in_few_messages(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    host.configure([leader.address], start="none")
+    host.start()
+    await leader.connected()
+    names = [f"default/j{number}@2026-11-20T15:00:00Z#1" for number in range(2_000)]
+    starts = [
+        pool_pb2.Start(name=name, begun_index=1 + at, not_after_ms=1 << 50, work=shell("exit 1"))
+        for at, name in enumerate(names)
+    ]
+    leader.order(starts=starts)
+    await until(lambda: len(leader.reports) >= 2_000, "all reports")
+    assert {report.name for report in leader.reports} == set(names)
+    assert {(report.fate, report.exit_code) for report in leader.reports} == {(pool_pb2.ENDED, 0)}
+    assert leader.messages <= 2
+
+
+@pytest.mark.parametrize(
+    ("failpoint", "fate", "runs_counted"),
+    [
+        ("before-ledger=kill", None, {1}),
+        ("after-ledger=kill", pool_pb2.INTERRUPTED, {0}),
+        # The spawner kills the group at once, maybe before it has written its line.
+        ("after-start=kill", pool_pb2.INTERRUPTED, {0, 1}),
+        ("before-report=kill", pool_pb2.INTERRUPTED, {0, 1}),
+        ("before-report=kill@2", pool_pb2.ENDED, {1}),
+    ],
+)
+async def test_killed_at_any_point_it_never_runs_twice(
+    leader: FakeLeader,
+    host: ExecutorHost,
+    tmp_path: Path,
+    failpoint: str,
+    fate: int | None,
+    runs_counted: set[int],
+) -> None:
+    command, path = mark(tmp_path)
+    host.start(failpoints=failpoint)
+    await leader.connected()
+    # Long enough that its end is never in the same turn as its start.
+    leader.start(NAME, shell(f"{command}; sleep 0.2"))
+    assert await host.ended() == -signal.SIGKILL
+    host.start()
+    await leader.connected(streams=2)
+    known = {row.name: row.fate for row in leader.hellos[1].known}
+    assert known == ({} if fate is None else {NAME: fate})
+    leader.start(NAME, shell(command))
+    await leader.told(NAME, pool_pb2.ENDED if fate is None else fate)
+    count = len(path.read_text().splitlines()) if path.exists() else 0
+    assert count in runs_counted
+
+
+async def test_killed_in_the_middle_it_reports_the_launch_as_interrupted_and_the_child_is_dead(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    host.start()
+    await leader.connected()
+    path = tmp_path / "pids"
+    leader.start(NAME, shell(f"sleep 60 & echo $$ $! > {path}; wait"))
+    await leader.told(NAME, pool_pb2.ACCEPTED)
+    await until(lambda: path.exists() and path.read_text().endswith("\n"), "the command's pids")
+    pids = [int(pid) for pid in path.read_text().split()]
+    assert all(runs(pid) for pid in pids)
+    await host.kill()
+    await until(lambda: not any(runs(pid) for pid in pids), "the commands' end")
+    host.start()
+    await leader.connected(streams=2)
+    (row,) = leader.hellos[1].known
+    assert (row.name, row.fate) == (NAME, pool_pb2.INTERRUPTED)
+    assert row.started_ms
+
+
+async def test_commands_that_survived_executor_and_spawner_are_killed_before_it_connects(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    process = host.start()
+    await leader.connected()
+    path = tmp_path / "pid"
+    leader.start(NAME, shell(f"echo $$ > {path}; exec sleep 60"))
+    await leader.told(NAME, pool_pb2.ACCEPTED)
+    await until(lambda: path.exists() and path.read_text(), "the command's pid")
+    pid = int(path.read_text())
+    spawner = children_of(process.pid)[0]
+    # Frozen, neither can react to the other's end.
+    stop(process.pid, spawner)
+    kill(spawner, process.pid)
+    await host.ended()
+    assert runs(pid)
+    host.start()
+    await leader.connected(streams=2)
+    assert not runs(pid)
+    assert leader.hellos[1].known[0].fate == pool_pb2.INTERRUPTED
+
+
+def children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+def stop(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+
+
+def kill(*pids: int) -> None:
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+
+
+async def test_a_dead_spawner_is_replaced_and_what_it_ran_is_interrupted(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    process = host.start()
+    await leader.connected()
+    path = tmp_path / "pid"
+    leader.start(NAME, shell(f"echo $$ > {path}; exec sleep 60"))
+    await leader.told(NAME, pool_pb2.ACCEPTED)
+    await until(lambda: path.exists() and path.read_text(), "the command's pid")
+    kill(children_of(process.pid)[0])
+    await leader.told(NAME, pool_pb2.INTERRUPTED)
+    assert not runs(int(path.read_text()))
+    leader.start(OTHER, shell("true"))
+    assert (await leader.told(OTHER, pool_pb2.ENDED)).exit_code == 0
