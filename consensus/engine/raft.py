@@ -16,7 +16,6 @@ Everything runs in the tick thread, but `offer` and `ask`.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -26,20 +25,17 @@ from pysyncobj.node import Node
 from pysyncobj.syncobj import SyncObj
 
 from consensus.engine import guard
+from consensus.engine.compaction import Compaction
 from consensus.engine.config import EngineConfig
-from consensus.engine.disk import replace
-from consensus.engine.dump import Incoming
 from consensus.engine.handover import (
     Changed,
     Committed,
-    Dumped,
     Handover,
     Refused,
     Restored,
-    TakeDump,
 )
 from consensus.engine.journal import FileJournal
-from consensus.engine.matching import align, match_log
+from consensus.engine.matching import match_log
 from consensus.engine.sender import Sender
 from consensus.engine.settings import Files, library_conf
 from consensus.engine.transport import PeerTransport
@@ -59,15 +55,12 @@ from consensus.limits import (
     HANDOVER_BATCH,
     HANDOVER_ENTRIES_MAX,
     IN_FLIGHT_BYTES_MAX,
-    TRAILING_BYTES,
 )
 
 FOLLOWER: Final = 0
 CANDIDATE: Final = 1
 LEADER: Final = 2
-_DUMP_RETRY_S: Final = 10.0
 _TRANSFER_S: Final = 1.0
-_log = logging.getLogger(__name__)
 
 
 class Raft(SyncObj):
@@ -85,7 +78,7 @@ class Raft(SyncObj):
         self.config = config
         self.journal, self.transport, self.handover = parts
         self.files = files
-        self.dumped = dumped
+        self.compaction = Compaction(config, self.journal, files, dumped)
         self.stopping = False
         self.sender = Sender(self.journal, self.transport, files.dump)
         self._me = nodes[config.replica]
@@ -95,11 +88,6 @@ class Raft(SyncObj):
         self._voters: tuple[int, set[str]] = (0, set())
         self._published = Leadership()
         self._sent: tuple[int, int] = (0, 0)
-        self._incoming = Incoming(files.incoming)
-        self._dumping = False
-        self._dump_wanted = False
-        self._dump_retry_at = 0.0
-        self._journal_bytes_at_dump = 0
         self._transfer: tuple[str | None, float] | None = None
         self._last_tick = monotonic()
         others = [node for name, node in sorted(nodes.items()) if name != config.replica]
@@ -210,7 +198,7 @@ class Raft(SyncObj):
             self._SyncObj__newAppendEntriesTime = now + self.config.heartbeat_ms / 1000
         term, commit = self._SyncObj__raftCurrentTerm, self._SyncObj__raftCommitIndex
         self._sent = (self._SyncObj__getCurrentLogIndex(), commit)
-        self.sender.begin(term, commit, int(now * 1000), self.dumped)
+        self.sender.begin(term, commit, int(now * 1000), self.compaction.dumped)
         for node in sorted(self._SyncObj__connectedNodes, key=lambda n: n.id):
             self.sender.feed(node, self._SyncObj__raftNextIndex, heartbeat=heartbeat, news=news)
 
@@ -337,62 +325,26 @@ class Raft(SyncObj):
 
     def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
         applied = self._SyncObj__raftLastApplied
-        grown = self.journal.size_bytes - self._journal_bytes_at_dump
-        wanted = self._dump_wanted
-        due = (
-            wanted
-            or applied - self.dumped.index >= self.config.snapshot_entries
-            or grown >= self.config.snapshot_bytes
-        )
-        if not due or self._dumping or monotonic() < self._dump_retry_at:
-            return
-        self._dump_wanted = False
-        if applied <= max(self.dumped.index, 1):
-            if wanted:
-                self.handover.post(Dumped(self.dumped, None))
-            return
-        self._dumping = True
-        term = self.journal[applied - self.journal[0][1]][2]
-        self.handover.post(TakeDump(Position(term, applied)))
+        event = self.compaction.begin(applied, monotonic())
+        if event is not None:
+            self.handover.post(event)
 
     def want_dump(self) -> None:
         """Take a dump at the next tick, or as soon as the one under way is done."""
-        self._dump_wanted, self._dump_retry_at = True, 0.0
+        self.compaction.want()
 
     def finish_dump(self, position: Position, error: Exception | None) -> None:
         """Put the dump that was written at `files.taken` in force, and let entries before it go."""
-        self._dumping = False
-        if error is not None:
-            _log.warning("dump at %d was not written: %s", position.index, error)
-            self._dump_retry_at = monotonic() + _DUMP_RETRY_S
-        elif position.index > self.dumped.index:
-            replace(self.files.taken, self.files.dump)
-            self.dumped = position
-            self.journal.forget_before(self._trailing_start(position.index))
-            self._journal_bytes_at_dump = self.journal.size_bytes
-        self.handover.post(Dumped(self.dumped, error))
-
-    def _trailing_start(self, index: int) -> int:
-        base, size = self.journal[0][1], 0
-        start = index
-        while start > max(base, index - self.config.trailing_entries) and size < TRAILING_BYTES:
-            start -= 1
-            size += len(self.journal[start - base][0])
-        return start
+        self.handover.post(self.compaction.finish(position, error, monotonic()))
 
     def _on_dump_chunk(self, node: Node, message: DumpChunk) -> None:
         index = message.index
         if index > self._SyncObj__raftCommitIndex:
-            target = (message.index_term, index, message.size)
-            dump = self._incoming.take(target, message.offset, message.piece)
+            dump = self.compaction.receive(message)
             if dump is None:
-                offset = self._incoming.offset
+                offset = self.compaction.incoming.offset
                 self.transport.send(node, DumpAnswer(message.term, index, offset, message.sent_ms))
                 return
-            self._incoming.install(self.files.dump)
-            self.dumped = dump.position
-            align(self.journal, dump.position)
-            self._journal_bytes_at_dump = self.journal.size_bytes
             self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex = index
             self.handover.post(Restored(dump))
         self.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))

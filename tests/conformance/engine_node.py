@@ -1,0 +1,88 @@
+"""One replica as a process: commands on stdin, answers on stdout, a JSON object a line.
+
+Started with the EngineConfig as JSON in its only argument. Any number of commands may be under
+way; answers carry the command's id. It ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from consensus.engine.config import EngineConfig
+from consensus.engine.replica import EngineLog
+from consensus.errors import ConsensusError, NotLeader
+from tests.conformance.ledger import Ledger
+
+
+class Node:
+    def __init__(self, config: EngineConfig) -> None:
+        self.ledger = Ledger()
+        self.log = EngineLog(config, self.ledger, on_failure=self.fail)
+
+    def fail(self, error: BaseException) -> None:
+        sys.stderr.write(f"failed: {error!r}\n")
+        sys.stderr.flush()
+        os._exit(3)
+
+    async def do(self, command: dict[str, Any]) -> Any:
+        timeout_ms = command.get("timeout_ms", 5_000)
+        match command["do"]:
+            case "append":
+                applied = await self.log.append(
+                    bytes.fromhex(command["entry"]), timeout_ms=timeout_ms
+                )
+                return [applied.position, applied.outcome]
+            case "barrier":
+                return await self.log.barrier(timeout_ms=timeout_ms)
+            case "snapshot":
+                return await self.log.snapshot()
+            case "transfer":
+                return await self.log.transfer(command.get("to"))
+            case "silence":
+                return self.log.silence(frozenset(command["peers"]))
+            case "status":
+                belief = self.log.leadership
+                return [belief.term, belief.leads, belief.leader, self.log.applied]
+            case "entries":
+                return [entry.hex() for entry in self.ledger.entries]
+            case "restored":
+                return self.ledger.restored
+            case "stop":
+                return await self.log.stop()
+        raise ValueError(command["do"])
+
+    async def answer(self, command: dict[str, Any]) -> None:
+        reply: dict[str, Any] = {"id": command["id"]}
+        try:
+            reply["ok"] = await self.do(command)
+        except NotLeader as error:
+            reply |= {"error": error.code, "leader": error.leader}
+        except ConsensusError as error:
+            reply |= {"error": error.code, "text": str(error)}
+        os.write(1, msgspec.json.encode(reply) + b"\n")
+
+
+async def main() -> None:
+    node = Node(msgspec.json.decode(sys.argv[1], type=EngineConfig))
+    await node.log.start()
+    os.write(1, b'{"id": 0, "ok": null}\n')
+    reader = asyncio.StreamReader(limit=64 * 1024 * 1024)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    tasks: set[asyncio.Task[None]] = set()
+    while line := await reader.readline():
+        task = asyncio.create_task(node.answer(json.loads(line)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
