@@ -1,0 +1,141 @@
+"""A job as audit and explanations see it: its revisions, each with the instants that are its own.
+
+Pure. Instants are computed by the schedule of the revision that they belong to, with the zone data
+of whoever asks: under other zone data than the leader had, an instant near a changed rule may
+differ (rule R11), and a finding about it is worth a look at the versions first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from cron.calendar.schedule import Tick, Ticks
+from cron.calendar.schedule import compile as compile_schedule
+from cron.job import Overlap, Schedule
+from launcher.launch import LaunchState
+
+
+class RevisionSpan(msgspec.Struct, frozen=True):
+    """Instants in (from_s, to_s] belong to this revision; `to_s` is None while it is current."""
+
+    revision: int
+    from_s: int
+    to_s: int | None
+    schedule: Schedule
+    overlap: Overlap = Overlap.ALLOW
+
+    @property
+    def ticks(self) -> Ticks:
+        """All instants of the schedule, also those before and after this span."""
+        return compile_schedule(self.schedule)
+
+    def clip(self, after_s: int, until_s: int) -> tuple[int, int]:
+        """Return the part (after, until] of a period that lies in this span; empty if until is not
+        above after."""
+        end_s = until_s if self.to_s is None else min(until_s, self.to_s)
+        return max(after_s, self.from_s), end_s
+
+
+class AuditedJob(msgspec.Struct, frozen=True):
+    """A job's name, its revisions oldest first, and the time up to which it is accounted for.
+
+    `horizon_s`: every instant up to it must have its row, none after it may have one.
+    """
+
+    name: str
+    revisions: tuple[RevisionSpan, ...]
+    horizon_s: int
+
+    def instants(self, after_s: int, until_s: int) -> Iterator[Tick]:
+        """Yield the instants in (after_s, until_s], oldest first, one at a time."""
+        for span in self.revisions:
+            first_s, last_s = span.clip(after_s, until_s)
+            tick = span.ticks.tick_after(first_s) if first_s < last_s else None
+            while tick is not None and tick.scheduled_s <= last_s:
+                yield tick
+                tick = span.ticks.tick_after(tick.scheduled_s)
+
+    def count(self, after_s: int, until_s: int) -> int:
+        """Return how many instants lie in (after_s, until_s], without walking through them."""
+        clipped = [(span, *span.clip(after_s, until_s)) for span in self.revisions]
+        return sum(
+            span.ticks.count(first_s, last_s)
+            for span, first_s, last_s in clipped
+            if first_s < last_s
+        )
+
+    def span_at(self, at_s: int) -> RevisionSpan | None:
+        """Return the revision that an instant at `at_s` would belong to, None if there was none."""
+        for span in self.revisions:
+            if span.from_s < at_s and (span.to_s is None or at_s <= span.to_s):
+                return span
+        return None
+
+    def tick_at(self, at_s: int) -> Tick | None:
+        """Return the instant at `at_s`, None if there is none."""
+        return next(self.instants(at_s - 1, at_s), None)
+
+    def has_ever(self, at_s: int) -> bool:
+        """Whether any revision's schedule has an instant at `at_s`, in its own span or not: what a
+        backfill may ask for."""
+        return any(span.ticks.next(at_s - 1) == at_s for span in self.revisions)
+
+    def overlap_of(self, revision: int, scheduled_s: int) -> Overlap:
+        """Return the overlap policy of a revision; of the span around `scheduled_s` if the revision
+        is not known any more."""
+        for span in self.revisions:
+            if span.revision == revision:
+                return span.overlap
+        around = self.span_at(scheduled_s)
+        return Overlap.ALLOW if around is None else around.overlap
+
+
+class OpenRow(msgspec.Struct, frozen=True):
+    """A launch that is not over: due, begun or launched. Fields as in `cron.state.rows.Row`."""
+
+    scheduled_s: int
+    trigger: int
+    attempt: int
+    state: LaunchState
+    begun_index: int = 0
+    begun_at_ms: int = 0
+    launched_index: int = 0
+    started_ms: int = 0
+
+
+class FindingKind(StrEnum):
+    """What an audit can find."""
+
+    MISSING = "missing"
+    ACCOUNTED_TWICE = "accounted-twice"
+    NO_INSTANT = "no-instant"
+    BEYOND_HORIZON = "beyond-horizon"
+    WRONG_COUNT = "wrong-count"
+    LOG_POINT = "log-point"
+    ATTEMPTS_AT_ONCE = "attempts-at-once"
+    OVERLAP = "overlap"
+    # Notes:
+    UNRECORDED_ATTEMPT = "unrecorded-attempt"
+    LATE_NEWS = "late-news"
+
+
+NOTES = frozenset({FindingKind.UNRECORDED_ATTEMPT, FindingKind.LATE_NEWS})
+"""What is worth telling and breaks no promise. An attempt that its executor durably refused never
+ran, goes back to due, and leaves no row of its own (rule R7)."""
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """One thing an audit found, at one instant of one job."""
+
+    job: str
+    scheduled_s: int
+    kind: FindingKind
+    message: str
+
+    @property
+    def is_violation(self) -> bool:
+        """Whether a promise is broken."""
+        return self.kind not in NOTES
