@@ -328,6 +328,7 @@ class Pool:
             host=greeting.host,
             version=greeting.version,
             labels=greeting.labels,
+            is_leased=is_leased,
             gets_work=is_leased and is_on_time,
         )
 

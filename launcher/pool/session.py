@@ -49,9 +49,9 @@ class OutputSlice(msgspec.Struct, frozen=True):
 class SessionView(msgspec.Struct, frozen=True):
     """A connected executor, as the leader places work and `status` shows it.
 
-    `gets_work` is False before its first heartbeat of this session is answered, after that answer
-    is older than the executor's own lease (it would refuse the start), and while its clock is off
-    by more than the limit (rule R10).
+    `is_leased` is False before its first heartbeat of this session is answered, and once the newest
+    answered one is older than the executor's own lease: it would refuse a start, but not a fence.
+    `gets_work` is False too while its clock is off by more than the limit (rule R10).
     """
 
     executor: str
@@ -65,6 +65,7 @@ class SessionView(msgspec.Struct, frozen=True):
     host: str
     version: str
     labels: dict[str, str]
+    is_leased: bool
     gets_work: bool
 
 

@@ -11,7 +11,8 @@ leader finds stale of its own.
 Why an unknown launched attempt is lost: an executor fsyncs the ledger row before it answers
 ACCEPTED, and forgets rows only below a floor that the leader raises past launches that are over
 (rule R4). A ledger with the same UUID that has no row of a launched, open attempt was damaged or
-set back; nobody can know what became of the attempt, so it is not repeated (fail closed).
+set back; nobody can know what became of the attempt, so it is not repeated (fail closed). Only
+where the report is as long as a Hello may be does absence say nothing: the rest comes behind it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Final
 import msgspec
 
 from launcher.launch import Reason
+from launcher.limits import HELLO_ROWS_MAX
 from launcher.names import AttemptName
 from launcher.pool.events import Fact, Fate
 from launcher.pool.orders import StartOrder
@@ -122,9 +124,12 @@ def settle(
     every order in it may be sent twice.
     """
     draft = _Draft()
+    is_whole = len(known) < HELLO_ROWS_MAX
     for item in open_attempts:
         fact = known.get(item.name, Fact(item.name, Fate.UNKNOWN))
         move = TABLE[fact.fate, standing(item, now_wall_ms, margin_ms)]
+        if move is Move.LOSE and fact.fate is Fate.UNKNOWN and not is_whole:
+            move = Move.STAND
         draft.apply(move, item, fact)
         if fact.fate is Fate.ACCEPTED and item.cancel is not Reason.NONE:
             draft.kills.append((item.name, item.cancel))

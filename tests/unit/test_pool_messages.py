@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher import limits as executor_limits
 from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
@@ -145,6 +146,16 @@ def test_a_bad_report_is_refused_with_its_place(fields: dict[str, Any], place: s
 def test_every_fate_and_every_reason_is_read(fate: Fate, reason: Reason) -> None:
     [fact] = parse_reports([report(1, fate, reason=int(reason))], 1)
     assert (fact.fate, fact.reason) == (fate, reason)
+
+
+def test_the_leader_takes_all_that_an_executor_may_send() -> None:
+    # Two files of bounds: one of what an executor keeps and sends, one of what the pool takes.
+    assert executor_limits.HELLO_ROWS_MAX <= limits.KNOWN_MAX
+    assert executor_limits.REPORTS_PER_MESSAGE_MAX <= limits.REPORTS_MAX
+    assert executor_limits.DETAIL_CHARS_MAX <= limits.DETAIL_CHARS_MAX
+    assert executor_limits.SLOTS_MAX <= limits.SLOTS_MAX
+    assert executor_limits.OUTPUT_CHUNK_BYTES_MAX <= limits.OUTPUT_BYTES_MAX
+    assert executor_limits.MESSAGE_BYTES_MAX >= limits.ORDERS_BYTES_MAX + limits.WORK_BYTES_MAX
 
 
 def test_fates_are_numbered_as_in_the_protocol() -> None:

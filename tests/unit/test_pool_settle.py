@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launcher.launch import Reason
+from launcher.limits import HELLO_ROWS_MAX
 from launcher.names import AttemptName
 from launcher.pool.events import Fact, Fate
 from launcher.pool.orders import StartOrder
@@ -58,6 +59,16 @@ def test_a_cancelled_launch_that_is_unknown_is_only_fenced() -> None:
 def test_a_launched_attempt_that_the_same_ledger_does_not_know_is_lost() -> None:
     # Rule R4: rows outlive open launches, so a ledger without it proves nothing any more.
     assert settled(begun(launched=True)) == Settlement(lost=(A,))
+
+
+def test_absence_from_a_report_that_was_cut_says_nothing() -> None:
+    # An executor sends so many rows in its Hello and the rest as Reports behind it.
+    known = {attempt(i): fact(i, Fate.ENDED) for i in range(2, HELLO_ROWS_MAX + 2)}
+    found = settle([begun(launched=True)], known, NOW_MS, MARGIN_MS)
+    assert found.lost == ()
+    assert len(settle([begun()], known, NOW_MS, MARGIN_MS).starts) == 1  # is answered either way
+    known.popitem()
+    assert settle([begun(launched=True)], known, NOW_MS, MARGIN_MS).lost == (A,)
 
 
 def test_a_launch_that_was_accepted_gets_its_second_log_point() -> None:
