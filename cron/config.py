@@ -24,6 +24,8 @@ LEASE_MARGIN_MS_MIN: Final = 100
 LEASE_MARGIN_SHARE: Final = 10
 """Self-kill comes at least a tenth of itself, and 100 ms, before the leader gives up: clocks of two
 machines drift far less than that, a loaded machine kills within it."""
+SNAPSHOT_ENTRIES_MIN: Final = 10
+"""With fewer a replica would do little but write snapshots."""
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
@@ -65,8 +67,9 @@ class ElectionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `min_ms`, `max_ms`: a follower that hears no leader for a time between the two stands for
     election. Too short, and a pause of the machine costs a leader; too long, and nothing is
-    launched meanwhile. `heartbeat_ms`: how often the leader shows that it is there; must fit twice
-    into `min_ms`, or a healthy leader is voted out.
+    launched meanwhile; `max_ms` is at least 1.5 times `min_ms`, or elections collide.
+    `heartbeat_ms`: how often the leader shows that it is there; must fit five times into `min_ms`,
+    or one late message votes a healthy leader out.
     """
 
     min_ms: Milliseconds | None = None
@@ -154,6 +157,7 @@ def parse_replica_config(text: str, file: str) -> ReplicaConfig:
     _check_addresses(config, file)
     _check_lease(config.lease, file)
     _check_election(config.election, file)
+    _check_limits(config.limits, file)
     return config
 
 
@@ -281,13 +285,15 @@ def _check_election(election: ElectionConfig, file: str) -> None:
     if (least is None) != (most is None):
         message = f"{file}: election.{'min_ms' if least is None else 'max_ms'}: missing"
         raise ConfigError(message, "give both or none")
-    if least is not None and most is not None and least >= most:
-        message = f"{file}: election.max_ms: {most} is not above election.min_ms ({least})"
-        raise ConfigError(
-            message, "votes split for ever without room between the two; twice is usual"
-        )
-    if least is not None and heartbeat is not None and heartbeat * 2 > least:
-        message = (
-            f"{file}: election.heartbeat_ms: {heartbeat} does not fit twice into min_ms ({least})"
-        )
-        raise ConfigError(message, f"at most {least // 2}")
+    if least is not None and most is not None and most * 2 < least * 3:
+        message = f"{file}: election.max_ms: {most} is below 1.5 times election.min_ms ({least})"
+        raise ConfigError(message, f"at least {(least * 3 + 1) // 2}, or elections collide")
+    if least is not None and heartbeat is not None and heartbeat * 5 > least:
+        message = f"{file}: election.heartbeat_ms: {heartbeat} does not fit five times into min_ms"
+        raise ConfigError(message, f"at most {least // 5}, or one late message costs a leader")
+
+
+def _check_limits(limits: LimitsConfig, file: str) -> None:
+    if 0 < limits.snapshot_entries < SNAPSHOT_ENTRIES_MIN:
+        message = f"{file}: limits.snapshot_entries: {limits.snapshot_entries} is too few"
+        raise ConfigError(message, f"0 (the engine's own number) or from {SNAPSHOT_ENTRIES_MIN}")

@@ -134,7 +134,7 @@ def format_error(error: CronError) -> str:
         rows = [(str(problem), problem.hint) for problem in error.problems]
     else:
         rows = [(str(error), error.hint)]
-    return "\n".join(message + (f"\n  {hint}" if hint else "") for message, hint in rows)
+    return "\n".join(message + (f"\n  hint: {hint}" if hint else "") for message, hint in rows)
 
 
 def _user() -> str:

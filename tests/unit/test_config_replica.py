@@ -94,11 +94,12 @@ def test_a_wrong_field_is_named(extra: str, field: str) -> None:
         ("[lease]\nself_kill_ms = 29000\n", "lease.give_up_ms: 30000 is too near"),
         ("[election]\nmin_ms = 100\n", "election.max_ms: missing"),
         ("[election]\nmax_ms = 100\n", "election.min_ms: missing"),
-        ("[election]\nmin_ms = 100\nmax_ms = 100\n", "election.max_ms: 100 is not above"),
+        ("[election]\nmin_ms = 100\nmax_ms = 100\n", "election.max_ms: 100 is below 1.5 times"),
         (
-            "[election]\nmin_ms = 100\nmax_ms = 200\nheartbeat_ms = 51\n",
-            "election.heartbeat_ms: 51 does not fit twice",
+            "[election]\nmin_ms = 100\nmax_ms = 200\nheartbeat_ms = 21\n",
+            "election.heartbeat_ms: 21 does not fit five times",
         ),
+        ("[limits]\nsnapshot_entries = 9\n", "limits.snapshot_entries: 9 is too few"),
         ("[limits]\nsnapshot_entries = -1\n", "limits.snapshot_entries: expected `int` >= 0"),
     ],
 )

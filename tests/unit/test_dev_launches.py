@@ -169,10 +169,10 @@ def test_all_problems_of_a_crontab_are_told_with_their_ways_out() -> None:
     problems = [Problem("tab", 1, 5, "hour 24", "0-23"), Problem("tab", 2, 0, "no command")]
     assert format_error(CrontabError(problems)).splitlines() == [
         "tab line 1, column 5: hour 24",
-        "  0-23",
+        "  hint: 0-23",
         "tab line 2: no command",
     ]
     assert format_error(ConfigError("port in use", "choose another")).splitlines() == [
         "port in use",
-        "  choose another",
+        "  hint: choose another",
     ]

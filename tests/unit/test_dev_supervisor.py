@@ -223,7 +223,7 @@ def test_a_crontab_with_errors_ends_dev_with_2(start: Callable[..., Dev], tmp_pa
     dev = start(str(tmp_path / "crontab"))
     pids = dev.pids()
     assert dev.end() == 2
-    assert "crontab line 1, column 2: minute 61 is not\n  0-59" in dev.output
+    assert "crontab line 1, column 2: minute 61 is not\n  hint: 0-59" in dev.output
     assert all(is_gone(pid) for pid in pids.values())
 
 

@@ -1,0 +1,43 @@
+"""Fixtures of the tests with real processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.harness import Cell
+
+# Children are started while the client's threads run; gRPC must not act on that.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder is marked `cluster`."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("cluster")
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> Iterator[Cell]:
+    """Three replicas and an executor with short times, started; a leader is not awaited."""
+    with Cell(tmp_path) as one:
+        yield one.start()
+
+
+@pytest.fixture
+def make_cell(tmp_path: Path) -> Iterator[Callable[..., Cell]]:
+    """A function that makes cells, not started; they end with the test."""
+    cells: list[Cell] = []
+
+    def make(**options: Any) -> Cell:
+        cells.append(Cell(tmp_path / f"cell-{len(cells)}", **options))
+        return cells[-1]
+
+    yield make
+    for one in cells:
+        one.close()
