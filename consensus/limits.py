@@ -13,6 +13,9 @@ IN_FLIGHT_MAX: Final = 10_000
 IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of all waiting appends: eight of the largest."""
 
+TICK_BYTES: Final = 4 * 1024 * 1024
+"""How much one tick writes to the journal before it listens to its peers again."""
+
 BATCH_BYTES: Final = 1024 * 1024
 """Where one message to a follower ends, unless its first entry is larger."""
 

@@ -82,7 +82,7 @@ class Compaction:
         return start
 
     def receive(self, message: DumpChunk) -> Dump | None:
-        """Take a piece of the leader's dump; return the dump once it is whole, good and in force."""
+        """Take a piece of the leader's dump; return it once it is whole, good and in force."""
         target = (message.index_term, message.index, message.size)
         dump = self.incoming.take(target, message.offset, message.piece)
         if dump is not None:

@@ -54,7 +54,7 @@ from consensus.leadership import Leadership, Position
 from consensus.limits import (
     HANDOVER_BATCH,
     HANDOVER_ENTRIES_MAX,
-    IN_FLIGHT_BYTES_MAX,
+    TICK_BYTES,
 )
 
 FOLLOWER: Final = 0
@@ -163,7 +163,7 @@ class Raft(SyncObj):
     def _log_appends(self) -> None:
         index, term = self._SyncObj__getCurrentLogIndex(), self._SyncObj__raftCurrentTerm
         taken_bytes = 0
-        while self._appends and taken_bytes < IN_FLIGHT_BYTES_MAX:
+        while self._appends and taken_bytes < TICK_BYTES:
             counter, command = self._appends.popleft()
             index += 1
             self.journal.add(command, index, term)
