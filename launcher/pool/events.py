@@ -70,7 +70,8 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """An executor reported rows of its ledger; it repeats them until they are acknowledged."""
+    """An executor reported rows of its ledger; what is not acknowledged comes again
+    with its next Hello."""
 
     executor: str
     ledger: str

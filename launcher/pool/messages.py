@@ -194,7 +194,7 @@ def _word(field: str, text: str, chars_max: int) -> str:
 
 def _within(field: str, value: int, low: int, high: int) -> int:
     if not low <= value <= high:
-        raise BadMessage(field, f"{value} is not in {low}-{high}")
+        raise BadMessage(field, f"{value} is not between {low} and {high}")
     return value
 
 

@@ -193,7 +193,10 @@ class Pool:
         tail: bool,
         timeout_ms: int,
     ) -> OutputSlice:
-        """Return a piece of an attempt's output: at most `limit` bytes, cut to the pool's bound.
+        """Return a piece of an attempt's output: at most `limit` bytes, and often less.
+
+        `limit` is cut to 1 byte to 1 MiB; executors have a bound of their own. Ask again from
+        `offset + len(data)` until `ended`.
 
         Raises:
             NotConnected: that executor with that ledger is not there, or left meanwhile.
@@ -203,7 +206,8 @@ class Pool:
         session = self._session(executor, ledger)
         if session is None:
             raise NotConnected(f"executor {executor} is not connected")
-        size = min(max(limit, 0), limits.OUTPUT_BYTES_MAX)
+        # Never 0, which the protocol reads as "as much as you like".
+        size = min(max(limit, 1), limits.OUTPUT_BYTES_MAX)
         answer = session.ask_output(
             pool_pb2.OutputRequest(name=str(name), offset=max(offset, 0), limit=size, tail=tail)
         )

@@ -130,6 +130,16 @@ async def test_a_limit_over_the_bound_is_cut_to_it() -> None:
         assert (await asked).data == b""
 
 
+async def test_a_limit_of_nothing_asks_for_one_byte() -> None:
+    # 0 on the stream would mean "as much as you like".
+    async with rigged() as rig, rig.joined() as executor:
+        asked = ask(rig, limit=0)
+        sent = await request(executor)
+        assert sent.limit == 1
+        await answer(executor, sent.request, data=b"x")
+        assert (await asked).data == b"x"
+
+
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
