@@ -24,10 +24,12 @@ DEADLINE_S_DEFAULT_MIN: Final = 60
 DEADLINE_S_DEFAULT_MAX: Final = 3600
 
 ENTRY_BYTES_MAX: Final = 8 << 20
-"""One log entry. 2,000 launches take about 200 KiB; a part of a large crontab up to half of this."""
+"""One log entry. 2,000 launches take about 200 KiB; part of a large crontab up to half of this."""
 LAUNCHES_PER_ENTRY_MAX: Final = 5_000
 JOBS_PER_ENTRY_BYTES_MAX: Final = 4 << 20
 """Encoded jobs in one part of a change; a larger change takes several entries."""
+CATCHUP_ALL_MAX: Final = 100_000
+"""Instants of one job that a catch-up looks at one by one: a day of seconds, and a bit."""
 BACKFILL_MAX: Final = 10_000
 """Launches that one backfill may reopen."""
 BACKFILL_WITHOUT_YES_MAX: Final = 10

@@ -250,7 +250,8 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     `kind` is replica or executor. `role` of a replica is leader, follower, learner or unreachable;
     of an executor connected, in-doubt or lost. `applied` is a log index, `digest` the hex digest of
     the state there; equal positions must have equal digests. `since_ms` is when it took that role.
-    `clock_offset_ms` is its wall clock minus that of the replica that was asked.
+    `clock_offset_ms` is its wall clock minus that of the replica that was asked, `wall_ms` what a
+    replica's clock said.
     """
 
     kind: str
@@ -270,6 +271,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     ledger: str = ""
     note: str = ""
+    wall_ms: int = 0
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

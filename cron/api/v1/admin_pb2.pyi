@@ -911,6 +911,7 @@ class StatusRow(google.protobuf.message.Message):
     RUNNING_FIELD_NUMBER: builtins.int
     LEDGER_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
+    WALL_MS_FIELD_NUMBER: builtins.int
     kind: builtins.str
     id: builtins.str
     address: builtins.str
@@ -928,6 +929,7 @@ class StatusRow(google.protobuf.message.Message):
     running: builtins.int
     ledger: builtins.str
     note: builtins.str
+    wall_ms: builtins.int
     def __init__(
         self,
         *,
@@ -948,9 +950,10 @@ class StatusRow(google.protobuf.message.Message):
         running: builtins.int = ...,
         ledger: builtins.str = ...,
         note: builtins.str = ...,
+        wall_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "clock_offset_ms", b"clock_offset_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "id", b"id", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "term", b"term", "tzdata", b"tzdata", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "id", b"id", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]) -> typing.Literal["clock_offset_ms"] | None: ...
 
 global___StatusRow = StatusRow

@@ -1,0 +1,50 @@
+"""One replica's questions to another, over the same API that clients use."""
+
+from __future__ import annotations
+
+import grpc
+
+from cron.api.translate import to_view
+from cron.api.v1 import admin_pb2, admin_pb2_grpc
+from cron.api.views import StatusRow
+
+
+class Peers:
+    """Connections to other replicas, made when first needed and kept."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def _stub(self, address: str) -> admin_pb2_grpc.AdminStub:
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = grpc.aio.insecure_channel(
+                address,
+                options=[
+                    ("grpc.enable_http_proxy", 0),
+                    # A replica that comes back must be seen soon, not after a backoff of minutes.
+                    ("grpc.initial_reconnect_backoff_ms", 200),
+                    ("grpc.max_reconnect_backoff_ms", 1_000),
+                ],
+            )
+            self._channels[address] = channel
+        return admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
+
+    async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+        """Return the row of the replica at `address`. Raises grpc.aio.AioRpcError."""
+        answer = await self._stub(address).PeerStatus(
+            admin_pb2.PeerStatusRequest(), timeout=timeout_ms / 1000
+        )
+        return to_view(answer, StatusRow)
+
+    async def status(self, address: str, timeout_ms: int) -> list[StatusRow]:
+        """Return what the replica at `address` says of all. Raises grpc.aio.AioRpcError."""
+        answer = await self._stub(address).Status(
+            admin_pb2.StatusRequest(), timeout=timeout_ms / 1000
+        )
+        return [to_view(row, StatusRow) for row in answer.rows]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for channel in self._channels.values():
+            await channel.close()

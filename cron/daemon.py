@@ -1,0 +1,226 @@
+"""The replica process: the only module that knows all the parts.
+
+`python -m cron.daemon --config FILE [--die-with-parent]`. One event loop owns State, the leader and
+the API; Raft ticks in a thread of its own, SQLite in another (DESIGN.md lists them).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version as distribution_version
+from pathlib import Path
+
+import grpc
+import structlog
+
+from consensus.engine.config import EngineConfig
+from consensus.engine.replica import EngineLog
+from consensus.errors import ConsensusError
+from cron import failpoints
+from cron.api.peers import Peers
+from cron.api.server import SERVER_OPTIONS, add_admin
+from cron.calendar import zones
+from cron.clock import SystemClock
+from cron.config import ReplicaConfig, load_replica_config
+from cron.errors import ConfigError, CronError
+from cron.history.projection import Projection
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader, LeaderSettings
+from cron.leader.plan import Settings
+from cron.leader.roster import Identity, Roster
+from cron.leader.service import CellService
+from cron.logs import configure_logs
+from cron.parent import die_with_parent
+from cron.state import commands as c
+from launcher.pool.lease import LeaseTimes
+from launcher.pool.pool import Pool
+from launcher.pool.service import add_pool_service
+
+_log = structlog.get_logger()
+
+STOP_GRACE_S = 1.0
+
+
+class Daemon:
+    """One replica, from start to stop."""
+
+    def __init__(self, config: ReplicaConfig) -> None:
+        self._config = config
+        self._failure: BaseException | None = None
+        self._stopping = asyncio.Event()
+        clock = SystemClock()
+        self._projection = Projection(Path(config.data) / "history.sqlite")
+        self._applier = StateApplier(self._projection)
+        self._replicated = EngineLog(_engine(config), self._applier, on_failure=self._fail)
+        self._pool = Pool(
+            cell=config.cell,
+            lease=LeaseTimes(
+                heartbeat_ms=config.lease.heartbeat_ms,
+                self_kill_ms=config.lease.self_kill_ms,
+                give_up_ms=config.lease.give_up_ms,
+            ),
+            mono_ms=clock.mono_ms,
+            wall_ms=clock.wall_ms,
+            on_event=lambda event: self._leader.on_event(event),  # noqa: PLW0108 - made below
+            clock_offset_ms_max=config.limits.clock_offset_ms_max,
+        )
+        release = distribution_version("raftcron")
+        self._leader = Leader(
+            replica=config.id,
+            log=self._replicated,
+            applier=self._applier,
+            pool=self._pool,
+            clock=clock,
+            settings=LeaderSettings(
+                plan=Settings(start_window_ms=config.limits.start_window_ms),
+                late_per_second=config.limits.catchup_per_second,
+            ),
+            about=c.Claim(zones.tzdata_version(), release),
+            on_failure=self._fail,
+        )
+        self._leader.leader_address = self._leader_address
+        self._peers = Peers()
+        self._roster = Roster(
+            identity=Identity(
+                config.id, config.client, os.getpid(), release, zones.tzdata_version()
+            ),
+            peers={name: peer.client for name, peer in config.peers.items()},
+            log=self._replicated,
+            applier=self._applier,
+            leader=self._leader,
+            clock=clock,
+            ask=self._peers,
+            offset_ms_max=config.limits.clock_offset_ms_max,
+        )
+        self._leader.may_tick = self._roster.why_not_tick
+        self._service = CellService(
+            leader=self._leader,
+            applier=self._applier,
+            projection=self._projection,
+            roster=self._roster,
+            clock=clock,
+            zone=config.zone,
+            leader_address=self._leader_address,
+        )
+
+    def _leader_address(self) -> str | None:
+        """Return the leader's client address, None where none is known or it is this replica."""
+        leader = self._replicated.leadership.leader
+        if leader is None or leader == self._config.id:
+            return None
+        return self._config.peers[leader].client
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop: better dead than divergent."""
+        self._failure = self._failure or error
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Begin to stop, in an orderly way."""
+        self._stopping.set()
+
+    async def run(self) -> int:
+        """Serve until told to stop; return the exit code."""
+        server = self._serve()
+        self._projection.start()
+        await self._replicated.start()
+        # What was loaded stays for long: collecting it again and again would only cost pauses.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+        await server.start()
+        self._leader.start()
+        watch = asyncio.create_task(self._roster.watch(), name="roster")
+        watch.add_done_callback(_failed_task(self._fail))
+        _log.info("replica.started", address=self._config.client, pid=os.getpid())
+        await self._stopping.wait()
+        watch.cancel()
+        await self._leader.stop()
+        with contextlib.suppress(ConsensusError):
+            await self._replicated.stop()
+        await server.stop(STOP_GRACE_S)
+        await self._peers.close()
+        self._projection.stop()
+        if self._failure is not None:
+            _log.error("replica.failed", error=repr(self._failure), exc_info=self._failure)
+            return 1
+        _log.info("replica.stopped")
+        return 0
+
+    def _serve(self) -> grpc.aio.Server:
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        add_admin(server, self._service, [peer.client for peer in self._config.peers.values()])
+        add_pool_service(server, self._pool, self._leader_address)
+        try:
+            bound = server.add_insecure_port(self._config.client)
+        except RuntimeError as error:
+            raise ConfigError(
+                f"client address {self._config.client} cannot be used: {error}",
+                "another process may have the port",
+            ) from error
+        if not bound:
+            raise ConfigError(f"client address {self._config.client} cannot be used")
+        return server
+
+
+def _engine(config: ReplicaConfig) -> EngineConfig:
+    times = {
+        "election_min_ms": config.election.min_ms,
+        "election_max_ms": config.election.max_ms,
+        "heartbeat_ms": config.election.heartbeat_ms,
+        "snapshot_entries": config.limits.snapshot_entries or None,
+    }
+    return EngineConfig(
+        replica=config.id,
+        peers={name: peer.raft for name, peer in config.peers.items()},
+        data=str(Path(config.data) / "raft"),
+        **{name: value for name, value in times.items() if value is not None},
+    )
+
+
+def _failed_task(fail: Callable[[BaseException], None]) -> Callable[[asyncio.Task[None]], None]:
+    def done(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            fail(error)
+
+    return done
+
+
+async def _run(config: ReplicaConfig) -> int:
+    daemon = Daemon(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, daemon.stop)
+    return await daemon.run()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a replica until it is told to stop; return the exit code."""
+    parser = argparse.ArgumentParser(prog="raftcron replica")
+    parser.add_argument("--config", required=True, help="replica.toml")
+    parser.add_argument("--die-with-parent", action="store_true", help="end when the parent does")
+    options = parser.parse_args(argv)
+    try:
+        if options.die_with_parent:
+            die_with_parent()
+        config = load_replica_config(options.config)
+        configure_logs(replica=config.id)
+        failpoints.arm()
+        zones.pin()
+        Path(config.data).mkdir(parents=True, exist_ok=True)
+        return asyncio.run(_run(config))
+    except (CronError, ConsensusError) as error:
+        hint = getattr(error, "hint", "")
+        sys.stderr.write(f"raftcron replica: {error}\n" + (f"{hint}\n" if hint else ""))
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

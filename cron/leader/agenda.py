@@ -1,0 +1,141 @@
+"""Which jobs have an instant by now: a heap over groups of jobs with one schedule.
+
+Derived from State and from schedules, in the leader's memory only; rebuilt at takeover. A hundred
+thousand jobs share a few thousand schedules, so a tick costs what is due, not what exists
+(cron-semantics: one heap entry per schedule and zone, not per job).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+
+from cron.calendar.schedule import Ticks
+from cron.calendar.schedule import compile as compile_schedule
+from cron.job import Schedule
+from cron.state.state import JobRecord, State
+
+
+class _Group:
+    """Jobs with one schedule, by number, in the order they came."""
+
+    def __init__(self, ticks: Ticks) -> None:
+        self.ticks = ticks
+        self.numbers: dict[int, None] = {}
+        self.next_s: int | None = None
+
+
+def _group_key(schedule: Schedule) -> tuple[str, str, int]:
+    return (schedule.resolved, schedule.zone, schedule.every_s)
+
+
+class DueJob:
+    """A job that has instants to account for, and the schedule that says which."""
+
+    __slots__ = ("number", "ticks")
+
+    def __init__(self, number: int, ticks: Ticks) -> None:
+        self.number = number
+        self.ticks = ticks
+
+
+class Agenda:
+    """All live jobs of a State, by when they are due next."""
+
+    def __init__(self, state: State) -> None:
+        self._groups: dict[tuple[str, str, int], _Group] = {}
+        self._of_job: dict[int, _Group] = {}
+        self._heap: list[tuple[int, int, _Group]] = []
+        self._order = 0
+        self._backlog: deque[DueJob] = deque()
+        for record in state.by_number.values():
+            self.put(record)
+
+    def put(self, record: JobRecord) -> None:
+        """Take a job in, anew after a change, or out if it was removed.
+
+        The job itself is looked at once in the next `take`, from its own horizon on; from then on
+        it goes with its group.
+        """
+        self.remove(record.number)
+        if record.job is None:
+            return
+        key = _group_key(record.job.schedule)
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(compile_schedule(record.job.schedule))
+        group.numbers[record.number] = None
+        self._of_job[record.number] = group
+        self.retry(record.number)
+
+    def remove(self, number: int) -> None:
+        """Take a job out; unknown numbers are no error."""
+        group = self._of_job.pop(number, None)
+        if group is not None:
+            del group.numbers[number]
+
+    def retry(self, number: int) -> None:
+        """Look at a job again in the next `take`, whatever its group does."""
+        group = self._of_job.get(number)
+        if group is not None:
+            self._backlog.append(DueJob(number, group.ticks))
+
+    def next_s(self) -> int | None:
+        """Return when the next group is due; None if nothing ever is. A backlog is due at once."""
+        if self._backlog:
+            return 0
+        self._drop_stale()
+        return self._heap[0][0] if self._heap else None
+
+    def take(self, now_s: int, *, limit: int) -> list[DueJob]:
+        """Return up to `limit` jobs that may have instants up to `now_s`; the rest comes next time.
+
+        Groups move on to their next instant after `now_s`. Who takes a job must account for it up
+        to `now_s`, or `retry` it.
+        """
+        self._fill_backlog(now_s)
+        taken: list[DueJob] = []
+        while self._backlog and len(taken) < limit:
+            due = self._backlog.popleft()
+            if due.number in self._of_job:
+                self._schedule(self._of_job[due.number], now_s)
+                taken.append(due)
+        return taken
+
+    def _fill_backlog(self, now_s: int) -> None:
+        self._drop_stale()
+        while self._heap and self._heap[0][0] <= now_s:
+            _, _, group = heapq.heappop(self._heap)
+            group.next_s = None
+            self._backlog.extend(DueJob(number, group.ticks) for number in group.numbers)
+            self._schedule(group, now_s)
+            self._drop_stale()
+
+    def _schedule(self, group: _Group, now_s: int) -> None:
+        """Put the group on the heap for its next instant, unless it is there already."""
+        if group.next_s is not None:
+            return
+        group.next_s = group.ticks.next(now_s)
+        if group.next_s is not None:
+            self._order += 1
+            heapq.heappush(self._heap, (group.next_s, self._order, group))
+
+    def _drop_stale(self) -> None:
+        """Let go of groups that have lost all their jobs."""
+        while self._heap and not self._heap[0][2].numbers:
+            _, _, group = heapq.heappop(self._heap)
+            group.next_s = None
+            for key, known in list(self._groups.items()):
+                if known is group:
+                    del self._groups[key]
+                    break
+
+    def behind(self, state: State, now_s: int) -> Iterable[JobRecord]:
+        """Yield the jobs that have an instant between their horizon and `now_s`: an audit's view
+        of what the ticks should have accounted for."""
+        for number, group in self._of_job.items():
+            record = state.by_number[number]
+            following = group.ticks.next(record.horizon_s)
+            if following is not None and following <= now_s:
+                yield record

@@ -1,0 +1,110 @@
+"""Making past instants due again: which of a period may be, and the entry that does it (R1)."""
+
+from __future__ import annotations
+
+from cron.api.views import BackfillReport, BackfillRequest
+from cron.calendar.schedule import compile as compile_schedule
+from cron.errors import Conflict, TooManyTimes
+from cron.history.projection import Projection
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader
+from cron.leader.questions import unknown_job
+from cron.leader.requests import appending
+from cron.limits import BACKFILL_MAX
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from cron.state.rows import Row, RowKind
+from cron.state.state import State
+from launcher.launch import REOPENABLE, LaunchState
+from launcher.names import LaunchName
+
+ATTEMPTS = 5
+
+
+class Backfills:
+    """Backfills on the leader."""
+
+    def __init__(self, leader: Leader, applier: StateApplier, projection: Projection) -> None:
+        self._leader = leader
+        self._applier = applier
+        self._projection = projection
+
+    async def run(self, request: BackfillRequest) -> BackfillReport:
+        """Reopen what did not succeed in [from_s, to_s), or say what would be.
+
+        Raises:
+            UnknownJob, TooManyTimes: nothing happened.
+            Conflict: launches of the job kept ending meanwhile; nothing happened.
+        """
+        for _ in range(ATTEMPTS):
+            items, read_at = await self._items(request)
+            names = [str(LaunchName(request.job, item.key[1], item.key[2])) for item in items]
+            if request.is_dry_run or not items:
+                return BackfillReport(launches=names, is_dry_run=request.is_dry_run)
+            command = c.Reopen(tuple(items), read_at, request.by)
+            _, results = await self._leader.submit(appending(command))
+            verdicts = results[0].items
+            if any(verdict == Verdict.STALE_REVISION for verdict in verdicts):
+                continue  # a launch of the job ended since history was read: read it again
+            reopened = [
+                name
+                for name, verdict in zip(names, verdicts, strict=True)
+                if verdict == Verdict.ACCEPTED
+            ]
+            return BackfillReport(launches=reopened)
+        raise Conflict(
+            f"launches of job {request.job} keep ending while its history is read", "try again"
+        )
+
+    async def _items(self, request: BackfillRequest) -> tuple[list[c.ReopenItem], int]:
+        """Return what may be reopened, and the log index at which that is true."""
+        state: State = self._applier.state
+        record = state.jobs.get(request.job)
+        if record is None or record.job is None:
+            raise unknown_job(request.job)
+        read_at, rows_index = state.index, self._applier.rows_index
+        until_s = min(request.to_s - 1, record.horizon_s)
+        instants = {
+            tick.scheduled_s: tick.local_min
+            for tick in compile_schedule(record.job.schedule).between(
+                request.from_s - 1, max(until_s, request.from_s - 1), limit=BACKFILL_MAX
+            )
+        }
+        is_open = {row.scheduled_s for row in record.open.values() if not row.trigger}
+        await self._projection.caught_up(rows_index)
+        newest: dict[int, Row] = {}
+        for row in await self._projection.of_job(request.job, request.from_s - 1, until_s):
+            _note(newest, row, instants, read_at)
+        if len(instants) > BACKFILL_MAX:
+            raise TooManyTimes(f"more than {BACKFILL_MAX} launches", "choose a shorter period")
+        items = [
+            _item(record.number, scheduled_s, local_min, newest.get(scheduled_s))
+            for scheduled_s, local_min in sorted(instants.items())
+            if scheduled_s not in is_open
+        ]
+        return [item for item in items if item is not None], read_at
+
+
+def _note(newest: dict[int, Row], row: Row, instants: dict[int, int], read_at: int) -> None:
+    """Keep the newest attempt of each instant; a range stands for each of its instants."""
+    if row.kind is RowKind.AMENDMENT or row.trigger or row.ended_index > read_at:
+        return
+    if row.kind is RowKind.RANGE:
+        for scheduled_s in instants:
+            if row.scheduled_s <= scheduled_s <= row.last_s:
+                newest.setdefault(scheduled_s, row)
+        return
+    instants.setdefault(row.scheduled_s, row.local_min)
+    known = newest.get(row.scheduled_s)
+    if known is None or known.attempt <= row.attempt:
+        newest[row.scheduled_s] = row
+
+
+def _item(number: int, scheduled_s: int, local_min: int, row: Row | None) -> c.ReopenItem | None:
+    """Return what reopens an instant; None where it ran well or is not over."""
+    state = row.state if row is not None else None
+    if state is not None and state not in REOPENABLE:
+        return None
+    attempt = row.attempt if row is not None else 0
+    was = LaunchState(state) if state is not None else 0
+    return c.ReopenItem((number, scheduled_s, 0), local_min, int(was), attempt)

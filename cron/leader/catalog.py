@@ -1,0 +1,293 @@
+"""From files to a change of jobs: what is new, what changes, where `?` goes, and the entries.
+
+The leader alone chooses places for `?` and writes its choice into the entry; if the jobs were
+changed meanwhile it chooses anew (rule R2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from cron.api.views import ApplyReport, ApplyRequest, JobChange
+from cron.calendar import spread
+from cron.calendar.load import Load
+from cron.calendar.schedule import compile as compile_schedule
+from cron.crontab.reader import read_file
+from cron.errors import CrontabError, InvalidInput, Problem, RevisionConflict
+from cron.job import Job
+from cron.leader.leader import Leader
+from cron.leader.policies import account_for
+from cron.leader.requests import appending
+from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from cron.state.state import JobRecord, State
+
+ATTEMPTS = 5
+_NEXT_SHOWN = 3
+
+
+class Declared(msgspec.Struct):
+    """What one source declares: its jobs, not placed yet."""
+
+    source: str
+    jobs: list[Job]
+
+
+class Diff(msgspec.Struct):
+    """A change against catalog revision `base`; the jobs in it are placed."""
+
+    source: str
+    base: int
+    changed: list[Job]
+    removed: list[str]
+    changes: list[JobChange]
+
+
+def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], list[Problem]]:
+    """Return what the files declare by source, and the warnings.
+
+    Raises:
+        CrontabError: with all errors of all files.
+    """
+    by_source: dict[str, Declared] = {}
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
+    for file in request.files:
+        reading = read_file(
+            file.name, file.content, system=request.system, zone=zone, tenant=request.tenant
+        )
+        problems += reading.problems
+        source = request.source or file.name.rsplit("/", 1)[-1]
+        declared = by_source.setdefault(source, Declared(source, []))
+        for job in reading.jobs:
+            other = seen.setdefault(job.name, file.name)
+            if other != file.name:
+                message = f"job {job.name} stands in {other} as well"
+                hint = "give one of them another name"
+                problems.append(Problem(file.name, job.line, 1, message, hint))
+            declared.jobs.append(job)
+    if any(not problem.is_warning for problem in problems):
+        raise CrontabError(problems)
+    return list(by_source.values()), problems
+
+
+def compare(
+    declared: Declared, records: Sequence[JobRecord], base: int, *, prune: bool, now_s: int
+) -> Diff:
+    """Return what changes, with every `?` placed where the load is least.
+
+    Raises:
+        InvalidInput: a job belongs to another source.
+    """
+    live = {record.name: record for record in records if record.job is not None}
+    load = Load()
+    for record in live.values():
+        if record.job is not None:
+            load.add(record.job.schedule)
+    diff = Diff(declared.source, base, [], [], [])
+    names = {job.name for job in declared.jobs}
+    if prune:
+        for record in live.values():
+            if record.source == declared.source and record.name not in names:
+                diff.removed.append(record.name)
+                diff.changes.append(_removal(record, now_s, load))
+    # What has a fixed place comes first, so that the `?` of the same file keep out of its way.
+    for job in sorted(declared.jobs, key=lambda job: not job.schedule.is_placed):
+        _compare_job(diff, live.get(job.name), job, load, now_s)
+    diff.changes.sort(key=lambda change: change.job)
+    return diff
+
+
+def _removal(record: JobRecord, now_s: int, load: Load) -> JobChange:
+    job = record.job
+    if job is None:
+        return JobChange(action="unchanged", job=record.name)
+    load.remove(job.schedule)
+    return JobChange(
+        action="removed",
+        job=record.name,
+        schedule=job.schedule.text,
+        resolved=job.schedule.resolved,
+        zone=job.schedule.zone,
+        next_before_s=next_times(job, now_s, _NEXT_SHOWN),
+    )
+
+
+def _compare_job(diff: Diff, record: JobRecord | None, job: Job, load: Load, now_s: int) -> None:
+    before = record.job if record is not None else None
+    if record is not None and before is not None and record.source != diff.source:
+        raise InvalidInput(
+            f"job {job.name} belongs to source {record.source}, not to {diff.source}",
+            f"apply it with --source {record.source}, remove it there, or give it another name",
+        )
+    placed = _placed(job, before, load)
+    what = [] if before is None else _differences(before, placed)
+    action = "added" if before is None else ("changed" if what else "unchanged")
+    if action != "unchanged":
+        diff.changed.append(placed)
+    times = next_times(placed, now_s, _NEXT_SHOWN)
+    diff.changes.append(
+        JobChange(
+            action=action,
+            job=job.name,
+            schedule=placed.schedule.text,
+            resolved=placed.schedule.resolved,
+            zone=placed.schedule.zone,
+            what=what,
+            next_before_s=next_times(before, now_s, _NEXT_SHOWN) if before is not None else [],
+            next_after_s=times,
+        )
+    )
+
+
+def _placed(job: Job, before: Job | None, load: Load) -> Job:
+    """Return the job with its `?` placed; a job that is there already keeps its place."""
+    schedule = job.schedule
+    kept = spread.keep(before.schedule, schedule) if before is not None else None
+    if before is not None and kept != before.schedule:
+        load.remove(before.schedule)
+    if not schedule.is_placed:
+        schedule = kept if kept is not None else spread.place(schedule, load)
+    if before is None or schedule != before.schedule:
+        load.add(schedule)
+    return msgspec.structs.replace(job, schedule=schedule)
+
+
+def _differences(before: Job, after: Job) -> list[str]:
+    """Return the names of the fields that differ; where it stands in its file is none of them."""
+    names = []
+    for field in Job.__struct_fields__:
+        if field == "line" or getattr(before, field) == getattr(after, field):
+            continue
+        if field == "work":
+            names += [
+                part
+                for part in before.work.__struct_fields__
+                if getattr(before.work, part) != getattr(after.work, part)
+            ]
+        else:
+            names.append(field)
+    return names
+
+
+def next_times(job: Job, after_s: int, count: int) -> list[int]:
+    """Return up to `count` scheduled times after `after_s`."""
+    ticks = compile_schedule(job.schedule)
+    times: list[int] = []
+    following = ticks.next(after_s)
+    while following is not None and len(times) < count:
+        times.append(following)
+        following = ticks.next(following)
+    return times
+
+
+class Catalog:
+    """The jobs as files see them; on the leader."""
+
+    def __init__(self, leader: Leader, zone: str) -> None:
+        self._leader = leader
+        self._zone = zone
+
+    async def put(self, request: ApplyRequest, state: State, now_s: int) -> ApplyReport:
+        """Apply files: read, place, commit; or only say what would change.
+
+        Raises:
+            CrontabError, InvalidInput: nothing was changed.
+            RevisionConflict: somebody else changed the jobs again and again meanwhile.
+        """
+        declared, problems = await asyncio.to_thread(read_declared, request, self._zone)
+        changes: list[JobChange] = []
+        for source in declared:
+            diff = await self._put_source(source, request, state, now_s)
+            changes += diff.changes
+        return ApplyReport(
+            zone=self._zone,
+            source=", ".join(source.source for source in declared),
+            revision=state.catalog,
+            changes=changes,
+            problems=problems,
+            is_dry_run=request.is_dry_run,
+            applied=not request.is_dry_run,
+        )
+
+    async def _put_source(
+        self, declared: Declared, request: ApplyRequest, state: State, now_s: int
+    ) -> Diff:
+        for _ in range(ATTEMPTS):
+            base, records = state.catalog, list(state.jobs.values())
+            diff = await asyncio.to_thread(
+                compare, declared, records, base, prune=request.prune, now_s=now_s
+            )
+            if request.is_dry_run or not (diff.changed or diff.removed):
+                return diff
+            try:
+                await self._commit(diff, request.by)
+            except RevisionConflict:
+                continue
+            return diff
+        raise RevisionConflict(
+            "the jobs were changed by others again and again meanwhile", "try again"
+        )
+
+    async def _commit(self, diff: Diff, by: str) -> None:
+        """Append the change, in as many parts as its size asks for; the last part does it."""
+        parts = split_jobs(diff.changed)
+        change = hashlib.sha256(repr((diff.base, diff.source, by)).encode()).hexdigest()[:16]
+        for number, jobs in enumerate(parts[:-1], 1):
+            part = c.PutJobs(diff.source, diff.base, 0, jobs, (), by, change, number, len(parts))
+            _, results = await self._leader.submit(appending(part), changes_jobs=True)
+            _check(results[0].verdict)
+        last = c.PutJobs(
+            diff.source, diff.base, 0, parts[-1], tuple(diff.removed), by, change,
+            len(parts), len(parts),
+        )  # fmt: skip
+        names = [job.name for job in diff.changed] + diff.removed
+        _, results = await self._leader.submit(
+            lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
+        )
+        _check(results[-1].verdict)
+
+
+def split_jobs(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
+    """Return the jobs in parts that fit into an entry each; one empty part for none."""
+    parts: list[tuple[Job, ...]] = []
+    part: list[Job] = []
+    size = 0
+    for job in jobs:
+        bytes_of_job = len(msgspec.msgpack.encode(job))
+        if part and size + bytes_of_job > JOBS_PER_ENTRY_BYTES_MAX:
+            parts.append(tuple(part))
+            part, size = [], 0
+        part.append(job)
+        size += bytes_of_job
+    return [*parts, tuple(part)]
+
+
+def _build(state: State, now_ms: int, put: c.PutJobs, names: Sequence[str]) -> list[c.Command]:
+    """Account for what is due under the old revision, up to the moment of the change (R2)."""
+    if state.catalog != put.base:
+        raise RevisionConflict("the jobs were changed meanwhile")
+    records = [record for name in names if (record := state.jobs.get(name)) is not None]
+    horizon_s = max((record.horizon_s for record in records), default=0)
+    effective_s = max(now_ms // 1000, state.at_ms // 1000, horizon_s)
+    accounts = []
+    for record in records:
+        if record.job is None or record.horizon_s == effective_s:
+            continue
+        ticks = compile_schedule(record.job.schedule)
+        item = account_for(record, ticks, effective_s * 1000)
+        if item is None:
+            item = c.AccountItem(record.number, record.revision, record.horizon_s, effective_s)
+        accounts.append(item)
+    commands: list[c.Command] = [c.Account(tuple(accounts))] if accounts else []
+    return [*commands, msgspec.structs.replace(put, effective_s=effective_s)]
+
+
+def _check(verdict: Verdict) -> None:
+    if verdict is not Verdict.ACCEPTED:
+        raise RevisionConflict(f"the jobs were changed meanwhile: {verdict.label}")

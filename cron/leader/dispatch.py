@@ -1,0 +1,102 @@
+"""From applied outcomes to orders for executors: the only place from which anything is started.
+
+What is sent follows from what was applied in the leader's own epoch, never from the return of an
+append, which may be lost (design: "Dispatch follows from applied outcomes").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cron.failpoints import hit
+from cron.state import commands as c
+from cron.state.codec import encode_work
+from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.state import ExecutorRecord, LaunchRow, State
+from launcher.launch import Reason
+from launcher.names import AttemptName, LaunchName
+from launcher.pool.orders import StartOrder
+from launcher.pool.pool import Pool
+
+_ENDED = (
+    Verdict.ACCEPTED,
+    Verdict.AMENDED,
+    Verdict.NOT_OPEN,
+    Verdict.WRONG_ATTEMPT,
+    Verdict.WRONG_STATE,
+)
+"""Verdicts after which an executor need not report the end of that attempt again."""
+
+
+class Dispatcher:
+    """Sends what applied entries ask for, while this replica leads."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._work: dict[tuple[int, int], bytes] = {}  # (job number, revision) -> encoded work
+
+    def clear(self) -> None:
+        """Forget what was encoded; at a takeover and when jobs change."""
+        self._work.clear()
+
+    def follow(self, state: State, index: int, outcome: Outcome) -> None:
+        """Send starts, kills and acknowledgements for one applied entry of our own."""
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.Begin):
+                hit("after-begin")
+                self._start(state, command, result)
+            elif isinstance(command, c.Cancel):
+                self._kill(state, command, result)
+            elif isinstance(command, c.Launched):
+                hit("after-launched")
+
+    def start_order(self, state: State, row: LaunchRow) -> StartOrder | None:
+        """Return the order to start a begun attempt; None if its job cannot be found."""
+        if row.job is None:
+            return None
+        cached = self._work.get((row.number, row.revision))
+        if cached is None:
+            cached = encode_work(row.job.work)
+            self._work[(row.number, row.revision)] = cached
+        name = attempt_name(state, row.key, row.attempt)
+        return StartOrder(name, row.begun_index, row.not_after_ms, cached)
+
+    def _start(self, state: State, command: c.Begin, result: Result) -> None:
+        by_executor: dict[int, list[StartOrder]] = {}
+        for item, verdict in zip(command.items, result.items, strict=True):
+            row = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
+            order = self.start_order(state, row) if row is not None else None
+            if order is not None:
+                by_executor.setdefault(item.executor, []).append(order)
+        for number, orders in by_executor.items():
+            record = state.executors.get(number)
+            if record is not None:
+                self._pool.start(record.executor, record.ledger, orders)
+
+    def _kill(self, state: State, command: c.Cancel, result: Result) -> None:
+        for item, verdict in zip(command.items, result.items, strict=True):
+            row = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
+            if row is not None:
+                self.kill(state, row)
+
+    def kill(self, state: State, row: LaunchRow) -> None:
+        """Order the end of an attempt whose Cancel is committed (rule R8)."""
+        record = state.executors.get(row.executor)
+        if record is not None and row.cancel is not Reason.NONE:
+            name = attempt_name(state, row.key, row.attempt)
+            self._pool.kill(record.executor, record.ledger, [(name, row.cancel)])
+
+    def acknowledge(self, executor: ExecutorRecord, names: Sequence[AttemptName]) -> None:
+        """Tell an executor that these ends are committed."""
+        if names:
+            self._pool.ack(executor.executor, executor.ledger, names)
+
+
+def is_settled(verdict: int) -> bool:
+    """Whether the end of an attempt needs no further report after this verdict."""
+    return verdict in _ENDED
+
+
+def attempt_name(state: State, key: c.Key, attempt: int) -> AttemptName:
+    """Return the name that the executor's ledger has it under."""
+    return AttemptName(LaunchName(state.by_number[key[0]].name, key[1], key[2]), attempt)

@@ -1,0 +1,148 @@
+"""What executors say, on its way into the log, and the acknowledgements on their way back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from cron.leader.dispatch import Dispatcher, is_settled
+from cron.leader.news import Digested, digest_facts
+from cron.leader.settle import Settler
+from cron.state import commands as c
+from cron.state.outcome import Result, Verdict
+from cron.state.state import State
+from launcher.names import AttemptName
+from launcher.pool.events import Beat, Event, Fact, Joined, Left
+from launcher.pool.pool import Pool
+
+_log = structlog.get_logger()
+
+FACTS_PER_ENTRY_MAX = 20_000
+"""About 1 MiB of log; the rest shares the next entry."""
+
+_Source = tuple[str, str]  # executor, ledger
+
+
+class Inbox:
+    """Events of the pool, gathered between two entries.
+
+    `wake` is called when there is something for the next entry, `beat` when a heartbeat arrived.
+    """
+
+    def __init__(
+        self, pool: Pool, dispatcher: Dispatcher, wake: Callable[[], None], beat: Callable[[], None]
+    ) -> None:
+        self._pool = pool
+        self._dispatcher = dispatcher
+        self._settler = Settler(pool, dispatcher)
+        self._wake = wake
+        self._beat = beat
+        self._joined: list[Joined] = []
+        self._facts: list[tuple[_Source, Fact]] = []
+        self._sources: dict[tuple[c.Key, int], _Source] = {}
+
+    def clear(self) -> None:
+        """Forget everything; at the end of a reign. Executors repeat themselves."""
+        self._settler.clear()
+        self._joined.clear()
+        self._facts.clear()
+        self._sources.clear()
+
+    def on_event(self, event: Event) -> None:
+        """Take what the pool has heard; returns at once."""
+        if isinstance(event, Beat):
+            self._beat()
+            return
+        if isinstance(event, Left):
+            _log.info("executor.left", executor=event.executor, error=event.reason)
+            return
+        if isinstance(event, Joined):
+            _log.info("executor.joined", executor=event.executor)
+            self._joined.append(event)
+        else:
+            self._facts += [((event.executor, event.ledger), fact) for fact in event.facts]
+        self._wake()
+
+    def gather(self, state: State, now_ms: int) -> list[c.Command]:
+        """Return commands for what has come in since the last call."""
+        joined, self._joined = self._joined, []
+        commands: list[c.Command] = []
+        for event in joined:
+            commands.append(c.ExecutorJoined(event.executor, event.ledger, event.slots, event.host))
+            self._settler.joined(event, state.index)
+        self._settle_ready(state, now_ms)
+        facts = self._facts[:FACTS_PER_ENTRY_MAX]
+        self._facts = self._facts[FACTS_PER_ENTRY_MAX:]
+        return commands + self._digest(state, facts)
+
+    def _settle_ready(self, state: State, now_ms: int) -> None:
+        """Settle with executors that joined and may get orders by now."""
+        if not self._settler.is_waiting:
+            return
+        for session in self._pool.sessions():
+            record = state.executor_of(session.executor, session.ledger)
+            if record is not None and session.is_leased:
+                source = (session.executor, session.ledger)
+                facts = self._settler.ready(state, record, now_ms)
+                self._facts += [(source, fact) for fact in facts]
+
+    def _digest(self, state: State, facts: list[tuple[_Source, Fact]]) -> list[c.Command]:
+        by_source: dict[_Source, list[Fact]] = {}
+        for source, fact in facts:
+            by_source.setdefault(source, []).append(fact)
+        commands: list[c.Command] = []
+        for source, theirs in by_source.items():
+            digested = Digested()
+            digest_facts(state, state.executor_of(*source), theirs, digested)
+            self._send(source, digested)
+            news = digested.commands()
+            for command in news:
+                for item in _ends(command):
+                    self._sources[(item.key, item.attempt)] = source
+            commands += news
+        return commands
+
+    def _send(self, source: _Source, digested: Digested) -> None:
+        """Send what needs no entry: known ends are acknowledged, open questions asked again."""
+        executor, ledger = source
+        if digested.acks:
+            self._pool.ack(executor, ledger, digested.acks)
+        if digested.fences:
+            self._pool.fence(executor, ledger, digested.fences)
+        if digested.kills:
+            self._pool.kill(executor, ledger, digested.kills)
+
+    def follow(
+        self, state: State, command: c.Finished | c.Refused | c.Lost, result: Result
+    ) -> None:
+        """Acknowledge ends that are committed now to the executors that reported them."""
+        names: dict[_Source, list[AttemptName]] = {}
+        for item, verdict in zip(_ends(command), result.items, strict=True):
+            source = self._sources.pop((item.key, item.attempt), None)
+            if source is not None and is_settled(Verdict(verdict)):
+                name = AttemptName(state.launch_name(item.key), item.attempt)
+                names.setdefault(source, []).append(name)
+        for (executor, ledger), theirs in names.items():
+            self._pool.ack(executor, ledger, theirs)
+
+    def stale(self, state: State, now_ms: int) -> None:
+        """Ask again about what nobody answered."""
+        self._settler.stale(state, now_ms)
+
+    def raise_floors(self, state: State) -> None:
+        """Let executors forget what can no longer be asked (rule R4): below their oldest open
+        launch, or all that is committed where nothing is open."""
+        for session in self._pool.sessions():
+            record = state.executor_of(session.executor, session.ledger)
+            if record is not None:
+                oldest = min((row.begun_index for row in record.open.values()), default=None)
+                floor = state.index if oldest is None else oldest - 1
+                self._pool.floor(session.executor, session.ledger, floor)
+
+
+def _ends(command: c.Command) -> Sequence[c.FinishedItem | c.RefusedItem | c.LostItem]:
+    """Return the items of a command that ends attempts, none of any other."""
+    if isinstance(command, c.Finished | c.Refused | c.Lost):
+        return command.items
+    return ()

@@ -1,0 +1,417 @@
+"""The leader: claims, plans, appends, dispatches, records; and stops the moment it is not one.
+
+Theory of operation. Leadership is a reign: it begins with a Claim, whose application means that
+everything older is applied here, and ends when the log says so. During a reign one entry at a time
+is in flight: while it commits, what executors report and what users ask gathers, and all of it
+shares the next one (group commit). The plan therefore always sees what is committed. Losing
+leadership closes the executors' streams before anything else happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from consensus.errors import ConsensusError, NotLeader, OutcomeUnknown
+from consensus.leadership import Leadership
+from consensus.log import Applied, ReplicatedLog
+from cron.clock import Clock
+from cron.errors import NotLeader as NotTheLeader
+from cron.errors import OutcomeUnknown as ChangeUnknown
+from cron.failpoints import hit
+from cron.leader.agenda import Agenda
+from cron.leader.applier import StateApplier
+from cron.leader.budget import Budget
+from cron.leader.dispatch import Dispatcher
+from cron.leader.inbox import Inbox
+from cron.leader.jump import Jump, describe_jump
+from cron.leader.plan import Expired, Settings, View, plan
+from cron.leader.requests import Build, Change, Changes, answer, fail
+from cron.state import commands as c
+from cron.state.codec import encode_entry
+from cron.state.outcome import Outcome, Result, Verdict
+from launcher.pool.events import Event
+from launcher.pool.pool import Pool
+from launcher.work import Epoch
+
+_log = structlog.get_logger()
+
+
+class LeaderSettings(msgspec.Struct, frozen=True):
+    """What the operator may set, and the times of the loop.
+
+    `append_timeout_ms`: an entry that takes longer has an unknown outcome. `turn_ms`: the shortest
+    time between two entries, so that what comes together goes together. `housekeeping_ms`: how
+    often waiting and unanswered launches are looked at. `late_per_second`: pace of catch-up.
+    """
+
+    plan: Settings = Settings()
+    append_timeout_ms: int = 10_000
+    turn_ms: int = 10
+    housekeeping_ms: int = 500
+    late_per_second: int = 100
+    jump_ms: int = 2_000
+    floors_ms: int = 30_000
+
+
+class Leader:
+    """What one replica does while it leads. All of it on the event loop's thread."""
+
+    def __init__(
+        self,
+        *,
+        replica: str,
+        log: ReplicatedLog,
+        applier: StateApplier,
+        pool: Pool,
+        clock: Clock,
+        settings: LeaderSettings,
+        about: c.Claim,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self._replica = replica
+        self._log = log
+        self._applier = applier
+        self.pool = pool
+        self._clock = clock
+        self._settings = settings
+        self._about = about
+        self._on_failure = on_failure
+        self.epoch: Epoch | None = None
+        self.since_ms = 0
+        self.note = ""
+        self.leader_address: Callable[[], str | None] = lambda: None
+        self.may_tick: Callable[[], str] = lambda: ""  # why not, "" if it may (rule R10)
+        self._dispatcher = Dispatcher(pool)
+        self._changes = Changes()
+        self._agenda = Agenda(applier.state)
+        self._wake = asyncio.Event()
+        self._beat = asyncio.Event()
+        self._inbox = Inbox(pool, self._dispatcher, self._wake.set, self._beat.set)
+        self._reign: asyncio.Task[None] | None = None
+        self._housekeeping_at_ms = 0
+        self._floors_at_ms = 0
+        self._jump = Jump(clock)
+        self._late = Budget(settings.late_per_second)
+        applier.subscribe(self._applied)
+        log.subscribe(self._on_leadership)
+
+    # ---- beginning and end of a reign
+
+    def start(self) -> None:
+        """Reign if the log says so already."""
+        self._on_leadership(self._log.leadership)
+
+    async def stop(self) -> None:
+        """End the reign, if there is one, and wait for it."""
+        reign = self._reign
+        self._abdicate("the replica stops")
+        if reign is not None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await reign
+
+    def _on_leadership(self, leadership: Leadership) -> None:
+        if leadership.leads and self._reign is None:
+            self._reign = asyncio.get_running_loop().create_task(
+                self._rule(leadership.term), name=f"reign-{leadership.term}"
+            )
+            self._reign.add_done_callback(self._reign_ended)
+        elif not leadership.leads or (self.epoch and self.epoch.term != leadership.term):
+            self._abdicate("another leads" if leadership.leader else "leadership was lost")
+            if leadership.leads:
+                self._on_leadership(leadership)
+
+    def _reign_ended(self, reign: asyncio.Task[None]) -> None:
+        """What a reign does not expect is a bug: the replica stops rather than guess."""
+        if not reign.cancelled() and (error := reign.exception()) is not None:
+            self._on_failure(error)
+
+    def _abdicate(self, reason: str) -> None:
+        """Stop acting, at once: the executors' streams first (design: "Losing leadership")."""
+        self.pool.close(reason, self.leader_address())
+        if self.epoch is not None:
+            _log.info("leader.deposed", replica=self._replica, term=self.epoch.term, error=reason)
+        self.epoch = None
+        reign, self._reign = self._reign, None
+        if reign is not None:
+            reign.cancel()
+        self._changes.refuse_all(self._log.leadership.leader)
+        self._inbox.clear()
+
+    async def _rule(self, term: int) -> None:
+        """One reign, from the Claim to the end."""
+        try:
+            epoch = await self._claim(term)
+            self.pool.open(epoch)
+            now_mono = self._clock.mono_ms()
+            for record in self._applier.state.executors.values():
+                self.pool.grant(record.executor, record.ledger, now_mono)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._answer_beats(), name="leases")
+                while True:
+                    await self._turn()
+                    await self._pause()
+        except* ConsensusError as group:
+            _log.warning("reign.ended", replica=self._replica, term=term, error=str(group))
+        if self._reign is asyncio.current_task():
+            # Not cancelled: something failed while the log may still think that we lead.
+            self._reign = None
+            self._abdicate("the reign failed")
+            await self._log.transfer()
+            self._on_leadership(self._log.leadership)
+
+    async def _claim(self, term: int) -> Epoch:
+        """Append the first entry of the reign; once it is applied everything older is (R3)."""
+        hit("before-claim")
+        lineage = self._applier.state.epoch.lineage or 1
+        epoch = Epoch(lineage, term, self._replica)
+        applied = await self._append(epoch, [self._about], self.now_ms())
+        outcome: Outcome = applied.outcome
+        if outcome.verdict is not Verdict.ACCEPTED and self._applier.state.epoch != epoch:
+            raise NotLeader(self._applier.state.epoch.replica)
+        hit("after-claim")
+        self.epoch = epoch
+        self.since_ms = self._clock.wall_ms()
+        self._dispatcher.clear()
+        self._agenda = Agenda(self._applier.state)
+        self._jump = Jump(self._clock)
+        self._housekeeping_at_ms = 0
+        state = self._applier.state
+        _log.info(
+            "leader.elected",
+            replica=self._replica,
+            term=term,
+            index=state.index,
+            open=len(state.active) + len(state.due),
+        )
+        return epoch
+
+    # ---- one turn: gather, plan, append, act
+
+    def now_ms(self) -> int:
+        """The leader's time: its wall clock, but never before any time in the log (rule R2)."""
+        return max(self._clock.wall_ms(), self._applier.state.at_ms)
+
+    async def _turn(self) -> None:
+        """Append all that has come up in one entry, and act on what came of it."""
+        self._wake.clear()
+        self._note_jump()
+        now_ms = self.now_ms()
+        state = self._applier.state
+        commands = self._gather(now_ms)
+        changes = self._changes.take(state, now_ms)
+        for change in changes:
+            change.first = len(commands)
+            commands += change.commands
+        if not any(change.changes_jobs for change in changes):
+            commands += self._plan(now_ms)
+        epoch = self.epoch
+        if not commands or epoch is None:
+            return
+        try:
+            applied = await self._append(epoch, commands, now_ms)
+        except (NotLeader, OutcomeUnknown) as error:
+            fail(changes, _as_change_error(error))
+            raise
+        except asyncio.CancelledError:
+            fail(changes, ChangeUnknown("leadership was lost meanwhile", "look before you retry"))
+            raise
+        outcome: Outcome = applied.outcome
+        if outcome.verdict is not Verdict.ACCEPTED:
+            raise NotLeader(self._applier.state.epoch.replica)
+        answer(changes, applied.position.index, outcome.results)
+
+    async def _append(self, epoch: Epoch, commands: list[c.Command], now_ms: int) -> Applied:
+        entry = encode_entry(now_ms, epoch, tuple(commands))
+        return await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
+
+    def _gather(self, now_ms: int) -> list[c.Command]:
+        """Return what executors said since the last entry."""
+        news = self._inbox.gather(self._applier.state, now_ms)
+        if any(isinstance(command, c.Launched | c.Finished) for command in news):
+            hit("after-dispatch")
+        return news
+
+    def _plan(self, now_ms: int) -> list[c.Command]:
+        """Ask the plan, with everything that it may know."""
+        state = self._applier.state
+        reason = self.may_tick()
+        expired = self._expired(now_ms)
+        if reason:
+            return plan(View(state, [], {}, expired=expired, scan_waiting=False), now_ms)
+        limit = self._settings.plan.launches_max
+        is_housekeeping = self._is_housekeeping()
+        view = View(
+            state=state,
+            due_jobs=self._agenda.take(now_ms // 1000, limit=limit),
+            slots=self._slots(),
+            expired=expired,
+            late_budget=self._late.available(self._clock.mono_ms()),
+            scan_waiting=is_housekeeping,
+            settings=self._settings.plan,
+        )
+        commands = plan(view, now_ms)
+        if any(isinstance(command, c.Begin) for command in commands):
+            hit("before-begin")
+        if is_housekeeping:
+            self._inbox.stale(state, now_ms)
+            self._raise_floors()
+        return commands
+
+    def _slots(self) -> dict[int, int]:
+        """Free slots of the executors that may get work now."""
+        state = self._applier.state
+        slots = {}
+        for session in self.pool.sessions():
+            record = state.executor_of(session.executor, session.ledger)
+            if record is not None and session.gets_work and record.slots > len(record.open):
+                slots[record.number] = record.slots - len(record.open)
+        return slots
+
+    def _expired(self, now_ms: int) -> list[Expired]:
+        """Executors whose lease is over. The self-kill deadline lies before (rules R5, R6)."""
+        state = self._applier.state
+        result = []
+        for executor, ledger in self.pool.expired(self._clock.mono_ms()):
+            record = state.executor_of(executor, ledger)
+            if record is None:
+                self.pool.forget(executor, ledger)
+            else:
+                result.append(Expired(record.number, now_ms))
+        return result
+
+    def _raise_floors(self) -> None:
+        now = self._clock.mono_ms()
+        if now >= self._floors_at_ms:
+            self._floors_at_ms = now + self._settings.floors_ms
+            self._inbox.raise_floors(self._applier.state)
+
+    def _is_housekeeping(self) -> bool:
+        now = self._clock.mono_ms()
+        if now < self._housekeeping_at_ms:
+            return False
+        self._housekeeping_at_ms = now + self._settings.housekeeping_ms
+        return True
+
+    def _note_jump(self) -> None:
+        jumped_ms = self._jump.since_last()
+        if abs(jumped_ms) < self._settings.jump_ms:
+            return
+        self.note = describe_jump(jumped_ms)
+        _log.warning("clock.jumped", replica=self._replica, error=self.note)
+        for record in self._applier.state.by_number.values():
+            self._agenda.retry(record.number)
+
+    # ---- what applying brings
+
+    def _applied(self, index: int, outcome: Outcome) -> None:
+        """Act on an entry of our own epoch, as soon as it is applied."""
+        if self.epoch is None or outcome.epoch != self.epoch or not outcome.commands:
+            return
+        state = self._applier.state
+        self._dispatcher.follow(state, index, outcome)
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            self._follow(command, result)
+        self._wake.set()
+
+    def _follow(self, command: c.Command, result: Result) -> None:
+        state = self._applier.state
+        if isinstance(command, c.Account):
+            for item, verdict in zip(command.items, result.items, strict=True):
+                if verdict in (Verdict.STALE_REVISION, Verdict.WRONG_HORIZON):
+                    self._agenda.retry(item.number)
+        elif isinstance(command, c.Begin):
+            self._late.spend(
+                sum(1 for item in command.items if (row := state.row(item.key)) and row.is_late)
+            )
+        elif isinstance(command, c.PutJobs):
+            self._jobs_changed(command, result)
+        elif isinstance(command, c.ExecutorJoined):
+            self.pool.welcome(command.executor, command.ledger)
+        elif isinstance(command, c.ExecutorLeft):
+            self._executor_left(result)
+        elif isinstance(command, c.Finished | c.Refused | c.Lost):
+            self._inbox.follow(state, command, result)
+
+    def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
+        self._dispatcher.clear()
+        if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:
+            return
+        state = self._applier.state
+        if command.parts > 1:
+            self._agenda = Agenda(state)
+            return
+        for name in [job.name for job in command.jobs] + list(command.removed):
+            self._agenda.put(state.jobs[name])
+
+    def _executor_left(self, result: Result) -> None:
+        if result.verdict is not Verdict.ACCEPTED:
+            return
+        known = {(r.executor, r.ledger) for r in self._applier.state.executors.values()}
+        for executor, ledger in self.pool.expired(self._clock.mono_ms()):
+            if (executor, ledger) not in known:
+                self.pool.forget(executor, ledger)
+        for session in self.pool.sessions():
+            if (session.executor, session.ledger) not in known:
+                self.pool.refuse(session.executor, "its lease ended; join again")
+
+    # ---- waiting
+
+    async def _pause(self) -> None:
+        """Wait for something to do: a report, a change, the next instant, or housekeeping."""
+        await asyncio.sleep(self._settings.turn_ms / 1000)
+        delay_ms = self._settings.housekeeping_ms
+        next_s = self._agenda.next_s()
+        if next_s is not None:
+            delay_ms = min(delay_ms, next_s * 1000 - self._clock.wall_ms())
+        if delay_ms <= 0 or self._wake.is_set() or self._changes:
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), delay_ms / 1000)
+
+    async def _answer_beats(self) -> None:
+        """Answer heartbeats after a majority confirmed this leader since they came (rule R5)."""
+        while True:
+            await self._beat.wait()
+            self._beat.clear()
+            asked_mono_ms = self._clock.mono_ms()
+            await self._log.barrier(timeout_ms=self._settings.append_timeout_ms)
+            self.pool.answer_heartbeats(asked_mono_ms)
+            self._wake.set()
+
+    # ---- doors for others
+
+    def connected(self) -> frozenset[int]:
+        """Return the numbers of the executors that are connected."""
+        state = self._applier.state
+        records = (state.executor_of(s.executor, s.ledger) for s in self.pool.sessions())
+        return frozenset(record.number for record in records if record is not None)
+
+    def on_event(self, event: Event) -> None:
+        """Take what the pool has heard; returns at once."""
+        self._inbox.on_event(event)
+
+    async def submit(
+        self, build: Build, *, changes_jobs: bool = False
+    ) -> tuple[int, tuple[Result, ...]]:
+        """Commit a change and return its log index and the results of its commands.
+
+        Raises:
+            NotLeader: nothing happened. OutcomeUnknown: it may happen. CronError: `build` refused.
+        """
+        if self.epoch is None:
+            raise NotTheLeader(self.leader_address())
+        change = Change(build, changes_jobs=changes_jobs)
+        self._changes.put(change)
+        self._wake.set()
+        return await change.done
+
+
+def _as_change_error(error: ConsensusError) -> Exception:
+    if isinstance(error, NotLeader):
+        return NotTheLeader(None)
+    return ChangeUnknown(str(error), "the change may still happen: look before you retry")

@@ -1,0 +1,105 @@
+"""What executors report, turned into commands: pure, given State.
+
+A fact is repeated until it is acknowledged, and two leaders may hear the same one; what State knows
+already is only acknowledged.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.state import commands as c
+from cron.state.state import ExecutorRecord, LaunchRow, State
+from launcher.launch import LaunchState, Reason
+from launcher.names import AttemptName
+from launcher.pool.events import Fact, Fate
+
+
+class Digested(msgspec.Struct):
+    """What facts amount to: commands to append, names to acknowledge, to fence, to kill again."""
+
+    launched: list[c.LaunchedItem] = []
+    finished: list[c.FinishedItem] = []
+    refused: list[c.RefusedItem] = []
+    lost: list[c.LostItem] = []
+    acks: list[AttemptName] = []
+    fences: list[AttemptName] = []
+    kills: list[tuple[AttemptName, Reason]] = []
+
+    def commands(self) -> list[c.Command]:
+        """Return the commands, ends after starts."""
+        result: list[c.Command] = []
+        if self.launched:
+            result.append(c.Launched(tuple(self.launched)))
+        if self.finished:
+            result.append(c.Finished(tuple(self.finished)))
+        if self.refused:
+            result.append(c.Refused(tuple(self.refused)))
+        if self.lost:
+            result.append(c.Lost(tuple(self.lost)))
+        return result
+
+
+def digest_facts(
+    state: State, executor: ExecutorRecord | None, facts: list[Fact], into: Digested
+) -> None:
+    """Add to `into` what the facts of one executor and ledger mean.
+
+    `executor` is its record, None where the cell has let go of it: then its facts can only be late
+    news (rule R9).
+    """
+    for fact in facts:
+        key = state.key_of(fact.name.launch)
+        row = None if key is None else state.active.get(key)
+        is_its = (
+            row is not None
+            and executor is not None
+            and row.executor == executor.number
+            and row.attempt == fact.name.attempt
+        )
+        if row is not None and is_its:
+            _of_open(row, fact, into)
+        elif (
+            key is not None and fact.fate is Fate.ENDED and ((key, fact.name.attempt) in state.lost)
+        ):
+            into.finished.append(_finished(key, fact))
+        elif fact.fate is not Fate.ACCEPTED:
+            into.acks.append(fact.name)
+
+
+def _of_open(row: LaunchRow, fact: Fact, into: Digested) -> None:
+    """A fact about an open attempt, from the executor that has it."""
+    attempt = fact.name.attempt
+    if fact.fate is Fate.ACCEPTED:
+        if row.state is LaunchState.BEGUN:
+            into.launched.append(c.LaunchedItem(row.key, attempt, fact.started_ms))
+        if row.cancel is not Reason.NONE:
+            into.kills.append((fact.name, row.cancel))
+    elif fact.fate is Fate.ENDED:
+        into.finished.append(_finished(row.key, fact))
+    elif fact.fate is Fate.INTERRUPTED:
+        # The executor killed what survived before it connected (rule R4): nothing holds the slot.
+        into.lost.append(c.LostItem(row.key, attempt, 0, fact.detail or "its executor died"))
+    elif fact.fate in (Fate.REFUSED, Fate.FENCED):
+        into.refused.append(c.RefusedItem(row.key, attempt, fact.detail or fact.fate.name.lower()))
+    elif fact.fate is Fate.UNKNOWN and row.state is LaunchState.BEGUN:
+        into.fences.append(fact.name)
+
+
+def _finished(key: c.Key, fact: Fact) -> c.FinishedItem:
+    if fact.reason in (Reason.KILLED, Reason.REPLACED):
+        state = LaunchState.CANCELLED
+    elif fact.exit_code == 0 and fact.reason is Reason.NONE:
+        state = LaunchState.SUCCEEDED
+    else:
+        state = LaunchState.FAILED
+    return c.FinishedItem(
+        key,
+        fact.name.attempt,
+        state,
+        fact.reason,
+        fact.exit_code,
+        fact.started_ms,
+        fact.finished_ms,
+        fact.detail,
+    )

@@ -1,0 +1,238 @@
+"""What should happen now, given what is committed and what time it is.
+
+Pure: it reads the view and returns commands; the leader's loop appends them in one entry and acts
+on what applying them answered. Nothing is ever started from here (SRE book ch. 24, "The role of
+Paxos": a launch is committed before it is made).
+
+The order of one plan: what is lost frees slots; instants get their rows; launches that are due are
+skipped, wait, or begin. Live launches come first, catch-up is paced behind them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.job import Overlap
+from cron.leader.agenda import DueJob
+from cron.leader.policies import account_for
+from cron.state import commands as c
+from cron.state.launches import holds_slot
+from cron.state.state import JobRecord, LaunchRow, State
+from launcher.launch import ACTIVE, LaunchState, Reason
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the operator may set. `start_window_ms`: how long after its Begin an attempt may still
+    start (rule R7). `launches_max`: in one entry."""
+
+    start_window_ms: int = 30_000
+    launches_max: int = 5_000
+
+
+class Expired(msgspec.Struct, frozen=True):
+    """An executor whose lease is over: work on it is lost; guarded work is dead by `held_until_ms`
+    at the latest, the leader's wall clock (rules R5, R6)."""
+
+    number: int
+    held_until_ms: int
+
+
+class View(msgspec.Struct):
+    """What the plan is made from.
+
+    `slots`: free slots of the executors that may get work, by their number. `late_budget`: how many
+    catch-up launches may begin now. `scan_waiting`: look at all waiting launches even where no slot
+    is free (to end those past their deadline).
+    """
+
+    state: State
+    due_jobs: list[DueJob]
+    slots: dict[int, int]
+    expired: list[Expired] = []
+    late_budget: int = 0
+    scan_waiting: bool = True
+    settings: Settings = Settings()
+
+
+def plan(view: View, now_ms: int) -> list[c.Command]:
+    """Return what to append now; nothing where nothing is to be done."""
+    commands: list[c.Command] = []
+    lost = _lost(view)
+    if lost:
+        commands.append(c.Lost(tuple(lost)))
+    commands += [c.ExecutorLeft(gone.number, "its lease ended") for gone in view.expired]
+    accounts = [
+        item
+        for due in view.due_jobs
+        if (item := account_for(view.state.by_number[due.number], due.ticks, now_ms)) is not None
+    ]
+    if accounts:
+        commands.append(c.Account(tuple(accounts)))
+    choice = _Choice(view, now_ms, {key for key in _keys(lost)})
+    choice.run(accounts)
+    return commands + choice.commands()
+
+
+def _lost(view: View) -> list[c.LostItem]:
+    """Everything that was open on executors whose lease is over."""
+    items: list[c.LostItem] = []
+    for expired in view.expired:
+        record = view.state.executors.get(expired.number)
+        items += [
+            c.LostItem(row.key, row.attempt, expired.held_until_ms, "its executor went silent")
+            for row in (record.open.values() if record else ())
+        ]
+    return items
+
+
+def _keys(items: list[c.LostItem]) -> list[c.Key]:
+    return [item.key for item in items]
+
+
+class _Candidate(msgspec.Struct, gc=False):
+    """A launch that is due: in State already, or by this very plan."""
+
+    key: c.Key
+    record: JobRecord
+    deadline_ms: int
+    is_late: bool
+    attempt: int
+    detail: str
+
+
+class _Choice:
+    """Who begins, who is skipped, who waits: one pass over all that is due."""
+
+    def __init__(self, view: View, now_ms: int, ended: set[c.Key]) -> None:
+        self._view = view
+        self._now_ms = now_ms
+        self._ended = ended
+        self._free = sum(view.slots.values())
+        self._slots = dict(view.slots)
+        self._late_budget = view.late_budget
+        self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
+        self._begin: list[c.BeginItem] = []
+        self._skip: list[c.SkippedItem] = []
+        self._cancel: list[c.CancelItem] = []
+
+    def run(self, accounts: list[c.AccountItem]) -> None:
+        """Decide on what was waiting and on what the accounts add; live first, oldest first."""
+        fresh = list(self._fresh(accounts))
+        waiting: list[_Candidate] = []
+        if self._free or self._view.scan_waiting:
+            waiting = [self._of_row(row) for row in self._view.state.due.values()]
+        candidates = waiting + fresh
+        if waiting or any(item.is_late for item in fresh):
+            candidates.sort(key=lambda item: (item.is_late, item.key[1]))
+        for candidate in candidates:
+            self._decide(candidate)
+
+    def commands(self) -> list[c.Command]:
+        """Return what was decided."""
+        result: list[c.Command] = []
+        if self._cancel:
+            result.append(c.Cancel(tuple(self._cancel)))
+        if self._skip:
+            result.append(c.Skip(tuple(self._skip)))
+        if self._begin:
+            result.append(c.Begin(tuple(self._begin)))
+        return result
+
+    def _fresh(self, accounts: list[c.AccountItem]) -> list[_Candidate]:
+        by_number = self._view.state.by_number
+        result = []
+        for item in accounts:
+            record = by_number[item.number]
+            deadline_s = record.job.deadline_s if record.job else 0
+            for due in item.due:
+                key = (item.number, due.scheduled_s, 0)
+                deadline_ms = (due.scheduled_s + deadline_s) * 1000
+                result.append(_Candidate(key, record, deadline_ms, due.is_late, 0, ""))
+        return result
+
+    def _of_row(self, row: LaunchRow) -> _Candidate:
+        record = self._view.state.by_number[row.number]
+        return _Candidate(row.key, record, row.deadline_ms, row.is_late, row.attempt, row.detail)
+
+    def _decide(self, candidate: _Candidate) -> None:
+        reason = self._reason_to_skip(candidate)
+        if reason is not Reason.NONE:
+            self._skip.append(c.SkippedItem(candidate.key, reason, candidate.detail))
+            return
+        job = candidate.record.job
+        if job is None or not self._may_begin(candidate, job.overlap):
+            return
+        executor = self._choose_executor()
+        if executor is None:
+            return
+        if candidate.is_late:
+            if self._late_budget <= 0:
+                return
+            self._late_budget -= 1
+        self._slots[executor] -= 1
+        self._free -= 1
+        if job.overlap is not Overlap.ALLOW:
+            self._taken[candidate.record.number] = None
+        self._begin.append(
+            c.BeginItem(
+                candidate.key,
+                candidate.attempt + 1,
+                candidate.record.revision,
+                executor,
+                min(candidate.deadline_ms, self._now_ms + self._view.settings.start_window_ms),
+            )
+        )
+
+    def _reason_to_skip(self, candidate: _Candidate) -> Reason:
+        """Why a due launch will not be started any more, NONE where it may be."""
+        if self._now_ms >= candidate.deadline_ms:
+            return Reason.FENCED if candidate.attempt and candidate.detail else Reason.DEADLINE
+        record = candidate.record
+        is_scheduled = candidate.key[2] == 0
+        if is_scheduled and record.paused is not None and record.paused.holds(self._now_ms):
+            return Reason.PAUSED
+        job = record.job
+        if job is not None and job.overlap is Overlap.FORBID and self._is_held(record):
+            return Reason.OVERLAP
+        return Reason.NONE
+
+    def _is_held(self, record: JobRecord) -> bool:
+        """Whether another launch of the job may be running, or begins in this plan."""
+        if record.number in self._taken:
+            return True
+        if record.held_until_ms > self._now_ms:
+            return True
+        if not self._ended:
+            return holds_slot(record, self._now_ms)
+        return any(
+            row.state in ACTIVE and row.key not in self._ended for row in record.open.values()
+        )
+
+    def _may_begin(self, candidate: _Candidate, overlap: Overlap) -> bool:
+        """Whether the job's overlap policy lets it begin now; `replace` makes room first (R8)."""
+        if len(self._begin) >= self._view.settings.launches_max:
+            return False
+        if overlap is Overlap.ALLOW:
+            return True
+        if overlap is Overlap.REPLACE:
+            self._replace(candidate)
+        return not self._is_held(candidate.record)
+
+    def _replace(self, candidate: _Candidate) -> None:
+        """End what runs, and what waits from before, in favour of the newest."""
+        for row in candidate.record.open.values():
+            is_older = (row.scheduled_s, row.trigger) < candidate.key[1:]
+            if not is_older or row.cancel is not Reason.NONE or row.key in self._ended:
+                continue
+            if row.state in ACTIVE or row.state is LaunchState.DUE:
+                self._ended.add(row.key) if row.state is LaunchState.DUE else None
+                self._cancel.append(c.CancelItem(row.key, Reason.REPLACED, "a newer launch"))
+
+    def _choose_executor(self) -> int | None:
+        """Return the executor with most free slots, the lowest number among equals."""
+        if self._free <= 0:
+            return None
+        best = max(self._slots, key=lambda number: (self._slots[number], -number), default=None)
+        if best is None or self._slots[best] <= 0:
+            return None
+        return best

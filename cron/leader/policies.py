@@ -1,0 +1,156 @@
+"""What becomes of instants that were missed: catch-up policies and deadlines, pure.
+
+An instant is *live* while it is fresh, or while it is the newest of its job and not older than a
+failover may take: a change of leader is no reason to call a launch missed. All others that come up
+are *late*, and the job's `catchup` says what becomes of them. Nothing past its deadline is ever
+started (SRE book ch. 24, "Cron jobs and idempotency": skipping beats launching twice or at a time
+that nobody expects).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cron.calendar.schedule import Tick, Ticks
+from cron.job import Catchup, Job
+from cron.limits import CATCHUP_ALL_MAX
+from cron.state.commands import AccountItem, DueItem, SkipItem
+from cron.state.state import JobRecord
+from launcher.launch import Reason
+
+FRESH_MS: Final = 1_000
+"""Every instant this young is live: a tick that was held up for a moment loses nothing."""
+FAILOVER_MS: Final = 5_000
+"""The newest instant this young is live: about what a change of leader takes, with room."""
+
+
+def account_for(record: JobRecord, ticks: Ticks, now_ms: int) -> AccountItem | None:
+    """Return the rows of all instants in (horizon, now], None where there are none."""
+    job = record.job
+    now_s = now_ms // 1000
+    if job is None or now_s <= record.horizon_s:
+        return None
+    first_s = ticks.next(record.horizon_s)
+    if first_s is None or first_s > now_s:
+        return None
+    following_s = ticks.next(first_s)
+    if following_s is None or following_s > now_s:
+        return _account_one(record, job, ticks, now_ms)
+    return _account_many(record, job, ticks, now_ms)
+
+
+def _account_one(record: JobRecord, job: Job, ticks: Ticks, now_ms: int) -> AccountItem:
+    """The usual case: one instant is due."""
+    now_s = now_ms // 1000
+    tick = ticks.between(record.horizon_s, now_s, limit=1)[0]
+    item_due: tuple[DueItem, ...] = ()
+    skipped: tuple[SkipItem, ...] = ()
+    if _is_repeated(record, ticks, tick):
+        pass  # its local time was accounted under other zone data: not an instant of its own (R11)
+    elif record.paused is not None and record.paused.holds(now_ms):
+        skipped = _skip_run(ticks, [tick], Reason.PAUSED)
+    elif _is_live(tick, now_ms, is_newest=True):
+        item_due = (DueItem(tick.scheduled_s, _local(ticks, tick), False),)
+    elif job.catchup is not Catchup.NONE and _within_deadline(job, tick.scheduled_s, now_ms):
+        item_due = (DueItem(tick.scheduled_s, _local(ticks, tick), True),)
+    else:
+        skipped = _skip_run(ticks, [tick], Reason.MISSED)
+    return AccountItem(record.number, record.revision, record.horizon_s, now_s, item_due, skipped)
+
+
+def _account_many(record: JobRecord, job: Job, ticks: Ticks, now_ms: int) -> AccountItem:
+    """Several instants at once: after an outage, or of a job every second after a slow tick."""
+    now_s = now_ms // 1000
+    if record.paused is not None and record.paused.holds(now_ms):
+        return _item(record, now_s, (), _run(ticks, record.horizon_s, now_s, Reason.PAUSED))
+    reach_s = max(record.horizon_s, now_s - job.deadline_s, now_s - CATCHUP_ALL_MAX)
+    if job.catchup is not Catchup.ALL:
+        reach_s = max(reach_s, now_s - FAILOVER_MS // 1000 - 1)
+    recent = ticks.between(reach_s, now_s, limit=CATCHUP_ALL_MAX)
+    if not recent:
+        recent = ticks.newest(record.horizon_s, now_s, 1)
+        reach_s = recent[0].scheduled_s - 1
+    recent = [tick for tick in recent if not _is_repeated(record, ticks, tick)]
+    chosen = _choose(job, recent, now_ms)
+    due = tuple(
+        DueItem(tick.scheduled_s, _local(ticks, tick), not live)
+        for tick, live in chosen
+        if _within_deadline(job, tick.scheduled_s, now_ms)
+    )
+    return _item(record, now_s, due, _gaps(record, ticks, reach_s, recent, due))
+
+
+def _choose(job: Job, recent: list[Tick], now_ms: int) -> list[tuple[Tick, bool]]:
+    """Return those of the instants that shall be launched, and whether each is live."""
+    newest = recent[-1] if recent else None
+    chosen = []
+    for tick in recent:
+        live = _is_live(tick, now_ms, is_newest=tick is newest)
+        if live or job.catchup is Catchup.ALL:
+            chosen.append((tick, live))
+        elif job.catchup is Catchup.LAST and tick is newest:
+            chosen.append((tick, False))
+    return chosen
+
+
+def _gaps(
+    record: JobRecord,
+    ticks: Ticks,
+    reach_s: int,
+    recent: list[Tick],
+    due: tuple[DueItem, ...],
+) -> tuple[SkipItem, ...]:
+    """Return rows for what is not due: one run before `reach_s`, then runs between the due."""
+    skipped = list(_run(ticks, record.horizon_s, reach_s, Reason.MISSED))
+    launched = {item.scheduled_s for item in due}
+    run: list[Tick] = []
+    for tick in recent:
+        if tick.scheduled_s not in launched:
+            run.append(tick)
+            continue
+        skipped += _skip_run(ticks, run, Reason.MISSED)
+        run = []
+    skipped += _skip_run(ticks, run, Reason.MISSED)
+    return tuple(skipped)
+
+
+def _skip_run(ticks: Ticks, run: list[Tick], reason: Reason) -> tuple[SkipItem, ...]:
+    if not run:
+        return ()
+    last = run[-1]
+    local_min = _local(ticks, last)
+    return (SkipItem(run[0].scheduled_s, last.scheduled_s, len(run), reason, local_min),)
+
+
+def _run(ticks: Ticks, after_s: int, until_s: int, reason: Reason) -> tuple[SkipItem, ...]:
+    """Return one row for all instants in (after, until], none where there are none."""
+    count = ticks.count(after_s, until_s)
+    if not count:
+        return ()
+    first_s = ticks.next(after_s)
+    last = ticks.newest(after_s, until_s, 1)[0]
+    return (SkipItem(first_s or 0, last.scheduled_s, count, reason, _local(ticks, last)),)
+
+
+def _local(ticks: Ticks, tick: Tick) -> int:
+    """Return the nominal local time where it must not repeat: for fixed-time jobs (rule R11)."""
+    return tick.local_min if ticks.is_fixed else -1
+
+
+def _item(
+    record: JobRecord, now_s: int, due: tuple[DueItem, ...], skipped: tuple[SkipItem, ...]
+) -> AccountItem:
+    return AccountItem(record.number, record.revision, record.horizon_s, now_s, due, skipped)
+
+
+def _is_live(tick: Tick, now_ms: int, *, is_newest: bool) -> bool:
+    age_ms = now_ms - tick.scheduled_s * 1000
+    return age_ms <= FRESH_MS or (is_newest and age_ms <= FAILOVER_MS)
+
+
+def _within_deadline(job: Job, scheduled_s: int, now_ms: int) -> bool:
+    return now_ms < (scheduled_s + job.deadline_s) * 1000
+
+
+def _is_repeated(record: JobRecord, ticks: Ticks, tick: Tick) -> bool:
+    return ticks.is_fixed and 0 <= tick.local_min <= record.local_horizon_min

@@ -1,0 +1,277 @@
+"""Answers from State and history: what ran, what is open, what an audit finds, and why.
+
+State is asked first and history after it, up to the entry that State stood at: a launch that ends
+in between is shown as it stood then, never twice and never not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cron.api.pattern import is_wild, select
+from cron.api.views import (
+    AuditReport,
+    HistoryQuery,
+    JobView,
+    LaunchView,
+    StoryLine,
+    Violation,
+    WhyReport,
+)
+from cron.clock import Clock
+from cron.errors import InvalidInput, UnknownJob, UnknownLaunch
+from cron.history.audit import audit
+from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
+from cron.history.projection import Projection
+from cron.history.queries import Query
+from cron.leader.applier import StateApplier
+from cron.leader.shown import of_job, of_open, of_row
+from cron.state.rows import Row, RowKind
+from cron.state.state import JobRecord, LaunchRow, State
+from launcher.launch import LaunchState
+from launcher.names import SCHEDULED_S_MAX, LaunchName, parse_launch_name, short_job_name
+
+SILENT_S = 30
+"""An instant that is older than this and has no row although a leader ticks is a violation."""
+
+
+class Questions:
+    """Reads on the leader. `connected` gives the numbers of the executors that are."""
+
+    def __init__(self, applier: StateApplier, projection: Projection, clock: Clock) -> None:
+        self._applier = applier
+        self._projection = projection
+        self._clock = clock
+        self.connected: frozenset[int] = frozenset()
+
+    @property
+    def _state(self) -> State:
+        return self._applier.state
+
+    # ---- launches
+
+    async def history(self, query: HistoryQuery) -> list[LaunchView]:
+        """Return launches, open ones included, newest ScheduledTime first."""
+        states = frozenset(_state_of(label) for label in query.states)
+        if query.job and query.job not in self._state.jobs:
+            raise unknown_job(query.job)
+        views = [
+            self._of_open(row)
+            for row in self._open_rows(query.job)
+            if (not states or row.state in states) and _in_period(row, query)
+        ]
+        index = self._state.index
+        await self._projection.caught_up(self._applier.rows_index)
+        until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
+        rows = await self._projection.newest(
+            Query(query.job or None, states or None, query.since_ms, until_ms, query.limit)
+        )
+        for row in rows:
+            if row.ended_index <= index:
+                views += self._expanded(row, query.since_ms, until_ms, query.limit)
+        views.sort(
+            key=lambda view: (view.scheduled_s, view.attempt, view.ended_index), reverse=True
+        )
+        return views[: query.limit]
+
+    async def show(self, launch: str) -> list[LaunchView]:
+        """Return all attempts of a launch, newest last."""
+        name = parse_launch_name(launch)
+        key = self._state.key_of(name)
+        row = self._state.row(key) if key is not None else None
+        views = await self._ended(name)
+        if row is not None:
+            views.append(self._of_open(row))
+        if not views:
+            raise UnknownLaunch(
+                f"launch {name} does not exist",
+                f"`raftcron why {short_job_name(name.job)} TIME` says whether one was due",
+            )
+        return views
+
+    async def _ended(self, name: LaunchName) -> list[LaunchView]:
+        at_ms = name.scheduled_s * 1000
+        return [
+            view
+            for row in await self._rows_of(name)
+            for view in self._expanded(row, at_ms, at_ms, 1)
+        ]
+
+    async def _rows_of(self, name: LaunchName) -> list[Row]:
+        await self._projection.caught_up(self._applier.rows_index)
+        return await self._projection.of_launch(name)
+
+    def _expanded(self, row: Row, since_ms: int, until_ms: int, limit: int) -> list[LaunchView]:
+        """Return one view per instant: people expect a row for each, however they are kept."""
+        if row.kind is not RowKind.RANGE:
+            return [of_row(row)]
+        record = self._state.jobs.get(row.job)
+        from cron.history.expand import expand
+
+        spans = record.spans if record is not None else []
+        schedule = next((span.schedule for span in spans if span.revision == row.revision), None)
+        if schedule is None:
+            return [of_row(row)]
+        rows = expand(row, schedule, limit, since_s=-(-since_ms // 1000), until_s=until_ms // 1000)
+        return [of_row(single) for single in rows]
+
+    def _open_rows(self, job: str) -> Iterable[LaunchRow]:
+        if not job:
+            return list(self._state.open_rows())
+        return list(self._state.jobs[job].open.values())
+
+    def _of_open(self, row: LaunchRow) -> LaunchView:
+        return of_open(self._state, row, self.connected, self._clock.wall_ms())
+
+    # ---- jobs
+
+    async def jobs(self, pattern: str) -> list[JobView]:
+        """Return the jobs that the pattern matches, by name, each with its newest launch."""
+        live = [record.name for record in self._state.jobs.values() if record.job is not None]
+        names = select(pattern, live)
+        if not names and pattern and not is_wild(pattern):
+            raise unknown_job(pattern)
+        await self._projection.caught_up(self._applier.rows_index)
+        now_ms = self._clock.wall_ms()
+        views = []
+        for name in names:
+            record = self._state.jobs[name]
+            last = await self._projection.last_of(name)
+            if record.job is not None:
+                view = of_row(last) if last is not None else None
+                views.append(of_job(record, record.job, view, now_ms))
+        return views
+
+    # ---- proof and explanation
+
+    async def audit(self, job: str, since_ms: int) -> AuditReport:
+        """Return what the ledger proves about a job, or about all, since a time."""
+        if job and job not in self._state.jobs:
+            raise unknown_job(job)
+        names = [job] if job else list(self._state.jobs)
+        since_s, until_s = since_ms // 1000, self._clock.wall_ms() // 1000
+        instants = launches = opened = 0
+        violations: list[Violation] = []
+        for name in names:
+            record = self._state.jobs[name]
+            audited, open_rows, index = audited_job(record), _open(record), self._state.index
+            await self._projection.caught_up(self._applier.rows_index)
+            rows = await self._projection.of_job(name, since_s, until_s)
+            rows = [row for row in rows if row.ended_index <= index]
+            instants += audited.count(since_s, min(until_s, audited.horizon_s))
+            launches += sum(1 for row in rows if row.kind is not RowKind.AMENDMENT)
+            opened += len(open_rows)
+            violations += [
+                Violation(
+                    job=name,
+                    scheduled_s=finding.scheduled_s,
+                    kind=str(finding.kind),
+                    message=finding.message,
+                )
+                for finding in audit(audited, rows, open_rows, since_s, until_s)
+                if finding.is_violation
+            ]
+            violations += _silent(audited, record, until_s)
+        return AuditReport(
+            jobs=len(names),
+            instants=instants,
+            launches=launches,
+            open=opened,
+            since_ms=since_ms,
+            until_ms=until_s * 1000,
+            violations=violations,
+        )
+
+    async def why(self, job: str, at_s: int) -> WhyReport:
+        """Return why a job did or did not run at an instant."""
+        record = self._state.jobs.get(job)
+        if record is None:
+            raise unknown_job(job)
+        from cron.history.why import PauseState, explain
+
+        name = LaunchName(job, at_s)
+        open_row = record.open.get((at_s, 0))
+        rows = await self._rows_of(name)
+        pause = None
+        if record.paused is not None:
+            paused = record.paused
+            pause = PauseState(paused.reason, paused.by, paused.since_ms, paused.until_ms)
+        told = explain(
+            audited_job(record),
+            pause,
+            at_s,
+            rows,
+            _open_row(open_row) if open_row is not None else None,
+            self._clock.wall_ms() // 1000,
+        )
+        views = await self._ended(name)
+        if open_row is not None:
+            views.append(self._of_open(open_row))
+        return WhyReport(
+            job=job,
+            at_s=at_s,
+            verdict=told.verdict,
+            story=[StoryLine(at_ms, text) for at_ms, text in told.story],
+            launches=views,
+        )
+
+
+def _newest_first(view: LaunchView) -> tuple[int, int, int]:
+    return (view.scheduled_s, view.attempt, view.ended_index)
+
+
+def audited_job(record: JobRecord) -> AuditedJob:
+    """Return a job's past as audits see it."""
+    spans = tuple(
+        RevisionSpan(span.revision, span.from_s, span.to_s or None, span.schedule, span.overlap)
+        for span in record.spans
+    )
+    return AuditedJob(record.name, spans, record.horizon_s)
+
+
+def _open(record: JobRecord) -> list[OpenRow]:
+    return [_open_row(row) for row in record.open.values()]
+
+
+def _open_row(row: LaunchRow) -> OpenRow:
+    return OpenRow(
+        row.scheduled_s,
+        row.trigger,
+        row.attempt,
+        row.state,
+        row.begun_index,
+        row.begun_at_ms,
+        row.launched_index,
+        row.started_ms,
+    )
+
+
+def _silent(audited: AuditedJob, record: JobRecord, until_s: int) -> list[Violation]:
+    """An instant after the horizon that is old by now: the ticks have passed it over."""
+    if record.job is None:
+        return []
+    tick = next(audited.instants(record.horizon_s, until_s - SILENT_S), None)
+    if tick is None:
+        return []
+    message = "it is over and nothing has accounted for it"
+    return [
+        Violation(job=record.name, scheduled_s=tick.scheduled_s, kind="silent", message=message)
+    ]
+
+
+def _in_period(row: LaunchRow, query: HistoryQuery) -> bool:
+    scheduled_ms = row.scheduled_s * 1000
+    return scheduled_ms >= query.since_ms and (not query.until_ms or scheduled_ms < query.until_ms)
+
+
+def _state_of(label: str) -> LaunchState:
+    try:
+        return LaunchState[label.upper()]
+    except KeyError as error:
+        known = ", ".join(state.label for state in LaunchState)
+        raise InvalidInput(f"state {label!r} is none of {known}") from error
+
+
+def unknown_job(name: str) -> UnknownJob:
+    """Return the error for a job that does not exist."""
+    return UnknownJob(f"job {short_job_name(name)} does not exist", "`raftcron jobs` lists them")

@@ -1,0 +1,110 @@
+"""Changes that people and programs ask for, on their way into the leader's next entry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from cron.errors import CronError, LimitExceeded, NotLeader
+from cron.state.commands import Command
+from cron.state.outcome import Result
+from cron.state.state import State
+
+Build = Callable[[State, int], list[Command]]
+"""Given State and the leader's time (ms), the commands of a change. Raises CronError to refuse."""
+
+
+
+def appending(*commands: Command) -> Build:
+    """Return a Build for a change that does not depend on State."""
+    return lambda _state, _now_ms: list(commands)
+
+
+WAITING_MAX = 1_000
+"""Changes that may wait for the next entry; a leader that is slower than its callers says so."""
+
+
+class Change:
+    """One change under way: how it is built, and who waits for its results."""
+
+    __slots__ = ("build", "changes_jobs", "commands", "done", "first")
+
+    def __init__(self, build: Build, *, changes_jobs: bool) -> None:
+        self.build = build
+        self.changes_jobs = changes_jobs
+        self.commands: list[Command] = []
+        self.first = 0  # place of its first command in the entry
+        self.done: asyncio.Future[tuple[int, tuple[Result, ...]]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+
+class Changes:
+    """The queue of changes. A change that waits when leadership ends certainly did not happen."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Change] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, change: Change) -> None:
+        """Queue a change.
+
+        Raises:
+            LimitExceeded: too many wait; nothing happened.
+        """
+        if len(self._waiting) >= (*commands: Command) -> Build:
+    """Return a Build for a change that does not depend on State."""
+    return lambda _state, _now_ms: list(commands)
+
+
+WAITING_MAX:
+            raise LimitExceeded(f"{WAITING_MAX} changes are waiting already", "try again shortly")
+        self._waiting.append(change)
+
+    def take(self, state: State, now_ms: int) -> list[Change]:
+        """Build what is waiting; a refused change is answered at once.
+
+        A change of jobs is built against the jobs as they are, so it ends the batch: what follows
+        must be built after it is applied.
+        """
+        taken: list[Change] = []
+        while self._waiting:
+            change = self._waiting.pop(0)
+            if change.done.done():
+                continue
+            try:
+                change.commands = change.build(state, now_ms)
+            except CronError as error:
+                change.done.set_exception(error)
+                continue
+            if not change.commands:
+                change.done.set_result((state.index, ()))
+                continue
+            taken.append(change)
+            if change.changes_jobs:
+                break
+        return taken
+
+    def refuse_all(self, leader: str | None) -> None:
+        """Answer everything that waits: another leads."""
+        waiting, self._waiting = self._waiting, []
+        for change in waiting:
+            if not change.done.done():
+                change.done.set_exception(NotLeader(leader))
+
+
+def answer(changes: Sequence[Change], index: int, results: Sequence[Result]) -> None:
+    """Give each change the results of its own commands."""
+    for change in changes:
+        if not change.done.done():
+            mine = tuple(results[change.first : change.first + len(change.commands)])
+            change.done.set_result((index, mine))
+
+
+def fail(changes: Sequence[Change], error: Exception) -> None:
+    """Give each change the same error."""
+    for change in changes:
+        if not change.done.done():
+            change.done.set_exception(error)

@@ -1,0 +1,224 @@
+"""Who takes part: this replica, the others as they answer, and the executors; and whose clock is
+off (rule R10)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from consensus.log import ReplicatedLog
+from cron.api.views import StatusRow
+from cron.clock import Clock
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader
+from cron.state.state import ExecutorRecord
+
+_log = structlog.get_logger()
+
+POLL_MS = 2_000
+_NO_WORK = "gets no work: its lease is not renewed yet, or its clock is off"
+_SILENT = "silent: what runs there is in doubt until it returns or its lease ends"
+ASK_TIMEOUT_MS = 1_000
+
+
+class Ask(Protocol):
+    """The door to the other replicas; both raise what gRPC raises."""
+
+    async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+        """Return the row of the replica at a client address."""
+
+    async def status(self, address: str, timeout_ms: int) -> list[StatusRow]:
+        """Return what the replica there says of all."""
+
+
+class Peer(msgspec.Struct):
+    """Another replica: where it is, what it said last, and how far its clock is off."""
+
+    id: str
+    address: str
+    row: StatusRow | None = None
+    offset_ms: int | None = None
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What does not change while this replica lives."""
+
+    replica: str
+    address: str
+    pid: int
+    version: str
+    tzdata: str
+
+
+class Roster:
+    """All replicas and executors, as this replica sees them."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        peers: Mapping[str, str],
+        log: ReplicatedLog,
+        applier: StateApplier,
+        leader: Leader,
+        clock: Clock,
+        ask: Ask,
+        offset_ms_max: int,
+    ) -> None:
+        self._identity = identity
+        self._peers = {
+            name: Peer(name, address) for name, address in peers.items() if name != identity.replica
+        }
+        self._replicated = log
+        self._applier = applier
+        self._leader = leader
+        self._clock = clock
+        self._ask = ask
+        self._offset_ms_max = offset_ms_max
+        self._role = ("", 0)
+
+    def own(self) -> StatusRow:
+        """Return this replica's row; its `wall_ms` is what the others compare clocks with."""
+        leadership = self._replicated.leadership
+        state = self._applier.state
+        role = "leader" if self._leader.epoch is not None else "follower"
+        if self._role[0] != role:
+            self._role = (role, self._clock.wall_ms())
+        return StatusRow(
+            kind="replica",
+            id=self._identity.replica,
+            address=self._identity.address,
+            pid=self._identity.pid,
+            role=role,
+            term=leadership.term,
+            applied=state.index,
+            digest=state.digest.hex(),
+            version=self._identity.version,
+            leader=leadership.leader or "",
+            clock_offset_ms=0,
+            tzdata=self._identity.tzdata,
+            since_ms=self._role[1],
+            note=self._leader.note if role == "leader" else "",
+            wall_ms=self._clock.wall_ms(),
+        )
+
+    async def status(self) -> list[StatusRow]:
+        """Return all replicas, by id, then all executors. Answers for all within about a second."""
+        await self.poll()
+        rows = [self.own(), *(self._row_of(peer) for peer in self._peers.values())]
+        rows.sort(key=lambda row: row.id)
+        return rows + await self._executors()
+
+    async def poll(self) -> None:
+        """Ask every other replica, at once."""
+        async with asyncio.TaskGroup() as tasks:
+            for peer in self._peers.values():
+                tasks.create_task(self._poll_peer(peer))
+
+    async def _poll_peer(self, peer: Peer) -> None:
+        asked_ms = self._clock.wall_ms()
+        try:
+            row = await self._ask.peer_status(peer.address, ASK_TIMEOUT_MS)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the peer is unreachable
+            peer.row = None
+            peer.offset_ms = None
+            _log.debug("peer.unreachable", replica=peer.id, error=str(error))
+            return
+        peer.row = row
+        # Halfway between asking and hearing is about when it read its clock.
+        peer.offset_ms = row.wall_ms - (asked_ms + self._clock.wall_ms()) // 2
+
+    def _row_of(self, peer: Peer) -> StatusRow:
+        if peer.row is None:
+            return StatusRow(
+                kind="replica", id=peer.id, address=peer.address, role="unreachable",
+                note="it does not answer",
+            )  # fmt: skip
+        return msgspec.structs.replace(peer.row, clock_offset_ms=peer.offset_ms)
+
+    async def _executors(self) -> list[StatusRow]:
+        """Return the executors, by id: only the leader knows which are connected."""
+        leader = self._peers.get(self._replicated.leadership.leader or "")
+        if self._leader.epoch is None and leader is not None:
+            try:
+                rows = await self._ask.status(leader.address, ASK_TIMEOUT_MS)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the leader is silent
+                _log.debug("peer.unreachable", replica=leader.id, error=str(error))
+            else:
+                return [row for row in rows if row.kind == "executor"]
+        rows = [self._executor_row(record) for record in self._applier.state.executors.values()]
+        return sorted(rows, key=lambda row: row.id)
+
+    def _executor_row(self, record: ExecutorRecord) -> StatusRow:
+        sessions = {(s.executor, s.ledger): s for s in self._leader.pool.sessions()}
+        session = sessions.get((record.executor, record.ledger))
+        if session is None:
+            leads = self._leader.epoch is not None
+            return StatusRow(
+                kind="executor",
+                id=record.executor,
+                address=record.host,
+                role="in-doubt" if leads else "unknown",
+                since_ms=record.joined_ms,
+                slots=record.slots,
+                running=len(record.open),
+                ledger=record.ledger,
+                note=_SILENT if leads else "there is no leader to ask",
+            )
+        return StatusRow(
+            kind="executor",
+            id=record.executor,
+            address=session.address,
+            pid=session.pid,
+            role="connected",
+            version=session.version,
+            clock_offset_ms=session.offset_ms,
+            since_ms=session.connected_since_ms,
+            slots=record.slots,
+            running=len(record.open),
+            ledger=record.ledger,
+            note="" if session.gets_work else _NO_WORK,
+        )
+
+    # ---- clocks (rule R10)
+
+    def off_by(self) -> int:
+        """Return how far this replica's clock is from the median of all; 0 with fewer than two
+        others to compare with, since of two clocks nobody knows which is wrong."""
+        offsets = [peer.offset_ms for peer in self._peers.values() if peer.offset_ms is not None]
+        if len(offsets) < 2:
+            return 0
+        median = sorted([0, *offsets])[(len(offsets) + 1) // 2]
+        return -median
+
+    def why_not_tick(self) -> str:
+        """Return why a leader here must not tick, "" if it may."""
+        off_ms = self.off_by()
+        if abs(off_ms) <= self._offset_ms_max:
+            return ""
+        return f"its clock is {off_ms / 1000:+.1f} s from the replicas' median"
+
+    async def watch(self) -> None:
+        """Compare clocks for ever; a leader whose clock is off says so and hands over."""
+        while True:
+            await self.poll()
+            reason = self.why_not_tick()
+            if reason and self._leader.epoch is not None:
+                _log.warning("leader.resigned", replica=self._identity.replica, error=reason)
+                self._leader.note = reason
+                with contextlib.suppress(Exception):
+                    await self._replicated.transfer(self._on_time())
+            await asyncio.sleep(POLL_MS / 1000)
+
+    def _on_time(self) -> str | None:
+        """Return a replica whose clock agrees with the median."""
+        off_ms = self.off_by()
+        for peer in self._peers.values():
+            if peer.offset_ms is not None and abs(peer.offset_ms + off_ms) <= self._offset_ms_max:
+                return peer.id
+        return None

@@ -1,0 +1,235 @@
+"""The daemon behind the API: every question and every change that a user may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cron.api.pattern import is_wild, select
+from cron.api.views import (
+    ApplyReport,
+    ApplyRequest,
+    AuditReport,
+    BackfillReport,
+    BackfillRequest,
+    HistoryQuery,
+    JobView,
+    LaunchView,
+    NextTimes,
+    OutputQuery,
+    OutputView,
+    PauseReport,
+    PauseRequest,
+    StatusRow,
+    WhyReport,
+)
+from cron.clock import Clock
+from cron.errors import Conflict, NotLeader, NotNow, UnknownExecutor, UnknownJob, UnknownLaunch
+from cron.history.projection import Projection
+from cron.leader.applier import StateApplier
+from cron.leader.backfill import Backfills
+from cron.leader.catalog import Catalog, next_times
+from cron.leader.leader import Leader
+from cron.leader.questions import Questions, unknown_job
+from cron.leader.requests import appending
+from cron.leader.roster import Roster
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from cron.state.state import State
+from launcher.launch import Reason
+from launcher.names import AttemptName, LaunchName, parse_launch_name
+from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
+
+_OUTPUT_TIMEOUT_MS = 5_000
+
+
+class CellService:
+    """The Backend of one replica (see `cron.api.backend`)."""
+
+    def __init__(
+        self,
+        *,
+        leader: Leader,
+        applier: StateApplier,
+        projection: Projection,
+        roster: Roster,
+        clock: Clock,
+        zone: str,
+        leader_address: Callable[[], str | None],
+    ) -> None:
+        self._leader = leader
+        self._applier = applier
+        self._projection = projection
+        self._roster = roster
+        self._clock = clock
+        self._leader_address = leader_address
+        self._catalog = Catalog(leader, zone)
+        self._questions = Questions(applier, projection, clock)
+        self._backfills = Backfills(leader, applier, projection)
+
+    @property
+    def _state(self) -> State:
+        return self._applier.state
+
+    def _lead(self) -> None:
+        """Refuse unless this replica leads: only the leader has it all, and the last of it."""
+        if self._leader.epoch is None:
+            raise NotLeader(self._leader_address())
+        self._questions.connected = self._leader.connected()
+
+    # ---- changes
+
+    async def put_jobs(self, request: ApplyRequest) -> ApplyReport:
+        """Apply files."""
+        self._lead()
+        return await self._catalog.put(request, self._state, self._clock.wall_ms() // 1000)
+
+    async def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
+        """Launch a job by hand."""
+        self._lead()
+        _, results = await self._leader.submit(
+            lambda _state, _now: [c.Trigger(job, request_id, by)]
+        )
+        result = results[0]
+        if result.verdict is Verdict.UNKNOWN_JOB:
+            raise unknown_job(job)
+        name = str(LaunchName(job, result.scheduled_s, result.number))
+        return (await self._questions.show(name))[-1]
+
+    async def pause(self, request: PauseRequest) -> PauseReport:
+        """Pause jobs."""
+        names = self._select(request.pattern)
+        command = c.Pause(tuple(names), request.reason, request.until_ms, request.by)
+        return await self._pause(names, command)
+
+    async def resume(self, pattern: str, by: str) -> PauseReport:
+        """Resume jobs."""
+        names = self._select(pattern)
+        return await self._pause(names, c.Resume(tuple(names), by))
+
+    async def _pause(self, names: list[str], command: c.Pause | c.Resume) -> PauseReport:
+        _, results = await self._leader.submit(appending(command))
+        changed: list[str] = []
+        unchanged: list[str] = []
+        for name, verdict in zip(names, results[0].items, strict=True):
+            (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
+        return PauseReport(changed=changed, unchanged=unchanged)
+
+    def _select(self, pattern: str) -> list[str]:
+        self._lead()
+        live = [record.name for record in self._state.jobs.values() if record.job is not None]
+        names = select(pattern, live)
+        if names:
+            return names
+        if pattern and not is_wild(pattern):
+            raise unknown_job(pattern)
+        raise UnknownJob(f"pattern {pattern!r} matches no job", "`raftcron jobs` lists them")
+
+    async def backfill(self, request: BackfillRequest) -> BackfillReport:
+        """Make past instants due again."""
+        self._lead()
+        return await self._backfills.run(request)
+
+    async def kill(self, launch: str, by: str) -> LaunchView:
+        """Cancel a launch; its kill is sent once that is committed (rule R8)."""
+        self._lead()
+        name = parse_launch_name(launch)
+        key = self._state.key_of(name)
+        if key is None:
+            raise UnknownLaunch(f"launch {name} does not exist", "`raftcron history` lists them")
+        command = c.Cancel((c.CancelItem(key, Reason.KILLED, by),))
+        _, results = await self._leader.submit(appending(command))
+        views = await self._questions.show(launch)
+        if results[0].items[0] == Verdict.NOT_OPEN:
+            raise NotNow(f"launch {name} is over: {views[-1].state}", "nothing is left to kill")
+        return views[-1]
+
+    # ---- reads
+
+    async def jobs(self, pattern: str) -> list[JobView]:
+        """List jobs."""
+        self._lead()
+        return await self._questions.jobs(pattern)
+
+    async def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:
+        """List a job's next times."""
+        self._lead()
+        record = self._state.jobs.get(job)
+        if record is None or record.job is None:
+            raise unknown_job(job)
+        schedule = record.job.schedule
+        begin_s = self._clock.wall_ms() // 1000 if after_s is None else after_s
+        return NextTimes(
+            job=job,
+            schedule=schedule.text,
+            resolved=schedule.resolved,
+            zone=schedule.zone,
+            times_s=next_times(record.job, begin_s, count),
+        )
+
+    async def history(self, query: HistoryQuery) -> list[LaunchView]:
+        """List launches, newest first."""
+        self._lead()
+        return await self._questions.history(query)
+
+    async def show(self, launch: str) -> list[LaunchView]:
+        """Return all attempts of a launch."""
+        self._lead()
+        return await self._questions.show(launch)
+
+    async def output(self, query: OutputQuery) -> OutputView:
+        """Return a part of what a launch wrote, from the executor that keeps it."""
+        self._lead()
+        views = await self._questions.show(query.launch)
+        begun = [view for view in views if view.executor and view.kind == "launch"]
+        view = next((view for view in reversed(begun) if query.attempt in (0, view.attempt)), None)
+        if view is None:
+            raise NotNow(f"launch {query.launch} has not begun, it has no output yet")
+        name = AttemptName(parse_launch_name(query.launch), view.attempt)
+        session = next(
+            (s for s in self._leader.pool.sessions() if s.executor == view.executor), None
+        )
+        if session is None:
+            raise UnknownExecutor(
+                f"executor {view.executor}, which keeps the output, is not connected",
+                "`raftcron status` shows it",
+            )
+        try:
+            piece = await self._leader.pool.output(
+                session.executor,
+                session.ledger,
+                name,
+                offset=query.offset,
+                limit=query.limit,
+                tail=query.tail,
+                timeout_ms=_OUTPUT_TIMEOUT_MS,
+            )
+        except (NotConnected, TimedOut) as error:
+            raise UnknownExecutor(str(error), "`raftcron status` shows it") from error
+        except OutputUnavailable as error:
+            raise Conflict(str(error)) from error
+        return OutputView(
+            content=piece.data,
+            offset=piece.offset,
+            size=piece.size,
+            ended=piece.ended,
+            dropped=piece.dropped,
+            executor=view.executor,
+        )
+
+    async def why(self, job: str, at_s: int) -> WhyReport:
+        """Explain an instant."""
+        self._lead()
+        return await self._questions.why(job, at_s)
+
+    async def audit(self, job: str, since_ms: int) -> AuditReport:
+        """Prove a period."""
+        self._lead()
+        return await self._questions.audit(job, since_ms)
+
+    async def status(self) -> list[StatusRow]:
+        """Return all replicas and executors."""
+        return await self._roster.status()
+
+    async def peer_status(self) -> StatusRow:
+        """Return this replica alone."""
+        return self._roster.own()

@@ -1,0 +1,123 @@
+"""Finding out what became of open launches: at takeover, when an executor returns, and from time
+to time (SRE book ch. 24, "Resolving partial failures").
+
+Looking it up is not enough: a start under way could arrive after the look. So the leader writes:
+the same start again while its window is open, a fence afterwards; only the executor's answer to
+either changes the ledger.
+"""
+
+from __future__ import annotations
+
+from cron.leader.dispatch import Dispatcher, attempt_name
+from cron.state import commands as c
+from cron.state.state import ExecutorRecord, LaunchRow, State
+from launcher.launch import LaunchState, Reason
+from launcher.names import AttemptName
+from launcher.pool.events import Fact, Fate, Joined
+from launcher.pool.pool import Pool
+from launcher.pool.settle import OpenAttempt, settle
+
+MARGIN_MS = 200
+"""A start this close to the end of its window is not sent again: it would be refused on arrival."""
+STALE_MS = 3_000
+"""An unanswered start is this old before it is sent again."""
+
+
+class Settler:
+    """Settles open launches with the executors that have them."""
+
+    def __init__(self, pool: Pool, dispatcher: Dispatcher) -> None:
+        self._pool = pool
+        self._dispatcher = dispatcher
+        self._reports: dict[tuple[str, str], tuple[Joined, int]] = {}
+
+    def clear(self) -> None:
+        """Forget reports; at the end of leadership."""
+        self._reports.clear()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether any report waits for its executor to be ready."""
+        return bool(self._reports)
+
+    def joined(self, event: Joined, index: int) -> None:
+        """Keep an executor's report until it may be given orders; State stood at `index` then."""
+        self._reports[(event.executor, event.ledger)] = (event, index)
+
+    def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> list[Fact]:
+        """Settle with an executor that may get orders now; nothing if it was settled before.
+
+        Sends starts, fences, kills and acknowledgements; returns the facts to record.
+        """
+        report = self._reports.pop((record.executor, record.ledger), None)
+        if report is None:
+            return []
+        joined, index = report
+        known = {fact.name: fact for fact in joined.known}
+        attempts = [
+            item
+            for row in record.open.values()
+            if (item := self._open_attempt(state, row, index)) is not None
+        ]
+        settlement = settle(attempts, known, now_ms, MARGIN_MS, _lost_names(state, known))
+        executor, ledger = record.executor, record.ledger
+        if settlement.starts:
+            self._pool.start(executor, ledger, settlement.starts)
+        if settlement.fences:
+            self._pool.fence(executor, ledger, settlement.fences)
+        if settlement.kills:
+            self._pool.kill(executor, ledger, settlement.kills)
+        self._dispatcher.acknowledge(record, settlement.acks)
+        return [*settlement.facts, *map(_never_heard_of, settlement.lost)]
+
+    def _open_attempt(self, state: State, row: LaunchRow, index: int) -> OpenAttempt | None:
+        """Return what the log knows of an attempt that the report could know of."""
+        order = self._dispatcher.start_order(state, row)
+        if order is None or row.begun_index > index or row.launched_index > index:
+            return None  # it came after the report: its own answer is on the way
+        return OpenAttempt(
+            name=order.name,
+            begun_index=order.begun_index,
+            not_after_ms=order.not_after_ms,
+            is_launched=row.state is LaunchState.LAUNCHED,
+            cancel=row.cancel,
+            work=order.work,
+        )
+
+    def stale(self, state: State, now_ms: int) -> None:
+        """Ask again about starts and kills that nobody answered for a while.
+
+        A callback, a message or a wake-up may be lost; nothing may hang on any of them.
+        """
+        for row in state.active.values():
+            record = state.executors.get(row.executor)
+            if record is None or now_ms - row.begun_at_ms < STALE_MS:
+                continue
+            if row.cancel is not Reason.NONE:
+                self._dispatcher.kill(state, row)
+            if row.state is LaunchState.BEGUN:
+                self._ask_again(state, record, row, now_ms)
+
+    def _ask_again(self, state: State, record: ExecutorRecord, row: LaunchRow, now_ms: int) -> None:
+        order = self._dispatcher.start_order(state, row)
+        if order is None:
+            return
+        is_wanted = row.cancel is Reason.NONE and now_ms + MARGIN_MS < row.not_after_ms
+        if is_wanted:
+            self._pool.start(record.executor, record.ledger, [order])
+        else:
+            self._pool.fence(record.executor, record.ledger, [order.name])
+
+
+def _never_heard_of(name: AttemptName) -> Fact:
+    return Fact(name, Fate.INTERRUPTED, detail="its executor has no record of it")
+
+
+def _lost_names(state: State, known: dict[AttemptName, Fact]) -> frozenset[AttemptName]:
+    """Return those of the reported attempts that the log holds for lost (rule R9)."""
+    names = []
+    for name in known:
+        key: c.Key | None = state.key_of(name.launch)
+        if key is not None and (key, name.attempt) in state.lost:
+            names.append(attempt_name(state, key, name.attempt))
+    return frozenset(names)

@@ -1,0 +1,155 @@
+"""Rows and records as people and programs see them: State and history to the API's views."""
+
+from __future__ import annotations
+
+from cron.api.views import JobView, LaunchView
+from cron.job import Job, Overlap
+from cron.leader.catalog import next_times
+from cron.state.rows import Row, RowKind
+from cron.state.state import JobRecord, LaunchRow, State
+from launcher.launch import ACTIVE, LaunchState
+from launcher.names import LaunchName, format_time, split_job_name
+from launcher.work import Epoch
+
+_KINDS = {RowKind.ENDED: "launch", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
+
+
+def of_row(row: Row) -> LaunchView:
+    """Return an ended launch as it is shown."""
+    tenant, job = split_job_name(row.job)
+    return LaunchView(
+        launch=str(LaunchName(row.job, row.scheduled_s, row.trigger)),
+        job=job,
+        tenant=tenant,
+        scheduled_s=row.scheduled_s,
+        attempt=row.attempt,
+        state=row.state.label,
+        reason=row.reason.label,
+        begun_at_ms=row.begun_at_ms,
+        launched_at_ms=row.launched_at_ms,
+        started_at_ms=row.started_ms,
+        finished_at_ms=row.finished_ms,
+        exit_code=row.exit_code if row.exit_code >= 0 else None,
+        executor=row.executor,
+        term=row.epoch.term,
+        lateness_ms=_lateness_ms(row.scheduled_s, row.started_ms),
+        epoch=_epoch(row.epoch),
+        replica=row.epoch.replica,
+        begun_index=row.begun_index,
+        launched_index=row.launched_index,
+        ended_index=row.ended_index,
+        ended_at_ms=row.ended_at_ms,
+        local_time=_local_time(row.local_min),
+        revision=row.revision,
+        by=row.by,
+        detail=row.detail,
+        kind=_KINDS[row.kind],
+        last_s=row.last_s,
+        count=row.count,
+    )
+
+
+def of_open(state: State, row: LaunchRow, connected: frozenset[int], now_ms: int) -> LaunchView:
+    """Return an open launch as it is shown. `connected`: executors that are, by number."""
+    record = state.by_number[row.number]
+    tenant, job = split_job_name(record.name)
+    executor = state.executors.get(row.executor) if row.begun_index else None
+    is_active = row.state in ACTIVE
+    return LaunchView(
+        launch=str(LaunchName(record.name, row.scheduled_s, row.trigger)),
+        job=job,
+        tenant=tenant,
+        scheduled_s=row.scheduled_s,
+        attempt=row.attempt,
+        state=row.state.label,
+        reason=row.cancel.label,
+        begun_at_ms=row.begun_at_ms,
+        launched_at_ms=row.launched_at_ms,
+        started_at_ms=row.started_ms,
+        executor=executor.executor if executor else "",
+        term=row.epoch.term,
+        lateness_ms=_lateness_ms(row.scheduled_s, row.started_ms),
+        epoch=_epoch(row.epoch),
+        replica=row.epoch.replica,
+        begun_index=row.begun_index,
+        launched_index=row.launched_index,
+        local_time=_local_time(row.local_min),
+        revision=row.revision,
+        by=row.cancel_by or row.by,
+        detail=row.detail,
+        in_doubt=is_active and row.executor not in connected,
+        waiting="" if is_active else _waiting(record, row, connected, now_ms),
+        deadline_at_ms=row.deadline_ms,
+        is_open=True,
+        last_s=row.scheduled_s,
+    )
+
+
+def _waiting(record: JobRecord, row: LaunchRow, connected: frozenset[int], now_ms: int) -> str:
+    """Why a due launch has not begun."""
+    if record.job is not None and record.job.overlap is not Overlap.ALLOW:
+        for other in record.open.values():
+            if other.state in ACTIVE:
+                name = LaunchName(record.name, other.scheduled_s, other.trigger)
+                policy = record.job.overlap.name.lower()
+                return f"{name} of the same job is not over (overlap={policy})"
+        if record.held_until_ms > now_ms:
+            return "a lost launch of the same job may be running until its executor's self-kill"
+    if not connected:
+        return "no executor is connected"
+    if row.is_late:
+        return "catch-up is paced behind live launches, or no slot is free"
+    return "no executor has a free slot"
+
+
+def of_job(
+    record: JobRecord, job: Job, last: LaunchView | None, now_ms: int, *, count: int = 3
+) -> JobView:
+    """Return a job as it is shown."""
+    paused = record.paused if record.paused and record.paused.holds(now_ms) else None
+    return JobView(
+        name=record.name,
+        schedule=job.schedule.text,
+        resolved=job.schedule.resolved,
+        zone=job.schedule.zone,
+        next_s=next_times(job, max(now_ms // 1000, record.horizon_s), count),
+        overlap=job.overlap.name.lower(),
+        catchup=job.catchup.name.lower(),
+        on_lost=job.on_lost.name.lower(),
+        deadline_s=job.deadline_s,
+        timeout_ms=job.work.timeout_ms,
+        paused=paused is not None,
+        pause_reason=paused.reason if paused else "",
+        paused_by=paused.by if paused else "",
+        paused_until_ms=paused.until_ms if paused else 0,
+        source=record.source,
+        revision=record.revision,
+        command=job.work.argv[-1] if job.work.argv else "",
+        user=job.work.user,
+        running=sum(1 for row in record.open.values() if row.state in ACTIVE),
+        last=last,
+    )
+
+
+def _lateness_ms(scheduled_s: int, started_ms: int) -> int | None:
+    """started - scheduled; that of a manual trigger counts from the beginning of its second."""
+    if not started_ms:
+        return None
+    lateness_ms = started_ms - scheduled_s * 1000
+    return lateness_ms
+
+
+def _epoch(epoch: Epoch) -> str:
+    return str(epoch) if epoch.term else ""
+
+
+def _local_time(local_min: int) -> str:
+    """`2026-11-20T15:00` of the nominal local time; empty where there is none."""
+    if local_min < 0:
+        return ""
+    return format_time(local_min * 60)[:16]
+
+
+def is_open_state(label: str) -> bool:
+    """Whether a state's label is that of an open launch."""
+    return label in {LaunchState.DUE.label, LaunchState.BEGUN.label, LaunchState.LAUNCHED.label}

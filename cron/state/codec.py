@@ -1,0 +1,47 @@
+"""Entries to bytes and back: the only place that knows how the log is encoded (msgpack)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.errors import InvariantViolated
+from cron.state.commands import ENTRY_VERSION, Command, Entry
+from launcher.work import Epoch, WorkSpec
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Entry)
+_work_decoder = msgspec.msgpack.Decoder(WorkSpec)
+
+
+def encode_entry(at_ms: int, epoch: Epoch, commands: tuple[Command, ...]) -> bytes:
+    """Return the bytes of one entry."""
+    return _encoder.encode(Entry(ENTRY_VERSION, at_ms, epoch, commands))
+
+
+def decode_entry(data: bytes) -> Entry:
+    """Return the entry.
+
+    Raises:
+        InvariantViolated: it is of an unknown version or cannot be read. Better dead than
+            divergent: a replica that skipped it would disagree with the others for ever.
+    """
+    try:
+        entry = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise InvariantViolated(f"log entry cannot be read: {error}") from error
+    if entry.version != ENTRY_VERSION:
+        raise InvariantViolated(
+            f"log entry has version {entry.version}, this program knows {ENTRY_VERSION}: "
+            "upgrade this replica"
+        )
+    return entry
+
+
+def encode_work(work: WorkSpec) -> bytes:
+    """Return the bytes of a WorkSpec; equal specs have equal bytes."""
+    return _encoder.encode(work)
+
+
+def decode_work(data: bytes) -> WorkSpec:
+    """Return the WorkSpec of its bytes."""
+    return _work_decoder.decode(data)

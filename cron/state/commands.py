@@ -1,0 +1,284 @@
+"""What may be asked of the replicated state: commands, and the entry that carries them.
+
+A command carries everything that its meaning depends on: times, choices, names. Applying it needs
+no clock, no chance and no schedule. All that one tick brings shares one entry (group commit).
+
+Evolution: append fields at the end with a default, never reorder, rename a tag or reuse one; a new
+command is shipped decodable before it is ever emitted.
+
+In the hot commands a job is its number (given by State when it was first put) and a launch its key
+(number, scheduled_s, trigger), so that a launch costs about a hundred bytes of log.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from cron.job import Job
+from launcher.launch import LaunchState, Reason
+from launcher.work import Epoch
+
+ENTRY_VERSION: Final = 1
+
+Key: TypeAlias = tuple[int, int, int]
+"""(job number, scheduled_s, trigger): a launch."""
+
+
+class DueItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An instant to be launched. `local_min` is its nominal local time, -1 for none. `is_late`
+    marks catch-up, which is paced behind live launches."""
+
+    scheduled_s: int
+    local_min: int = -1
+    is_late: bool = False
+
+
+class SkipItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A run of `count` instants, from the first to the last, that are accounted for unlaunched."""
+
+    first_s: int
+    last_s: int
+    count: int
+    reason: Reason
+    local_min: int = -1  # of the last
+
+
+class AccountItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All instants of one job in (from_s, to_s]; `to_s` becomes its horizon (rule R1)."""
+
+    number: int
+    revision: int
+    from_s: int
+    to_s: int
+    due: tuple[DueItem, ...] = ()
+    skipped: tuple[SkipItem, ...] = ()
+
+
+class BeginItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Log point 1 of an attempt: it may be started on that executor until `not_after_ms`."""
+
+    key: Key
+    attempt: int
+    revision: int
+    executor: int  # the number State gave to (executor id, ledger)
+    not_after_ms: int
+
+
+class LaunchedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Log point 2: the executor has it durably and started it."""
+
+    key: Key
+    attempt: int
+    started_ms: int
+
+
+class FinishedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The end of an attempt that ran: succeeded, failed or cancelled."""
+
+    key: Key
+    attempt: int
+    state: LaunchState
+    reason: Reason
+    exit_code: int
+    started_ms: int
+    finished_ms: int
+    detail: str = ""
+
+
+class RefusedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The executor durably refused or fenced the attempt: it never ran and never will (rule R7)."""
+
+    key: Key
+    attempt: int
+    detail: str = ""
+
+
+class SkippedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A due launch that will not be started."""
+
+    key: Key
+    reason: Reason
+    detail: str = ""
+
+
+class LostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Nobody can know any more what became of the attempt. Until `held_until_ms` it may still be
+    running, and holds its job's overlap slot (rule R6)."""
+
+    key: Key
+    attempt: int
+    held_until_ms: int = 0
+    detail: str = ""
+
+
+class CancelItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A launch that somebody, or a newer launch, wants ended (rule R8)."""
+
+    key: Key
+    reason: Reason
+    by: str = ""
+
+
+class ReopenItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An instant to be launched after all. `was_state` is 0 where it was never accounted."""
+
+    key: Key
+    local_min: int
+    was_state: int
+    was_attempt: int
+
+
+class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
+    """A new leader's first entry of its term. The entry's epoch is what it claims (rule R3)."""
+
+    tzdata: str = ""
+    version: str = ""
+
+
+class PutJobs(msgspec.Struct, frozen=True, array_like=True, tag="put"):
+    """A change of the jobs of one source, placed against catalog revision `base` (rule R2).
+
+    A large change comes in `parts` entries under one `change` id and happens with the last one.
+    Every job that is changed or removed must be accounted up to `effective_s` exactly.
+    """
+
+    source: str
+    base: int
+    effective_s: int
+    jobs: tuple[Job, ...] = ()
+    removed: tuple[str, ...] = ()
+    by: str = ""
+    change: str = ""
+    part: int = 1
+    parts: int = 1
+
+
+class Pause(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
+    """No scheduled launches: instants get rows `skipped/paused`. `until_ms` 0: until resumed."""
+
+    jobs: tuple[str, ...]
+    reason: str
+    until_ms: int
+    by: str
+
+
+class Resume(msgspec.Struct, frozen=True, array_like=True, tag="resume"):
+    """Launches again, from now on."""
+
+    jobs: tuple[str, ...]
+    by: str
+
+
+class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
+    """Instants of many jobs, each job by itself."""
+
+    items: tuple[AccountItem, ...]
+
+
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
+    """Log point 1 of many attempts, each by itself."""
+
+    items: tuple[BeginItem, ...]
+
+
+class Launched(msgspec.Struct, frozen=True, array_like=True, tag="launched"):
+    """Log point 2 of many attempts."""
+
+    items: tuple[LaunchedItem, ...]
+
+
+class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
+    """Ends of many attempts."""
+
+    items: tuple[FinishedItem, ...]
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
+    """Attempts that never ran."""
+
+    items: tuple[RefusedItem, ...]
+
+
+class Skip(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
+    """Due launches that will not be started."""
+
+    items: tuple[SkippedItem, ...]
+
+
+class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
+    """Attempts whose fate cannot be known."""
+
+    items: tuple[LostItem, ...]
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):
+    """Launches to be ended."""
+
+    items: tuple[CancelItem, ...]
+
+
+class Trigger(msgspec.Struct, frozen=True, array_like=True, tag="trigger"):
+    """A launch by hand, in the second of the entry. `request` makes a repetition harmless."""
+
+    job: str
+    request: str
+    by: str
+
+
+class Reopen(msgspec.Struct, frozen=True, array_like=True, tag="reopen"):
+    """Backfill: ended or never accounted instants become due, as the next attempt.
+
+    What the leader read from history is true at log index `read_at`; an item is refused if a launch
+    of its job ended since.
+    """
+
+    items: tuple[ReopenItem, ...]
+    read_at: int
+    by: str
+
+
+class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="joined"):
+    """An executor with this ledger takes part; State gives the pair a number."""
+
+    executor: str
+    ledger: str
+    slots: int
+    host: str = ""
+
+
+class ExecutorLeft(msgspec.Struct, frozen=True, array_like=True, tag="left"):
+    """The pair is gone: its lease ended and nothing is open on it."""
+
+    number: int
+    reason: str = ""
+
+
+Command: TypeAlias = (
+    Claim
+    | PutJobs
+    | Pause
+    | Resume
+    | Account
+    | Begin
+    | Launched
+    | Finished
+    | Refused
+    | Skip
+    | Lost
+    | Cancel
+    | Trigger
+    | Reopen
+    | ExecutorJoined
+    | ExecutorLeft
+)
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True):
+    """What one append carries. `at_ms` is the leader's wall clock; State's time never goes back."""
+
+    version: int
+    at_ms: int
+    epoch: Epoch
+    commands: tuple[Command, ...]

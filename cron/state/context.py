@@ -1,0 +1,110 @@
+"""What a command sees while it is applied, and the two things that end a launch."""
+
+from __future__ import annotations
+
+from cron.job import Job
+from cron.limits import LOST_KEPT
+from cron.state.rows import Row, RowKind
+from cron.state.state import JobRecord, LaunchRow, State
+from launcher.launch import LaunchState, Reason
+from launcher.work import Epoch
+
+
+class Context:
+    """State, the entry's epoch, time and log index, and the rows that it adds to history."""
+
+    def __init__(self, state: State, epoch: Epoch, at_ms: int, index: int) -> None:
+        self.state = state
+        self.epoch = epoch
+        self.at_ms = at_ms
+        self.index = index
+        self.rows: list[Row] = []
+
+    def record(self, row: Row) -> None:
+        """Append a row to history, in log order."""
+        self.rows.append(row)
+        self.state.recent.append(row)
+
+    def open_due(self, record: JobRecord, row: LaunchRow) -> None:
+        """Make a launch due."""
+        record.open[(row.scheduled_s, row.trigger)] = row
+        self.state.due[row.key] = row
+
+    def set_active(self, row: LaunchRow) -> None:
+        """Move a due launch among those that may be running, on its executor."""
+        self.state.due.pop(row.key, None)
+        self.state.active[row.key] = row
+        self.state.executors[row.executor].open[row.key] = row
+
+    def set_due(self, row: LaunchRow) -> None:
+        """Move a launch that never ran back among the due."""
+        self._leave_executor(row)
+        self.state.active.pop(row.key, None)
+        self.state.due[row.key] = row
+
+    def _leave_executor(self, row: LaunchRow) -> None:
+        executor = self.state.executors.get(row.executor)
+        if executor is not None:
+            executor.open.pop(row.key, None)
+
+    def end(
+        self,
+        row: LaunchRow,
+        state: LaunchState,
+        reason: Reason,
+        *,
+        exit_code: int = -1,
+        finished_ms: int = 0,
+        detail: str = "",
+    ) -> None:
+        """End an open launch: it leaves State and becomes a row of history."""
+        record = self.state.by_number[row.number]
+        executor = self.state.executors.get(row.executor) if row.begun_index else None
+        self._leave_executor(row)
+        self.state.active.pop(row.key, None)
+        self.state.due.pop(row.key, None)
+        del record.open[(row.scheduled_s, row.trigger)]
+        record.ended_index = self.index
+        record.counts[state] = record.counts.get(state, 0) + 1
+        if state is LaunchState.LOST:
+            self._remember_lost(row)
+        self.record(
+            Row(
+                kind=RowKind.ENDED,
+                job=record.name,
+                revision=row.revision,
+                scheduled_s=row.scheduled_s,
+                trigger=row.trigger,
+                attempt=row.attempt,
+                state=state,
+                reason=reason,
+                ended_index=self.index,
+                ended_at_ms=self.at_ms,
+                last_s=row.scheduled_s,
+                local_min=row.local_min,
+                begun_index=row.begun_index,
+                begun_at_ms=row.begun_at_ms,
+                epoch=row.epoch,
+                executor=executor.executor if executor else "",
+                ledger=executor.ledger if executor else "",
+                launched_index=row.launched_index,
+                launched_at_ms=row.launched_at_ms,
+                started_ms=row.started_ms,
+                finished_ms=finished_ms,
+                exit_code=exit_code,
+                by=row.cancel_by or row.by,
+                detail=detail or row.detail,
+            )
+        )
+
+    def _remember_lost(self, row: LaunchRow) -> None:
+        """Keep a lost attempt in mind for late news, within a bound (rule R9)."""
+        lost = self.state.lost
+        lost[(row.key, row.attempt)] = (row.revision, row.local_min)
+        while len(lost) > LOST_KEPT:
+            del lost[next(iter(lost))]
+
+
+def work_of(row: LaunchRow, record: JobRecord) -> Job | None:
+    """Return what a launch runs: what it began with, else the current revision (rule R2)."""
+    return row.job if row.job is not None else record.job

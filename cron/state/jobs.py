@@ -1,0 +1,175 @@
+"""How commands about jobs and executors change State: rule R2, pauses, who takes part."""
+
+from __future__ import annotations
+
+from cron.job import Job
+from cron.state import commands as c
+from cron.state.context import Context
+from cron.state.outcome import Result, Verdict
+from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
+from launcher.launch import LaunchState, Reason
+
+
+def put_jobs(context: Context, command: c.PutJobs) -> Result:
+    """Add, change and remove the jobs of one source, all or nothing."""
+    jobs = _assemble(context, command)
+    if jobs is None:
+        return Result(Verdict.INCOMPLETE)
+    if command.part < command.parts:
+        return Result(Verdict.ACCEPTED)
+    verdict = _check(context, command, jobs)
+    if verdict is not Verdict.ACCEPTED:
+        return Result(verdict)
+    context.state.catalog += 1
+    for job in jobs:
+        _put(context, command, job)
+    for name in command.removed:
+        _remove(context, command, context.state.jobs[name])
+    return Result(Verdict.ACCEPTED, number=context.state.catalog)
+
+
+def _assemble(context: Context, command: c.PutJobs) -> tuple[Job, ...] | None:
+    """Return all jobs of the change once its last part is here; None where a part is missing."""
+    if command.parts == 1:
+        return command.jobs
+    staged = context.state.staged
+    if command.part == 1:
+        staged.clear()
+        staged[command.change] = []
+    parts = staged.get(command.change)
+    if parts is None or len(parts) != command.part - 1:
+        staged.pop(command.change, None)
+        return None
+    parts.append(command.jobs)
+    if command.part < command.parts:
+        return ()
+    del staged[command.change]
+    return tuple(job for part in parts for job in part)
+
+
+def _check(context: Context, command: c.PutJobs, jobs: tuple[Job, ...]) -> Verdict:
+    """Whether the whole change may happen."""
+    state = context.state
+    if command.base != state.catalog:
+        return Verdict.STALE_REVISION
+    # Not before any time in the log: an instant that is over belongs to the revision of its time.
+    if command.effective_s < state.at_ms // 1000:
+        return Verdict.BAD_TIMES
+    for name in command.removed:
+        record = state.jobs.get(name)
+        if record is None or record.job is None:
+            return Verdict.UNKNOWN_JOB
+    for name in [job.name for job in jobs] + list(command.removed):
+        record = state.jobs.get(name)
+        if record is None:
+            continue
+        if record.job is not None and record.source != command.source:
+            return Verdict.WRONG_SOURCE
+        if record.job is not None and record.horizon_s != command.effective_s:
+            return Verdict.WRONG_HORIZON
+        if record.horizon_s > command.effective_s:
+            return Verdict.WRONG_HORIZON
+    return Verdict.ACCEPTED
+
+
+def _put(context: Context, command: c.PutJobs, job: Job) -> None:
+    state = context.state
+    record = state.jobs.get(job.name)
+    span = Span(state.catalog, command.effective_s, 0, job.schedule, job.overlap)
+    if record is None:
+        record = JobRecord(
+            number=len(state.by_number) + 1,
+            name=job.name,
+            source=command.source,
+            revision=state.catalog,
+            horizon_s=command.effective_s,
+            job=job,
+            spans=[span],
+        )
+        state.jobs[job.name] = record
+        state.by_number[record.number] = record
+        return
+    _close_span(record, command.effective_s)
+    before = record.job
+    if before is None or before.schedule.zone != job.schedule.zone:
+        # Nominal local times of another zone say nothing about this one (rule R11).
+        record.local_horizon_min = -1
+    record.source = command.source
+    record.revision = state.catalog
+    record.horizon_s = command.effective_s
+    record.job = job
+    record.spans.append(span)
+
+
+def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
+    """Delete a job; its horizon and past stay, and what has begun goes on."""
+    _close_span(record, command.effective_s)
+    for row in [row for row in record.open.values() if row.state is LaunchState.DUE]:
+        row.cancel_by = command.by
+        context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
+    record.revision = context.state.catalog
+    record.job = None
+    record.paused = None
+
+
+def _close_span(record: JobRecord, to_s: int) -> None:
+    last = record.spans[-1]
+    if last.to_s == 0:
+        record.spans[-1] = Span(last.revision, last.from_s, to_s, last.schedule, last.overlap)
+
+
+def pause(context: Context, command: c.Pause) -> Result:
+    """Pause jobs that exist; an item each."""
+    paused = Paused(command.reason, command.by, context.at_ms, command.until_ms)
+    return _each_job(context, command.jobs, paused)
+
+
+def resume(context: Context, command: c.Resume) -> Result:
+    """Resume jobs that exist; an item each."""
+    return _each_job(context, command.jobs, None)
+
+
+def _each_job(context: Context, names: tuple[str, ...], paused: Paused | None) -> Result:
+    items = []
+    for name in names:
+        record = context.state.jobs.get(name)
+        if record is None or record.job is None:
+            items.append(Verdict.UNKNOWN_JOB)
+        elif paused is None and record.paused is None:
+            items.append(Verdict.ALREADY)
+        else:
+            record.paused = paused
+            items.append(Verdict.ACCEPTED)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def executor_joined(context: Context, command: c.ExecutorJoined) -> Result:
+    """Give the pair of executor and ledger a number, or keep the one it has."""
+    state = context.state
+    known = state.executor_of(command.executor, command.ledger)
+    if known is not None:
+        known.slots = command.slots
+        known.host = command.host
+        known.joined_ms = context.at_ms
+        return Result(Verdict.ALREADY, number=known.number)
+    state.executor_numbers += 1
+    state.executors[state.executor_numbers] = ExecutorRecord(
+        number=state.executor_numbers,
+        executor=command.executor,
+        ledger=command.ledger,
+        slots=command.slots,
+        host=command.host,
+        joined_ms=context.at_ms,
+    )
+    return Result(Verdict.ACCEPTED, number=state.executor_numbers)
+
+
+def executor_left(context: Context, command: c.ExecutorLeft) -> Result:
+    """Forget a pair on which nothing is open."""
+    record = context.state.executors.get(command.number)
+    if record is None:
+        return Result(Verdict.UNKNOWN_EXECUTOR)
+    if record.open:
+        return Result(Verdict.STILL_OPEN)
+    del context.state.executors[command.number]
+    return Result(Verdict.ACCEPTED)

@@ -1,0 +1,369 @@
+"""How commands about launches change State: rules R1, R2, R7, R8, R9, R11, one function each."""
+
+from __future__ import annotations
+
+from cron.job import Overlap
+from cron.limits import REQUEST_IDS_KEPT
+from cron.state import commands as c
+from cron.state.context import Context
+from cron.state.outcome import Result, Verdict
+from cron.state.rows import Row, RowKind
+from cron.state.state import JobRecord, LaunchRow
+from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
+
+
+def account(context: Context, command: c.Account) -> Result:
+    """Give instants their rows and move horizons (rule R1)."""
+    return Result(Verdict.ACCEPTED, tuple(_account(context, item) for item in command.items))
+
+
+def _account(context: Context, item: c.AccountItem) -> Verdict:
+    record = context.state.by_number.get(item.number)
+    if record is None or record.job is None:
+        return Verdict.UNKNOWN_JOB
+    if item.revision != record.revision:
+        return Verdict.STALE_REVISION
+    if item.from_s != record.horizon_s:
+        return Verdict.WRONG_HORIZON
+    verdict = _check_rows(record, item)
+    if verdict is not Verdict.ACCEPTED:
+        return verdict
+    for skip_item in item.skipped:
+        _record_skipped(context, record, skip_item)
+    deadline_s = record.job.deadline_s
+    for due in item.due:
+        context.open_due(
+            record,
+            LaunchRow(
+                number=record.number,
+                scheduled_s=due.scheduled_s,
+                trigger=0,
+                state=LaunchState.DUE,
+                deadline_ms=(due.scheduled_s + deadline_s) * 1000,
+                local_min=due.local_min,
+                is_late=due.is_late,
+                revision=record.revision,
+            ),
+        )
+        record.local_horizon_min = max(record.local_horizon_min, due.local_min)
+    record.horizon_s = item.to_s
+    return Verdict.ACCEPTED
+
+
+def _check_rows(record: JobRecord, item: c.AccountItem) -> Verdict:
+    """Whether the rows lie inside (from, to], apart, and repeat no fixed local time (R1, R11)."""
+    if item.to_s <= item.from_s:
+        return Verdict.BAD_TIMES
+    if not item.skipped and len(item.due) == 1:  # the usual case, cheap
+        due = item.due[0]
+        if not item.from_s < due.scheduled_s <= item.to_s:
+            return Verdict.BAD_TIMES
+        if 0 <= due.local_min <= record.local_horizon_min:
+            return Verdict.REPEATED_LOCAL_TIME
+        return Verdict.ACCEPTED
+    spans = [(due.scheduled_s, due.scheduled_s, due.local_min) for due in item.due]
+    spans += [(skip.first_s, skip.last_s, skip.local_min) for skip in item.skipped]
+    spans.sort()
+    before_s = item.from_s
+    for first_s, last_s, local_min in spans:
+        if not before_s < first_s <= last_s <= item.to_s:
+            return Verdict.BAD_TIMES
+        if 0 <= local_min <= record.local_horizon_min:
+            return Verdict.REPEATED_LOCAL_TIME
+        before_s = last_s
+    if any(skip.count < 1 for skip in item.skipped):
+        return Verdict.BAD_TIMES
+    return Verdict.ACCEPTED
+
+
+def _record_skipped(context: Context, record: JobRecord, item: c.SkipItem) -> None:
+    counts = record.counts
+    counts[LaunchState.SKIPPED] = counts.get(LaunchState.SKIPPED, 0) + item.count
+    record.local_horizon_min = max(record.local_horizon_min, item.local_min)
+    context.record(
+        Row(
+            kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,
+            job=record.name,
+            revision=record.revision,
+            scheduled_s=item.first_s,
+            trigger=0,
+            attempt=0,
+            state=LaunchState.SKIPPED,
+            reason=item.reason,
+            ended_index=context.index,
+            ended_at_ms=context.at_ms,
+            last_s=item.last_s,
+            count=item.count,
+            local_min=item.local_min,
+        )
+    )
+
+
+def begin(context: Context, command: c.Begin) -> Result:
+    """Write log point 1 of attempts whose launches are due."""
+    return Result(Verdict.ACCEPTED, tuple(_begin(context, item) for item in command.items))
+
+
+def _begin(context: Context, item: c.BeginItem) -> Verdict:
+    state = context.state
+    row = state.due.get(item.key)
+    if row is None:
+        active = state.active.get(item.key)
+        same = active is not None and active.attempt == item.attempt
+        return Verdict.ALREADY if same else Verdict.NOT_DUE
+    record = state.by_number[row.number]
+    if record.job is None:
+        return Verdict.UNKNOWN_JOB
+    if item.revision != record.revision:
+        return Verdict.STALE_REVISION
+    if item.attempt != row.attempt + 1:
+        return Verdict.WRONG_ATTEMPT
+    if item.executor not in state.executors:
+        return Verdict.UNKNOWN_EXECUTOR
+    if item.not_after_ms < context.at_ms or item.not_after_ms > row.deadline_ms:
+        return Verdict.BAD_TIMES
+    if record.job.overlap is not Overlap.ALLOW and holds_slot(record, context.at_ms):
+        return Verdict.OVERLAP
+    row.state = LaunchState.BEGUN
+    row.attempt = item.attempt
+    row.revision = record.revision
+    row.job = record.job
+    row.begun_index = context.index
+    row.begun_at_ms = context.at_ms
+    row.epoch = context.epoch
+    row.executor = item.executor
+    row.not_after_ms = item.not_after_ms
+    context.set_active(row)
+    return Verdict.ACCEPTED
+
+
+def holds_slot(record: JobRecord, now_ms: int) -> bool:
+    """Whether a launch of the job may be running: open between its log points, or lost with a
+    deadline for its end that is not over (rules R5, R6)."""
+    if record.held_until_ms > now_ms:
+        return True
+    return any(row.state in ACTIVE for row in record.open.values())
+
+
+def _active(context: Context, key: c.Key, attempt: int) -> LaunchRow | Verdict:
+    """Return the row of that very attempt, or why there is none."""
+    row = context.state.active.get(key)
+    if row is None:
+        return Verdict.NOT_OPEN
+    return row if row.attempt == attempt else Verdict.WRONG_ATTEMPT
+
+
+def launched(context: Context, command: c.Launched) -> Result:
+    """Write log point 2."""
+    items = []
+    for item in command.items:
+        row = _active(context, item.key, item.attempt)
+        if not isinstance(row, LaunchRow):
+            items.append(row)
+        elif row.state is LaunchState.LAUNCHED:
+            items.append(Verdict.ALREADY)
+        else:
+            row.state = LaunchState.LAUNCHED
+            _log_point_2(context, row, item.started_ms)
+            items.append(Verdict.ACCEPTED)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _log_point_2(context: Context, row: LaunchRow, started_ms: int) -> None:
+    row.launched_index = context.index
+    row.launched_at_ms = context.at_ms
+    row.started_ms = started_ms
+
+
+def finished(context: Context, command: c.Finished) -> Result:
+    """Write the ends of attempts; late news about lost ones become amendments (rule R9)."""
+    return Result(Verdict.ACCEPTED, tuple(_finished(context, item) for item in command.items))
+
+
+def _finished(context: Context, item: c.FinishedItem) -> Verdict:
+    row = _active(context, item.key, item.attempt)
+    if not isinstance(row, LaunchRow):
+        return _amend(context, item) or row
+    if item.state in (LaunchState.DUE, LaunchState.SKIPPED, LaunchState.LOST):
+        return Verdict.WRONG_STATE
+    if not may_follow(row.state, item.state):
+        return Verdict.WRONG_STATE
+    if not row.launched_index and item.started_ms:
+        # The result came before log point 2 was written: one entry is both.
+        _log_point_2(context, row, item.started_ms)
+    context.end(
+        row,
+        item.state,
+        item.reason,
+        exit_code=item.exit_code,
+        finished_ms=item.finished_ms,
+        detail=item.detail,
+    )
+    return Verdict.ACCEPTED
+
+
+def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
+    """Append what became known of a lost attempt; nothing reopens."""
+    known = context.state.lost.pop((item.key, item.attempt), None)
+    if known is None:
+        return None
+    revision, local_min = known
+    context.record(
+        Row(
+            kind=RowKind.AMENDMENT,
+            job=context.state.by_number[item.key[0]].name,
+            revision=revision,
+            scheduled_s=item.key[1],
+            trigger=item.key[2],
+            attempt=item.attempt,
+            state=item.state,
+            reason=item.reason,
+            ended_index=context.index,
+            ended_at_ms=context.at_ms,
+            last_s=item.key[1],
+            local_min=local_min,
+            started_ms=item.started_ms,
+            finished_ms=item.finished_ms,
+            exit_code=item.exit_code,
+            detail=item.detail,
+        )
+    )
+    return Verdict.AMENDED
+
+
+def refused(context: Context, command: c.Refused) -> Result:
+    """Take back attempts that the executor's ledger proves never ran: due again (rule R7)."""
+    items = []
+    for item in command.items:
+        row = _active(context, item.key, item.attempt)
+        if not isinstance(row, LaunchRow):
+            items.append(row)
+        elif row.state is not LaunchState.BEGUN:
+            items.append(Verdict.WRONG_STATE)
+        elif row.cancel is not Reason.NONE:
+            context.end(row, LaunchState.CANCELLED, row.cancel, detail=item.detail)
+            items.append(Verdict.ACCEPTED)
+        elif context.state.by_number[row.number].job is None:
+            context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
+            items.append(Verdict.ACCEPTED)
+        else:
+            row.state = LaunchState.DUE
+            row.detail = item.detail
+            context.set_due(row)
+            items.append(Verdict.ACCEPTED)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def skip(context: Context, command: c.Skip) -> Result:
+    """End due launches that will not be started."""
+    items = []
+    for item in command.items:
+        row = context.state.due.get(item.key)
+        if row is None:
+            items.append(Verdict.NOT_DUE)
+        else:
+            context.end(row, LaunchState.SKIPPED, item.reason, detail=item.detail)
+            items.append(Verdict.ACCEPTED)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def lost(context: Context, command: c.Lost) -> Result:
+    """Give up attempts whose fate cannot be known; they hold their job's slot for a while."""
+    items = []
+    for item in command.items:
+        row = _active(context, item.key, item.attempt)
+        if not isinstance(row, LaunchRow):
+            items.append(row)
+            continue
+        record = context.state.by_number[row.number]
+        if row.job is not None and row.job.overlap is not Overlap.ALLOW:
+            record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
+        context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)
+        items.append(Verdict.ACCEPTED)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def cancel(context: Context, command: c.Cancel) -> Result:
+    """End what is due; mark what may be running, so that its kill is committed first (rule R8)."""
+    items = []
+    for item in command.items:
+        row = context.state.row(item.key)
+        if row is None:
+            items.append(Verdict.NOT_OPEN)
+        elif row.state is LaunchState.DUE:
+            row.cancel_by = item.by
+            context.end(row, LaunchState.CANCELLED, item.reason)
+            items.append(Verdict.ACCEPTED)
+        elif row.cancel is not Reason.NONE:
+            items.append(Verdict.ALREADY)
+        else:
+            row.cancel = item.reason
+            row.cancel_by = item.by
+            items.append(Verdict.ACCEPTED)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def trigger(context: Context, command: c.Trigger) -> Result:
+    """Make a launch due by hand; the name is the entry's second and +tN (rule R8)."""
+    state = context.state
+    known = state.requests.get(command.request)
+    if known is not None:
+        return Result(Verdict.ALREADY, number=known[2], scheduled_s=known[1])
+    record = state.jobs.get(command.job)
+    if record is None or record.job is None:
+        return Result(Verdict.UNKNOWN_JOB)
+    second = context.at_ms // 1000
+    record.trigger_n = record.trigger_n + 1 if record.trigger_s == second else 1
+    record.trigger_s = second
+    row = LaunchRow(
+        number=record.number,
+        scheduled_s=second,
+        trigger=record.trigger_n,
+        state=LaunchState.DUE,
+        deadline_ms=context.at_ms + record.job.deadline_s * 1000,
+        revision=record.revision,
+        by=command.by,
+    )
+    context.open_due(record, row)
+    state.requests[command.request] = row.key
+    while len(state.requests) > REQUEST_IDS_KEPT:
+        del state.requests[next(iter(state.requests))]
+    return Result(Verdict.ACCEPTED, number=row.trigger, scheduled_s=second)
+
+
+def reopen(context: Context, command: c.Reopen) -> Result:
+    """Make ended or never accounted instants due, as the next attempt of the same row (rule R1)."""
+    items = [_reopen(context, command, item) for item in command.items]
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _reopen(context: Context, command: c.Reopen, item: c.ReopenItem) -> Verdict:
+    record = context.state.by_number.get(item.key[0])
+    if record is None or record.job is None:
+        return Verdict.UNKNOWN_JOB
+    if context.state.row(item.key) is not None:
+        return Verdict.ALREADY
+    if record.ended_index > command.read_at:
+        return Verdict.STALE_REVISION
+    if item.key[1] > record.horizon_s:
+        return Verdict.WRONG_HORIZON
+    if item.was_state and item.was_state not in REOPENABLE:
+        return Verdict.WRONG_STATE
+    if item.was_attempt < 0 or (item.was_state == 0 and item.was_attempt):
+        return Verdict.WRONG_ATTEMPT
+    context.open_due(
+        record,
+        LaunchRow(
+            number=record.number,
+            scheduled_s=item.key[1],
+            trigger=item.key[2],
+            state=LaunchState.DUE,
+            deadline_ms=context.at_ms + record.job.deadline_s * 1000,
+            local_min=item.local_min,
+            is_late=True,
+            attempt=item.was_attempt,
+            revision=record.revision,
+            by=command.by,
+        ),
+    )
+    return Verdict.ACCEPTED

@@ -1,0 +1,93 @@
+"""The replicated state machine: an entry in, an outcome out.
+
+Rule 1: everything that changes State is in this file and its tables (`jobs.py`, `launches.py`).
+Rule 2: it sees State and the entry, nothing else: no clock, no chance, no I/O, no schedules.
+Rule 3: bad or stale input is answered, the same on every replica, and changes nothing; an
+exception stops the replica (SRE book ch. 24, "Storing the state").
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from cron.state import commands as c
+from cron.state import jobs, launches
+from cron.state.codec import decode_entry
+from cron.state.context import Context
+from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.state import State
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Machine:
+    """State and the only way to change it."""
+
+    def __init__(self, state: State | None = None) -> None:
+        self.state = state or State()
+
+    def apply(self, term: int, index: int, data: bytes) -> Outcome:
+        """Apply the entry at (term, index) and return what became of each of its commands.
+
+        Raises:
+            InvariantViolated: the entry cannot be read by this program; the replica must stop.
+        """
+        entry = decode_entry(data)
+        state = self.state
+        state.term, state.index = term, index
+        state.at_ms = max(state.at_ms, entry.at_ms)
+        context = Context(state, entry.epoch, state.at_ms, index)
+        if _is_current(state, entry):
+            results = tuple(_TABLE[type(command)](context, command) for command in entry.commands)
+            outcome = Outcome(
+                Verdict.ACCEPTED, entry.epoch, entry.commands, results, tuple(context.rows)
+            )
+        else:
+            outcome = Outcome(Verdict.STALE_EPOCH, entry.epoch, (), (), ())
+        self._digest(data, outcome)
+        return outcome
+
+    def _digest(self, data: bytes, outcome: Outcome) -> None:
+        """Roll the digest forward: it covers the entries and all that they brought about."""
+        rolling = hashlib.blake2b(self.state.digest, digest_size=16)
+        rolling.update(data)
+        rolling.update(_encoder.encode((outcome.results, outcome.rows)))
+        self.state.digest = rolling.digest()
+
+
+def _is_current(state: State, entry: c.Entry) -> bool:
+    """Whether the entry comes from who leads; a claim must be newer than the newest (rule R3)."""
+    if entry.commands and isinstance(entry.commands[0], c.Claim):
+        return entry.epoch > state.epoch
+    return entry.epoch == state.epoch
+
+
+def _claim(context: Context, command: c.Claim) -> Result:
+    context.state.epoch = context.epoch
+    context.state.tzdata = command.tzdata
+    context.state.staged.clear()
+    return Result(Verdict.ACCEPTED)
+
+
+_TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
+    c.Claim: _claim,
+    c.PutJobs: jobs.put_jobs,
+    c.Pause: jobs.pause,
+    c.Resume: jobs.resume,
+    c.Account: launches.account,
+    c.Begin: launches.begin,
+    c.Launched: launches.launched,
+    c.Finished: launches.finished,
+    c.Refused: launches.refused,
+    c.Skip: launches.skip,
+    c.Lost: launches.lost,
+    c.Cancel: launches.cancel,
+    c.Trigger: launches.trigger,
+    c.Reopen: launches.reopen,
+    c.ExecutorJoined: jobs.executor_joined,
+    c.ExecutorLeft: jobs.executor_left,
+}

@@ -1,0 +1,61 @@
+"""What applying answers: values, never exceptions, the same on every replica."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from cron.state.commands import Command
+from cron.state.rows import Row
+from launcher.work import Epoch
+
+
+class Verdict(enum.IntEnum):
+    """The answer to one command or to one item of it. In the digest: append, never renumber."""
+
+    ACCEPTED = 0
+    ALREADY = 1  # it is so already; nothing changed
+    STALE_EPOCH = 2  # somebody else has claimed leadership since
+    STALE_REVISION = 3  # the job, or the set of jobs, was changed meanwhile
+    WRONG_HORIZON = 4  # it was accounted up to another instant (rule R1)
+    REPEATED_LOCAL_TIME = 5  # that local time was accounted already (rule R11)
+    NOT_DUE = 6
+    NOT_OPEN = 7
+    OVERLAP = 8  # another launch of the job may be running
+    UNKNOWN_JOB = 9
+    UNKNOWN_EXECUTOR = 10
+    WRONG_ATTEMPT = 11
+    WRONG_STATE = 12  # the table of transitions has no such move
+    WRONG_SOURCE = 13  # the job belongs to another source
+    INCOMPLETE = 14  # an earlier part of the change is missing
+    BAD_TIMES = 15  # out of order or out of range
+    STILL_OPEN = 16  # launches are open on that executor
+    AMENDED = 17  # it came after `lost`; recorded as late news (rule R9)
+
+    @property
+    def label(self) -> str:
+        """The word for people."""
+        return self.name.lower().replace("_", " ")
+
+
+class Result(msgspec.Struct, frozen=True, array_like=True):
+    """The answer to one command: its verdict, one verdict per item, and what was assigned."""
+
+    verdict: Verdict
+    items: tuple[int, ...] = ()
+    number: int = 0  # executor number, or catalog revision, or N of a manual trigger
+    scheduled_s: int = 0  # of a manual trigger
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The answer to one entry: a Result per command, and the rows that it added to history.
+
+    `verdict` is STALE_EPOCH where the entry was refused whole; it then has no commands.
+    """
+
+    verdict: Verdict
+    epoch: Epoch
+    commands: tuple[Command, ...]
+    results: tuple[Result, ...]
+    rows: tuple[Row, ...]

@@ -1,0 +1,158 @@
+"""What is replicated: jobs, open launches, executors, the newest history, and a digest of it all.
+
+Only `machine.py` and its tables (`jobs.py`, `launches.py`) change these objects; everybody else
+reads. Dicts are in log order; there are no sets, no floats and no clocks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from cron.job import Job, Overlap, Schedule
+from cron.state.commands import Key
+from cron.state.recent import RecentRows
+from launcher.launch import LaunchState, Reason
+from launcher.names import LaunchName
+from launcher.work import Epoch
+
+
+class Paused(msgspec.Struct, frozen=True, array_like=True):
+    """Why a job does not run. `until_ms` is 0 for "until somebody resumes it"."""
+
+    reason: str
+    by: str
+    since_ms: int
+    until_ms: int
+
+    def holds(self, now_ms: int) -> bool:
+        """Whether it still holds at `now_ms`."""
+        return self.until_ms == 0 or now_ms < self.until_ms
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """Instants in (from_s, to_s] belong to this revision; `to_s` is 0 while it is the current."""
+
+    revision: int
+    from_s: int
+    to_s: int
+    schedule: Schedule
+    overlap: Overlap
+
+
+class LaunchRow(msgspec.Struct, array_like=True, gc=False):
+    """An open launch: due, begun or launched."""
+
+    number: int
+    scheduled_s: int
+    trigger: int
+    state: LaunchState
+    deadline_ms: int
+    local_min: int = -1
+    is_late: bool = False
+    attempt: int = 0  # of the newest Begin; 0 before the first
+    revision: int = 0
+    begun_index: int = 0
+    begun_at_ms: int = 0
+    epoch: Epoch = Epoch()
+    executor: int = 0
+    not_after_ms: int = 0
+    launched_index: int = 0
+    launched_at_ms: int = 0
+    started_ms: int = 0
+    cancel: Reason = Reason.NONE
+    cancel_by: str = ""
+    by: str = ""
+    detail: str = ""
+    job: Job | None = None  # what it began with; the current one before that (rule R2)
+
+    @property
+    def key(self) -> Key:
+        """The key under which State has it."""
+        return (self.number, self.scheduled_s, self.trigger)
+
+
+class JobRecord(msgspec.Struct, array_like=True):
+    """A job, its past and its bookkeeping; stays when the job is deleted (rule R2).
+
+    `horizon_s`: every instant up to it has its row. `local_horizon_min`: the newest nominal local
+    time that was accounted, for fixed-time jobs (rule R11). `held_until_ms`: a lost launch may be
+    running until then (rule R6). `ended_index`: log index of the newest end of one of its launches.
+    """
+
+    number: int
+    name: str
+    source: str
+    revision: int
+    horizon_s: int
+    job: Job | None
+    spans: list[Span]
+    local_horizon_min: int = -1
+    paused: Paused | None = None
+    held_until_ms: int = 0
+    trigger_s: int = 0
+    trigger_n: int = 0
+    ended_index: int = 0
+    open: dict[tuple[int, int], LaunchRow] = {}  # (scheduled_s, trigger) -> row
+    counts: dict[int, int] = {}  # LaunchState -> ends
+
+
+class ExecutorRecord(msgspec.Struct, array_like=True):
+    """One (executor id, ledger): launches begin on its number. `open` are begun or launched."""
+
+    number: int
+    executor: str
+    ledger: str
+    slots: int
+    host: str
+    joined_ms: int
+    open: dict[Key, LaunchRow] = {}
+
+
+class State:
+    """Everything that the replicas agree on, after the entry at (term, index)."""
+
+    def __init__(self) -> None:
+        self.term = 0
+        self.index = 0
+        self.digest = bytes(16)
+        self.at_ms = 0
+        self.epoch = Epoch()
+        self.tzdata = ""
+        self.catalog = 0  # revision of the set of jobs
+        self.jobs: dict[str, JobRecord] = {}
+        self.by_number: dict[int, JobRecord] = {}
+        self.due: dict[Key, LaunchRow] = {}
+        self.active: dict[Key, LaunchRow] = {}
+        self.executors: dict[int, ExecutorRecord] = {}
+        self.executor_numbers = 0
+        self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
+        self.lost: dict[tuple[Key, int], tuple[int, int]] = {}  # -> (revision, local_min)
+        self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
+        self.recent = RecentRows()
+
+    def row(self, key: Key) -> LaunchRow | None:
+        """Return the open launch under `key`."""
+        return self.active.get(key) or self.due.get(key)
+
+    def open_rows(self) -> Iterator[LaunchRow]:
+        """Yield all open launches."""
+        yield from self.active.values()
+        yield from self.due.values()
+
+    def launch_name(self, key: Key) -> LaunchName:
+        """Return the name that everybody outside knows the launch by."""
+        return LaunchName(self.by_number[key[0]].name, key[1], key[2])
+
+    def key_of(self, name: LaunchName) -> Key | None:
+        """Return the key of a name, None where there never was such a job."""
+        record = self.jobs.get(name.job)
+        return None if record is None else (record.number, name.scheduled_s, name.trigger)
+
+    def executor_of(self, executor: str, ledger: str) -> ExecutorRecord | None:
+        """Return the record of that very executor and ledger."""
+        for record in self.executors.values():
+            if record.executor == executor and record.ledger == ledger:
+                return record
+        return None
