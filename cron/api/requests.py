@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from cron import limits
 from cron.api import checks
 from cron.api.pattern import parse_pattern
@@ -17,6 +19,7 @@ from cron.api.views import (
     SourceFile,
 )
 from cron.errors import InvalidInput, LimitExceeded
+from launcher.names import DEFAULT_TENANT
 
 
 def checked_apply(message: Any) -> ApplyRequest:
@@ -29,9 +32,10 @@ def checked_apply(message: Any) -> ApplyRequest:
         _check_file(file)
     if request.source is not None:
         checks.source(request.source)
-    checks.job_name(f"{request.tenant}/x")
+    tenant = request.tenant or DEFAULT_TENANT  # "" is what a client sends that says none
+    checks.job_name(f"{tenant}/x")
     checks.person(request.by)
-    return request
+    return msgspec.structs.replace(request, tenant=tenant)
 
 
 def _check_file(file: SourceFile) -> None:

@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from cron import limits
+from cron.api import checks
+from cron.api.client import Client
+from cron.api.server import PAGE_ROWS, SERVER_OPTIONS
+from cron.api.v1 import admin_pb2, admin_pb2_grpc
+from cron.api.views import (
+    ApplyReport,
+    ApplyRequest,
+    AuditReport,
+    BackfillReport,
+    BackfillRequest,
+    HistoryQuery,
+    JobView,
+    NextTimes,
+    OutputQuery,
+    OutputView,
+    PauseReport,
+    PauseRequest,
+    SourceFile,
+    StatusRow,
+    StoryLine,
+    WhyReport,
+)
+from cron.errors import InvalidInput, LimitExceeded, NotLeader, UnknownJob
+from tests.unit.api_rig import FakeBackend, in_thread, launch, serving
+
+LAUNCH = "default/backup@2026-11-20T15:00:00Z"
+FILE = SourceFile("jobs.crontab", b"* * * * * true\n")
+
+
+async def ask(backend: FakeBackend, method: str, *given: Any) -> Any:
+    async with serving(backend) as server:
+        with Client([server]) as client:
+            return await in_thread(getattr(client, method), *given)
+
+
+# ---- what reaches the backend, and what comes back
+
+
+CALLS = [
+    (
+        "put_jobs",
+        (ApplyRequest(files=[FILE], source="s", prune=True, by="ada"),),
+        None,
+        ApplyReport(),
+    ),
+    ("jobs", ("b*",), ("default/b*",), [JobView(name="default/b", schedule="* * * * *")]),
+    ("next_times", ("b", None, 3), ("default/b", None, 3), NextTimes(job="b", schedule="@daily")),
+    ("next_times", ("b", 0, 3), ("default/b", 0, 3), NextTimes(job="b", schedule="@daily")),
+    (
+        "history",
+        (HistoryQuery(job="b", states=["failed", "lost", "failed"], limit=7),),
+        (HistoryQuery(job="default/b", states=["failed", "lost"], limit=7),),
+        [launch(), launch(attempt=2)],
+    ),
+    ("show", ("backup@2026-11-20T15:00:00Z",), (LAUNCH,), [launch()]),
+    (
+        "output",
+        (OutputQuery(launch="backup@2026-11-20T15:00:00Z", attempt=2, offset=3, limit=9),),
+        (OutputQuery(launch=LAUNCH, attempt=2, offset=3, limit=9),),
+        OutputView(content=b"\xff\x00", offset=3, size=5, ended=True),
+    ),
+    (
+        "why",
+        ("b", 60),
+        ("default/b", 60),
+        WhyReport(job="b", at_s=60, verdict="ran", story=[StoryLine(1, "x")], launches=[launch()]),
+    ),
+    ("trigger", ("b", "ab-1", "ada"), ("default/b", "ab-1", "ada"), launch()),
+    (
+        "pause",
+        (PauseRequest(pattern="b", reason="späť", until_ms=5),),
+        (PauseRequest(pattern="default/b", reason="späť", until_ms=5),),
+        PauseReport(changed=["default/b"]),
+    ),
+    ("resume", ("b", "ada"), ("default/b", "ada"), PauseReport(unchanged=["default/b"])),
+    (
+        "backfill",
+        (BackfillRequest(job="b", from_s=1, to_s=2),),
+        (BackfillRequest(job="default/b", from_s=1, to_s=2),),
+        BackfillReport(launches=[LAUNCH]),
+    ),
+    ("kill", ("backup@2026-11-20T15:00:00Z", "ada"), (LAUNCH, "ada"), launch(state="cancelled")),
+    ("status", (), (), [StatusRow(kind="replica", id="r1", clock_offset_ms=0)]),
+    ("audit", ("", 9), ("", 9), AuditReport(instants=3)),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "expected", "answer"), CALLS, ids=lambda one: one if one is str else None
+)
+async def test_a_call_arrives_in_its_canonical_form_and_its_answer_as_it_was(
+    method, given, expected, answer
+):
+    backend = FakeBackend(**{method: answer})
+    assert await ask(backend, method, *given) == answer
+    assert backend.calls == [(method, given if expected is None else expected)]
+
+
+async def test_a_long_answer_comes_in_pages_and_whole():
+    views = [launch(attempt=n + 1) for n in range(2 * PAGE_ROWS + 1)]
+    assert await ask(FakeBackend(history=views), "history", HistoryQuery()) == views
+
+
+async def test_a_replica_tells_its_own_state_to_its_peers():
+    row = StatusRow(kind="replica", id="r2", role="follower")
+    async with (
+        serving(FakeBackend(peer_status=row)) as server,
+        grpc.aio.insecure_channel(server) as channel,
+    ):
+        stub = admin_pb2_grpc.AdminStub(channel)
+        assert (await stub.PeerStatus(admin_pb2.PeerStatusRequest())).id == "r2"
+
+
+# ---- bad input
+
+
+BAD = [
+    ("jobs", ("a b",)),
+    ("jobs", ("x" * 1000,)),
+    ("next_times", ("../x", None, 1)),
+    ("next_times", ("b", -1, 1)),
+    ("next_times", ("b", None, 0)),
+    ("next_times", ("b", None, checks.NEXT_MAX + 1)),
+    ("history", (HistoryQuery(states=["sleeping"]),)),
+    ("history", (HistoryQuery(limit=0),)),
+    ("history", (HistoryQuery(limit=limits.HISTORY_ROWS_MAX + 1),)),
+    ("history", (HistoryQuery(since_ms=-1),)),
+    ("history", (HistoryQuery(until_ms=1 << 60),)),
+    ("history", (HistoryQuery(job="a/b/c"),)),
+    ("show", ("backup",)),
+    ("show", (f"{LAUNCH}#2",)),
+    ("show", ("x" * 5_000,)),
+    ("show", ("backup@2026-02-30T15:00:00Z",)),
+    ("output", (OutputQuery(launch=LAUNCH, limit=checks.OUTPUT_BYTES_MAX + 1),)),
+    ("output", (OutputQuery(launch=LAUNCH, offset=-1),)),
+    ("output", (OutputQuery(launch=LAUNCH, attempt=-1),)),
+    ("why", ("b", -5)),
+    ("why", ("b", 1 << 40)),
+    ("trigger", ("b", "", "ada")),
+    ("trigger", ("b", "x" * 101, "ada")),
+    ("trigger", ("b", "a\x00", "ada")),
+    ("trigger", ("b", "a", "ada\nroot")),
+    ("trigger", ("", "a", "ada")),
+    ("trigger", ("b\x00", "a", "ada")),
+    ("pause", (PauseRequest(pattern=""),)),
+    ("pause", (PauseRequest(pattern="b", reason="x" * (limits.NOTE_CHARS_MAX + 1)),)),
+    ("pause", (PauseRequest(pattern="b", reason="\x1b[2J"),)),
+    ("resume", ("", "ada")),
+    ("backfill", (BackfillRequest(job="b", from_s=2, to_s=2),)),
+    ("backfill", (BackfillRequest(job="b", from_s=-2, to_s=2),)),
+    ("kill", ("x@y", "ada")),
+    ("audit", ("a b", 0)),
+    ("audit", ("", -1)),
+    ("put_jobs", (ApplyRequest(files=[]),)),
+    ("put_jobs", (ApplyRequest(files=[FILE] * (checks.FILES_MAX + 1)),)),
+    ("put_jobs", (ApplyRequest(files=[SourceFile("", b"")]),)),
+    ("put_jobs", (ApplyRequest(files=[SourceFile("a\x00b", b"")]),)),
+    ("put_jobs", (ApplyRequest(files=[FILE], source=""),)),
+    ("put_jobs", (ApplyRequest(files=[FILE], source="x" * 256),)),
+    ("put_jobs", (ApplyRequest(files=[FILE], tenant="a/b"),)),
+]
+
+
+@pytest.mark.parametrize(("method", "given"), BAD)
+async def test_bad_input_is_refused_before_the_backend_sees_it(method, given):
+    backend = FakeBackend()
+    with pytest.raises((InvalidInput, LimitExceeded)):
+        await ask(backend, method, *given)
+    assert backend.calls == []
+
+
+async def test_a_file_over_the_limit_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(limits, "CRONTAB_BYTES_MAX", 10)
+    with pytest.raises(LimitExceeded, match=r"jobs\.crontab has 15 bytes"):
+        await ask(FakeBackend(), "put_jobs", ApplyRequest(files=[FILE]))
+
+
+async def test_a_file_of_many_megabytes_comes_through_whole():
+    content = b"#" * (20 << 20)  # gRPC's own default ends at 4 MiB
+    backend = FakeBackend(put_jobs=ApplyReport())
+    await ask(backend, "put_jobs", ApplyRequest(files=[SourceFile("big", content)]))
+    ((_, (request,)),) = backend.calls
+    assert request.files[0].content == content
+
+
+async def test_bytes_that_are_no_message_do_not_reach_the_backend():
+    backend = FakeBackend()
+    async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
+        call = channel.unary_unary("/raftcron.v1.Admin/Trigger")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(b"\xff\xff\xff\xff")
+        with pytest.raises(grpc.aio.AioRpcError):
+            await call(b"\x0a\x02\xc3\x28")  # a string that is not UTF-8
+    assert backend.calls == []
+
+
+# ---- errors and clients that go away
+
+
+async def test_a_bug_ends_the_request_without_its_insides_and_not_the_server():
+    backend = FakeBackend(jobs=KeyError("secret"), history=[])
+    async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
+        stub = admin_pb2_grpc.AdminStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Jobs(admin_pb2.JobsRequest()).read()
+        assert caught.value.code() is grpc.StatusCode.INTERNAL
+        assert "secret" not in caught.value.details()
+        assert await stub.History(admin_pb2.HistoryQuery(limit=1)).read() is grpc.aio.EOF
+
+
+async def test_a_refusal_names_the_leader_and_the_peers():
+    backend = FakeBackend(jobs=NotLeader("127.0.0.1:7401"))
+    peers = ("127.0.0.1:7400", "127.0.0.1:7401")
+    async with serving(backend, *peers) as server, grpc.aio.insecure_channel(server) as channel:
+        stub = admin_pb2_grpc.AdminStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Jobs(admin_pb2.JobsRequest()).read()
+    metadata = dict(caught.value.trailing_metadata())
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert metadata["raftcron-leader"] == "127.0.0.1:7401"
+    assert metadata["raftcron-peers"] == "127.0.0.1:7400,127.0.0.1:7401"
+
+
+async def test_a_change_goes_on_to_its_end_when_its_client_goes_away():
+    begun, go_on, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def apply(_: ApplyRequest) -> ApplyReport:
+        begun.set()
+        await go_on.wait()
+        ended.set()
+        return ApplyReport()
+
+    request = admin_pb2.ApplyRequest(files=[{"name": "a", "content": b""}])
+    async with serving(FakeBackend(put_jobs=apply)) as server:
+        async with grpc.aio.insecure_channel(server) as channel:
+            call = admin_pb2_grpc.AdminStub(channel).PutJobs(request)
+            await asyncio.wait_for(begun.wait(), 10)
+            call.cancel()
+        go_on.set()
+        await asyncio.wait_for(ended.wait(), 10)
+
+
+async def test_a_change_that_fails_after_its_client_went_away_is_logged_and_no_more():
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def kill(*_: str) -> Any:
+        begun.set()
+        await go_on.wait()
+        raise UnknownJob("gone")
+
+    backend = FakeBackend(kill=kill, jobs=[])
+    async with serving(backend) as server, grpc.aio.insecure_channel(server) as channel:
+        stub = admin_pb2_grpc.AdminStub(channel)
+        call = stub.Kill(admin_pb2.KillRequest(launch=LAUNCH))
+        await asyncio.wait_for(begun.wait(), 10)
+        call.cancel()
+        go_on.set()
+        assert await stub.Jobs(admin_pb2.JobsRequest()).read() is grpc.aio.EOF
+
+
+async def test_a_second_server_on_a_taken_port_is_refused():
+    async with serving(FakeBackend()) as server:
+        second = grpc.aio.server(options=SERVER_OPTIONS)
+        with pytest.raises(RuntimeError):
+            second.add_insecure_port(server)
