@@ -101,14 +101,24 @@ def _action(name: str, match: re.Match[str]) -> Callable[[], None]:
 _armed: dict[str, _Point] = {}
 
 
-def arm(text: str | None = None) -> None:
-    """Read the failpoints of `text`, or of the environment; called once at start.
+def arm(text: str) -> None:
+    """Replace what is armed by the failpoints of `text`; an empty text arms nothing.
 
     Raises:
-        ConfigError: the text is malformed.
+        ConfigError: the text is malformed; nothing changes.
     """
+    points = parse_failpoints(text)
     _armed.clear()
-    _armed.update(parse_failpoints(os.environ.get(VARIABLE, "") if text is None else text))
+    _armed.update(points)
+
+
+def check() -> None:
+    """Arm what RAFTCRON_FAILPOINTS names; called once at start.
+
+    Raises:
+        ConfigError: it is malformed; the daemon must not start as if nothing had been asked.
+    """
+    arm(os.environ.get(VARIABLE, ""))
 
 
 def hit(name: str) -> None:

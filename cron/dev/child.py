@@ -81,7 +81,8 @@ class Child:
         except OSError as error:  # no memory, no file: may be over in a moment
             self._restart_at_ms = self._clock.mono_ms() + RESTART_MS_MAX
             return f"{self.member.id} cannot be started: {error}; trying again in a second"
-        return f"{self.member.id} runs again (pid {self.pid})"
+        is_told = self._short_lives < SHORT_LIVES_MAX
+        return f"{self.member.id} runs again (pid {self.pid})" if is_told else ""
 
     def _mourn(self, pid: int, code: int, *, restart: bool) -> str:
         self._process = None
@@ -92,8 +93,10 @@ class Child:
         self._short_lives = self._short_lives + 1 if lived_ms < SHORT_LIFE_MS else 0
         delay_ms = min(RESTART_MS_MIN << min(self._short_lives, 10), RESTART_MS_MAX)
         self._restart_at_ms = self._clock.mono_ms() + delay_ms
-        if self._short_lives != SHORT_LIVES_MAX:
+        if self._short_lives < SHORT_LIVES_MAX:
             return f"{died}; starting it again"
+        if self._short_lives > SHORT_LIVES_MAX:
+            return ""  # it was said once
         return (
             f"{died}, for the {SHORT_LIVES_MAX}rd time within {SHORT_LIFE_MS // 1000} s of its "
             f"start; trying again every second; end of {self.member.log}:\n{self._tail()}"

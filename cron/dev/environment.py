@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import cron.failpoints
 import launcher.failpoints
 from cron.dev.files import EXECUTOR, REPLICA, Member
+from cron.dev.parent import PARENT_VARIABLE
 from cron.errors import ConfigError
 
 _VARIABLE = cron.failpoints.VARIABLE
@@ -27,7 +28,7 @@ def child_environment(
     _check_variables(environment, ids)
     child = {k: v for k, v in environment.items() if not k.startswith(_VARIABLE)}
     child["PYTHONTZPATH"] = ""  # the tzdata package, pinned, and not what the host happens to have
-    child["RAFTCRON_PARENT"] = str(parent)
+    child[PARENT_VARIABLE] = str(parent)
     child["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     shared = _meant_for(member.kind, environment.get(_VARIABLE, ""))
     if points := environment.get(variable_of(member.id), shared):

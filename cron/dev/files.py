@@ -12,6 +12,7 @@ name, so their state does not care where they listen.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import tomllib
@@ -68,16 +69,10 @@ class Member(msgspec.Struct, frozen=True):
     @property
     def argv(self) -> list[str]:
         """The command that starts it. `-P`: a folder `cron` where the user stands is not ours."""
-        module = _MODULES[self.kind]
-        return [
-            sys.executable,
-            "-P",
-            "-m",
-            module,
-            "--config",
-            str(self.config),
-            "--die-with-parent",
-        ]
+        program = [sys.executable, "-P", "-m", _MODULES[self.kind], "--config", str(self.config)]
+        # A replica learns from the environment whom it must not outlive, an executor from this.
+        parent = f"={os.getpid()}" if self.kind == EXECUTOR else ""
+        return [*program, f"--die-with-parent{parent}"]
 
 
 def write_cell(

@@ -2,7 +2,7 @@
 
 Three replicas and some executors run as children on loopback, in this process's group. Whoever dies
 is started again on the same ports and state. All of them end with this process: after TERM, or
-because the kernel kills them when it is gone (`cron.dev.parent`).
+because the kernel kills them when it is gone (`cron.parent`).
 """
 
 from __future__ import annotations
