@@ -67,7 +67,6 @@ class SessionView(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     is_leased: bool
     gets_work: bool
-    is_leased: bool = False
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
