@@ -22,34 +22,34 @@ class SnapshotError(Exception):
         self.name = name
 
 
-class SnapshotCorrupt(SnapshotError):
+class SnapshotCorrupt(SnapshotError):  # noqa: N818 - named as it reads
     """Bytes are damaged, cut off, or more than were written."""
 
     code = "snapshot_corrupt"
     hint = "an older snapshot and the log after it, or another replica's, can take its place"
 
 
-class SnapshotUnsupported(SnapshotError):
+class SnapshotUnsupported(SnapshotError):  # noqa: N818 - named as it reads
     """Format or codec is not known to this release."""
 
     code = "snapshot_unsupported"
     hint = "use the release that wrote it, or a newer one"
 
 
-class SnapshotForeign(SnapshotError):
+class SnapshotForeign(SnapshotError):  # noqa: N818 - named as it reads
     """The snapshot is whole, and of another cell."""
 
     code = "snapshot_foreign"
     hint = "check the data directory of this replica"
 
 
-class SnapshotMissing(SnapshotError):
+class SnapshotMissing(SnapshotError):  # noqa: N818 - named as it reads
     """No such snapshot."""
 
     code = "snapshot_missing"
 
 
-class InvariantViolated(Exception):
+class InvariantViolated(Exception):  # noqa: N818
     """Something that cannot be, is. The replica stops."""
 
 

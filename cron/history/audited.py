@@ -16,6 +16,7 @@ from cron.calendar.schedule import Tick, Ticks
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Overlap, Schedule
 from launcher.launch import LaunchState
+from launcher.work import Epoch
 
 
 class RevisionSpan(msgspec.Struct, frozen=True):
@@ -94,7 +95,10 @@ class AuditedJob(msgspec.Struct, frozen=True):
 
 
 class OpenRow(msgspec.Struct, frozen=True):
-    """A launch that is not over: due, begun or launched. Fields as in `cron.state.rows.Row`."""
+    """A launch that is not over: due, begun or launched. Fields as in `cron.state.rows.Row`.
+
+    Audit needs those up to `started_ms`; the rest makes a better story.
+    """
 
     scheduled_s: int
     trigger: int
@@ -104,6 +108,12 @@ class OpenRow(msgspec.Struct, frozen=True):
     begun_at_ms: int = 0
     launched_index: int = 0
     started_ms: int = 0
+    launched_at_ms: int = 0
+    revision: int = 0  # 0: not known, that of the span around it
+    epoch: Epoch = Epoch()
+    executor: str = ""
+    by: str = ""
+    detail: str = ""
 
 
 class FindingKind(StrEnum):

@@ -55,7 +55,13 @@ def open_run_of(row: OpenRow) -> Run | None:
     if not row.started_ms:
         return None
     return Run(
-        row.started_ms, _NEVER, row.scheduled_s, row.trigger, row.begun_index, _NEVER, revision=-1
+        row.started_ms,
+        _NEVER,
+        row.scheduled_s,
+        row.trigger,
+        row.begun_index,
+        _NEVER,
+        row.revision,
     )
 
 
