@@ -101,24 +101,15 @@ def _action(name: str, match: re.Match[str]) -> Callable[[], None]:
 _armed: dict[str, _Point] = {}
 
 
-def arm(text: str) -> None:
-    """Replace what is armed by the failpoints of `text`; an empty text arms nothing.
+def arm(text: str | None = None) -> None:
+    """Replace what is armed by the failpoints of `text`, or of the environment; once at start.
 
     Raises:
-        ConfigError: the text is malformed; nothing changes.
+        ConfigError: it is malformed; nothing changes, and the daemon must not start.
     """
-    points = parse_failpoints(text)
+    points = parse_failpoints(os.environ.get(VARIABLE, "") if text is None else text)
     _armed.clear()
     _armed.update(points)
-
-
-def check() -> None:
-    """Arm what RAFTCRON_FAILPOINTS names; called once at start.
-
-    Raises:
-        ConfigError: it is malformed; the daemon must not start as if nothing had been asked.
-    """
-    arm(os.environ.get(VARIABLE, ""))
 
 
 def hit(name: str) -> None:

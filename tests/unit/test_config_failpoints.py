@@ -24,7 +24,7 @@ def _disarmed() -> Iterator[None]:
 
 def run_hits(spec: str, names: str) -> subprocess.CompletedProcess[str]:
     script = (
-        "from cron.failpoints import check, hit\ncheck()\n"
+        "from cron.failpoints import arm, hit\narm()\n"
         f"for name in {names.split()!r}:\n    hit(name)\n    print(name, flush=True)\n"
     )
     return subprocess.run(
