@@ -95,7 +95,8 @@ def environment_of(accepted: Accepted, account: Account) -> dict[str, str]:
 
 def directory_of(accepted: Accepted, environment: dict[str, str]) -> str:
     """Return the directory of a command; a relative `cwd` is below HOME."""
-    return os.path.join("/", environment["HOME"], accepted.work.cwd)
+    home = os.path.join("/", environment["HOME"])
+    return os.path.join(home, accepted.work.cwd) if accepted.work.cwd else home
 
 
 def order_of(accepted: Accepted, allowed: tuple[str, ...]) -> dict[str, Any]:

@@ -146,7 +146,7 @@ async def test_a_timeout_ends_the_whole_group_and_says_so(
     path = tmp_path / "pids"
     # Both ignore TERM, so that it takes the KILL.
     spec = shell(
-        f"trap '' TERM; (trap '' TERM; sleep 61) & echo $$ $! > {path}; sleep 62", timeout_ms=200
+        f"trap '' TERM; (trap '' TERM; sleep 61) & echo $$ $! > {path}; sleep 62", timeout_ms=500
     )
     report, _ = await run(leader, spec)
     assert (report.reason, report.exit_code) == (Reason.TIMEOUT, 128 + signal.SIGKILL)

@@ -1,0 +1,90 @@
+"""An executor's configuration: what it takes, and how it says what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launcher.config import is_loopback, load, parse
+from launcher.errors import BadConfig
+from launcher.limits import CONFIG_BYTES_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
+
+PATH = Path("/etc/raftcron/executor.toml")
+LEAST = 'id = "e1"\ndata = "data"\nleaders = ["127.0.0.1:7400"]\n'
+
+
+def test_the_least_configuration_has_the_documented_defaults() -> None:
+    config = parse(LEAST.encode(), PATH)
+    assert (config.cell, config.slots, config.start, config.users) == ("default", 64, "process", ())
+    assert (config.term_grace_ms, config.output_bytes_max) == (10_000, 1 << 20)
+    assert config.data == "/etc/raftcron/data"
+
+
+def test_an_absolute_directory_stays() -> None:
+    assert parse(LEAST.replace('"data"', '"/var/x"').encode(), PATH).data == "/var/x"
+
+
+def test_the_example_is_right() -> None:
+    example = Path(__file__).resolve().parents[2] / "examples/executor.toml"
+    assert load(example).id == "executor-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (LEAST + "slot = 4\n", "unknown field `slot`"),
+        (LEAST + "slots = 0\n", r"\$.slots"),
+        (LEAST + f"slots = {SLOTS_MAX + 1}\n", r"\$.slots"),
+        (LEAST + 'slots = "many"\n', r"\$.slots"),
+        (LEAST + 'start = "thread"\n', r"\$.start"),
+        (LEAST + f"output_bytes_max = {OUTPUT_BYTES_MAX_MIN - 1}\n", "output_bytes_max"),
+        (LEAST + "reconnect_ms_min = 300\n", "reconnect_ms_max 250 is below"),
+        (LEAST + "stop_grace_ms = 3001\n", r"\$.stop_grace_ms"),
+        (LEAST.replace("e1", "no/slash"), r"\$.id"),
+        (LEAST.replace('"e1"', '""'), r"\$.id"),
+        (LEAST.replace('"data"', '""'), "data names no directory"),
+        (LEAST.replace('id = "e1"\n', ""), "missing required field `id`"),
+        (LEAST.replace("127.0.0.1:7400", "127.0.0.1"), r"leaders\[0\].*is not an address"),
+        (LEAST.replace("127.0.0.1:7400", "127.0.0.1:70000"), "is not an address"),
+        (LEAST.replace("127.0.0.1:7400", "10.0.0.5:7400"), "not on this host.*no TLS"),
+        (LEAST.replace("127.0.0.1:7400", "cron.example.org:7400"), "not on this host"),
+        (LEAST.replace('["127.0.0.1:7400"]', "[]"), r"\$.leaders"),
+        ("id = ", "is not TOML"),
+    ],
+)
+def test_every_mistake_is_named_with_file_and_way_out(text: str, message: str) -> None:
+    with pytest.raises(BadConfig, match=message) as caught:
+        parse(text.encode(), PATH)
+    assert str(caught.value).startswith(f"{PATH}: ")
+    assert caught.value.hint
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(BadConfig, match="byte 5 is not UTF-8"):
+        parse(b'id = \xff"e1"\n', PATH)
+
+
+def test_a_file_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadConfig, match="cannot be read: No such file"):
+        load(tmp_path / "executor.toml")
+    large = tmp_path / "large.toml"
+    large.write_bytes(b"#" * (CONFIG_BYTES_MAX + 1))
+    with pytest.raises(BadConfig, match="larger than"):
+        load(large)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("192.168.1.1", False),
+        ("example.org", False),
+    ],
+)
+def test_only_this_host_is_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

@@ -1,0 +1,246 @@
+"""The foreman's turns: written before acted on, answered through the outlet, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from launcher import failpoints
+from launcher.config import ExecutorConfig
+from launcher.errors import DirectoryInUse, FailpointHit
+from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.foreman import Foreman, interrupt_all
+from launcher.executor.ledger import Ledger
+from launcher.executor.lockfile import lock
+from launcher.executor.outputs import Outputs
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from launcher.launch import Reason
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch, WorkSpec
+
+A, B = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "ab")
+
+
+class Ear:
+    """An outlet that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.hello: list[tuple[str, int]] | None = None
+        self.told: list[tuple[str, int]] = []
+        self.left = ""
+
+    def begin(self, known: list[Row], highest: Epoch) -> None:
+        self.hello = [(row.name, row.fate) for row in known]
+
+    def send(self, rows: list[Row]) -> None:
+        self.told += [(row.name, row.fate) for row in rows]
+
+    def leave(self, reason: str) -> None:
+        self.left = reason
+
+
+class Shop:
+    """A foreman with its ledger, thread and spawner; turns are taken one by one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
+        self.config = ExecutorConfig(id="e1", data=str(directory), leaders=("127.0.0.1:1",))
+        self.ear = Ear()
+
+    async def open(self, **settings: Any) -> None:
+        self.config = msgspec.structs.replace(self.config, **settings)
+        path = self.directory / "ledger.sqlite"
+        self.ledger = await asyncio.wrap_future(self.thread.submit(Ledger, path))
+        outputs = Outputs(self.directory / "output", 100, 1 << 20)
+        self.foreman = Foreman(self.config, self.ledger, outputs)
+        await self.foreman.start()
+        self.watch = asyncio.create_task(self.foreman.watch())
+        self.lease()
+
+    def lease(self, self_kill_ms: int = 60_000) -> None:
+        lease = self.foreman.lease
+        lease.connected(self_kill_ms)
+        lease.answered(lease.sent(boot_ms()))
+        self.foreman.renewed()
+
+    async def close(self) -> None:
+        await self.foreman.stop()
+        await self.watch
+        await asyncio.wrap_future(self.thread.submit(self.ledger.close))
+        self.thread.shutdown()
+
+    async def turn(self) -> None:
+        await self.foreman.run_once(self.thread)
+
+    async def turns_until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await self.foreman._wake.wait()
+                self.foreman._wake.clear()
+                await self.turn()
+
+    def order(self, *, term: int = 1, names: tuple[str, ...] = (), **fields: Any) -> None:
+        command = fields.pop("command", "exit 3")
+        spec = msgspec.msgpack.encode(
+            WorkSpec(("/bin/sh", "-c", command), cwd="/", user=fields.pop("user", ""))
+        )
+        starts = [
+            pool_pb2.Start(name=name, begun_index=9, not_after_ms=wall_ms() + 60_000, work=spec)
+            for name in names
+        ]
+        epoch = pool_pb2.Epoch(term=term, replica="r1")
+        self.foreman.order(self.ear, pool_pb2.Orders(epoch=epoch, starts=starts, **fields))
+
+    def on_disk(self, name: str) -> int | None:
+        """The fate that somebody else reads from the file."""
+        with sqlite3.connect(self.directory / "ledger.sqlite") as other:
+            row = other.execute("SELECT fate FROM launch WHERE name = ?", (name,)).fetchone()
+        other.close()
+        return row[0] if row else None
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    shop = Shop(tmp_path)
+    await shop.open()
+    yield shop
+    failpoints.arm("")
+    await shop.close()
+
+
+async def test_a_launch_goes_from_order_to_end(shop: Shop) -> None:
+    shop.foreman.attach(shop.ear)
+    shop.order(names=(A,))
+    await shop.turn()
+    assert shop.on_disk(A) == ACCEPTED
+    assert shop.foreman.running == 1
+    assert shop.ear.hello == []  # accepted, but not yet known whether it started
+    await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
+    assert shop.foreman.running == 0
+    assert shop.on_disk(A) == ENDED
+
+
+async def test_what_cannot_be_written_is_not_started(shop: Shop) -> None:
+    failpoints.arm("before-ledger=error")
+    shop.order(names=(A,), command=f"touch {shop.directory}/ran")
+    with pytest.raises(FailpointHit):
+        await shop.turn()
+    assert shop.foreman.running == 0
+    assert shop.on_disk(A) is None
+    assert not (shop.directory / "ran").exists()
+
+
+async def test_between_row_and_start_nothing_runs(shop: Shop) -> None:
+    failpoints.arm("after-ledger=error")
+    shop.order(names=(A,), command=f"touch {shop.directory}/ran")
+    with pytest.raises(FailpointHit):
+        await shop.turn()
+    assert shop.on_disk(A) == ACCEPTED
+    assert not (shop.directory / "ran").exists()
+    # What the next life of the executor makes of it:
+    names = await asyncio.wrap_future(shop.thread.submit(interrupt_all, shop.ledger, "executor"))
+    assert names == [A]
+    assert shop.on_disk(A) == INTERRUPTED
+
+
+async def test_a_report_that_found_no_outlet_is_in_the_next_greeting(shop: Shop) -> None:
+    shop.order(names=(A,))
+    await shop.turns_until(lambda: shop.on_disk(A) == ENDED)
+    shop.foreman.attach(shop.ear)
+    await shop.turn()
+    assert shop.ear.hello == [(A, ENDED)]
+    assert shop.ear.told == []
+
+
+async def test_after_it_was_detached_an_outlet_hears_nothing(shop: Shop) -> None:
+    shop.foreman.attach(shop.ear)
+    await shop.turn()
+    shop.foreman.detach(shop.ear)
+    shop.order(fences=[A])
+    await shop.turn()
+    assert shop.on_disk(A) == FENCED
+    assert shop.ear.told == []
+
+
+async def test_an_outlet_that_left_before_its_turn_is_not_greeted(shop: Shop) -> None:
+    shop.foreman.attach(shop.ear)
+    shop.foreman.detach(shop.ear)
+    shop.order(fences=[A])
+    await shop.turn()
+    assert shop.ear.hello is None
+
+
+async def test_stale_orders_end_the_stream_they_came_from(shop: Shop) -> None:
+    shop.foreman.welcome(Epoch(0, 7, "r1"))
+    shop.order(term=6, names=(A,))
+    await shop.turn()
+    assert shop.ear.left == "older epoch"
+    assert shop.foreman.highest.term == 7
+    assert shop.on_disk(A) is None
+
+
+async def test_slots_are_counted_over_all_messages_of_a_turn(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    await shop.open(slots=1)
+    shop.order(names=(A,), command="sleep 60")
+    shop.order(names=(B,))
+    await shop.turn()
+    assert (shop.on_disk(A), shop.on_disk(B)) == (ACCEPTED, REFUSED)
+    await shop.close()
+
+
+async def test_a_user_it_must_not_become_fails_the_launch(shop: Shop) -> None:
+    shop.foreman.attach(shop.ear)
+    shop.order(names=(A,), user="daemon")
+    await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
+    row = (await asyncio.wrap_future(shop.thread.submit(shop.ledger.rows, [A])))[A]
+    assert (row.reason, row.started_ms) == (Reason.USER, 0)
+    assert shop.foreman.running == 0
+
+
+async def test_a_kill_in_the_message_of_its_start_ends_it(shop: Shop) -> None:
+    shop.foreman.attach(shop.ear)
+    kill = pool_pb2.Kill(name=A, reason=Reason.KILLED)
+    shop.order(names=(A,), command="sleep 60", kills=[kill])
+    await shop.turns_until(lambda: bool(shop.ear.told) and shop.ear.told[-1][1] != ACCEPTED)
+    assert shop.ear.told[-1] in [(A, ENDED), (A, REFUSED)]
+
+
+async def test_a_drained_foreman_refuses_and_ends(shop: Shop) -> None:
+    shop.foreman.attach(shop.ear)
+    shop.order(names=(A,), command="sleep 60")
+    await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
+    turns = asyncio.create_task(shop.foreman.run(shop.thread))
+    drained = asyncio.create_task(shop.foreman.drain(1_000, 5))
+    shop.order(names=(B,))
+    await drained
+    turns.cancel()
+    await asyncio.gather(turns, return_exceptions=True)
+    assert (shop.on_disk(A), shop.on_disk(B)) == (ENDED, REFUSED)
+    assert shop.foreman.running == 0
+
+
+async def test_an_output_is_ended_once_its_launch_is(shop: Shop) -> None:
+    shop.foreman.attach(shop.ear)
+    shop.order(names=(A,), command="echo hello")
+    request = pool_pb2.OutputRequest(request=1, name=A)
+    await shop.turn()
+    assert not shop.foreman.output(request).ended
+    await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
+    chunk = shop.foreman.output(request)
+    assert (chunk.data, chunk.ended) == (b"hello\n", True)
+
+
+def test_a_directory_has_one_executor(tmp_path: Path) -> None:
+    lock(tmp_path / "new" / "data")
+    with pytest.raises(DirectoryInUse, match="is in use by the executor with process id") as caught:
+        lock(tmp_path / "new" / "data")
+    assert "directory of its own" in caught.value.hint

@@ -1,0 +1,261 @@
+"""The ledger on its own: what is committed is there after any crash, what is not is not."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.errors import LedgerDamaged
+from launcher.executor import ledger as ledger_module
+from launcher.executor.ledger import Ledger
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from launcher.limits import DETAIL_CHARS_MAX, NAMES_PER_QUERY
+from launcher.work import Epoch
+
+A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(path)
+    yield ledger
+    ledger.close()
+
+
+def reopened(ledger: Ledger) -> Ledger:
+    """The same file, opened by somebody else, as after a kill: nothing was closed before."""
+    return Ledger(ledger.path)
+
+
+def accept(ledger: Ledger, *names: str, index: int = 10) -> None:
+    with ledger.transaction():
+        ledger.insert(Row(name, ACCEPTED, index, "0.1.r1") for name in names)
+
+
+def test_a_new_ledger_has_a_uuid_that_stays(ledger: Ledger, tmp_path: Path) -> None:
+    again, other = reopened(ledger), Ledger(tmp_path / "other.sqlite")
+    assert again.uuid == ledger.uuid
+    assert other.uuid != ledger.uuid
+    assert (ledger.highest, ledger.floor) == (Epoch(), 0)
+    again.close()
+    other.close()
+
+
+def test_after_a_crash_at_each_step_the_ledger_knows_the_step(ledger: Ledger) -> None:
+    def fate() -> tuple[int, int, int]:
+        copy = reopened(ledger)
+        row = copy.rows([A])[A]
+        copy.close()
+        return row.fate, row.pid, row.exit_code
+
+    accept(ledger, A)
+    assert fate() == (ACCEPTED, 0, 0)
+    with ledger.transaction(synced=False):
+        ledger.started([(A, 4711, 99, 1_000)])
+    assert fate() == (ACCEPTED, 4711, 0)
+    with ledger.transaction():
+        ledger.ended([(A, 2_000, 3, 0, "")])
+    assert fate() == (ENDED, 4711, 3)
+    with ledger.transaction(synced=False):
+        ledger.ack([A])
+    assert fate() == (ENDED, 4711, 3)
+    assert not reopened(ledger).unacked()
+
+
+def test_a_transaction_that_fails_changes_nothing(ledger: Ledger) -> None:
+    def twice_the_same() -> None:
+        with ledger.transaction():
+            ledger.raise_epoch(Epoch(0, 9, "r1"))
+            ledger.raise_floor(5)
+            ledger.insert([Row(A, ACCEPTED, 10), Row(A, ACCEPTED, 11)])
+
+    with pytest.raises(sqlite3.IntegrityError):
+        twice_the_same()
+    assert (ledger.highest, ledger.floor) == (Epoch(), 0)
+    assert not ledger.rows([A])
+    again = reopened(ledger)
+    assert (again.highest, again.floor) == (Epoch(), 0)
+    again.close()
+
+
+def test_the_highest_epoch_is_kept_and_never_lowered(ledger: Ledger) -> None:
+    for epoch in (Epoch(1, 7, "r.2"), Epoch(1, 6, "r3"), Epoch(0, 99, "r1")):
+        with ledger.transaction():
+            ledger.raise_epoch(epoch)
+    again = reopened(ledger)
+    assert again.highest == ledger.highest == Epoch(1, 7, "r.2")
+    again.close()
+
+
+def test_a_synced_transaction_waits_for_the_disk_and_another_does_not(ledger: Ledger) -> None:
+    with ledger.transaction():
+        full = ledger._db.execute("PRAGMA synchronous").fetchone()[0]
+    with ledger.transaction(synced=False):
+        normal = ledger._db.execute("PRAGMA synchronous").fetchone()[0]
+    assert (full, normal) == (2, 1)
+    assert ledger._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_an_end_is_recorded_once(ledger: Ledger) -> None:
+    accept(ledger, A)
+    with ledger.transaction():
+        ledger.ended([(A, 2_000, 3, 0, "")])
+        ledger.ended([(A, 3_000, 0, 0, "again")])
+        ledger.interrupted([A], 4_000, "died")
+        ledger.refused([(A, "late")])
+    row = ledger.rows([A])[A]
+    assert (row.fate, row.finished_ms, row.exit_code, row.detail) == (ENDED, 2_000, 3, "")
+
+
+def test_what_was_started_cannot_be_refused_any_more(ledger: Ledger) -> None:
+    accept(ledger, A, B)
+    with ledger.transaction():
+        ledger.started([(A, 4711, 99, 1_000)])
+        ledger.refused([(A, "late"), (B, "late")])
+    rows = ledger.rows([A, B])
+    assert (rows[A].fate, rows[B].fate) == (ACCEPTED, REFUSED)
+    assert (rows[A].is_pending, rows[B].is_pending) == (False, False)
+
+
+def test_interrupting_says_why(ledger: Ledger) -> None:
+    accept(ledger, A)
+    with ledger.transaction():
+        ledger.interrupted([A], 5_000, "the executor died")
+    report = ledger.rows([A])[A].report()
+    assert (report.fate, report.finished_ms, report.detail) == (
+        INTERRUPTED,
+        5_000,
+        "the executor died",
+    )
+
+
+def test_an_open_row_cannot_be_acknowledged(ledger: Ledger) -> None:
+    accept(ledger, A)
+    with ledger.transaction():
+        ledger.ack([A, "default/never@2026-11-20T15:00:00Z#1"])
+        assert ledger.raise_floor(1_000) == 0
+    assert [row.name for row in ledger.accepted()] == [A]
+
+
+def test_the_floor_forgets_acknowledged_rows_and_no_others(ledger: Ledger) -> None:
+    accept(ledger, A, index=10)
+    accept(ledger, B, index=10)
+    accept(ledger, C, index=11)
+    with ledger.transaction():
+        ledger.ended([(name, 1, 0, 0, "") for name in (A, B, C)])
+        ledger.ack([A, C])
+    with ledger.transaction():
+        assert ledger.raise_floor(10) == 1
+    assert set(ledger.rows([A, B, C])) == {B, C}
+    with ledger.transaction():
+        assert ledger.raise_floor(9) == 0
+    assert reopened(ledger).floor == 10
+
+
+def test_a_tombstone_stands_until_the_floor_passes_what_was_seen_when_it_was_set(
+    ledger: Ledger,
+) -> None:
+    accept(ledger, A, index=20)
+    with ledger.transaction():
+        ledger.insert([Row(B, FENCED)])
+        ledger.ack([B])
+    for floor, stands in ((19, True), (20, False)):
+        with ledger.transaction():
+            ledger.raise_floor(floor)
+        assert (B in ledger.rows([B])) is stands
+
+
+def test_the_newest_index_is_remembered_for_tombstones_after_a_restart(ledger: Ledger) -> None:
+    accept(ledger, A, index=20)
+    again = reopened(ledger)
+    with again.transaction():
+        again.insert([Row(B, FENCED)])
+    assert again.rows([B])[B].begun_index == 20
+    again.close()
+
+
+def test_more_names_than_one_query_takes_are_found(ledger: Ledger) -> None:
+    names = [
+        f"default/j{number}@2026-11-20T15:00:00Z#1" for number in range(2 * NAMES_PER_QUERY + 1)
+    ]
+    accept(ledger, *names)
+    assert set(ledger.rows([*names, A])) == set(names)
+
+
+def test_details_are_bounded(ledger: Ledger) -> None:
+    accept(ledger, A)
+    with ledger.transaction():
+        ledger.ended([(A, 1, 127, 13, "x" * 10_000)])
+        ledger.insert([Row(B, REFUSED, detail="y" * 10_000)])
+    assert {len(row.detail) for row in ledger.rows([A, B]).values()} == {DETAIL_CHARS_MAX}
+
+
+def test_rows_come_back_as_they_were_written(ledger: Ledger) -> None:
+    row = Row(A, ENDED, 7, "1.2.r3", b"\0digest", 11, 12, 13, 14, 15, 6, "détail", 0)
+    with ledger.transaction():
+        ledger.insert([row])
+    assert ledger.unacked() == [row]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"this is no database at all, whatever its name may say\n" * 100,
+        b"SQLite format 3\0" + bytes(5_000),
+    ],
+)
+def test_what_is_no_ledger_is_refused_with_the_way_out(path: Path, damage: bytes) -> None:
+    path.write_bytes(damage)
+    with pytest.raises(LedgerDamaged, match="cannot be read") as caught:
+        Ledger(path)
+    assert "move" in caught.value.hint
+    assert "UUID" in caught.value.hint
+
+
+def test_a_damaged_page_is_refused(path: Path) -> None:
+    ledger = Ledger(path)
+    accept(ledger, *(f"default/j{number}@2026-11-20T15:00:00Z#1" for number in range(2_000)))
+    ledger.close()
+    content = bytearray(path.read_bytes())
+    for at in range(4096 * 5, len(content), 4096):
+        content[at : at + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(LedgerDamaged):
+        Ledger(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE meta SET value = '2' WHERE key = 'version'",
+        "DELETE FROM meta WHERE key = 'uuid'",
+        "UPDATE meta SET value = 'x' WHERE key = 'epoch'",
+        "DROP TABLE launch",
+    ],
+)
+def test_a_ledger_of_another_make_is_refused(path: Path, change: str) -> None:
+    Ledger(path).close()
+    other = sqlite3.connect(path)
+    other.execute(change)
+    other.commit()
+    other.close()
+    with pytest.raises(LedgerDamaged):
+        Ledger(path)
+
+
+def test_a_reboot_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Ledger(path)
+    again = Ledger(path)
+    monkeypatch.setattr(ledger_module, "_boot_id", lambda: "another boot")
+    after = Ledger(path)
+    assert (again.is_same_boot, after.is_same_boot) == (True, False)
+    for ledger in (first, again, after):
+        ledger.close()

@@ -1,0 +1,141 @@
+"""What a command finds around it: never anything of the executor's own."""
+
+from __future__ import annotations
+
+import pwd
+from typing import Any
+
+import pytest
+
+from launcher.executor import surroundings
+from launcher.executor.rules import Accepted
+from launcher.executor.surroundings import (
+    Account,
+    UserRefused,
+    account_of,
+    choose_account,
+    directory_of,
+    environment_of,
+    order_of,
+    own_account,
+)
+from launcher.names import BadName
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch, WorkSpec
+
+NAME = "acme/a@2026-11-20T15:00:00Z+t2#3/4"
+CRON = Account("cron", 1234, 1235, "/home/cron")
+ROOT = Account("root", 0, 0, "/root")
+
+
+def accepted(name: str = NAME, **fields: Any) -> Accepted:
+    work = WorkSpec(**{"argv": ("/bin/bash", "-c", "true"), **fields})
+    start = pool_pb2.Start(name=name, not_after_ms=77, scheduled_time="2026-11-20T15:00:00Z")
+    return Accepted(start, work, Epoch(1, 2, "r3"))
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Account:
+    monkeypatch.setattr(surroundings, "own_account", lambda: CRON)
+    return CRON
+
+
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(surroundings, "own_account", lambda: ROOT)
+
+
+def test_the_environment_is_complete_and_in_order() -> None:
+    environment = environment_of(accepted(env=(("A", "1"), ("B", "2"))), CRON)
+    assert list(environment.items()) == [
+        ("SHELL", "/bin/bash"),
+        ("PATH", "/usr/bin:/bin"),
+        ("HOME", "/home/cron"),
+        ("LOGNAME", "cron"),
+        ("USER", "cron"),
+        ("A", "1"),
+        ("B", "2"),
+        ("RAFTCRON_LAUNCH", "acme/a@2026-11-20T15:00:00Z+t2"),
+        ("RAFTCRON_JOB", "acme/a"),
+        ("RAFTCRON_SCHEDULED_TIME", "2026-11-20T15:00:00Z"),
+        ("RAFTCRON_ATTEMPT", "3"),
+        ("RAFTCRON_EPOCH", "1.2.r3"),
+    ]
+
+
+def test_a_crontab_changes_path_and_home_and_not_what_raftcron_says() -> None:
+    lines = (("PATH", "/opt/bin"), ("HOME", "/srv"), ("PATH", "/b"), ("RAFTCRON_JOB", "forged"))
+    environment = environment_of(accepted(env=lines), CRON)
+    assert (environment["PATH"], environment["HOME"]) == ("/b", "/srv")
+    assert environment["RAFTCRON_JOB"] == "acme/a"
+
+
+@pytest.mark.parametrize(
+    ("cwd", "home", "expected"),
+    [
+        ("", "/home/cron", "/home/cron"),
+        ("/srv", "/home/cron", "/srv"),
+        ("logs", "/home/cron", "/home/cron/logs"),
+        ("", "", "/"),
+    ],
+)
+def test_the_directory_is_cwd_or_home(cwd: str, home: str, expected: str) -> None:
+    assert directory_of(accepted(cwd=cwd), {"HOME": home}) == expected
+
+
+def test_no_user_and_ones_own_are_no_switch(own: Account) -> None:
+    assert choose_account("", ()) is own
+    assert choose_account("cron", ()) is own
+
+
+def test_only_root_switches(own: Account) -> None:
+    with pytest.raises(UserRefused, match="runs as cron; only root can switch"):
+        choose_account("root", ("root",))
+
+
+@pytest.mark.usefixtures("as_root")
+def test_root_switches_only_to_users_of_its_list() -> None:
+    with pytest.raises(UserRefused, match="is not in `users`"):
+        choose_account("nobody", ("www-data",))
+    expected = pwd.getpwnam("nobody")
+    chosen = choose_account("nobody", ("nobody",))
+    assert (chosen.uid, chosen.gid, chosen.home) == (
+        expected.pw_uid,
+        expected.pw_gid,
+        expected.pw_dir,
+    )
+
+
+@pytest.mark.parametrize("name", ["no-such-user", "nul\0byte"])
+def test_a_user_that_does_not_exist_is_refused(name: str) -> None:
+    with pytest.raises(UserRefused, match="does not exist"):
+        account_of(name)
+
+
+def test_a_user_without_a_name_has_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    own_account.cache_clear()
+    monkeypatch.setattr("os.getuid", lambda: 3_999_999)
+    account = own_account()
+    own_account.cache_clear()
+    assert (account.name, account.uid, account.home) == ("3999999", 3_999_999, "/")
+
+
+@pytest.mark.usefixtures("own")
+def test_an_order_for_ones_own_user_switches_nothing() -> None:
+    order = order_of(accepted(stdin="x", timeout_ms=5, guarded=True), ())
+    assert (order["login"], order["name"], order["stdin"]) == (None, NAME, "x")
+    assert (order["timeout_ms"], order["guarded"], order["not_after_ms"]) == (5, True, 77)
+    assert order["argv"] == ["/bin/bash", "-c", "true"]
+
+
+@pytest.mark.usefixtures("as_root")
+def test_an_order_for_another_user_names_it_and_its_surroundings() -> None:
+    order = order_of(accepted(user="nobody"), ("nobody",))
+    assert order["login"][0] == order["env"]["USER"] == order["env"]["LOGNAME"] == "nobody"
+    assert order["env"]["HOME"] == order["cwd"] == pwd.getpwnam("nobody").pw_dir
+
+
+@pytest.mark.usefixtures("own")
+def test_what_is_no_name_is_refused() -> None:
+    with pytest.raises(BadName):
+        order_of(accepted(name="../../etc/passwd"), ())
