@@ -14,7 +14,6 @@ Build = Callable[[State, int], list[Command]]
 """Given State and the leader's time (ms), the commands of a change. Raises CronError to refuse."""
 
 
-
 def appending(*commands: Command) -> Build:
     """Return a Build for a change that does not depend on State."""
     return lambda _state, _now_ms: list(commands)
@@ -54,12 +53,7 @@ class Changes:
         Raises:
             LimitExceeded: too many wait; nothing happened.
         """
-        if len(self._waiting) >= (*commands: Command) -> Build:
-    """Return a Build for a change that does not depend on State."""
-    return lambda _state, _now_ms: list(commands)
-
-
-WAITING_MAX:
+        if len(self._waiting) >= WAITING_MAX:
             raise LimitExceeded(f"{WAITING_MAX} changes are waiting already", "try again shortly")
         self._waiting.append(change)
 

@@ -86,9 +86,8 @@ class CellService:
     async def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
         """Launch a job by hand."""
         self._lead()
-        _, results = await self._leader.submit(
-            lambda _state, _now: [c.Trigger(job, request_id, by)]
-        )
+        command = c.Trigger(job, request_id, by)
+        _, results = await self._leader.submit(appending(command))
         result = results[0]
         if result.verdict is Verdict.UNKNOWN_JOB:
             raise unknown_job(job)
