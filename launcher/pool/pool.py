@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 import grpc
-import structlog
 
 from launcher.launch import Reason
 from launcher.names import AttemptName
@@ -35,8 +34,6 @@ from launcher.pool.orders import Outbox, StartOrder, encode_epoch
 from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
-
-log = structlog.get_logger()
 
 
 class Pool:
@@ -281,11 +278,6 @@ class Pool:
         silent_ms = now - holder.heard_mono_ms
         if not is_same and silent_ms <= 2 * self.lease.heartbeat_ms:
             held = holder.greeting
-            log.warning(
-                "executor.refused",
-                executor=greeting.executor,
-                error=f"{greeting.host} pid {greeting.pid}: held by {held.host} pid {held.pid}",
-            )
             raise HeldByAnother(
                 f"executor {greeting.executor} is connected already, from host {held.host} "
                 f"pid {held.pid}; give each executor an id of its own, or stop that one"

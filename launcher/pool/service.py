@@ -16,7 +16,14 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from launcher.pool import limits
-from launcher.pool.errors import BadMessage, HeldByAnother, PoolFull, Refused
+from launcher.pool.errors import (
+    BadMessage,
+    HeldByAnother,
+    NotLeading,
+    PoolFull,
+    Refused,
+    SeenNewerEpoch,
+)
 from launcher.pool.messages import Greeting, parse_heartbeat, parse_hello, parse_reports
 from launcher.pool.pool import Pool
 from launcher.pool.session import End, Session
@@ -34,6 +41,7 @@ Requests = AsyncIterator[pool_pb2.FromExecutor]
 
 _CODES: Final[dict[type[Refused], grpc.StatusCode]] = {
     HeldByAnother: grpc.StatusCode.ALREADY_EXISTS,
+    SeenNewerEpoch: grpc.StatusCode.FAILED_PRECONDITION,
     PoolFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
 
@@ -44,6 +52,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
     def __init__(self, pool: Pool, leader_address: Callable[[], str | None]) -> None:
         self._pool = pool
         self._leader_address = leader_address
+        self._noted = ""
 
     async def Connect(self, request_iterator: Requests, context: Context) -> None:  # noqa: N802
         """Serve one executor until its session is over."""
@@ -72,12 +81,19 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             text = f"no Hello within {limits.HELLO_WITHIN_MS} ms"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
         except BadMessage as error:
+            self._note(context, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except Refused as error:
-            code = _CODES.get(type(error))
-            if code is not None:
-                await context.abort(code, str(error))
+        except NotLeading as error:
             await self._abort_not_leading(context, str(error))
+        except Refused as error:
+            self._note(context, error)
+            await context.abort(_CODES[type(error)], str(error))
+
+    def _note(self, context: Context, error: Exception) -> None:
+        """Log a refusal that a person has to end; executors try again several times a second."""
+        if str(error) != self._noted:
+            self._noted = str(error)
+            log.warning("executor.refused", address=_address(context.peer()), error=str(error))
 
     async def _read_hello(self, requests: Requests) -> Greeting:
         async with asyncio.timeout(limits.HELLO_WITHIN_MS / 1000):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grpc
 import pytest
+import structlog
 
 from launcher.launch import Reason
 from launcher.pool import limits, service
@@ -108,6 +109,7 @@ async def test_an_executor_that_obeys_a_newer_leader_is_refused() -> None:
         assert code is REFUSED
         assert "0.8.r2" in details
         assert str(EPOCH) in details
+        assert await executor.leader() is None  # it must not be sent back here
         assert rig.events == []
 
 
@@ -199,6 +201,18 @@ async def test_more_executors_than_the_bound_are_refused(monkeypatch: pytest.Mon
     async with rigged() as rig, rig.joined(), rig.executor(executor="executor-8") as second:
         assert (await second.status())[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert len(rig.pool.sessions()) == 1
+
+
+async def test_a_refusal_that_is_repeated_is_logged_once() -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with rigged() as rig:
+            for _ in range(3):
+                async with rig.executor(cell="paris") as executor:
+                    await executor.status()
+            async with rig.executor(executor="a/b") as executor:
+                await executor.status()
+    errors = [line["error"] for line in lines if line["event"] == "executor.refused"]
+    assert [error.partition(":")[0] for error in errors] == ["hello.cell", "hello.executor"]
 
 
 # ---- what is not a conversation
