@@ -1,0 +1,173 @@
+"""What became of one launch, told line by line from its rows. Pure.
+
+Each line has a time in epoch milliseconds and a sentence without a full stop. Times come from two
+clocks, the leader's (log points, ends) and the executor's (started, finished).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cron.history.audited import OpenRow
+from cron.state.rows import Row, RowKind
+from launcher.launch import ACTIVE, LaunchState, Reason
+from launcher.names import format_time
+from launcher.work import Epoch
+
+Line = tuple[int, str]
+
+TAKEOVER_MS: Final = 3000
+"""A start is reported within milliseconds; so much later, something had to be found out first."""
+
+SENTENCES: Final[dict[Reason, str]] = {
+    Reason.NONE: "",
+    Reason.MISSED: "it was missed: nobody could launch it in time, and the job's catch-up policy or"
+    " its deadline did not allow to launch it later",
+    Reason.OVERLAP: "an earlier launch of the job was not over, and the job forbids overlap",
+    Reason.PAUSED: "the job was paused",
+    Reason.GATED: "a gate was closed",
+    Reason.DEADLINE: "its deadline for starting passed before an executor could start it",
+    Reason.TIMEOUT: "it ran longer than its timeout and was killed",
+    Reason.KILLED: "somebody had it killed",
+    Reason.REPLACED: "a newer launch of the job took its place, as overlap=replace asks",
+    Reason.FENCED: "it was fenced: its executor promised never to start it, so that its fate is"
+    " certain",
+    Reason.EXECUTOR_LOST: "its executor was lost: nobody can know what became of it",
+    Reason.RESTORED: "the cell was restored from a backup that does not know its end",
+    Reason.USER: "the executor may not run it as the user that the job names",
+    Reason.SPAWN: "the operating system would not start it",
+}
+"""Why a launch is in its state, as the second half of a sentence."""
+
+
+def sentence_of(row: Row) -> str:
+    """Return how `row` ended and why: `skipped: the job was paused`."""
+    why = SENTENCES[row.reason]
+    if row.state is LaunchState.FAILED and row.exit_code >= 0 and row.reason is Reason.NONE:
+        why = f"exit code {row.exit_code}"
+    if row.state is LaunchState.LOST and not why:
+        why = SENTENCES[Reason.EXECUTOR_LOST]
+    text = f"{row.state.label}: {why}" if why else row.state.label
+    if row.by and (row.state is LaunchState.CANCELLED or row.reason is Reason.KILLED):
+        text += f" (by {row.by})"
+    return f"{text} ({row.detail})" if row.detail else text
+
+
+def tell(rows: list[Row], open_row: OpenRow | None) -> list[Line]:
+    """Return the story of one launch, oldest line first.
+
+    `rows` are in log order: attempts, amendments, ranges of skipped instants that contain it.
+    """
+    lines: list[Line] = []
+    before: Row | None = None
+    for row in rows:
+        if row.kind is RowKind.RANGE:
+            lines += _tell_range(row)
+        elif row.kind is RowKind.AMENDMENT:
+            lines.append((row.ended_at_ms, _late_news(row)))
+        else:
+            lines += _tell_attempt(row, before)
+            before = row
+    if open_row is not None:
+        lines += _tell_open(open_row, before)
+    return sorted(lines, key=lambda line: line[0])
+
+
+def _tell_range(row: Row) -> Iterator[Line]:
+    yield (
+        row.ended_at_ms,
+        f"{sentence_of(row)}; recorded at index {row.ended_index} for {row.count} instants from "
+        f"{format_time(row.scheduled_s)} to {format_time(row.last_s)}",
+    )
+
+
+def _late_news(row: Row) -> str:
+    code = f" with exit code {row.exit_code}" if row.exit_code >= 0 else ""
+    return (
+        f"late news about attempt {row.attempt}, recorded at index {row.ended_index}: it "
+        f"{row.state.label} after all{code}; the launch stays recorded as lost, nothing reopens"
+    )
+
+
+def _tell_attempt(row: Row, before: Row | None) -> Iterator[Line]:
+    if before is not None:
+        yield from _between(before.epoch, row.epoch, row.begun_at_ms or row.ended_at_ms, row.by)
+    if row.begun_index:
+        yield row.begun_at_ms, _log_point_1(row)
+    if row.launched_index:
+        yield row.launched_at_ms, _log_point_2(row)
+    if row.started_ms:
+        yield row.started_ms, _started(row.executor, row.started_ms, row.scheduled_s)
+    if row.finished_ms and row.started_ms:
+        yield row.finished_ms, _finished(row)
+    yield row.ended_at_ms, f"{sentence_of(row)}; recorded at index {row.ended_index}"
+
+
+def _tell_open(row: OpenRow, before: Row | None) -> Iterator[Line]:
+    if before is not None:
+        yield from _between(before.epoch, row.epoch, row.begun_at_ms, row.by)
+    if row.state in ACTIVE:
+        yield row.begun_at_ms, _log_point_1(row)
+    if row.launched_index:
+        yield row.launched_at_ms, _log_point_2(row)
+    if row.started_ms:
+        yield row.started_ms, _started(row.executor, row.started_ms, row.scheduled_s)
+
+
+def _between(old: Epoch, new: Epoch, at_ms: int, by: str) -> Iterator[Line]:
+    """What happened between two attempts: who asked for it, and whether another replica led."""
+    if by:
+        yield at_ms, f"{by} had it launched again"
+    if old != new and old.replica and new.replica:
+        yield (
+            at_ms,
+            f"{new.replica} leads by now, in term {new.term}; the attempt before was begun by "
+            f"{old.replica} in term {old.term}",
+        )
+
+
+def _log_point_1(row: Row | OpenRow) -> str:
+    leader = _leader(row.epoch)
+    on = f", to be started on {row.executor}" if row.executor else ""
+    return f"attempt {row.attempt}: log point 1 committed at index {row.begun_index}{leader}{on}"
+
+
+def _log_point_2(row: Row | OpenRow) -> str:
+    text = f"log point 2 committed at index {row.launched_index}: it was started"
+    waited_ms = row.launched_at_ms - max(row.started_ms, row.begun_at_ms)
+    if row.started_ms and waited_ms >= TAKEOVER_MS:
+        text += (
+            f", {format_ms(waited_ms)} after the fact; the leader or the way to it was lost in "
+            "between, and whoever led then found it begun and settled it"
+        )
+    return text
+
+
+def _started(executor: str, started_ms: int, scheduled_s: int) -> str:
+    lateness_ms = started_ms - scheduled_s * 1000
+    late = f"{format_ms(lateness_ms)} late" if lateness_ms >= 0 else "early by the executor's clock"
+    return f"started on {executor or 'an executor'}, {late}"
+
+
+def _finished(row: Row) -> str:
+    code = f"exit code {row.exit_code} " if row.exit_code >= 0 else "ended "
+    return f"{code}after {format_ms(row.finished_ms - row.started_ms)}"
+
+
+def _leader(epoch: Epoch) -> str:
+    return f" by {epoch.replica}, leader of term {epoch.term}" if epoch.replica else ""
+
+
+def format_ms(span_ms: int) -> str:
+    """Return a span of time for people: `41 ms`, `3.2 s`, `2 h 5 min`."""
+    if span_ms < 1000:
+        return f"{span_ms} ms"
+    if span_ms < 60_000:
+        return f"{span_ms // 1000}.{span_ms % 1000 // 100} s"
+    minutes = span_ms // 60_000
+    if minutes < 60:
+        return f"{minutes} min {span_ms // 1000 % 60} s"
+    if minutes < 2880:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes // 1440} days {minutes // 60 % 24} h"

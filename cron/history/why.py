@@ -1,0 +1,177 @@
+"""Why: what happened at one instant of a job, in plain English, for a person. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
+from cron.history.clockchange import explain_clock
+from cron.history.story import Line, format_ms, sentence_of, tell
+from cron.state.rows import Row, RowKind
+from launcher.launch import LaunchState
+from launcher.names import format_time
+
+
+class PauseNote(msgspec.Struct, frozen=True):
+    """Why a job does not run. `until_ms` is 0 for "until somebody resumes it"."""
+
+    reason: str
+    by: str
+    since_ms: int
+    until_ms: int = 0
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """`verdict` is the answer in a sentence or two; `story` how it came to that, oldest first, each
+    line with its time in epoch milliseconds."""
+
+    verdict: str
+    story: list[Line]
+
+
+def explain(
+    job: AuditedJob | None,
+    pause: PauseNote | None,
+    at_s: int,
+    rows: list[Row],
+    open_row: OpenRow | None,
+    now_s: int,
+) -> Explanation:
+    """Return what happened, or will, at `at_s`.
+
+    `rows` are what history has of that launch, as `Projection.of_launch` returns them, `open_row`
+    what State has; `pause` holds now. A job that was deleted still has its record; `job` is None
+    for one that never was.
+    """
+    story = tell(rows, open_row)
+    if open_row is not None:
+        verdict = _open_verdict(open_row, now_s)
+    elif rows:
+        verdict = _ended_verdict(rows)
+    elif job is None:
+        verdict = "there is no job of this name, and there never was"
+    else:
+        verdict = _silent_verdict(job, pause, at_s, now_s)
+    is_triggered = any(row.trigger for row in rows) or bool(open_row and open_row.trigger)
+    return Explanation(verdict if is_triggered else _with_clock(verdict, job, at_s), story)
+
+
+def _with_clock(verdict: str, job: AuditedJob | None, at_s: int) -> str:
+    span = job.span_at(at_s) if job is not None else None
+    told = explain_clock(span.schedule, at_s) if span is not None else ""
+    return f"{verdict}; {told}" if told else verdict
+
+
+# ---- with rows
+
+
+def _open_verdict(row: OpenRow, now_s: int) -> str:
+    if row.state is LaunchState.DUE:
+        late = format_ms(max(0, now_s - row.scheduled_s) * 1000)
+        refused = f"; attempt {row.attempt} was taken back" if row.begun_index else ""
+        detail = f" ({row.detail})" if row.detail else ""
+        return f"it is due since {late} and waits to be begun{refused}{detail}"
+    if row.state is LaunchState.BEGUN:
+        return (
+            f"it stands between its log points: attempt {row.attempt} was begun, and "
+            f"{row.executor or 'its executor'} has not said yet whether it was started"
+        )
+    ran = format_ms(max(0, now_s * 1000 - row.started_ms))
+    return f"it is running: attempt {row.attempt}{_on(row.executor)}, for {ran} so far"
+
+
+def _ended_verdict(rows: list[Row]) -> str:
+    ended = [row for row in rows if row.kind is not RowKind.AMENDMENT]
+    if not ended:
+        return "it was lost, its row is older than what is kept here; " + sentence_of(rows[-1])
+    last = ended[-1]
+    attempts = f", attempt {last.attempt}" if last.attempt > 1 else ""
+    if last.state is LaunchState.SKIPPED or not last.attempt:
+        verdict = f"it did not run, it was {sentence_of(last)}"
+    elif last.state is LaunchState.LOST:
+        verdict = f"it was begun{_on(last.executor)} and {sentence_of(last)}"
+    elif last.started_ms:
+        verdict = f"it ran{_on(last.executor)}{_lateness(last)}{attempts}, and {sentence_of(last)}"
+    else:
+        verdict = (
+            f"it was begun{_on(last.executor)}{attempts}, was not started, {sentence_of(last)}"
+        )
+    news = [row for row in rows if row.kind is RowKind.AMENDMENT]
+    if news:
+        verdict += f"; late news: attempt {news[-1].attempt} {news[-1].state.label} after all"
+    return verdict
+
+
+def _lateness(row: Row) -> str:
+    lateness_ms = max(0, row.started_ms - row.scheduled_s * 1000)
+    return f", {format_ms(lateness_ms)} late" if not row.trigger else ""
+
+
+def _on(executor: str) -> str:
+    return f" on {executor}" if executor else ""
+
+
+# ---- without rows
+
+
+def _silent_verdict(job: AuditedJob, pause: PauseNote | None, at_s: int, now_s: int) -> str:
+    span = job.span_at(at_s)
+    if span is None:
+        return _undeclared(job, at_s)
+    if job.tick_at(at_s) is None:
+        return _no_instant(span, at_s)
+    if at_s > now_s:
+        return _future(span, pause, at_s, now_s)
+    if at_s > job.horizon_s:
+        return (
+            "it is due and has no row yet: accounts reach to "
+            f"{format_time(job.horizon_s)}, a leader will account for it{_paused(pause)}"
+        )
+    return (
+        "it was due and has no row here: either this replica's history has a gap (see its gaps), or"
+        " a promise was broken (run audit)"
+    )
+
+
+def _undeclared(job: AuditedJob, at_s: int) -> str:
+    later = [span for span in job.revisions if span.from_s >= at_s]
+    if not later:
+        removed_s = max((span.to_s or 0 for span in job.revisions), default=0)
+        return f"the job had been removed by then, at {format_time(removed_s)}"
+    first = later[0]
+    if first is job.revisions[0]:
+        since = format_time(first.from_s)
+        return f"the job was not declared yet, it was first applied at {since}"
+    return f"the job was removed at that time, and declared again at {format_time(first.from_s)}"
+
+
+def _no_instant(span: RevisionSpan, at_s: int) -> str:
+    before, after = span.ticks.previous(at_s), span.ticks.next(at_s)
+    around = []
+    if before is not None:
+        around.append(f"the one before is {format_time(before)}")
+    if after is not None:
+        around.append(f"the next is {format_time(after)}")
+    schedule = span.schedule
+    text = schedule.text
+    if schedule.resolved and schedule.resolved != text:
+        text += f" (placed at {schedule.resolved})"
+    zone = "" if schedule.every_s else f" in {schedule.zone}"
+    near = f": {', '.join(around)}" if around else ""
+    return f"it is no instant of the schedule {text}{zone}{near}"
+
+
+def _future(span: RevisionSpan, pause: PauseNote | None, at_s: int, now_s: int) -> str:
+    wait = format_ms((at_s - now_s) * 1000)
+    if pause is None or 0 < pause.until_ms <= at_s * 1000:
+        return f"it is due in {wait}, by revision {span.revision}"
+    until = f"until {format_time(pause.until_ms // 1000)}" if pause.until_ms else "until resumed"
+    return f"it is due in {wait}, and will be skipped{_paused(pause)} {until}"
+
+
+def _paused(pause: PauseNote | None) -> str:
+    if pause is None:
+        return ""
+    why = f" ({pause.reason})" if pause.reason else ""
+    since = format_time(pause.since_ms // 1000)
+    return f"; the job has been paused since {since}, by {pause.by or 'somebody'}{why}"
