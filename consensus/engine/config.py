@@ -31,7 +31,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     heartbeat_ms: int = 100
     idle_tick_ms: int = 40
     snapshot_entries: int = 100_000
-    snapshot_bytes: int = 256 * 1024 * 1024
+    snapshot_bytes: int = 64 * 1024 * 1024
     trailing_entries: int = TRAILING_ENTRIES
 
     def validate(self) -> None:

@@ -92,6 +92,8 @@ class Incoming:
         A piece that does not continue what is there is dropped; `offset` says what is missing. A
         dump that is whole and bad is dropped too, and is asked for again from its start.
         """
+        if target[2] > DUMP_BYTES_MAX + _HEADER_BYTES_MAX:
+            return None
         if target != self.target:
             self.drop()
             self.target = target

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
+import pysyncobj.journal
 import pysyncobj.pickle
 import pysyncobj.syncobj
 from pysyncobj.version import VERSION
@@ -43,4 +44,5 @@ def stand() -> None:
     invariant(VERSION == PINNED, f"PySyncObj is {VERSION}, the engine is written for {PINNED}")
     pysyncobj.pickle.loads = refuse
     pysyncobj.pickle.load = refuse
+    pysyncobj.journal.loads = refuse
     pysyncobj.syncobj.createJournal = open_journal

@@ -146,8 +146,12 @@ class EngineLog:
         if self._state == "running":
             self._state = "stopping"
             await self._transfer(None)
-            await self._end()
-        self._state = "stopped"
+            if self._writing is not None:
+                await asyncio.wait([self._writing])
+            self._close()
+        elif self._state == "new":
+            self._state = "stopped"
+        await self._release()
 
     async def append(self, entry: bytes, *, timeout_ms: int) -> Applied:
         """Commit `entry` and return once it is applied here. Errors as ReplicatedLog says."""
@@ -290,22 +294,20 @@ class EngineLog:
         finally:
             self._listeners.remove(listener)
 
-    async def _end(self) -> None:
-        raft, thread = self._raft, self._thread
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
-        if raft is not None and thread is not None:
-            raft.ask(partial(setattr, raft, "stopping", True))
+    async def _release(self) -> None:
+        # Also after a failure: the directory is free only when nothing writes to it any more.
+        thread, self._thread = self._thread, None
+        if thread is not None:
             await asyncio.to_thread(thread.join, _JOIN_S)
-        self._close()
+            invariant(not thread.is_alive(), "the tick thread does not end")
+            os.close(self._lock)
 
     def _close(self) -> None:
         self._state = "stopped"
-        if self._raft is not None:
-            self._raft.handover.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        raft = self._raft
+        if raft is not None:
+            raft.ask(partial(setattr, raft, "stopping", True))
+            raft.handover.close()
         self._pending.close(OutcomeUnknown("the replica stopped while the entry was in flight"))
         for done in self._dumps:
             if not done.done():
@@ -317,8 +319,5 @@ class EngineLog:
     def _fail(self, error: BaseException) -> None:
         if self._state == "stopped":
             return
-        raft = self._raft
-        if raft is not None:
-            raft.ask(partial(setattr, raft, "stopping", True))
         self._close()
         self._on_failure(error)

@@ -17,6 +17,7 @@ from consensus.leadership import Position
 from consensus.limits import BATCH_BYTES, CHUNK_BYTES
 
 _WINDOW_BYTES: Final = 4 * BATCH_BYTES
+_ENTRY_OVERHEAD_BYTES: Final = 32  # an entry's index, term and lengths in a message
 
 
 class _Parcel(msgspec.Struct):
@@ -129,7 +130,7 @@ class Sender:
         slot, size = start - self._journal[0][1], 0
         end = slot
         while end < len(self._journal) and size < BATCH_BYTES:
-            size += len(self._journal[end][0])
+            size += len(self._journal[end][0]) + _ENTRY_OVERHEAD_BYTES
             end += 1
         return self._journal[slot:end]
 

@@ -80,7 +80,10 @@ class _Link:
             return
         self._dial_at = now + _DIAL_EVERY_S
         family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
-        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket = socket.socket(family, socket.SOCK_STREAM)
+        except OSError:
+            return  # no descriptor left: again later
         self._socket.setblocking(False)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.connect_ex(self._address)
@@ -229,6 +232,7 @@ class PeerTransport(Transport):
             if name != config.replica
         }
         self._callers: set[_Caller] = set()
+        self._accept_at: float | None = None
         self._early: list[tuple[_Link, bytes]] = []
         self._late: list[tuple[_Link, bytes]] = []
         self._listener = self._listen(config.peers[config.replica])
@@ -301,6 +305,9 @@ class PeerTransport(Transport):
         for caller in [c for c in self._callers if c.node is None]:
             if now - caller.since > _HELLO_WITHIN_S:
                 self.hang_up(caller)
+        if self._accept_at is not None and now >= self._accept_at:
+            self._accept_at = None
+            self._selector.register(self._listener, _READ, None)
         for key, mask in self._selector.select(timeout_s):
             if key.fileobj is self._bell:
                 with contextlib.suppress(BlockingIOError):
@@ -377,8 +384,10 @@ class PeerTransport(Transport):
     def _accept(self, now: float) -> None:
         try:
             sock, _ = self._listener.accept()
-        except OSError:
-            return  # the caller is gone, or descriptors are short: the listener stays
+        except OSError:  # the caller is gone, or descriptors are short: listen again later
+            self._selector.unregister(self._listener)
+            self._accept_at = now + _DIAL_EVERY_S
+            return
         sock.setblocking(False)
         if sum(c.node is None for c in self._callers) >= STRANGERS_MAX:
             sock.close()

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from consensus.errors import invariant
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+"""Terms, indexes, sizes and times: what fits the journal's fields."""
 
 PROTOCOL: Final = 1
 HEADER: Final = struct.Struct(">II")
@@ -26,7 +29,7 @@ class BadFrame(Exception):
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, gc=False):
     """The first frame of a connection: who speaks, to whom it wants to, and how."""
 
-    protocol: int
+    protocol: Count
     sender: str
     receiver: str
 
@@ -34,15 +37,15 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, 
 class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=1, gc=False):
     """A candidate asks for a vote and says how far its log goes."""
 
-    term: int
-    last_index: int
-    last_term: int
+    term: Count
+    last_index: Count
+    last_term: Count
 
 
 class Vote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=2, gc=False):
     """A vote that is on the voter's disk."""
 
-    term: int
+    term: Count
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=3, gc=False):
@@ -51,49 +54,49 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=3,
     `sent_ms` is the leader's own clock, given back in the answer.
     """
 
-    term: int
-    commit_index: int
-    prev_index: int
-    prev_term: int
-    sent_ms: int
-    entries: list[tuple[bytes, int, int]]
+    term: Count
+    commit_index: Count
+    prev_index: Count
+    prev_term: Count
+    sent_ms: Count
+    entries: list[tuple[bytes, Count, Count]]
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=4, gc=False):
     """A follower's answer: its log equals the leader's below next_index, or (not accepted) the
     leader should try again from there."""
 
-    term: int
-    next_index: int
+    term: Count
+    next_index: Count
     accepted: bool
-    sent_ms: int
+    sent_ms: Count
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=5, gc=False):
     """The leader asks a follower to stand for election at once."""
 
-    term: int
+    term: Count
 
 
 class DumpChunk(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=6, gc=False):
     """A piece of the leader's dump file for (index, index_term), for a follower far behind."""
 
-    term: int
-    index: int
-    index_term: int
-    size: int
-    offset: int
-    sent_ms: int
+    term: Count
+    index: Count
+    index_term: Count
+    size: Count
+    offset: Count
+    sent_ms: Count
     piece: bytes
 
 
 class DumpAnswer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=7, gc=False):
     """How much of that dump the follower has; more than `size` says means nothing."""
 
-    term: int
-    index: int
-    offset: int
-    sent_ms: int
+    term: Count
+    index: Count
+    offset: Count
+    sent_ms: Count
 
 
 Message = Hello | RequestVote | Vote | Append | Answer | TimeoutNow | DumpChunk | DumpAnswer

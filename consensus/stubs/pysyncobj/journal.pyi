@@ -1,2 +1,6 @@
+from typing import Any
+
+loads: Any
+
 class Journal:
     def onOneSecondTimer(self) -> None: ...

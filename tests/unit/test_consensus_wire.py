@@ -1,0 +1,206 @@
+"""Frames, envelopes and settings: what is accepted, and that nothing else is."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import zlib
+
+import msgspec
+import pysyncobj.pickle
+import pysyncobj.syncobj
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consensus.engine import guard
+from consensus.engine.config import EngineConfig
+from consensus.engine.envelope import BARRIER, ENTRY, OVERHEAD_BYTES_MAX, Origin, seal, unseal
+from consensus.engine.wire import (
+    HEADER,
+    Answer,
+    Append,
+    BadFrame,
+    DumpAnswer,
+    DumpChunk,
+    FrameReader,
+    Hello,
+    Message,
+    RequestVote,
+    TimeoutNow,
+    Vote,
+    encode_frame,
+    from_library,
+)
+from consensus.errors import BadConfig, InvariantViolated
+
+MESSAGES: list[Message] = [
+    Hello(1, "r1", "r2"),
+    RequestVote(4, 17, 3),
+    Vote(4),
+    Append(4, 10, 9, 3, 1234, [(b"\x00x", 10, 4), (b"", 11, 4)]),
+    Answer(4, 12, True, 1234),
+    TimeoutNow(4),
+    DumpChunk(4, 100, 3, 5_000, 0, 99, b"piece"),
+    DumpAnswer(4, 100, 5, 99),
+]
+
+
+def framed(body: bytes) -> bytes:
+    return HEADER.pack(len(body), zlib.crc32(body)) + body
+
+
+@pytest.mark.parametrize("step", [1, 3, 10_000])
+def test_messages_come_out_as_they_went_in_however_they_are_cut(step: int) -> None:
+    stream = b"".join(encode_frame(message) for message in MESSAGES)
+    reader, got = FrameReader(10_000), []
+    for start in range(0, len(stream), step):
+        reader.feed(stream[start : start + step])
+        while (message := reader.next()) is not None:
+            got.append(message)
+    assert got == MESSAGES
+
+
+def test_a_flipped_bit_is_refused() -> None:
+    frame = bytearray(encode_frame(MESSAGES[3]))
+    for place in range(HEADER.size, len(frame)):
+        frame[place] ^= 4
+        reader = FrameReader(10_000)
+        reader.feed(bytes(frame))
+        with pytest.raises(BadFrame):
+            reader.next()
+        frame[place] ^= 4
+
+
+def test_a_size_over_the_limit_is_refused_before_its_bytes_come() -> None:
+    reader = FrameReader(1_000)
+    reader.feed(HEADER.pack(1_001, 0))
+    with pytest.raises(BadFrame, match="1001 bytes is over 1000"):
+        reader.next()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xc1",
+        pickle.dumps({"type": "append_entries"}),
+        msgspec.msgpack.encode({"type": "append_entries", "term": 1}),
+        msgspec.msgpack.encode([99, 1]),
+        msgspec.msgpack.encode([2, -1]),
+        msgspec.msgpack.encode([2, 2**63]),
+        msgspec.msgpack.encode([2, "1"]),
+        msgspec.msgpack.encode([0, 1, b"\xff", "r2"]),
+        msgspec.msgpack.encode([3, 1, 1, 1, 1, 1, [["text", 1, 1]]]),
+    ],
+)
+def test_what_is_no_message_is_refused(body: bytes) -> None:
+    reader = FrameReader(10_000)
+    reader.feed(framed(body))
+    with pytest.raises(BadFrame):
+        reader.next()
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_a_message_or_a_bad_frame(body: bytes) -> None:
+    reader = FrameReader(10_000)
+    reader.feed(framed(body))
+    try:
+        message = reader.next()
+    except BadFrame:
+        return
+    assert isinstance(message, Message)  # type: ignore[arg-type, misc]
+
+
+def test_the_librarys_own_message_is_translated_and_no_other() -> None:
+    vote = {"type": "request_vote", "term": 4, "last_log_index": 17, "last_log_term": 3}
+    assert from_library(vote) == RequestVote(4, 17, 3)
+    with pytest.raises(InvariantViolated):
+        from_library({"type": "apply_command"})
+
+
+@given(st.sampled_from([ENTRY, BARRIER]), st.integers(0, 2**64 - 1), st.binary(max_size=100))
+def test_an_envelope_opens_to_what_was_sealed(kind: int, number: int, entry: bytes) -> None:
+    origin = Origin("r1", number, number)
+    sealed = seal(kind, origin, entry)
+    assert len(sealed) <= len(entry) + OVERHEAD_BYTES_MAX
+    envelope = unseal(sealed)
+    assert envelope is not None
+    assert (envelope.kind, envelope.origin, envelope.entry) == (kind, origin, entry)
+
+
+def test_the_engines_own_entries_have_no_envelope() -> None:
+    assert unseal(b"\x01") is None
+
+
+@pytest.mark.parametrize("command", [b"", b"\x00", b"\x02membership", b"\x03version", b"\x00" * 40])
+def test_a_command_that_is_neither_stops_the_replica(command: bytes) -> None:
+    if command == b"\x00" * 40:
+        command = b"\x00\x07" + command
+    with pytest.raises(InvariantViolated):
+        unseal(command)
+
+
+def config(**changed: object) -> EngineConfig:
+    settings: dict[str, object] = {
+        "replica": "r1",
+        "peers": {"r1": "127.0.0.1:7410", "r2": "127.0.0.1:7411", "r3": "[::1]:7412"},
+        "data": "d",
+    }
+    return EngineConfig(**(settings | changed))  # type: ignore[arg-type]
+
+
+def test_the_defaults_are_valid_and_step_down_before_a_successor_can_be_elected() -> None:
+    config().validate()
+    assert config().fallback_ms < config().election_min_ms
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"replica": "r9"}, "r9"),
+        ({"peers": {"r1": "10.0.0.1:7410"}}, "not loopback"),
+        ({"peers": {"r1": "0.0.0.0:7410"}}, "not loopback"),
+        ({"peers": {"r1": "localhost:7410"}}, "needs an IP"),
+        ({"peers": {"r1": "127.0.0.1"}}, "host:port"),
+        ({"peers": {"r1": "127.0.0.1:0"}}, "host:port"),
+        ({"peers": {"r1": "127.0.0.1:65536"}}, "host:port"),
+        ({"peers": {"r1": "127.0.0.1:1", "r2": "127.0.0.1:1"}}, "one address"),
+        ({"peers": {"r1": "127.0.0.1:1", "": "127.0.0.1:2"}}, "1 to 100 bytes"),
+        ({"election_min_ms": 400}, "five times heartbeat_ms"),
+        ({"election_max_ms": 1_000}, "elections collide"),
+        ({"heartbeat_ms": 5}, "at least 10"),
+        ({"idle_tick_ms": 200}, "idle_tick_ms"),
+        ({"snapshot_entries": 1}, "snapshot_entries"),
+    ],
+)
+def test_an_unsafe_setting_is_refused_with_its_reason(
+    changed: dict[str, object], says: str
+) -> None:
+    with pytest.raises(BadConfig, match=says):
+        config(**changed).validate()
+
+
+def test_no_path_of_the_library_unpickles() -> None:
+    guard.stand()
+    evil = pickle.dumps(print)
+    with pytest.raises(guard.Unpickling):
+        pysyncobj.pickle.loads(evil)
+    with pytest.raises(guard.Unpickling):
+        pysyncobj.pickle.load(evil)
+    with pytest.raises(guard.Unpickling):
+        pysyncobj.journal.loads(evil)  # type: ignore[attr-defined]
+    with pytest.raises(InvariantViolated):
+        pysyncobj.syncobj.createJournal("a path")
+
+
+def test_another_version_of_the_library_is_refused() -> None:
+    program = (
+        "import pysyncobj.version; pysyncobj.version.VERSION = '0.3.18'\n"
+        "from consensus.engine import guard\n"
+        "guard.stand()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert done.returncode != 0
+    assert b"PySyncObj is 0.3.18" in done.stderr
