@@ -94,8 +94,8 @@ def _show_change(change: JobChange) -> None:
     placed = f" = {change.resolved}" if change.resolved and "?" in change.schedule else ""
     what = f" ({', '.join(change.what)})" if change.what else ""
     mark = _MARKS.get(change.action, "?")
-    schedule = f"{change.schedule}{placed} {change.zone}".strip()
-    click.echo(f"{mark} {short_job_name(change.job)}: {schedule}{what}")
+    schedule = f": {change.schedule}{placed} {change.zone}" if change.schedule else ""
+    click.echo(f"{mark} {short_job_name(change.job)}{schedule}{what}")
     if change.next_before_s:
         click.echo(f"    before: {', '.join(map(show_s, change.next_before_s))}")
     if change.next_after_s:

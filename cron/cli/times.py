@@ -116,7 +116,7 @@ def _age_ms(text: str) -> int | None:
 
 
 def _iso_ms(text: str) -> int:
-    if len(text) > 40 or not text.isascii():
+    if len(text) > 40 or not text.isascii() or not text.isprintable():
         raise InvalidInput(f"time {text[:40]!r} cannot be read", _TIME_HINT)
     try:
         moment = datetime.fromisoformat(text.removesuffix(" UTC") + "Z" * text.endswith(" UTC"))

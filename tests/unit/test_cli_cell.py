@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from cron.api import route
+from cron.api.views import AuditReport, StatusRow, Violation
+from tests.unit.api_rig import NOON_S, FakeBackend, Follower, closed_address, run_cli, serving
+
+ROWS = [
+    StatusRow(
+        kind="replica",
+        id="r1",
+        address="127.0.0.1:7400",
+        pid=77,
+        role="leader",
+        term=4,
+        applied=88,
+        digest="ab" * 32,
+        version="0.1.0",
+        leader="r1",
+        clock_offset_ms=0,
+        tzdata="2026f",
+        since_ms=NOON_S * 1000,
+    ),
+    StatusRow(kind="replica", id="r2", role="unreachable", clock_offset_ms=-2_500),
+    StatusRow(kind="executor", id="e1", pid=78, role="connected", slots=8, running=3),
+]
+
+
+async def test_status_as_json_begins_with_the_promised_keys():
+    async with serving(FakeBackend(status=ROWS)) as server:
+        result = await run_cli("status", "-o", "json", server=server)
+    rows = [json.loads(line) for line in result.stdout.splitlines()]
+    keys = ["kind", "id", "address", "pid", "role", "term", "applied", "digest"]
+    assert [list(row)[:8] for row in rows] == [keys] * 3
+    assert rows[0]["digest"] == "ab" * 32
+    assert rows[0]["since"] == "2026-11-20T15:00:00.000Z"
+    assert rows[0]["clock_offset_ms"] == 0
+    assert (rows[1]["role"], rows[1]["pid"], rows[1]["address"]) == ("unreachable", None, None)
+
+
+async def test_status_as_a_table_names_slots_and_clocks_that_are_off():
+    async with serving(FakeBackend(status=ROWS)) as server:
+        result = await run_cli("status", server=server)
+    _, leader, away, executor = result.stdout.splitlines()
+    assert leader.split()[:5] == ["replica", "r1", "127.0.0.1:7400", "77", "leader"]
+    assert leader.split()[5:8] == ["4", "88", "abababababab"]
+    assert "clock -2.5s off" in away
+    assert "3 of 8 slots" in executor
+
+
+async def test_a_cell_of_which_nobody_answers_exits_with_five(monkeypatch):
+    monkeypatch.setattr(route, "UNREACHED_MS", 300)
+    begun = time.monotonic()
+    result = await run_cli("status", server=closed_address())
+    assert time.monotonic() - begun < 10
+    assert result.exit_code == 5
+    assert "connection refused" in result.stderr
+    assert result.stdout == ""
+
+
+async def test_a_cell_without_a_leader_exits_with_five_within_its_timeout():
+    async with serving(Follower(None)) as server:
+        begun = time.monotonic()
+        result = await run_cli("--timeout", "1s", "jobs", server=server)
+        assert time.monotonic() - begun < 10
+    assert result.exit_code == 5
+    assert result.stderr.startswith("raftcron: no leader within 1 s\n  hint: ")
+
+
+async def test_options_work_before_and_after_the_command():
+    backend = FakeBackend(status=ROWS)
+    async with serving(backend) as server:
+        wrong = closed_address()
+        before = await run_cli("--server", server, "-o", "json", "status", server=wrong)
+        after = await run_cli("status", "--server", server, "-o", "json", server=wrong)
+        nearer = await run_cli("--server", wrong, "status", "--server", server, "-o", "json")
+    assert before.exit_code == after.exit_code == nearer.exit_code == 0
+    assert before.stdout == after.stdout == nearer.stdout
+
+
+@pytest.mark.parametrize("server", ["192.0.2.1:7400", "127.0.0.1:x", ",", "h" * 5_000])
+async def test_a_server_that_may_not_be_asked_is_refused(server):
+    result = await run_cli("status", server=server)
+    assert result.exit_code == 2
+    assert "raftcron: " in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-o", "xml", "status"], ["--timeout", "0", "status"], ["stat"], ["status", "x"]]
+)
+async def test_what_is_no_command_line_exits_with_two(arguments):
+    assert (await run_cli(*arguments)).exit_code == 2
+
+
+async def test_an_audit_without_a_violation_exits_with_zero():
+    report = AuditReport(
+        jobs=2, instants=10, launches=9, open=1, since_ms=1, until_ms=NOON_S * 1000
+    )
+    backend = FakeBackend(audit=report)
+    async with serving(backend) as server:
+        result = await run_cli("audit", "--since", "2026-11-20T15:00:00Z", server=server)
+        row = await run_cli("audit", "backup", "-o", "json", server=server)
+    assert result.exit_code == row.exit_code == 0
+    assert "10 instants, 9 launches, 1 of them open" in result.stdout
+    assert result.stdout.endswith("no violation\n")
+    assert json.loads(row.stdout)["ok"] is True
+    assert backend.calls == [("audit", ("", NOON_S * 1000)), ("audit", ("default/backup", 0))]
+
+
+async def test_an_audit_with_a_violation_exits_with_one_and_names_it():
+    violation = Violation(
+        job="default/a", scheduled_s=NOON_S, kind="missing", message="there is no row"
+    )
+    async with serving(FakeBackend(audit=AuditReport(violations=[violation]))) as server:
+        result = await run_cli("audit", server=server)
+        row = await run_cli("audit", "-o", "json", server=server)
+    assert result.exit_code == row.exit_code == 1
+    line = "violation: default/a at 2026-11-20 15:00:00 UTC: missing: there is no row"
+    assert line in result.stdout
+    assert json.loads(row.stdout)["violations"] == [
+        {
+            "job": "a",
+            "tenant": "default",
+            "scheduled_at": "2026-11-20T15:00:00.000Z",
+            "kind": "missing",
+            "message": "there is no row",
+        }
+    ]

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from cron.cli import exits, render
+from cron.errors import (
+    Conflict,
+    CronError,
+    CrontabError,
+    InvalidInput,
+    NoQuorum,
+    NotLeader,
+    OutcomeUnknown,
+    Problem,
+    TooManyTimes,
+    UnknownJob,
+)
+
+
+def test_a_table_in_a_pipe_is_plain_and_as_wide_as_it_must_be(capsys):
+    render.table(["launch", "state"], [["x" * 200, "ran"], ["y", ""]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"LAUNCH{'':194}  STATE", f"{'x' * 200}  ran", "y"]
+
+
+def test_a_table_without_rows_says_so(capsys):
+    render.table(["launch"], [], nothing="no launches")
+    assert capsys.readouterr().out == "no launches\n"
+
+
+def test_a_table_on_a_terminal_is_drawn_by_rich(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    render.table(["launch", "state"], [["default/a@2026", "[bold]ran[/bold]"]])
+    text = terminal.getvalue()
+    assert "LAUNCH" in text
+    assert "[bold]ran[/bold]" in text  # what a job is called is no markup
+
+
+def test_what_a_job_wrote_cannot_steer_the_terminal(capsys):
+    render.table(["detail"], [["a\x1b[2Jb\nc\u202e"]])
+    assert capsys.readouterr().out == "DETAIL\na\\x1b[2Jb\\nc\\u202e\n"
+
+
+def test_json_is_one_object_a_line_in_the_order_of_its_keys(capsysbinary):
+    render.json_lines([{"b": 1, "a": None}, {"b": "ü\n"}])
+    assert capsysbinary.readouterr().out == '{"b":1,"a":null}\n{"b":"ü\\n"}\n'.encode()
+
+
+def test_an_error_has_its_hint_on_a_second_line_of_stderr(capsys):
+    render.error(CronError("no leader", "wait a moment"))
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == "raftcron: no leader\n  hint: wait a moment\n"
+
+
+def test_all_problems_of_a_file_are_shown_with_their_places(capsys):
+    problems = [
+        Problem("a.crontab", 3, 9, "minute 61 is not in 0-59", "write 0-59"),
+        Problem("a.crontab", 4, 0, "line is too long"),
+    ]
+    render.error(CrontabError(problems))
+    assert capsys.readouterr().err.splitlines() == [
+        "a.crontab line 3, column 9: minute 61 is not in 0-59",
+        "  hint: write 0-59",
+        "a.crontab line 4: line is too long",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (InvalidInput("x"), 2),
+        (CrontabError([]), 2),
+        (TooManyTimes("x"), 2),
+        (UnknownJob("x"), 3),
+        (Conflict("x"), 4),
+        (NoQuorum("x"), 5),
+        (NotLeader(None), 5),
+        (OutcomeUnknown("x"), 6),
+    ],
+)
+def test_each_error_has_its_exit_code(error, code):
+    assert exits.exit_code(error) == code
+    assert f"    {code}  ".strip() in exits.epilog()

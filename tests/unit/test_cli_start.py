@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cron.cli.app import COMMANDS
+from cron.main import cli
+from tests.unit.api_rig import run_cli
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    """The modules that a command line imports, in a process of its own."""
+    program = (
+        "import sys, contextlib, io\n"
+        "from cron.main import cli\n"
+        "with contextlib.redirect_stdout(io.StringIO()):\n"
+        "    cli(sys.argv[1:], standalone_mode=False)\n"
+        "print('\\n'.join(sys.modules))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+NAMES = """
+dev replica executor apply lint jobs next history show logs why trigger pause resume backfill kill
+status audit
+"""
+HEAVY = {"grpc", "google.protobuf", "rich", "croniter", "structlog", "asyncio", "pysyncobj"}
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["next", "* * * * *"], ["next", "--help"]]
+)
+def test_what_needs_no_cluster_loads_nothing_heavy(arguments):
+    assert not HEAVY & loaded_by(*arguments)
+
+
+def test_help_loads_no_command():
+    modules = {module for module, _ in COMMANDS.values()}
+    assert not modules & loaded_by("--help")
+
+
+async def test_help_lists_every_command_of_the_issue_and_every_exit_code():
+    result = await run_cli("--help")
+    assert result.exit_code == 0
+    for name in NAMES.split():
+        assert f"\n  {name} " in result.stdout
+    for code in range(7):
+        assert f"\n    {code}  " in result.stdout
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+async def test_each_command_has_help(name):
+    result = await run_cli(name, "--help")
+    assert result.exit_code == 0
+    assert "Usage: raftcron " in result.stdout
+    assert "--output" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "module"), [("replica", "cron.daemon"), ("executor", "launcher.executor")]
+)
+async def test_a_daemon_takes_the_place_of_its_command(monkeypatch, command, module):
+    became = []
+    monkeypatch.setattr(os, "execv", lambda *given: became.append(given))
+    await run_cli(command, "--config", "r1.toml", "--die-with-parent", "7")
+    program = [sys.executable, "-m", module, "--config", "r1.toml", "--die-with-parent", "7"]
+    assert became == [(sys.executable, program)]
+
+
+async def test_a_daemon_needs_its_configuration():
+    assert (await run_cli("replica")).exit_code == 2
+
+
+async def test_dev_hands_its_options_to_the_supervisor(monkeypatch, tmp_path):
+    from cron.dev import supervisor
+    from cron.dev.options import DevOptions
+
+    crontab = tmp_path / "crontab"
+    crontab.write_text("")
+    asked = []
+    monkeypatch.setattr(supervisor, "run_dev", lambda options: asked.append(options) or 3)
+    result = await run_cli(
+        "dev", str(crontab), "--data", str(tmp_path), "--port", "7500", "--for", "90s",
+        "--executors", "2", "--no-restart", "--system",
+    )  # fmt: skip
+    assert result.exit_code == 3
+    assert asked == [
+        DevOptions(
+            crontab=str(crontab),
+            data=str(tmp_path),
+            port=7500,
+            for_ms=90_000,
+            executors=2,
+            restart=False,
+            system=True,
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["/does/not/exist"],
+        ["--port", "0"],
+        ["--port", "65530"],
+        ["--for", "x"],
+        ["--executors", "0"],
+    ],
+)
+async def test_dev_refuses_what_cannot_be_meant(arguments):
+    assert (await run_cli("dev", *arguments)).exit_code == 2
+
+
+def test_the_command_ends_with_its_exit_code_and_says_why_on_stderr():
+    done = subprocess.run(
+        [sys.executable, "-m", "cron.main", "next", "61 * * * *"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "61" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_no_traceback():
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "cron.main", "next", "* * * * *", "-n", "10000"],
+        stdout=writer, stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(writer)
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+def test_no_command_is_called_like_another():
+    assert not set(COMMANDS) & set(cli.commands)
