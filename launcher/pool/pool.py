@@ -259,8 +259,8 @@ class Pool:
         """End a session and tell the leader, once. Its lease goes on."""
         if not session.end(end):
             return
-        if self._sessions.get(session.key[0]) is session:
-            del self._sessions[session.key[0]]
+        # Invariant: whoever has not ended is in the table, so this is its own place in it.
+        del self._sessions[session.key[0]]
         self._on_event(Left(session.key[0], session.key[1], end.reason))
 
     # ---- within

@@ -1,0 +1,98 @@
+"""The session and its one switch, without a stream: what may leave, and when nothing may."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from launcher.pool.errors import NotLeading
+from launcher.pool.events import Fate, Joined, Left
+from launcher.pool.messages import parse_hello
+from launcher.pool.session import End, Session
+from launcher.work import Epoch
+from tests.unit.pool_rig import CELL, EPOCH, LEDGER, Rig, attempt, fact, hello, order
+
+
+def led() -> tuple[Rig, Session]:
+    """A pool that leads, and an executor that joined."""
+    rig = Rig()
+    rig.pool.open(EPOCH)
+    return rig, rig.pool.join(parse_hello(hello(), CELL), "127.0.0.1:9")
+
+
+def kinds(session: Session) -> list[str | None]:
+    """What leaves now, to the last message."""
+    found = []
+    while (message := session.next_message()) is not None:
+        found.append(message.WhichOneof("kind"))
+    return found
+
+
+async def test_nothing_leaves_before_the_welcome_and_all_behind_it() -> None:
+    rig, session = led()
+    assert rig.pool.start("executor-7", LEDGER, [order(1)])
+    rig.pool.beat(session, 1, 0, 0)
+    rig.pool.answer_heartbeats(rig.mono)
+    assert kinds(session) == []
+    rig.pool.welcome("executor-7")
+    rig.pool.welcome("executor-7")
+    rig.pool.answer_heartbeats(rig.mono)
+    assert kinds(session) == ["welcome", "heartbeat", "orders"]
+
+
+async def test_close_drops_all_that_waits_and_lets_go_of_it() -> None:
+    rig, session = led()
+    rig.pool.welcome("executor-7")
+    rig.pool.beat(session, 1, 0, 0)
+    rig.pool.start("executor-7", LEDGER, [order(i) for i in range(100)])
+    rig.pool.answer_heartbeats(rig.mono)
+    rig.pool.close("lost", None)
+    assert kinds(session) == ["goodbye"]
+    assert not session.outbox
+    assert session.over.is_set()
+
+
+async def test_what_a_stream_still_brings_after_close_reaches_nobody() -> None:
+    rig, session = led()
+    rig.pool.close("lost", None)
+    before = list(rig.events)
+    rig.pool.report(session, (fact(1, Fate.ENDED),))
+    rig.pool.beat(session, 1, 0, 0)
+    rig.pool.drop(session, End(grpc.StatusCode.OK, "it ended its stream"))
+    rig.pool.answer_heartbeats(rig.mono)
+    assert rig.events == before
+    assert kinds(session) == ["goodbye"]
+
+
+async def test_an_empty_report_is_no_event() -> None:
+    rig, session = led()
+    rig.pool.report(session, ())
+    assert [type(event) for event in rig.events] == [Joined]
+
+
+async def test_of_two_ends_the_first_counts() -> None:
+    rig, session = led()
+    rig.pool.drop(session, End(grpc.StatusCode.OK, "first"))
+    rig.pool.drop(session, End(grpc.StatusCode.INTERNAL, "second"))
+    assert [left.reason for left in rig.of(Left)] == ["first"]
+    assert session.ended == End(grpc.StatusCode.OK, "first")
+
+
+async def test_an_old_session_does_not_take_the_new_one_with_it() -> None:
+    rig, old = led()
+    new = rig.pool.join(parse_hello(hello(), CELL), "127.0.0.1:10")
+    rig.pool.drop(old, End(grpc.StatusCode.CANCELLED, "the stream broke"))
+    assert rig.pool.is_connected("executor-7", LEDGER)
+    assert new.ended is None
+
+
+async def test_a_pool_that_is_closed_takes_nobody_and_opens_again() -> None:
+    rig, _ = led()
+    rig.pool.close("lost", None)
+    with pytest.raises(NotLeading):
+        rig.pool.join(parse_hello(hello(), CELL), "127.0.0.1:9")
+    rig.pool.welcome("executor-7")
+    rig.pool.open(Epoch(0, 8, "r1"))
+    session = rig.pool.join(parse_hello(hello(), CELL), "127.0.0.1:9")
+    assert session.epoch == Epoch(0, 8, "r1")
+    assert rig.pool.fence("executor-7", LEDGER, [attempt(1)])
