@@ -88,12 +88,13 @@ class _JobFile:
     def _parse(self, text: str) -> dict[str, Any] | None:
         try:
             return tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except ValueError as error:  # TOMLDecodeError, and numbers too long for Python
             match = _PLACE.fullmatch(str(error))
             message = match[1] if match else str(error)
-            end = text.count("\n") + 1
-            line = int(match[2]) if match and match[2] else end
-            column = int(match[3]) if match and match[3] else 1
+            last_line = text[text.rfind("\n") + 1 :]
+            line, column = text.count("\n") + 1, len(last_line) + 1
+            if match and match[2]:
+                line, column = int(match[2]), int(match[3])
             message = f"file is not TOML: {message[:1].lower()}{message[1:]}"
             self._problems.error(line, column, message, "see https://toml.io for the form")
         except RecursionError:
@@ -189,7 +190,7 @@ class _JobTable:
             elif isinstance(value, str) and "\0" in value:
                 message, hint = f"{key} holds a NUL character", "remove it"
                 self._problems.error(*self.place(key), message, hint)
-            elif len(str(value).encode()) > limits.CRONTAB_LINE_BYTES_MAX:
+            elif isinstance(value, str) and _is_too_long(value):
                 message = f"{key} is longer than {limits.CRONTAB_LINE_BYTES_MAX} bytes"
                 self._problems.error(*self.place(key), message, "put it into a script or a file")
 
@@ -231,10 +232,17 @@ class _JobTable:
                 message, hint = f"variable {name} is not a text", "write its value in quotes"
             elif "\0" in value:
                 message, hint = f"variable {name} holds a NUL character", "remove it"
+            elif _is_too_long(value):
+                message = f"variable {name} is longer than {limits.CRONTAB_LINE_BYTES_MAX} bytes"
+                hint = "put it into a file"
             else:
                 yield name, value
                 continue
             self._problems.error(*self.place("env"), message, hint)
+
+
+def _is_too_long(text: str) -> bool:
+    return len(text.encode()) > limits.CRONTAB_LINE_BYTES_MAX
 
 
 def _places(text: str, count: int) -> list[dict[str, tuple[int, int]]]:

@@ -145,6 +145,8 @@ class _Crontab:
             return
         zone = self._environment.zone_name
         expression = read_schedule(schedule, zone, number, start + 1, self._problems)
+        if expression is None and not match["rest"]:
+            return  # Where the schedule is wrong nobody knows where the command begins.
         column = len(line) + 1 if match["rest"] is None else match.start("rest") + 1
         command = self._read_command(match["rest"] or "", number, column, policies)
         if expression is None or not command:
