@@ -105,8 +105,8 @@ def test_the_boot_is_left_out_of_a_system_file_only():
     [
         ("[[job]\n", 1, 6, "file is not TOML: expected", "toml.io"),
         ("x = ", 1, 5, "file is not TOML: invalid value", "toml.io"),
-        (JOB + 'command = "y"', 4, 1, "file is not TOML: cannot overwrite", "toml.io"),
-        ("a = [", 1, 1, "file is not TOML", "toml.io"),
+        (JOB + 'command = "y"', 4, 14, "file is not TOML: cannot overwrite", "toml.io"),
+        ("a = [", 1, 6, "file is not TOML", "toml.io"),
         ("jobs = []", 0, 0, "table 'jobs' is not known", "did you mean job?"),
         ("job = 5", 0, 0, "job is not a list of tables", "[[job]]"),
         ("[job]\nx = 1", 0, 0, "job is not a list of tables", "[[job]]"),
