@@ -12,7 +12,7 @@ from launcher.launch import LaunchState
 from launcher.names import format_time
 
 
-class PauseNote(msgspec.Struct, frozen=True):
+class PauseState(msgspec.Struct, frozen=True):
     """Why a job does not run. `until_ms` is 0 for "until somebody resumes it"."""
 
     reason: str
@@ -31,7 +31,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 def explain(
     job: AuditedJob | None,
-    pause: PauseNote | None,
+    pause: PauseState | None,
     at_s: int,
     rows: list[Row],
     open_row: OpenRow | None,
@@ -114,7 +114,7 @@ def _on(executor: str) -> str:
 # ---- without rows
 
 
-def _silent_verdict(job: AuditedJob, pause: PauseNote | None, at_s: int, now_s: int) -> str:
+def _silent_verdict(job: AuditedJob, pause: PauseState | None, at_s: int, now_s: int) -> str:
     span = job.span_at(at_s)
     if span is None:
         return _undeclared(job, at_s)
@@ -161,7 +161,7 @@ def _no_instant(span: RevisionSpan, at_s: int) -> str:
     return f"it is no instant of the schedule {text}{zone}{near}"
 
 
-def _future(span: RevisionSpan, pause: PauseNote | None, at_s: int, now_s: int) -> str:
+def _future(span: RevisionSpan, pause: PauseState | None, at_s: int, now_s: int) -> str:
     wait = format_ms((at_s - now_s) * 1000)
     if pause is None or 0 < pause.until_ms <= at_s * 1000:
         return f"it is due in {wait}, by revision {span.revision}"
@@ -169,7 +169,7 @@ def _future(span: RevisionSpan, pause: PauseNote | None, at_s: int, now_s: int) 
     return f"it is due in {wait}, and will be skipped{_paused(pause)} {until}"
 
 
-def _paused(pause: PauseNote | None) -> str:
+def _paused(pause: PauseState | None) -> str:
     if pause is None:
         return ""
     why = f" ({pause.reason})" if pause.reason else ""
