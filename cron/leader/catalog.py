@@ -17,12 +17,12 @@ from cron.calendar import spread
 from cron.calendar.load import Load
 from cron.calendar.schedule import compile as compile_schedule
 from cron.crontab.reader import read_file
-from cron.errors import CrontabError, InvalidInput, Problem, RevisionConflict
+from cron.errors import CrontabError, InvalidInput, LimitExceeded, Problem, RevisionConflict
 from cron.job import Job
 from cron.leader.leader import Leader
 from cron.leader.policies import account_for
 from cron.leader.requests import appending
-from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
+from cron.limits import JOBS_MAX, JOBS_PER_ENTRY_BYTES_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
@@ -99,6 +99,8 @@ def compare(
     # What has a fixed place comes first, so that the `?` of the same file keep out of its way.
     for job in sorted(declared.jobs, key=lambda job: not job.schedule.is_placed):
         _compare_job(diff, live.get(job.name), job, load, now_s)
+    if len(live) + len(diff.changed) - len(diff.removed) > JOBS_MAX:
+        raise LimitExceeded(f"more than {JOBS_MAX} jobs in one cell", "use another cell for some")
     diff.changes.sort(key=lambda change: change.job)
     return diff
 

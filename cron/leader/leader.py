@@ -41,6 +41,10 @@ from launcher.work import Epoch
 _log = structlog.get_logger()
 
 
+RETRY_S = 0.2
+"""Rest between a reign that failed and the next try, while the log still says that we lead."""
+
+
 class LeaderSettings(msgspec.Struct, frozen=True):
     """What the operator may set, and the times of the loop.
 
@@ -93,6 +97,7 @@ class Leader:
         self._beat = asyncio.Event()
         self._inbox = Inbox(pool, self._dispatcher, self._wake.set, self._beat.set)
         self._reign: asyncio.Task[None] | None = None
+        self._reign_term = 0
         self._housekeeping_at_ms = 0
         self._floors_at_ms = 0
         self._jump = Jump(clock)
@@ -116,11 +121,12 @@ class Leader:
 
     def _on_leadership(self, leadership: Leadership) -> None:
         if leadership.leads and self._reign is None:
+            self._reign_term = leadership.term
             self._reign = asyncio.get_running_loop().create_task(
                 self._rule(leadership.term), name=f"reign-{leadership.term}"
             )
             self._reign.add_done_callback(self._reign_ended)
-        elif not leadership.leads or (self.epoch and self.epoch.term != leadership.term):
+        elif not leadership.leads or self._reign_term != leadership.term:
             self._abdicate("another leads" if leadership.leader else "leadership was lost")
             if leadership.leads:
                 self._on_leadership(leadership)
@@ -162,6 +168,7 @@ class Leader:
             self._reign = None
             self._abdicate("the reign failed")
             await self._log.transfer()
+            await asyncio.sleep(RETRY_S)
             self._on_leadership(self._log.leadership)
 
     async def _claim(self, term: int) -> Epoch:

@@ -100,6 +100,13 @@ class _Candidate(msgspec.Struct, gc=False):
     detail: str
 
 
+def _too_late(candidate: _Candidate) -> Reason:
+    """Why a launch past its deadline was not started: fenced, or missed, or no room in time."""
+    if candidate.attempt and candidate.detail:
+        return Reason.FENCED
+    return Reason.MISSED if candidate.is_late and not candidate.attempt else Reason.DEADLINE
+
+
 class _Choice:
     """Who begins, who is skipped, who waits: one pass over all that is due."""
 
@@ -186,7 +193,7 @@ class _Choice:
     def _reason_to_skip(self, candidate: _Candidate) -> Reason:
         """Why a due launch will not be started any more, NONE where it may be."""
         if self._now_ms >= candidate.deadline_ms:
-            return Reason.FENCED if candidate.attempt and candidate.detail else Reason.DEADLINE
+            return _too_late(candidate)
         record = candidate.record
         is_scheduled = candidate.key[2] == 0
         if is_scheduled and record.paused is not None and record.paused.holds(self._now_ms):

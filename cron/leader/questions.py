@@ -31,6 +31,8 @@ from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX, LaunchName, parse_launch_name, short_job_name
 
+LAST_SHOWN_MAX = 2_000
+"""Lists of jobs up to this long show each job's newest launch; it costs a query each."""
 SILENT_S = 30
 """An instant that is older than this and has no row although a leader ticks is a violation."""
 
@@ -136,7 +138,7 @@ class Questions:
         views = []
         for name in names:
             record = self._state.jobs[name]
-            last = await self._projection.last_of(name)
+            last = await self._projection.last_of(name) if len(names) <= LAST_SHOWN_MAX else None
             if record.job is not None:
                 view = of_row(last) if last is not None else None
                 views.append(of_job(record, record.job, view, now_ms))

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from cron.errors import CronError, LimitExceeded, NotLeader
 from cron.state.commands import Command
 from cron.state.outcome import Result
 from cron.state.state import State
+
+_log = structlog.get_logger()
 
 Build = Callable[[State, int], list[Command]]
 """Given State and the leader's time (ms), the commands of a change. Raises CronError to refuse."""
@@ -72,6 +76,12 @@ class Changes:
                 change.commands = change.build(state, now_ms)
             except CronError as error:
                 change.done.set_exception(error)
+                continue
+            except Exception as error:
+                # A bug in one change must not end the reign: a client that repeats it would end
+                # one after the other.
+                _log.exception("change.failed", error=repr(error))
+                change.done.set_exception(CronError(f"the change could not be built: {error!r}"))
                 continue
             if not change.commands:
                 change.done.set_result((state.index, ()))
