@@ -12,12 +12,19 @@ import msgspec
 from msgspec import Meta
 
 from launcher.errors import BadConfig
-from launcher.limits import CONFIG_BYTES_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
+from launcher.limits import (
+    CONFIG_BYTES_MAX,
+    LABEL_CHARS_MAX,
+    LABELS_MAX,
+    OUTPUT_BYTES_MAX_MIN,
+    SLOTS_MAX,
+)
 from launcher.names import NAME_PART_CHARS_MAX
 
 _Name = Annotated[
     str, Meta(pattern=rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}$")
 ]
+_Label = Annotated[str, Meta(max_length=LABEL_CHARS_MAX)]
 _Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
 _ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:]+):(?P<port>\d{1,5})")
 
@@ -35,7 +42,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     leaders: Annotated[tuple[str, ...], Meta(min_length=1, max_length=100)]
     cell: _Name = "default"
     slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = 64
-    labels: dict[str, str] = {}
+    labels: Annotated[dict[_Name, _Label], Meta(max_length=LABELS_MAX)] = {}
     users: tuple[str, ...] = ()
     output_bytes_max: Annotated[int, Meta(ge=OUTPUT_BYTES_MAX_MIN, le=1 << 30)] = 1 << 20
     outputs_kept: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
@@ -46,8 +53,9 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     clock_offset_ms_max: _Ms = 10_000
     reconnect_ms_min: _Ms = 100
     reconnect_ms_max: _Ms = 250
-    welcome_ms: _Ms = 1_000
-    answer_ms: _Ms = 2_000
+    connect_ms: _Ms = 1_000
+    welcome_ms: _Ms = 5_000
+    answer_ms: _Ms = 3_000
 
 
 def load(path: Path) -> ExecutorConfig:
@@ -98,6 +106,9 @@ def _check(config: ExecutorConfig, path: Path) -> None:
             f"{config.reconnect_ms_min}",
             "set it to at least the same",
         )
+    for key, value in config.labels.items():
+        if not value.isprintable():
+            raise BadConfig(f"{path}: label {key} {value!r} is not printable", "write plain text")
     if not config.data or "\0" in config.data:
         raise BadConfig(f"{path}: data names no directory", "give a directory of its own")
 

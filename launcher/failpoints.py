@@ -2,7 +2,8 @@
 
 `RAFTCRON_FAILPOINTS=after-ledger=kill@3,before-report=sleep:200` kills the process with SIGKILL
 when `after-ledger` is reached for the third time. Actions: `kill`, `stop` (SIGSTOP), `sleep:MS`
-(the whole process), `error`. Without `@N` an action applies to every hit.
+(the whole process), `error`. Without `@N` an action applies to every hit. With `+file:PATH` behind
+it only while PATH does not exist, which is made first: so a process that is started again goes on.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ NAMES: Final[dict[str, str]] = {
 }
 """Every failpoint of the executor and what is true when it is reached."""
 
-_ACTION = re.compile(r"(?P<verb>kill|stop|error|sleep:(?P<ms>\d{1,6}))(?:@(?P<nth>[1-9]\d{0,6}))?")
+_ACTION = re.compile(
+    r"(?P<verb>kill|stop|error|sleep:(?P<ms>\d{1,6}))(?:@(?P<nth>[1-9]\d{0,6}))?"
+    r"(?:\+file:(?P<file>.+))?"
+)
 
 
 class _Action(msgspec.Struct):
     verb: str
     sleep_ms: int
     nth: int
+    file: str
     hits: int = 0
 
 
@@ -40,7 +45,7 @@ _actions: dict[str, _Action] = {}
 
 
 def arm(text: str) -> None:
-    """Replace what is armed by `name=action[@N][,name=action...]`; an empty text arms nothing.
+    """Replace what is armed by `name=action[@N][+file:PATH],...`; an empty text arms nothing.
 
     Raises:
         BadConfig: a name or an action is not known; nothing is armed.
@@ -56,10 +61,12 @@ def arm(text: str) -> None:
         if match is None:
             raise BadConfig(
                 f"{VARIABLE}: action {wanted!r} of {name} cannot be read",
-                "write kill, stop, error or sleep:MS, and @N behind it for the N-th hit only",
+                "write kill, stop, error or sleep:MS, then @N or +file:PATH",
             )
         verb = match["verb"].partition(":")[0]
-        armed[name] = _Action(verb, int(match["ms"] or 0), int(match["nth"] or 0))
+        armed[name] = _Action(
+            verb, int(match["ms"] or 0), int(match["nth"] or 0), match["file"] or ""
+        )
     _actions.clear()
     _actions.update(armed)
 
@@ -87,6 +94,8 @@ def _act(name: str, action: _Action) -> None:
     action.hits += 1
     if action.nth and action.hits != action.nth:
         return
+    if action.file and not _is_first(action.file):
+        return
     if action.verb == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action.verb == "stop":
@@ -95,3 +104,11 @@ def _act(name: str, action: _Action) -> None:
         time.sleep(action.sleep_ms / 1000)
     else:
         raise FailpointHit(f"failpoint {name} was reached")
+
+
+def _is_first(file: str) -> bool:
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        return False
+    return True

@@ -7,6 +7,8 @@ from typing import Final
 CONFIG_BYTES_MAX: Final = 1 << 20
 SLOTS_MAX: Final = 10_000
 """Launches at once on one host; each takes a process, a pipe and a pidfd of the spawner."""
+LABELS_MAX: Final = 64
+LABEL_CHARS_MAX: Final = 200
 MESSAGE_BYTES_MAX: Final = 64 << 20
 """One message of the stream: 5,000 starts of 8 KiB each are 40 MiB."""
 REPORTS_PER_MESSAGE_MAX: Final = 5_000

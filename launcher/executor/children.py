@@ -22,7 +22,7 @@ _ROOT: Final = Path(launcher.__file__).resolve().parent.parent
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); from launcher.executor.spawner import main; main()"
 )
-EXIT_WAIT_S: Final = 3.0
+EXIT_WAIT_S: Final = 2.0
 
 News = list[Any]
 

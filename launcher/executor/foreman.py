@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -191,7 +192,9 @@ class Foreman:
         loop = asyncio.get_running_loop()
         lost: list[str] | None = None
         if turn.spawner_died:
-            lost = await loop.run_in_executor(ledger_thread, interrupt_all, self._ledger, "spawner")
+            lost = await loop.run_in_executor(
+                ledger_thread, interrupt_all, self._ledger, "spawner", turn.news
+            )
         conditions = self._conditions()
         written = await loop.run_in_executor(ledger_thread, self._write, turn, conditions, lost)
         self.highest = self._ledger.highest
@@ -297,11 +300,14 @@ class Foreman:
         self._wake.set()
 
 
-def interrupt_all(ledger: Ledger, died: str) -> list[str]:
+def interrupt_all(ledger: Ledger, died: str, news: Sequence[News] = ()) -> list[str]:
     """Kill the groups of all rows without a result and record them as interrupted (rule R4).
 
-    `died` says who did. In the ledger's thread. Returns the names.
+    `died` says who did, `news` is what it still said. In the ledger's thread. Returns the names.
     """
+    if news:
+        with ledger.transaction():
+            record(ledger, news)
     rows = ledger.accepted()
     killed = kill_groups(rows) if ledger.is_same_boot or died == "spawner" else []
     names = [row.name for row in rows]
@@ -312,7 +318,7 @@ def interrupt_all(ledger: Ledger, died: str) -> list[str]:
     return names
 
 
-def record(ledger: Ledger, news: list[News]) -> None:
+def record(ledger: Ledger, news: Sequence[News]) -> None:
     """Write what the spawner said, inside a transaction."""
     told: dict[str, list[Any]] = {"started": [], "refused": [], "failed": [], "ended": []}
     for verb, *rest in news:

@@ -177,6 +177,8 @@ class Spawner:
                 self._start(order)
             except SpawnFailed as error:
                 self._news.append(["failed", order["name"], error.reason, str(error)])
+            # At once: whoever kills this process must leave no command that nobody knows of.
+            self._flush()
         self._flush()
 
     def _refusal(self, order: dict[str, Any]) -> str:

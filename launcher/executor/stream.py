@@ -7,6 +7,7 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator
+from functools import lru_cache
 from importlib import metadata
 from typing import Any, Final
 
@@ -66,9 +67,9 @@ class Visit:
             ledger=self._foreman.ledger_uuid,
             incarnation=self._incarnation,
             slots=self._config.slots,
-            host=socket.gethostname(),
+            host=socket.gethostname() or "unknown",
             pid=os.getpid(),
-            version=metadata.version("raftcron"),
+            version=_version(),
             wall_ms=wall_ms(),
             highest_epoch=epoch_message(highest),
             known=[row.report() for row in known[:HELLO_ROWS_MAX]],
@@ -103,6 +104,7 @@ class Visit:
         """
         channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
         try:
+            await self._connect(channel)
             self._foreman.attach(self)
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
             await self._serve(stub.Connect(self._messages()))
@@ -112,6 +114,20 @@ class Visit:
             self._foreman.detach(self)
             self.ended.set()
             await channel.close()
+
+    async def _connect(self, channel: grpc.aio.Channel) -> None:
+        """Return once the replica has answered; a frozen one accepts connections and does not."""
+        wait_s = self._config.connect_ms / 1000
+        try:
+            async with asyncio.timeout(wait_s):
+                state = channel.get_state(try_to_connect=True)
+                while state is not grpc.ChannelConnectivity.READY:
+                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+                        raise StreamEnded("nobody answers there")
+                    await channel.wait_for_state_change(state)
+                    state = channel.get_state(try_to_connect=True)
+        except TimeoutError:
+            raise StreamEnded(f"not reached within {wait_s} s") from None
 
     async def _messages(self) -> AsyncIterator[pool_pb2.FromExecutor]:
         while (message := await self._outgoing.get()) is not None:
@@ -259,6 +275,14 @@ class Way:
             log.warning("leader.ignored", error=str(error))
             return ""
         return address
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    try:
+        return metadata.version("raftcron")
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _hint(error: grpc.aio.AioRpcError) -> str:

@@ -65,6 +65,8 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
         self.beats = 0
         self.streams = 0
         self.port = 0
+        self.welcomes = asyncio.Event()
+        self.welcomes.set()
         self._out: asyncio.Queue[Any] | None = None
 
     async def __aenter__(self) -> FakeLeader:
@@ -89,6 +91,7 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
         first = await anext(stream)
         assert first.WhichOneof("kind") == "hello"
         self.hellos.append(first.hello)
+        await self.welcomes.wait()
         self._out = out
         self.streams += 1
         welcome = pool_pb2.Welcome(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -338,6 +341,31 @@ async def test_a_leader_that_stopped_answering_is_left(
     await leader.connected()
     leader.answers = False
     await until(lambda: leader.streams >= 2, "another stream")
+
+
+async def test_a_replica_that_is_frozen_is_passed_by(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    frozen = socket.create_server(("127.0.0.1", 0))  # takes connections and never answers
+    with frozen:
+        address = f"127.0.0.1:{frozen.getsockname()[1]}"
+        host.configure([address, leader.address], connect_ms=200)
+        host.start()
+        await leader.connected()
+
+
+async def test_a_commit_may_take_its_time_before_the_welcome(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    leader.welcomes.clear()
+    host.start()
+    await until(lambda: leader.hellos, "a greeting")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1.2):
+            await leader.welcomes.wait()
+    leader.welcomes.set()
+    await leader.connected()
+    assert len(leader.hellos) == 1
 
 
 async def test_a_clock_far_from_the_leaders_gets_no_work(

@@ -8,7 +8,7 @@ import pytest
 
 from launcher.config import is_loopback, load, parse
 from launcher.errors import BadConfig
-from launcher.limits import CONFIG_BYTES_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
+from launcher.limits import CONFIG_BYTES_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
 
 PATH = Path("/etc/raftcron/executor.toml")
 LEAST = 'id = "e1"\ndata = "data"\nleaders = ["127.0.0.1:7400"]\n'
@@ -50,6 +50,10 @@ def test_the_example_is_right() -> None:
         (LEAST.replace("127.0.0.1:7400", "10.0.0.5:7400"), "not on this host.*no TLS"),
         (LEAST.replace("127.0.0.1:7400", "cron.example.org:7400"), "not on this host"),
         (LEAST.replace('["127.0.0.1:7400"]', "[]"), r"\$.leaders"),
+        (LEAST + '[labels]\n"a b" = "x"\n', "labels"),
+        (LEAST + '[labels]\na = "x\\u0007"\n', "label a .* is not printable"),
+        (LEAST + f'[labels]\na = "{"x" * (LABEL_CHARS_MAX + 1)}"\n', "labels"),
+        (LEAST + "[labels]\n" + "".join(f'a{n} = "x"\n' for n in range(65)), "labels"),
         ("id = ", "is not TOML"),
     ],
 )

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +42,15 @@ def test_only_the_nth_hit_acts() -> None:
     with pytest.raises(FailpointHit):
         failpoints.hit("after-start")
     failpoints.hit("after-start")
+
+
+def test_with_a_file_it_acts_once_over_all_lives_of_a_process(tmp_path: Path) -> None:
+    for _ in range(2):
+        failpoints.arm(f"after-start=error+file:{tmp_path}/done")
+        if not (tmp_path / "done").exists():
+            with pytest.raises(FailpointHit):
+                failpoints.hit("after-start")
+        failpoints.hit("after-start")
 
 
 def test_an_action_without_a_number_acts_each_time() -> None:
