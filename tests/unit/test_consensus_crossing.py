@@ -1,0 +1,178 @@
+"""Between the two threads: pending appends, rounds of barriers, the handover."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from consensus.engine.barriers import Barriers, within
+from consensus.engine.handover import Committed, Event, Handover, Refused
+from consensus.engine.pending import Pending
+from consensus.errors import NotLeader, OutcomeUnknown, QueueFull
+from consensus.leadership import Position
+from consensus.limits import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX
+from consensus.log import Applied
+
+
+def applied(index: int) -> Applied:
+    return Applied(Position(1, index), None)
+
+
+async def test_an_append_is_answered_once_by_its_counter() -> None:
+    pending = Pending()
+    first, answer = pending.admit(10)
+    second, other = pending.admit(10)
+    pending.resolve(second, applied(2))
+    pending.resolve(second, applied(3))
+    pending.resolve(99, applied(4))
+    assert other.result() == applied(2)
+    assert not answer.done()
+    pending.refuse(first, NotLeader(None))
+    assert isinstance(answer.exception(), NotLeader)
+    assert len(pending) == 0
+
+
+async def test_only_what_may_be_logged_is_lost_with_leadership() -> None:
+    pending = Pending()
+    answers = [pending.admit(1)[1] for _ in range(4)]
+    pending.lose(2, OutcomeUnknown("gone"))
+    assert [answer.done() for answer in answers] == [True, True, False, False]
+    pending.close(OutcomeUnknown("closed"))
+    assert all(isinstance(answer.exception(), OutcomeUnknown) for answer in answers)
+
+
+async def test_number_and_bytes_are_bounded_and_come_free_again() -> None:
+    pending = Pending()
+    counter, _ = pending.admit(IN_FLIGHT_BYTES_MAX)
+    with pytest.raises(QueueFull, match="bytes"):
+        pending.admit(1)
+    pending.resolve(counter, applied(1))
+    for _ in range(IN_FLIGHT_MAX):
+        pending.admit(1)
+    with pytest.raises(QueueFull, match="appends"):
+        pending.admit(1)
+
+
+async def test_an_append_that_was_given_up_holds_its_place_until_its_fate_is_known() -> None:
+    pending = Pending()
+    counter, answer = pending.admit(5)
+    with pytest.raises(OutcomeUnknown):
+        await within(answer, 1)
+    assert len(pending) == 1
+    pending.resolve(counter, applied(1))
+    assert len(pending) == 0
+
+
+class Rounds:
+    """Submits barriers and remembers their futures."""
+
+    def __init__(self) -> None:
+        self.begun: list[asyncio.Future[Applied]] = []
+        self.refuses = False
+
+    def submit(self) -> asyncio.Future[Applied]:
+        if self.refuses:
+            raise NotLeader(None)
+        self.begun.append(asyncio.get_running_loop().create_future())
+        return self.begun[-1]
+
+
+async def settle() -> None:
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def test_calls_during_a_round_share_the_next_one_and_never_the_running_one() -> None:
+    rounds = Rounds()
+    barriers = Barriers(rounds.submit)
+    first = barriers.join()
+    late = [barriers.join() for _ in range(10)]
+    assert len(rounds.begun) == 1
+    rounds.begun[0].set_result(applied(1))
+    await settle()
+    assert first.result() == applied(1)
+    assert len(rounds.begun) == 2
+    assert not any(turn.done() for turn in late)
+    rounds.begun[1].set_result(applied(2))
+    await settle()
+    assert [turn.result() for turn in late] == [applied(2)] * 10
+    barriers.join()
+    assert len(rounds.begun) == 3
+
+
+async def test_a_round_that_fails_fails_for_its_guests_and_the_next_can_begin() -> None:
+    rounds = Rounds()
+    barriers = Barriers(rounds.submit)
+    first, guest = barriers.join(), barriers.join()
+    rounds.begun[0].set_exception(OutcomeUnknown("lost"))
+    await settle()
+    assert isinstance(first.exception(), OutcomeUnknown)
+    second_guest = barriers.join()
+    rounds.refuses = True
+    rounds.begun[1].set_exception(OutcomeUnknown("lost again"))
+    await settle()
+    assert isinstance(guest.exception(), OutcomeUnknown)
+    assert isinstance(second_guest.exception(), NotLeader)
+    rounds.refuses = False
+    barriers.join()
+
+
+async def test_a_caller_that_gives_up_does_not_end_the_round_of_others() -> None:
+    rounds = Rounds()
+    barriers = Barriers(rounds.submit)
+    barriers.join().cancel()
+    await settle()
+    barriers.join()
+    impatient, patient = barriers.join(), barriers.join()
+    impatient.cancel()
+    rounds.begun[1].set_result(applied(1))
+    await settle()
+    rounds.begun[2].set_result(applied(2))
+    await settle()
+    assert patient.result() == applied(2)
+
+
+async def test_what_is_handed_over_arrives_in_order_on_the_loops_thread() -> None:
+    got: list[tuple[Event, int]] = []
+    done = asyncio.Event()
+
+    def take(event: Event) -> None:
+        got.append((event, threading.get_ident()))
+        if len(got) == 5_000:
+            done.set()
+
+    handover = Handover(asyncio.get_running_loop(), take)
+
+    def post() -> None:
+        for counter in range(5_000):
+            handover.post(Refused([counter]))
+
+    thread = threading.Thread(target=post)
+    thread.start()
+    await asyncio.wait_for(done.wait(), 10)
+    thread.join()
+    assert [event for event, _ in got] == [Refused([counter]) for counter in range(5_000)]
+    assert {ident for _, ident in got} == {threading.get_ident()}
+
+
+async def test_entries_on_their_way_are_counted_until_they_are_applied() -> None:
+    counts: list[int] = []
+    handover = Handover(asyncio.get_running_loop(), lambda _: counts.append(handover.entries))
+    handover.post(Committed([(b"", 1, 1), (b"", 2, 1)]))
+    handover.post(Committed([(b"", 3, 1)]))
+    assert handover.entries == 3
+    await settle()
+    assert counts == [3, 1]
+    assert handover.entries == 0
+
+
+async def test_nothing_arrives_after_the_end() -> None:
+    got: list[Event] = []
+    handover = Handover(asyncio.get_running_loop(), got.append)
+    handover.post(Refused([1]))
+    handover.close()
+    handover.post(Refused([2]))
+    await settle()
+    assert got == []
