@@ -1,4 +1,4 @@
-"""Bounds of everything that comes from outside, with their arithmetic. One test each reaches them."""
+"""Bounds of everything that comes from outside, with their arithmetic; a test each reaches them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ CRONTAB_ERRORS_MAX: Final = 100
 """Errors reported of one file; the rest are counted."""
 EXPRESSION_BYTES_MAX: Final = 256
 """Five fields; longer ones are refused before any work is done on them."""
+WORK_BYTES_MAX: Final = 512 << 10
+"""One job's command, environment and input, encoded: it travels with each of its starts, and the
+pool sends messages of at most 2 MiB."""
 JOBS_MAX: Final = 1_000_000
 ENVIRONMENT_LINES_MAX: Final = 256
 OPTION_VALUE_CHARS_MAX: Final = 256

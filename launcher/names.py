@@ -16,18 +16,19 @@ import msgspec
 
 DEFAULT_TENANT: Final = "default"
 NAME_PART_CHARS_MAX: Final = 100
-"""Longest tenant or job part: two of them, a time and a suffix fit into a file name of 255 bytes."""
+"""Longest tenant or job part: two, a time and a suffix fit into a file name of 255 bytes."""
 
-_PART = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}")
+_PART = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
 _LAUNCH = re.compile(
     r"(?P<job>[^@#+]+)@(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)(?:\+t(?P<trigger>[1-9]\d{0,8}))?"
-    r"(?:#(?P<attempt>[1-9]\d{0,8})(?:/(?P<part>[1-9]\d{0,8}))?)?"
+    r"(?:#(?P<attempt>[1-9]\d{0,8})(?:/(?P<part>[1-9]\d{0,8}))?)?",
+    re.ASCII,
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 SCHEDULED_S_MAX: Final = 253_402_300_799  # 9999-12-31T23:59:59Z, the last year with four digits
 
 
-class BadName(ValueError):  # noqa: N818 - reads as what it says
+class BadName(ValueError):
     """A text is not a name; the message says which text and what a name looks like."""
 
 

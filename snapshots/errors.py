@@ -22,34 +22,34 @@ class SnapshotError(Exception):
         self.name = name
 
 
-class SnapshotCorrupt(SnapshotError):  # noqa: N818 - named as it reads
+class SnapshotCorrupt(SnapshotError):
     """Bytes are damaged, cut off, or more than were written."""
 
     code = "snapshot_corrupt"
     hint = "an older snapshot and the log after it, or another replica's, can take its place"
 
 
-class SnapshotUnsupported(SnapshotError):  # noqa: N818 - named as it reads
+class SnapshotUnsupported(SnapshotError):
     """Format or codec is not known to this release."""
 
     code = "snapshot_unsupported"
     hint = "use the release that wrote it, or a newer one"
 
 
-class SnapshotForeign(SnapshotError):  # noqa: N818 - named as it reads
+class SnapshotForeign(SnapshotError):
     """The snapshot is whole, and of another cell."""
 
     code = "snapshot_foreign"
     hint = "check the data directory of this replica"
 
 
-class SnapshotMissing(SnapshotError):  # noqa: N818 - named as it reads
+class SnapshotMissing(SnapshotError):
     """No such snapshot."""
 
     code = "snapshot_missing"
 
 
-class InvariantViolated(Exception):  # noqa: N818
+class InvariantViolated(Exception):
     """Something that cannot be, is. The replica stops."""
 
 

@@ -29,15 +29,15 @@ _OPTIONS: Final = (
 )
 
 
-class NotReached(Exception):  # noqa: N818 - an outcome, not an error of its own
+class NotReached(Exception):
     """There is no connection: the request was certainly not sent. Says why, in a few words."""
 
 
-class NoAnswer(Exception):  # noqa: N818
+class NoAnswer(Exception):
     """The request was sent and nobody answered it: it may have been done. Says why."""
 
 
-class Refused(Exception):  # noqa: N818
+class Refused(Exception):
     """The replica answered with an error, and perhaps with where the others are."""
 
     def __init__(self, error: CronError, peers: list[str]) -> None:

@@ -22,3 +22,18 @@ class Budget:
     def spend(self, count: int) -> None:
         """Take `count` away."""
         self._thousandths -= count * 1000
+
+
+class Every:
+    """Something to be done every so many milliseconds of a monotonic clock."""
+
+    def __init__(self, period_ms: int) -> None:
+        self._period_ms = period_ms
+        self._next_ms = 0
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether it is time again; the next time is a period from now."""
+        if now_ms < self._next_ms:
+            return False
+        self._next_ms = now_ms + self._period_ms
+        return True

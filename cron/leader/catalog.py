@@ -22,8 +22,9 @@ from cron.job import Job
 from cron.leader.leader import Leader
 from cron.leader.policies import account_for
 from cron.leader.requests import appending
-from cron.limits import JOBS_MAX, JOBS_PER_ENTRY_BYTES_MAX
+from cron.limits import JOBS_MAX, JOBS_PER_ENTRY_BYTES_MAX, WORK_BYTES_MAX
 from cron.state import commands as c
+from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
 
@@ -126,6 +127,12 @@ def _compare_job(diff: Diff, record: JobRecord | None, job: Job, load: Load, now
         raise InvalidInput(
             f"job {job.name} belongs to source {record.source}, not to {diff.source}",
             f"apply it with --source {record.source}, remove it there, or give it another name",
+        )
+    if len(encode_work(job.work)) > WORK_BYTES_MAX:
+        raise LimitExceeded(
+            f"line {job.line}: command, environment and input of job {job.name} take more than "
+            f"{WORK_BYTES_MAX >> 10} KiB",
+            "keep them in a file of their own, and let the command read it",
         )
     placed = _placed(job, before, load)
     what = [] if before is None else _differences(before, placed)

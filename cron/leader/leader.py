@@ -25,11 +25,12 @@ from cron.errors import OutcomeUnknown as ChangeUnknown
 from cron.failpoints import hit
 from cron.leader.agenda import Agenda
 from cron.leader.applier import StateApplier
-from cron.leader.budget import Budget
+from cron.leader.budget import Budget, Every
 from cron.leader.dispatch import Dispatcher
+from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, describe_jump
-from cron.leader.plan import Expired, Settings, View, plan
+from cron.leader.plan import Settings, View, plan
 from cron.leader.requests import Build, Change, Changes, answer, fail
 from cron.state import commands as c
 from cron.state.codec import encode_entry
@@ -81,6 +82,7 @@ class Leader:
         self._log = log
         self._applier = applier
         self.pool = pool
+        self.executors = Executors(pool, applier, clock)
         self._clock = clock
         self._settings = settings
         self._about = about
@@ -98,8 +100,8 @@ class Leader:
         self._inbox = Inbox(pool, self._dispatcher, self._wake.set, self._beat.set)
         self._reign: asyncio.Task[None] | None = None
         self._reign_term = 0
-        self._housekeeping_at_ms = 0
-        self._floors_at_ms = 0
+        self._housekeeping = Every(settings.housekeeping_ms)
+        self._floors = Every(settings.floors_ms)
         self._jump = Jump(clock)
         self._late = Budget(settings.late_per_second)
         applier.subscribe(self._applied)
@@ -153,9 +155,7 @@ class Leader:
         try:
             epoch = await self._claim(term)
             self.pool.open(epoch)
-            now_mono = self._clock.mono_ms()
-            for record in self._applier.state.executors.values():
-                self.pool.grant(record.executor, record.ledger, now_mono)
+            self.executors.grant_all()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._answer_beats(), name="leases")
                 while True:
@@ -186,7 +186,6 @@ class Leader:
         self._dispatcher.clear()
         self._agenda = Agenda(self._applier.state)
         self._jump = Jump(self._clock)
-        self._housekeeping_at_ms = 0
         state = self._applier.state
         _log.info(
             "leader.elected",
@@ -247,17 +246,18 @@ class Leader:
         """Ask the plan, with everything that it may know."""
         state = self._applier.state
         reason = self.may_tick()
-        expired = self._expired(now_ms)
+        expired = self.executors.expired(now_ms)
         if reason:
             return plan(View(state, [], {}, expired=expired, scan_waiting=False), now_ms)
         limit = self._settings.plan.launches_max
-        is_housekeeping = self._is_housekeeping()
+        now_mono = self._clock.mono_ms()
+        is_housekeeping = self._housekeeping.is_due(now_mono)
         view = View(
             state=state,
             due_jobs=self._agenda.take(now_ms // 1000, limit=limit),
-            slots=self._slots(),
+            slots=self.executors.slots(),
             expired=expired,
-            late_budget=self._late.available(self._clock.mono_ms()),
+            late_budget=self._late.available(now_mono),
             scan_waiting=is_housekeeping,
             settings=self._settings.plan,
         )
@@ -266,43 +266,9 @@ class Leader:
             hit("before-begin")
         if is_housekeeping:
             self._inbox.stale(state, now_ms)
-            self._raise_floors()
+            if self._floors.is_due(now_mono):
+                self._inbox.raise_floors(state)
         return commands
-
-    def _slots(self) -> dict[int, int]:
-        """Free slots of the executors that may get work now."""
-        state = self._applier.state
-        slots = {}
-        for session in self.pool.sessions():
-            record = state.executor_of(session.executor, session.ledger)
-            if record is not None and session.gets_work and record.slots > len(record.open):
-                slots[record.number] = record.slots - len(record.open)
-        return slots
-
-    def _expired(self, now_ms: int) -> list[Expired]:
-        """Executors whose lease is over. The self-kill deadline lies before (rules R5, R6)."""
-        state = self._applier.state
-        result = []
-        for executor, ledger in self.pool.expired(self._clock.mono_ms()):
-            record = state.executor_of(executor, ledger)
-            if record is None:
-                self.pool.forget(executor, ledger)
-            else:
-                result.append(Expired(record.number, now_ms))
-        return result
-
-    def _raise_floors(self) -> None:
-        now = self._clock.mono_ms()
-        if now >= self._floors_at_ms:
-            self._floors_at_ms = now + self._settings.floors_ms
-            self._inbox.raise_floors(self._applier.state)
-
-    def _is_housekeeping(self) -> bool:
-        now = self._clock.mono_ms()
-        if now < self._housekeeping_at_ms:
-            return False
-        self._housekeeping_at_ms = now + self._settings.housekeeping_ms
-        return True
 
     def _note_jump(self) -> None:
         jumped_ms = self._jump.since_last()
@@ -340,7 +306,7 @@ class Leader:
         elif isinstance(command, c.ExecutorJoined):
             self.pool.welcome(command.executor, command.ledger)
         elif isinstance(command, c.ExecutorLeft):
-            self._executor_left(result)
+            self.executors.let_go()
         elif isinstance(command, c.Finished | c.Refused | c.Lost):
             self._inbox.follow(state, command, result)
 
@@ -354,17 +320,6 @@ class Leader:
             return
         for name in [job.name for job in command.jobs] + list(command.removed):
             self._agenda.put(state.jobs[name])
-
-    def _executor_left(self, result: Result) -> None:
-        if result.verdict is not Verdict.ACCEPTED:
-            return
-        known = {(r.executor, r.ledger) for r in self._applier.state.executors.values()}
-        for executor, ledger in self.pool.expired(self._clock.mono_ms()):
-            if (executor, ledger) not in known:
-                self.pool.forget(executor, ledger)
-        for session in self.pool.sessions():
-            if (session.executor, session.ledger) not in known:
-                self.pool.refuse(session.executor, "its lease ended; join again")
 
     # ---- waiting
 
@@ -391,12 +346,6 @@ class Leader:
             self._wake.set()
 
     # ---- doors for others
-
-    def connected(self) -> frozenset[int]:
-        """Return the numbers of the executors that are connected."""
-        state = self._applier.state
-        records = (state.executor_of(s.executor, s.ledger) for s in self.pool.sessions())
-        return frozenset(record.number for record in records if record is not None)
 
     def on_event(self, event: Event) -> None:
         """Take what the pool has heard; returns at once."""

@@ -80,6 +80,9 @@ def _of_open(row: LaunchRow, fact: Fact, into: Digested) -> None:
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
         into.lost.append(c.LostItem(row.key, attempt, 0, fact.detail or "its executor died"))
+    elif fact.fate in (Fate.REFUSED, Fate.FENCED) and row.state is LaunchState.LAUNCHED:
+        # It was said to have started, and now never to have: nobody knows which is true.
+        into.lost.append(c.LostItem(row.key, attempt, 0, "its executor contradicts itself"))
     elif fact.fate in (Fate.REFUSED, Fate.FENCED):
         into.refused.append(c.RefusedItem(row.key, attempt, fact.detail or fact.fate.name.lower()))
     elif fact.fate is Fate.UNKNOWN and row.state is LaunchState.BEGUN:

@@ -74,7 +74,7 @@ class CellService:
         """Refuse unless this replica leads: only the leader has it all, and the last of it."""
         if self._leader.epoch is None:
             raise NotLeader(self._leader_address())
-        self._questions.connected = self._leader.connected()
+        self._questions.connected = self._leader.executors.connected()
 
     # ---- changes
 

@@ -1,0 +1,61 @@
+"""The executors as the plan needs them: free slots, and those whose lease is over."""
+
+from __future__ import annotations
+
+from cron.clock import Clock
+from cron.leader.applier import StateApplier
+from cron.leader.plan import Expired
+from launcher.pool.pool import Pool
+
+
+class Executors:
+    """Sessions of the pool beside the records of State."""
+
+    def __init__(self, pool: Pool, applier: StateApplier, clock: Clock) -> None:
+        self._pool = pool
+        self._applier = applier
+        self._clock = clock
+
+    def grant_all(self) -> None:
+        """Give every executor of State a full lease: what a new leader does (rule R5)."""
+        now_mono = self._clock.mono_ms()
+        for record in self._applier.state.executors.values():
+            self._pool.grant(record.executor, record.ledger, now_mono)
+
+    def connected(self) -> frozenset[int]:
+        """Return the numbers of the executors that are connected."""
+        state = self._applier.state
+        records = (state.executor_of(s.executor, s.ledger) for s in self._pool.sessions())
+        return frozenset(record.number for record in records if record is not None)
+
+    def slots(self) -> dict[int, int]:
+        """Return the free slots of the executors that may get work now, by number."""
+        state = self._applier.state
+        slots = {}
+        for session in self._pool.sessions():
+            record = state.executor_of(session.executor, session.ledger)
+            if record is not None and session.gets_work and record.slots > len(record.open):
+                slots[record.number] = record.slots - len(record.open)
+        return slots
+
+    def expired(self, now_ms: int) -> list[Expired]:
+        """Return the executors whose lease is over. Their self-kill deadline lies before that, so
+        what they ran holds its slot until now at the latest (rules R5, R6)."""
+        result = []
+        for executor, ledger in self._pool.expired(self._clock.mono_ms()):
+            record = self._applier.state.executor_of(executor, ledger)
+            if record is None:
+                self._pool.forget(executor, ledger)
+            else:
+                result.append(Expired(record.number, now_ms))
+        return result
+
+    def let_go(self) -> None:
+        """Forget leases and end sessions of executors that State has let go of."""
+        known = {(r.executor, r.ledger) for r in self._applier.state.executors.values()}
+        for executor, ledger in self._pool.expired(self._clock.mono_ms()):
+            if (executor, ledger) not in known:
+                self._pool.forget(executor, ledger)
+        for session in self._pool.sessions():
+            if (session.executor, session.ledger) not in known:
+                self._pool.refuse(session.executor, "its lease ended; join again")
