@@ -18,9 +18,11 @@ from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow
 from cron.history.overlaps import Run, audit_overlaps, open_run_of, run_of
 from cron.job import Overlap
 from cron.state.rows import Row, RowKind
+from launcher.launch import LaunchState
 from launcher.names import LaunchName, format_time
 
 _AnyRow = Row | OpenRow
+_RAN = frozenset({LaunchState.SUCCEEDED, LaunchState.FAILED})
 
 
 def audit(
@@ -83,12 +85,31 @@ class _Walk:
             if row.kind is RowKind.RANGE:
                 yield from self._range(row)
                 self._ranges.append(row)
-        if self._since_s < at_s <= self._until_s:
+        if self._since_s < at_s <= self._until_s and not self._is_plain(at_s, found):
             yield from self._launches(at_s, rows, open_rows)
         if self._forbids and at_s <= self._until_s:
             runs = [run_of(row) for row in rows if row.kind is RowKind.ENDED]
             runs += [open_run_of(row) for row in open_rows]
             self._runs += [run for run in runs if run is not None]
+
+    def _is_plain(self, at_s: int, found: list[_AnyRow]) -> bool:
+        """Whether all that is here is one launch that was due, ran and ended: nearly all rows are
+        such, and no check of theirs could find anything. Takes the instant if so."""
+        row = found[0]
+        is_plain = (
+            len(found) == 1
+            and self._next_s == at_s
+            and isinstance(row, Row)
+            and row.kind is RowKind.ENDED
+            and row.trigger == 0
+            and row.attempt == 1
+            and row.state in _RAN
+            and 0 < row.begun_index <= row.launched_index <= row.ended_index
+            and not self._ranges_over(at_s)
+        )
+        if is_plain:
+            self._next_s = next(self._instants, None)
+        return is_plain
 
     def _launches(self, at_s: int, rows: list[Row], open_rows: list[OpenRow]) -> Iterator[Finding]:
         ended = [row for row in rows if row.kind is RowKind.ENDED]

@@ -115,6 +115,23 @@ def of_launch(db: sqlite3.Connection, launch: LaunchName) -> list[Row]:
     return sorted(found, key=lambda row: row.ended_index)
 
 
+def last_of_each(db: sqlite3.Connection, jobs: list[str]) -> dict[str, Row]:
+    """Return, by job, the row with the newest ScheduledTime; jobs without rows are left out."""
+    states = [found[0] for found in db.execute("SELECT DISTINCT state FROM tally ORDER BY state")]
+    bounds = {"since": 0, "until": SCHEDULED_S_MAX, "limit": 1}
+    last = {}
+    for name in jobs:
+        number = _job_number(db, name)
+        found = [
+            one
+            for state in (states if number is not None else ())
+            for one in db.execute(_OF_JOB_AND_STATE, bounds | {"job": number, "state": state})
+        ]
+        if found:
+            last[name] = _decode(max(found)[-1])
+    return last
+
+
 def counts(db: sqlite3.Connection) -> Counts:
     """Return how much there is, from counters that every insert keeps."""
     rows, amendments, instants = 0, 0, dict.fromkeys(LaunchState, 0)

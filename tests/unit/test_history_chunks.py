@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cron.errors import InvariantViolated
-from cron.history.chunks import RecentRows, RowsDamaged
+from cron.state.recent import RecentRows, RowsDamaged
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
 

@@ -145,6 +145,15 @@ async def test_the_last_row_of_a_job_is_the_one_with_the_newest_scheduled_time(
     assert await projection.last_of("default/never") is None
 
 
+async def test_the_last_rows_of_many_jobs_are_asked_at_once(projection: Projection) -> None:
+    jobs = [f"default/job-{number}" for number in range(2_500)]
+    rows = [row(index + 1, 60 + index % 2, job=job) for index, job in enumerate(jobs)]
+    rows += [row(3_000, 30, job=job, state=LaunchState.FAILED) for job in jobs]
+    projection.offer(rows, 3_000)
+    last = await projection.last_of_each([*jobs, "default/never"])
+    assert last == {r.job: r for r in rows[:2_500]}
+
+
 async def test_counts_count_every_instant_of_a_range(projection: Projection) -> None:
     projection.offer([skipped(1, 0, 600), row(2, 660), row(3, 660, kind=RowKind.AMENDMENT)], 3)
     projection.offer([row(4, 720)], 4)
