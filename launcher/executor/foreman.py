@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -35,6 +35,9 @@ from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
 log = logs.get()
+
+TURN_GAP_MS: Final = 5
+"""Between two turns: at most 200 commits a second, and 5 ms added to a busy executor's answer."""
 
 
 class Outlet(Protocol):
@@ -140,14 +143,18 @@ class Foreman:
     async def run(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take turns, for ever. What the ledger raises ends the executor: better dead than
         starting what it cannot remember."""
+        ended_ms = 0
         while True:
             await self._wake.wait()
+            # An idle executor acts at once; a busy one gathers, and commits once for many.
+            await asyncio.sleep(max(0, ended_ms + TURN_GAP_MS - boot_ms()) / 1000)
             self._wake.clear()
             if self._next:
                 self._busy = True
                 await self.run_once(ledger_thread)
                 self._busy = False
                 self._idle.set()
+                ended_ms = boot_ms()
 
     async def watch(self) -> None:
         """Hear the spawner, for ever; have another one started where it dies."""
