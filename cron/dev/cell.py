@@ -72,5 +72,12 @@ class LocalCell:
                     child.send(signal.SIGKILL)
             await asyncio.sleep(STEP_S)
 
+    def kill(self) -> None:
+        """End all at once and wait for them."""
+        for child in self.children:
+            child.send(signal.SIGKILL)
+        for child in self.children:
+            child.wait()
+
     def _is_over(self) -> bool:
         return all([child.is_over() for child in self.children])

@@ -72,6 +72,11 @@ class Child:
         """Whether it is down now; collects its exit status."""
         return self._process is None or self._process.poll() is not None
 
+    def wait(self) -> None:
+        """Return once it has ended."""
+        if self._process is not None:
+            self._process.wait()
+
     def _is_due(self) -> bool:
         return self._restart_at_ms is not None and self._clock.mono_ms() >= self._restart_at_ms
 
