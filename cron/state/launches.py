@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cron.job import Overlap
 from cron.limits import REQUEST_IDS_KEPT
 from cron.state import commands as c
@@ -10,6 +12,10 @@ from cron.state.outcome import Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
+from launcher.names import SCHEDULED_S_MAX
+
+_RESULTS: Final = (LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED)
+"""What can have become of an attempt that ran."""
 
 
 def account(context: Context, command: c.Account) -> Result:
@@ -52,7 +58,7 @@ def _account(context: Context, item: c.AccountItem) -> Verdict:
 
 def _check_rows(record: JobRecord, item: c.AccountItem) -> Verdict:
     """Whether the rows lie inside (from, to], apart, and repeat no fixed local time (R1, R11)."""
-    if item.to_s <= item.from_s:
+    if not item.from_s < item.to_s <= SCHEDULED_S_MAX:
         return Verdict.BAD_TIMES
     if not item.skipped and len(item.due) == 1:  # the usual case, cheap
         due = item.due[0]
@@ -64,16 +70,22 @@ def _check_rows(record: JobRecord, item: c.AccountItem) -> Verdict:
     spans = [(due.scheduled_s, due.scheduled_s, due.local_min) for due in item.due]
     spans += [(skip.first_s, skip.last_s, skip.local_min) for skip in item.skipped]
     spans.sort()
-    before_s = item.from_s
+    before_s, local_before_min = item.from_s, record.local_horizon_min
     for first_s, last_s, local_min in spans:
         if not before_s < first_s <= last_s <= item.to_s:
             return Verdict.BAD_TIMES
-        if 0 <= local_min <= record.local_horizon_min:
+        if 0 <= local_min <= local_before_min:
             return Verdict.REPEATED_LOCAL_TIME
-        before_s = last_s
-    if any(skip.count < 1 for skip in item.skipped):
+        before_s, local_before_min = last_s, max(local_before_min, local_min)
+    if not all(_can_be_a_run(skip) for skip in item.skipped):
         return Verdict.BAD_TIMES
     return Verdict.ACCEPTED
+
+
+def _can_be_a_run(item: c.SkipItem) -> bool:
+    """Whether so many instants can lie between the first and the last, both included."""
+    seconds = item.last_s - item.first_s + 1
+    return item.count == 1 if seconds == 1 else 2 <= item.count <= seconds
 
 
 def _record_skipped(context: Context, record: JobRecord, item: c.SkipItem) -> None:
@@ -181,11 +193,11 @@ def finished(context: Context, command: c.Finished) -> Result:
 
 
 def _finished(context: Context, item: c.FinishedItem) -> Verdict:
+    if item.state not in _RESULTS:
+        return Verdict.WRONG_STATE
     row = _active(context, item.key, item.attempt)
     if not isinstance(row, LaunchRow):
         return _amend(context, item) or row
-    if item.state in (LaunchState.DUE, LaunchState.SKIPPED, LaunchState.LOST):
-        return Verdict.WRONG_STATE
     if not may_follow(row.state, item.state):
         return Verdict.WRONG_STATE
     if not row.launched_index and item.started_ms:
