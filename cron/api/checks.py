@@ -92,7 +92,8 @@ def source(text: str) -> str:
 
 def request_id(text: str) -> str:
     """Return the id of a request: 1 to 100 letters, digits and -."""
-    if not 0 < len(text) <= REQUEST_ID_CHARS_MAX or not text.replace("-", "").isalnum():
+    is_plain = text.isascii() and text.replace("-", "").isalnum()
+    if not is_plain or len(text) > REQUEST_ID_CHARS_MAX:
         raise InvalidInput("request id is not 1 to 100 letters, digits and -")
     return text
 

@@ -55,9 +55,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self._peers = ",".join(peers)
         self._changes: set[asyncio.Task[Any]] = set()
 
-    # ---- changes
+    # ---- changes. Methods are called as in the proto file, hence N802.
 
-    async def PutJobs(self, request: Any, context: Context) -> Any:  # noqa: N802 - names of the proto
+    async def PutJobs(self, request: Any, context: Context) -> Any:  # noqa: N802
         """Apply crontabs and job files, all or none."""
 
         async def put() -> Any:

@@ -131,5 +131,7 @@ def kill_command(settings: Settings, launch: str) -> None:
         view = client.kill(name, person())
     if settings.is_json:
         render.json_lines([launch_row(view)])
+    elif view.is_open:
+        click.echo(f"{view.launch} is being killed; `raftcron show` says when it is over")
     else:
         click.echo(f"{view.launch} {_ending(view)}")

@@ -15,7 +15,7 @@ import click
 
 from cron.cli import exits, render
 from cron.cli.options import cell_options
-from cron.errors import CronError
+from cron.errors import CronError, InvalidInput
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "apply": ("cron.cli.crontabs", "Apply crontabs and job files, all or none."),
@@ -68,6 +68,10 @@ class Commands(click.Group):
         except CronError as failure:
             render.error(failure)
             ctx.exit(exits.exit_code(failure))
+        except UnicodeError as failure:
+            # Arguments are bytes to the system; what is sent and printed is text.
+            render.error(InvalidInput(f"text is not UTF-8: {failure}", "write it in UTF-8"))
+            ctx.exit(exits.USAGE)
         except KeyboardInterrupt:
             ctx.exit(exits.INTERRUPTED)
         except BrokenPipeError:

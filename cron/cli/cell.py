@@ -68,7 +68,8 @@ def audit_row(report: AuditReport) -> render.Row:
 
 
 def _show_audit(report: AuditReport) -> None:
-    period = f"{show_ms(report.since_ms)} to {show_ms(report.until_ms)}"
+    since = show_ms(report.since_ms) if report.since_ms else "from the beginning"
+    period = f"{since} to {show_ms(report.until_ms)}"
     click.echo(
         f"{period}: {report.jobs} jobs, {report.instants} instants, "
         f"{report.launches} launches, {report.open} of them open"

@@ -84,7 +84,7 @@ def _show_report(report: ApplyReport) -> None:
     summary = ", ".join(f"{number} {action}" for action, number in counts.items())
     if report.is_dry_run:
         click.echo(f"dry run, nothing changed: {summary}")
-    elif report.applied:
+    elif report.applied and counts["unchanged"] < len(report.changes):
         click.echo(f"applied as revision {report.revision}: {summary}")
     else:
         click.echo(f"nothing to change: {summary}")

@@ -19,7 +19,7 @@ from cron.cli.rows import (
     launch_row,
     ran_ms,
 )
-from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
+from cron.cli.times import format_ms, format_s, show_exact_ms, show_length, show_ms, show_s
 from cron.errors import CronError, UnknownLaunch
 
 if TYPE_CHECKING:
@@ -113,11 +113,15 @@ def _show_launch(view: LaunchView) -> None:
             ("scheduled", show_s(view.scheduled_s)),
             ("local time", view.local_time),
             ("instants", f"{view.count}, to {show_s(view.last_s)}" if view.count > 1 else ""),
-            *((name, f"{show_ms(at)}, index {index}") for name, index, at in log_points if index),
+            *(
+                (name, f"{show_exact_ms(at)}, index {index}")
+                for name, index, at in log_points
+                if index
+            ),
             ("epoch", view.epoch),
             ("executor", view.executor),
-            ("started", show_ms(view.started_at_ms)),
-            ("finished", show_ms(view.finished_at_ms)),
+            ("started", show_exact_ms(view.started_at_ms)),
+            ("finished", show_exact_ms(view.finished_at_ms)),
             ("late by", show_length(view.lateness_ms)),
             ("ran", show_length(ran_ms(view))),
             ("exit code", "" if view.exit_code is None else str(view.exit_code)),
@@ -162,7 +166,7 @@ def why_command(settings: Settings, job: str, time: int) -> None:
         return
     click.echo(report.verdict)
     for line in report.story:
-        click.echo(f"  {show_ms(line.at_ms) if line.at_ms else '':<23}  {line.text}")
+        click.echo(f"  {show_exact_ms(line.at_ms) if line.at_ms else '':<27}  {line.text}")
     if report.launches:
         click.echo()
         render.table(LAUNCH_COLUMNS, map(launch_cells, report.launches))

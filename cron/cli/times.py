@@ -80,6 +80,13 @@ def show_ms(at_ms: int | None) -> str:
     return (_EPOCH + at_ms * _MS).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def show_exact_ms(at_ms: int | None) -> str:
+    """Return `2026-11-20 15:00:00.007 UTC`, for people who compare; "-" for never."""
+    if not at_ms:
+        return "-"
+    return show_ms(at_ms).removesuffix(" UTC") + f".{at_ms % 1000:03d} UTC"
+
+
 def show_s(at_s: int | None) -> str:
     """Return `2026-11-20 15:00:00 UTC` of seconds, for people; "-" for never."""
     return show_ms(at_s * 1000) if at_s else "-"

@@ -152,6 +152,13 @@ async def test_kill_says_what_became_of_the_launch():
     assert backend.calls == [("kill", (LAUNCH, "ada"))]
 
 
+async def test_a_kill_that_is_committed_is_not_over_before_the_processes_are():
+    backend = FakeBackend(kill=launch(state="launched", reason="killed", is_open=True))
+    result = await cli(backend, "kill", LAUNCH)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{LAUNCH} is being killed")
+
+
 async def test_kill_of_what_is_over_exits_with_four():
     result = await cli(FakeBackend(kill=NotNow("it is over")), "kill", LAUNCH)
     assert result.exit_code == 4

@@ -111,6 +111,12 @@ async def test_an_audit_without_a_violation_exits_with_zero():
     assert backend.calls == [("audit", ("", NOON_S * 1000)), ("audit", ("default/backup", 0))]
 
 
+async def test_an_audit_of_all_time_says_so():
+    async with serving(FakeBackend(audit=AuditReport(until_ms=NOON_S * 1000))) as server:
+        result = await run_cli("audit", server=server)
+    assert result.stdout.startswith("from the beginning to 2026-11-20 15:00:00 UTC: ")
+
+
 async def test_an_audit_with_a_violation_exits_with_one_and_names_it():
     violation = Violation(
         job="default/a", scheduled_s=NOON_S, kind="missing", message="there is no row"

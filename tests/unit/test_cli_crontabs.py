@@ -118,6 +118,12 @@ async def test_apply_as_json_has_one_change_a_line(folder):
     }
 
 
+async def test_applying_the_same_again_says_that_there_is_nothing_to_change(folder):
+    report = ApplyReport(changes=[JobChange(action="unchanged", job="default/a")], applied=True)
+    result = await cli(FakeBackend(put_jobs=report), "apply", "jobs.crontab")
+    assert result.stdout.splitlines()[-1].startswith("nothing to change: ")
+
+
 async def test_a_dry_run_says_that_nothing_changed(folder):
     backend = FakeBackend(put_jobs=ApplyReport(is_dry_run=True))
     result = await cli(backend, "apply", "--dry-run", "jobs.crontab")

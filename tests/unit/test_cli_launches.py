@@ -236,7 +236,7 @@ async def test_why_tells_the_verdict_first_and_then_the_story():
     result = await cli(backend, "why", "backup", "2026-11-20T15:00:00Z")
     lines = result.stdout.splitlines()
     assert lines[0] == "skipped: it was paused"
-    assert lines[1] == "  2026-11-20 15:00:00 UTC  paused by ada"
+    assert lines[1] == "  2026-11-20 15:00:00.000 UTC  paused by ada"
     assert lines[2].strip() == "catch-up is none"
     assert backend.calls == [("why", ("default/backup", 1_795_186_800))]
     (row,) = rows(await cli(backend, "why", "backup", "5m", "-o", "json"))

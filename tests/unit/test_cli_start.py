@@ -144,3 +144,24 @@ def test_a_closed_pipe_is_no_traceback():
 
 def test_no_command_is_called_like_another():
     assert not set(COMMANDS) & set(cli.commands)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["trigger", "\udcff"], ["next", "\udcff"], ["history", "--state", "\udcff"]]
+)
+async def test_an_argument_that_is_no_text_is_refused_without_a_traceback(arguments):
+    result = await run_cli("--timeout", "0.2s", *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("raftcron: ")
+
+
+async def test_an_interrupted_command_ends_as_shells_expect(monkeypatch):
+    from cron.api import client
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client.Client, "status", interrupt)
+    result = await run_cli("status")
+    assert result.exit_code == 130
+    assert result.exception is None or isinstance(result.exception, SystemExit)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+
+import pytest
+
+from cron.api.link import Link, NoAnswer, NotReached, Refused
+from cron.api.v1 import admin_pb2
+from cron.errors import LimitExceeded, UnknownJob
+from tests.unit.api_rig import FakeBackend, closed_address, in_thread, launch, serving
+
+
+async def call(link: Link, method: str = "Jobs", timeout_ms: int = 5_000):
+    request = {
+        "Jobs": admin_pb2.JobsRequest(),
+        "Trigger": admin_pb2.TriggerRequest(job="a", request_id="1"),
+        "Show": admin_pb2.ShowRequest(launch="a@2026-11-20T15:00:00Z"),
+    }[method]
+    return await in_thread(
+        lambda: link.call(method, request, connect_ms=5_000, timeout_ms=timeout_ms)
+    )
+
+
+@pytest.fixture
+def link_to():
+    """Links that are closed at the end."""
+    made = []
+
+    def make(server: str) -> Link:
+        made.append(Link(server))
+        return made[-1]
+
+    yield make
+    for link in made:
+        link.close()
+
+
+async def test_one_answer_is_a_list_of_one_and_a_stream_a_list_of_its_pages(link_to):
+    views = [launch(attempt=n) for n in range(500)]
+    async with serving(FakeBackend(trigger=launch(), show=views)) as server:
+        link = link_to(server)
+        assert len(await call(link, "Trigger")) == 1
+        assert len(await call(link, "Show")) == 3
+
+
+async def test_a_refused_connection_was_not_used(link_to):
+    with pytest.raises(NotReached, match="connection refused"):
+        await call(link_to(closed_address()))
+
+
+async def test_a_full_backlog_is_no_answer(link_to):
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        sock.listen(1)
+        link = link_to(f"127.0.0.1:{sock.getsockname()[1]}")
+        with pytest.raises(NotReached, match="no answer"):
+            await in_thread(
+                lambda: link.call("Jobs", admin_pb2.JobsRequest(), connect_ms=200, timeout_ms=1_000)
+            )
+
+
+async def test_what_does_not_speak_grpc_was_not_used(link_to):
+    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(say, "127.0.0.1", 0)
+    async with server:
+        with pytest.raises(NotReached):
+            await call(link_to(f"127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+
+
+async def test_an_answer_that_does_not_come_may_have_been_done(link_to):
+    backend = FakeBackend(trigger=lambda *_: asyncio.sleep(60))
+    async with serving(backend) as server:
+        with pytest.raises(NoAnswer, match=r"no answer within 0\.3 s"):
+            await call(link_to(server), "Trigger", timeout_ms=300)
+    assert len(backend.calls) == 1
+
+
+async def test_a_refusal_carries_the_error_and_the_peers(link_to):
+    backend = FakeBackend(jobs=UnknownJob("no job default/x"))
+    async with serving(backend, "127.0.0.1:1", "127.0.0.1:2") as server:
+        with pytest.raises(Refused) as caught:
+            await call(link_to(server))
+    assert isinstance(caught.value.error, UnknownJob)
+    assert caught.value.peers == ["127.0.0.1:1", "127.0.0.1:2"]
+
+
+async def test_a_link_is_used_again_after_a_refusal_and_after_a_silence(link_to):
+    answers = iter([UnknownJob("x"), asyncio.sleep(60), launch()])
+    backend = FakeBackend(trigger=lambda *_: next(answers))
+    async with serving(backend) as server:
+        link = link_to(server)
+        with pytest.raises(Refused):
+            await call(link, "Trigger")
+        with pytest.raises(NoAnswer):
+            await call(link, "Trigger", timeout_ms=300)
+        assert len(await call(link, "Trigger")) == 1
+
+
+async def test_a_request_over_the_limit_is_not_sent(link_to, monkeypatch):
+    from cron.api import link as module
+
+    options = tuple(
+        (name, 1_000 if name == "grpc.max_send_message_length" else value)
+        for name, value in module._OPTIONS
+    )
+    monkeypatch.setattr(module, "_OPTIONS", options)
+    backend = FakeBackend()
+    request = admin_pb2.ApplyRequest(files=[{"name": "a", "content": os.urandom(2_000)}])
+    async with serving(backend) as server:
+        link = link_to(server)
+        with pytest.raises(Refused) as caught:
+            await in_thread(
+                lambda: link.call("PutJobs", request, connect_ms=5_000, timeout_ms=5_000)
+            )
+    assert isinstance(caught.value.error, LimitExceeded)
+    assert backend.calls == []
+
+
+async def test_a_proxy_of_the_environment_is_not_asked(link_to, monkeypatch):
+    for name in ("http_proxy", "https_proxy", "grpc_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://192.0.2.1:3128")
+    async with serving(FakeBackend(jobs=[])) as server:
+        assert await call(link_to(server)) == []
+
+
+def test_closing_twice_is_closing_once():
+    link = Link("127.0.0.1:1")
+    link.close()
+    link.close()

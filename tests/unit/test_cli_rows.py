@@ -1,0 +1,98 @@
+"""The JSON that programs rely on: keys may be added at the end, never renamed or moved."""
+
+from __future__ import annotations
+
+import pytest
+
+from cron.api.views import JobView, StatusRow
+from cron.cli import rows
+from tests.unit.api_rig import NOON_S, launch
+
+LAUNCH_KEYS = """
+launch job tenant scheduled_at attempt state reason begun_at launched_at started_at finished_at
+exit_code executor term lateness_ms
+"""
+DETAIL_KEYS = """
+epoch replica begun_index launched_index ended_index ended_at local_time revision by detail in_doubt
+waiting deadline_at is_open kind
+"""
+JOB_KEYS = """
+job tenant schedule resolved zone next overlap catchup on_lost deadline_s timeout_ms paused
+pause_reason paused_by paused_until source revision command user running last
+"""
+STATUS_KEYS = """
+kind id address pid role term applied digest version leader clock_offset_ms tzdata since slots
+running ledger note
+"""
+
+
+def test_the_keys_of_a_launch():
+    assert list(rows.launch_row(launch())) == LAUNCH_KEYS.split()
+
+
+def test_the_keys_of_a_launch_in_detail_begin_with_those_of_a_launch():
+    keys = LAUNCH_KEYS.split() + DETAIL_KEYS.split()
+    assert list(rows.launch_details(launch())) == keys
+
+
+def test_the_keys_of_a_job():
+    assert list(rows.job_row(JobView(name="acme/a", schedule="@daily"))) == JOB_KEYS.split()
+
+
+@pytest.mark.parametrize("kind", ["replica", "executor"])
+def test_the_keys_of_a_status_row(kind):
+    assert list(rows.status_row(StatusRow(kind=kind, id="x"))) == STATUS_KEYS.split()
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells"),
+    [
+        (rows.LAUNCH_COLUMNS, rows.launch_cells(launch())),
+        (rows.JOB_COLUMNS, rows.job_cells(JobView(name="acme/a", schedule="@daily"))),
+        (rows.STATUS_COLUMNS, rows.status_cells(StatusRow(kind="replica", id="r1"))),
+    ],
+)
+def test_each_column_has_its_cell(columns, cells):
+    assert len(cells) == len(columns)
+    assert all(isinstance(cell, str) for cell in cells)
+
+
+def test_a_job_that_never_ran_has_no_last_launch():
+    view = JobView(name="acme/a", schedule="@daily")
+    assert rows.job_row(view)["last"] is None
+    assert rows.job_cells(view)[3:6] == ["-", "-", "-"]
+
+
+def test_a_job_shows_the_default_tenant_to_programs_only():
+    view = JobView(name="default/a", schedule="@daily", next_s=[NOON_S])
+    assert rows.job_row(view)["tenant"] == "default"
+    assert rows.job_cells(view)[0] == "a"
+    assert rows.job_cells(view)[3] == "2026-11-20 15:00:00 UTC"
+
+
+def test_what_is_zero_is_not_what_is_unknown():
+    row = rows.launch_row(launch(exit_code=0, lateness_ms=0))
+    assert (row["exit_code"], row["lateness_ms"]) == (0, 0)
+    row = rows.launch_row(launch(exit_code=None, lateness_ms=None))
+    assert (row["exit_code"], row["lateness_ms"]) == (None, None)
+
+
+def test_a_launch_that_still_runs_has_not_run_for_any_time_yet():
+    assert rows.ran_ms(launch(finished_at_ms=0)) is None
+    assert rows.ran_ms(launch()) == 1_500
+    assert rows.launch_cells(launch(finished_at_ms=0, exit_code=None))[6:8] == ["-", "-"]
+
+
+def test_late_news_are_told_from_the_end_they_amend():
+    assert "late news" in rows.launch_cells(launch(kind="amendment", state="succeeded"))[2]
+
+
+def test_a_launch_that_waits_says_for_what():
+    assert rows.launch_cells(launch(state="due", waiting="a free slot"))[3] == "a free slot"
+
+
+def test_a_clock_that_is_a_little_off_is_no_note():
+    cells = rows.status_cells(StatusRow(kind="replica", id="r1", clock_offset_ms=999))
+    assert cells[-1] == ""
+    cells = rows.status_cells(StatusRow(kind="replica", id="r1", clock_offset_ms=1_000, note="x"))
+    assert cells[-1] == "clock 1s off, x"
