@@ -55,7 +55,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     reconnect_ms_max: _Ms = 250
     connect_ms: _Ms = 1_000
     welcome_ms: _Ms = 5_000
-    answer_ms: _Ms = 3_000
+    answer_ms: _Ms = 2_000
 
 
 def load(path: Path) -> ExecutorConfig:

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
 from functools import lru_cache
 from importlib import metadata
 from typing import Any, Final
@@ -107,7 +106,7 @@ class Visit:
             await self._connect(channel)
             self._foreman.attach(self)
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
-            await self._serve(stub.Connect(self._messages()))
+            await self._serve(stub.Connect())
         except grpc.aio.AioRpcError as error:
             raise StreamEnded(f"{error.code().name}: {error.details()}", _hint(error)) from error
         finally:
@@ -129,31 +128,39 @@ class Visit:
         except TimeoutError:
             raise StreamEnded(f"not reached within {wait_s} s") from None
 
-    async def _messages(self) -> AsyncIterator[pool_pb2.FromExecutor]:
-        while (message := await self._outgoing.get()) is not None:
-            yield message
-
     async def _serve(self, call: Any) -> None:
+        writer = asyncio.create_task(self._write(call))
+        tasks = {writer}
         try:
-            async with asyncio.timeout(self._config.welcome_ms / 1000):
-                welcome = await call.read()
-        except TimeoutError:
-            raise StreamEnded("no welcome in time") from None
-        every_ms = self._greeted(welcome)
-        tasks = {
-            asyncio.ensure_future(self._read(call)),
-            asyncio.ensure_future(self._beat(every_ms)),
-            asyncio.ensure_future(self._leaving()),
-        }
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            every_ms = self._greeted(await self._first(call))
+            ends = {
+                asyncio.create_task(self._read(call)),
+                asyncio.create_task(self._beat(every_ms)),
+                asyncio.create_task(self._leaving()),
+            }
+            tasks |= ends
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
+            call.cancel()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            call.cancel()
+
+    async def _first(self, call: Any) -> Any:
+        try:
+            async with asyncio.timeout(self._config.welcome_ms / 1000):
+                return await call.read()
+        except TimeoutError:
+            raise StreamEnded("no welcome in time") from None
+
+    async def _write(self, call: Any) -> None:
+        # Where the stream is over, whoever reads says why.
+        with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):
+            while (message := await self._outgoing.get()) is not None:
+                await call.write(message)
+            await call.done_writing()
 
     def _greeted(self, message: Any) -> int:
         """Check the first message; return the time between heartbeats."""
