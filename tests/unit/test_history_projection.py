@@ -104,6 +104,16 @@ async def test_a_query_takes_job_states_period_and_limit_together(projection: Pr
     assert len(expected) > 3
 
 
+async def test_a_period_in_milliseconds_has_the_seconds_that_lie_in_it(
+    projection: Projection,
+) -> None:
+    rows = [row(1, 60), row(2, 120)]
+    projection.offer(rows, 2)
+    assert await projection.newest(Query(since_ms=60_000, until_ms=120_000)) == rows[::-1]
+    assert await projection.newest(Query(since_ms=60_001, until_ms=120_000)) == rows[1:]
+    assert await projection.newest(Query(since_ms=60_000, until_ms=119_999)) == rows[:1]
+
+
 async def test_a_launch_has_its_attempts_and_the_range_around_it(projection: Projection) -> None:
     around, beside = skipped(1, 60, 600), skipped(2, 660, 1200)
     again = row(3, 120, by="ann")
