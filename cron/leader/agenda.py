@@ -98,8 +98,10 @@ class Agenda:
         taken: list[DueJob] = []
         while self._backlog and len(taken) < limit:
             due = self._backlog.popleft()
-            if due.number in self._of_job:
-                self._schedule(self._of_job[due.number], now_s)
+            group = self._of_job.get(due.number)
+            if group is not None:
+                if group.next_s is None:
+                    self._schedule(group, now_s)
                 taken.append(due)
         return taken
 

@@ -10,15 +10,22 @@ skipped, wait, or begin. Live launches come first, catch-up is paced behind them
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
 import msgspec
 
 from cron.job import Overlap
 from cron.leader.agenda import DueJob
-from cron.leader.policies import account_for
+from cron.leader.policies import Memo, account_for
 from cron.state import commands as c
 from cron.state.launches import holds_slot
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import ACTIVE, LaunchState, Reason
+
+SCANNED_MAX: Final = 1_000
+"""Waiting launches that an ordinary turn looks at, oldest first; housekeeping looks at all."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -61,16 +68,20 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     if lost:
         commands.append(c.Lost(tuple(lost)))
     commands += [c.ExecutorLeft(gone.number, "its lease ended") for gone in view.expired]
-    accounts = [
-        item
-        for due in view.due_jobs
-        if (item := account_for(view.state.by_number[due.number], due.ticks, now_ms)) is not None
-    ]
+    accounts = _accounts(view, now_ms)
     if accounts:
         commands.append(c.Account(tuple(accounts)))
     choice = _Choice(view, now_ms, {key for key in _keys(lost)})
     choice.run(accounts)
     return commands + choice.commands()
+
+
+def _accounts(view: View, now_ms: int) -> list[c.AccountItem]:
+    """Rows for the instants that have come up."""
+    memo: Memo = {}
+    by_number = view.state.by_number
+    items = (account_for(by_number[due.number], due.ticks, now_ms, memo) for due in view.due_jobs)
+    return [item for item in items if item is not None]
 
 
 def _lost(view: View) -> list[c.LostItem]:
@@ -125,14 +136,20 @@ class _Choice:
     def run(self, accounts: list[c.AccountItem]) -> None:
         """Decide on what was waiting and on what the accounts add; live first, oldest first."""
         fresh = list(self._fresh(accounts))
-        waiting: list[_Candidate] = []
-        if self._free or self._view.scan_waiting:
-            waiting = [self._of_row(row) for row in self._view.state.due.values()]
+        waiting = [self._of_row(row) for row in self._waiting_rows()]
         candidates = waiting + fresh
         if waiting or any(item.is_late for item in fresh):
             candidates.sort(key=lambda item: (item.is_late, item.key[1]))
         for candidate in candidates:
             self._decide(candidate)
+
+    def _waiting_rows(self) -> Iterable[LaunchRow]:
+        """All that waits, from time to time; else only the first, and only if there is room: a
+        turn must not cost more the longer the queue is."""
+        rows = self._view.state.due.values()
+        if self._view.scan_waiting:
+            return rows
+        return islice(rows, SCANNED_MAX) if self._free else ()
 
     def commands(self) -> list[c.Command]:
         """Return what was decided."""
@@ -239,7 +256,7 @@ class _Choice:
         """Return the executor with most free slots, the lowest number among equals."""
         if self._free <= 0:
             return None
-        best = max(self._slots, key=lambda number: (self._slots[number], -number), default=None)
-        if best is None or self._slots[best] <= 0:
-            return None
-        return best
+        slots = self._slots
+        if len(slots) == 1:
+            return next(iter(slots))
+        return max(slots, key=lambda number: (slots[number], -number))

@@ -24,25 +24,47 @@ FAILOVER_MS: Final = 5_000
 """The newest instant this young is live: about what a change of leader takes, with room."""
 
 
-def account_for(record: JobRecord, ticks: Ticks, now_ms: int) -> AccountItem | None:
-    """Return the rows of all instants in (horizon, now], None where there are none."""
+Memo = dict[tuple[int, int], list[Tick]]
+"""(schedule, horizon) -> the first two instants up to now: the same for all jobs of a group."""
+
+
+def account_for(
+    record: JobRecord, ticks: Ticks, now_ms: int, memo: Memo | None = None
+) -> AccountItem | None:
+    """Return the rows of all instants in (horizon, now], None where there are none.
+
+    `memo` is shared by calls with one `now_ms`, so that jobs with one schedule share its instants.
+    """
     job = record.job
     now_s = now_ms // 1000
     if job is None or now_s <= record.horizon_s:
         return None
-    first_s = ticks.next(record.horizon_s)
-    if first_s is None or first_s > now_s:
+    memo = {} if memo is None else memo
+    key = (id(ticks), record.horizon_s)
+    first = memo.get(key)
+    if first is None:
+        first = memo[key] = _first_two(ticks, record.horizon_s, now_s)
+    if not first:
         return None
-    following_s = ticks.next(first_s)
-    if following_s is None or following_s > now_s:
-        return _account_one(record, job, ticks, now_ms)
+    if len(first) == 1:
+        return _account_one(record, job, ticks, first[0], now_ms)
     return _account_many(record, job, ticks, now_ms)
 
 
-def _account_one(record: JobRecord, job: Job, ticks: Ticks, now_ms: int) -> AccountItem:
+def _first_two(ticks: Ticks, after_s: int, until_s: int) -> list[Tick]:
+    found: list[Tick] = []
+    while len(found) < 2:
+        tick = ticks.tick_after(after_s)
+        if tick is None or tick.scheduled_s > until_s:
+            break
+        found.append(tick)
+        after_s = tick.scheduled_s
+    return found
+
+
+def _account_one(record: JobRecord, job: Job, ticks: Ticks, tick: Tick, now_ms: int) -> AccountItem:
     """The usual case: one instant is due."""
     now_s = now_ms // 1000
-    tick = ticks.between(record.horizon_s, now_s, limit=1)[0]
     item_due: tuple[DueItem, ...] = ()
     skipped: tuple[SkipItem, ...] = ()
     if _is_repeated(record, ticks, tick):
