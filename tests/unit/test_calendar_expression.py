@@ -205,6 +205,7 @@ def test_every_keeps_its_text_and_knows_its_seconds():
     assert not expression.has_any
 
 
+@settings(deadline=None)
 @given(st.integers(1, 366 * 86_400))
 def test_a_duration_is_read_as_it_is_written(seconds):
     text = format_duration(seconds)

@@ -174,6 +174,17 @@ def test_the_table_counts_what_stepping_finds():
         assert load.top_of([weekday], "UTC") == list(map(max, expected, summer))
 
 
+def test_the_row_of_a_weekday_is_in_the_time_of_its_zone():
+    # Half past midnight on a Monday in Tokyo is Sunday afternoon in UTC.
+    load = Load()
+    load.add(wanted("30 0 * * 1", "Asia/Tokyo"))
+    monday_in_tokyo = load.top_of([1], "Asia/Tokyo")
+    assert monday_in_tokyo[30] == sum(monday_in_tokyo) == UNIT
+    sunday = load.top_of([0], "UTC")
+    assert sunday[15 * 60 + 30] == sum(sunday) == UNIT
+    assert sum(load.top_of([0], "Asia/Tokyo")) == 0
+
+
 def test_seasons_are_winter_and_summer():
     assert offsets("America/New_York") == (-300, -240)
     assert offsets("Australia/Sydney") == (660, 600)
