@@ -11,11 +11,12 @@ from typing import Final
 from cron.clock import Clock
 from cron.dev.child import Child
 from cron.dev.environment import child_environment
-from cron.dev.files import Member
+from cron.dev.files import EXECUTOR, Member
 
 STEP_S: Final = 0.05
-TERM_MS: Final = 5_000
-"""Between TERM and KILL. With the start of the kill it stays well below ten seconds."""
+EXECUTORS_MS: Final = 4_000
+TERM_MS: Final = 3_000
+"""Between TERM and KILL, first of the executors, then of all. Together well below ten seconds."""
 
 
 class LocalCell:
@@ -61,16 +62,23 @@ class LocalCell:
             await asyncio.sleep(STEP_S)
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """End all: TERM, KILL after five seconds, at once when `hurry` is set; idempotent."""
-        for number in (signal.SIGTERM, signal.SIGCONT):  # a stopped process must wake up to end
-            for child in self.children:
-                child.send(number)
-        deadline_ms = self._clock.mono_ms() + TERM_MS
-        while not self._is_over():
-            if hurry.is_set() or self._clock.mono_ms() >= deadline_ms:
-                for child in self.children:
-                    child.send(signal.SIGKILL)
-            await asyncio.sleep(STEP_S)
+        """End all within seven seconds, or at once when `hurry` is set; idempotent.
+
+        Executors first: how the commands end that they now end is still written down then.
+        """
+        for children, term_ms in ((self._executors(), EXECUTORS_MS), (self.children, TERM_MS)):
+            for number in (signal.SIGTERM, signal.SIGCONT):  # who is stopped must wake up to end
+                for child in children:
+                    child.send(number)
+            deadline_ms = self._clock.mono_ms() + term_ms
+            while not _are_over(children):
+                if hurry.is_set() or self._clock.mono_ms() >= deadline_ms:
+                    for child in children:
+                        child.send(signal.SIGKILL)
+                await asyncio.sleep(STEP_S)
+
+    def _executors(self) -> list[Child]:
+        return [child for child in self.children if child.member.kind == EXECUTOR]
 
     def kill(self) -> None:
         """End all at once and wait for them."""
@@ -79,5 +87,6 @@ class LocalCell:
         for child in self.children:
             child.wait()
 
-    def _is_over(self) -> bool:
-        return all([child.is_over() for child in self.children])
+
+def _are_over(children: list[Child]) -> bool:
+    return all([child.is_over() for child in children])

@@ -16,6 +16,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -26,6 +27,9 @@ from cron.dev.files import Member, Ports, move_cell, ports_of, write_cell
 from cron.dev.options import EXECUTORS_MAX, DevOptions
 from cron.dev.ports import check_ports, check_range
 from cron.errors import ConfigError, CronError
+
+SAME_SIGNAL_MS: Final = 500
+_END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Commands = Callable[[Member], list[str]]
 
@@ -40,7 +44,8 @@ def run_dev(
     """Run a cell until Ctrl-C, or as long as `options` say, and return the exit code.
 
     It is 0 then, 2 where the options, the folder or the crontab are wrong; all problems are said on
-    stderr. `commands` and `connect` are the programs and the client that make the cell; `say` gets
+    stderr. The process is expected to end then: the signals that end it stay blocked. `commands`
+    and `connect` are the programs and the client that make the cell; `say` gets
     each line for the person who watches.
     """
     # Children are started while the client's threads run; gRPC must not act on that.
@@ -57,6 +62,9 @@ def run_dev(
     except CronError as error:
         click.echo(format_error(error), err=True)
         return 2
+    except BrokenPipeError:  # `raftcron dev | head`: all processes have ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains on its way out
+        return 0
 
 
 class _Dev:
@@ -72,6 +80,7 @@ class _Dev:
         self._clock = SystemClock()
         self._ending = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._asked_ms = 0
 
     async def run(self, commands: Commands) -> int:
         """Start everything, wait for the end, end everything."""
@@ -87,8 +96,11 @@ class _Dev:
             await self._watch_until_the_end(cell)
         finally:
             self._feed.stop()
-            self._say("ending all processes")
+            with contextlib.suppress(OSError):  # nobody reads any more
+                self._say("ending all processes")
             await cell.stop(self._hurry)
+            # All is over: one more Ctrl-C must not turn the exit code into an accident.
+            signal.pthread_sigmask(signal.SIG_BLOCK, _END_SIGNALS)
         if self._feed.failure is not None:
             raise self._feed.failure
         return 0
@@ -102,7 +114,7 @@ class _Dev:
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in _END_SIGNALS:
             loop.add_signal_handler(number, self._end)
 
     def _end_from_outside(self) -> Callable[[], None]:
@@ -116,8 +128,14 @@ class _Dev:
         return end
 
     def _end(self) -> None:
-        """End; on the second call, do not wait for anybody."""
-        if self._ending.is_set():
+        """End; on a later call, do not wait for anybody.
+
+        One that follows at once is the same Ctrl-C: timeout(1) sends it to the process and to its
+        group, so it comes twice.
+        """
+        if not self._ending.is_set():
+            self._asked_ms = self._clock.mono_ms()
+        elif self._clock.mono_ms() - self._asked_ms > SAME_SIGNAL_MS:
             self._hurry.set()
         self._ending.set()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -17,44 +16,21 @@ from cron.api.client import Client
 from cron.api.views import HistoryQuery, LaunchView, StatusRow
 from cron.dev.files import Ports
 from cron.errors import OutcomeUnknown, Unavailable
-from tests.cluster.harness import free_ports, is_gone, wait_gone, wait_until
+from tests.cluster.dev_process import DevProcess, first_port
+from tests.cluster.harness import is_gone, wait_gone, wait_until
 
 CRONTAB = "#: name=tick\n@every 1s true\n"
 PROCESSES = {"r1", "r2", "r3", "executor-1"}
 
 
-class Dev:
-    """`raftcron dev` as a process of its own, in a process group of its own."""
+class Dev(DevProcess):
+    """`raftcron dev` and a client of its cell."""
 
-    def __init__(
-        self, *arguments: str, ports: Ports | None = None, cwd: Path | None = None
-    ) -> None:
-        self.ports = ports or free_ports()
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-P", "-m", "cron.main", "dev"),
-                *("--port", str(self.ports.client[0]), *arguments),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            cwd=cwd,
-        )
-        self.client = Client(self.ports.servers, timeout_ms=3_000)
-        self.output = ""
-
-    def read_until(self, pattern: str) -> re.Match[str]:
-        assert self.process.stdout is not None
-        while not (found := re.search(pattern, self.output)):
-            line = self.process.stdout.readline()
-            assert line, f"no {pattern!r} in:\n{self.output}"
-            self.output += line
-        return found
-
-    def pids(self) -> dict[str, int]:
-        text = self.read_until(r"cell in .*\n")[0]
-        return {name: int(pid) for name, pid in re.findall(r"(\S+) pid (\d+)", text)}
+    def __init__(self, *arguments: str, port: int = 0, cwd: Path | None = None) -> None:
+        self.port = first_port(port)
+        program = [sys.executable, "-P", "-m", "cron.main", "dev", "--port", str(self.port)]
+        super().__init__([*program, *arguments], cwd)
+        self.client = Client(Ports.from_first(self.port).servers, timeout_ms=3_000)
 
     def status(self) -> dict[str, StatusRow]:
         try:
@@ -75,20 +51,9 @@ class Dev:
         except (Unavailable, OutcomeUnknown):
             return []
 
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-
-    def end(self) -> int:
-        assert self.process.stdout is not None
-        self.output += self.process.stdout.read()
-        return self.process.wait(15)
-
     def close(self) -> None:
         self.client.close()
-        self.process.kill()  # the kernel ends its children
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        super().close()
 
 
 @pytest.fixture
@@ -265,7 +230,7 @@ def test_what_the_crontab_no_longer_has_is_removed_at_start(
     first.interrupt()
     assert first.end() == 0
     Path(crontab).write_text("#: name=other\n@every 1s true\n")
-    second = start(crontab, *data, ports=first.ports)
+    second = start(crontab, *data, port=first.port)
     second.read_until("applied crontab: .*1 removed")
     assert [job.name for job in second.client.jobs()] == ["default/other"]
 

@@ -76,7 +76,7 @@ def launch(second: int, **fields: object) -> LaunchView:
 
 
 def run_member(config: Path) -> int:
-    from cron.dev.parent import die_with_parent
+    from cron.parent import die_with_parent
 
     die_with_parent()
     fields = tomllib.loads(config.read_text())
@@ -95,6 +95,7 @@ def run_member(config: Path) -> int:
             server.listen()
         print("up", flush=True)
         ended.wait()
+        print("down", flush=True)
     return 0
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,45 +13,20 @@ from pathlib import Path
 import pytest
 
 from cron.dev.files import Ports
+from tests.cluster.dev_process import DevProcess, first_port
 from tests.cluster.harness import free_ports, is_gone, wait_gone, wait_until
 
 ALL = ("r1", "r2", "r3", "executor-1")
 
 
-class Dev:
-    """`run_dev` in a process of its own, with stand-ins for the programs and the client."""
+class Dev(DevProcess):
+    """`run_dev` with stand-ins for the programs and the client."""
 
     def __init__(self, folder: Path, *flags: str, port: int = 0) -> None:
         self.folder = folder
-        self.port = port or free_ports().client[0]
-        self.process = subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "tests.unit.dev_fakes",
-                "dev",
-                str(folder),
-                str(self.port),
-                *flags,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        self.output = ""
-
-    def read_until(self, pattern: str) -> re.Match[str]:
-        assert self.process.stdout is not None
-        while not (found := re.search(pattern, self.output)):
-            line = self.process.stdout.readline()
-            assert line, f"no {pattern!r} in:\n{self.output}"
-            self.output += line
-        return found
-
-    def pids(self) -> dict[str, int]:
-        text = self.read_until(r"cell in .*\n")[0]
-        return {name: int(pid) for name, pid in re.findall(r"(\S+) pid (\d+)", text)}
+        self.port = first_port(port)
+        program = [sys.executable, "-m", "tests.unit.dev_fakes", "dev"]
+        super().__init__([*program, str(folder), str(self.port), *flags])
 
     def wait_up(self, times: int = 1) -> None:
         for name in ALL:
@@ -62,11 +35,6 @@ class Dev:
     def log(self, name: str) -> str:
         path = self.folder / f"{name}.log"
         return path.read_text() if path.exists() else ""
-
-    def end(self) -> int:
-        assert self.process.stdout is not None
-        self.output += self.process.stdout.read()
-        return self.process.wait(15)
 
 
 @pytest.fixture
@@ -79,10 +47,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
 
     yield run
     for dev in devs:
-        dev.process.kill()
-        dev.process.wait()
-        assert dev.process.stdout is not None
-        dev.process.stdout.close()
+        dev.close()
 
 
 @pytest.mark.parametrize("to_group", [False, True])
@@ -108,12 +73,48 @@ def test_a_second_ctrl_c_does_not_wait_for_who_will_not_end(
     dev = start()
     pids = dev.pids()
     dev.wait_up()
-    dev.process.send_signal(signal.SIGINT)
+    dev.interrupt()
     dev.read_until("ending all processes")
     began = time.monotonic()
-    dev.process.send_signal(signal.SIGINT)
+
+    def interrupted_to_the_end() -> bool:
+        dev.interrupt()
+        return dev.process.poll() is not None
+
+    wait_until(interrupted_to_the_end)
     assert dev.end() == 0
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 2.5, "sooner than without the second one"
+    assert all(is_gone(pid) for pid in pids.values())
+
+
+def test_a_ctrl_c_that_comes_twice_at_once_is_one(start: Callable[..., Dev]) -> None:
+    dev = start()
+    dev.pids()
+    dev.wait_up()
+    dev.interrupt()
+    dev.interrupt()
+    assert dev.end() == 0
+    assert all(dev.log(name).endswith("down\n") for name in ALL), "orderly"
+
+
+def test_executors_end_before_the_replicas_do(start: Callable[..., Dev], tmp_path: Path) -> None:
+    dev = start()
+    dev.pids()
+    dev.wait_up()
+    dev.process.send_signal(signal.SIGTERM)
+    assert dev.end() == 0
+    ended = {name: (tmp_path / "data" / f"{name}.log").stat().st_mtime_ns for name in ALL}
+    assert min(ended, key=lambda name: ended[name]) == "executor-1"
+
+
+def test_dev_ends_when_nobody_reads_what_it_says(start: Callable[..., Dev]) -> None:
+    dev = start()
+    pids = dev.pids()
+    dev.wait_up()
+    assert dev.process.stdout is not None
+    dev.process.stdout.close()
+    os.kill(pids["r1"], signal.SIGKILL)  # now there is something to say
+    assert dev.process.wait(15) == 0
     assert all(is_gone(pid) for pid in pids.values())
 
 
@@ -137,7 +138,7 @@ def test_who_dies_is_started_again_within_a_second(start: Callable[..., Dev]) ->
     assert time.monotonic() - began < 1
     assert os.getpgid(pid) == dev.process.pid
     wait_until(lambda: dev.log("r2").count("up") == 2)
-    dev.process.send_signal(signal.SIGINT)
+    dev.interrupt()
     assert dev.end() == 0
     assert is_gone(pid)
 
@@ -148,7 +149,7 @@ def test_with_no_restart_it_stays_down(start: Callable[..., Dev]) -> None:
     dev.wait_up()
     os.kill(pids["executor-1"], signal.SIGKILL)
     dev.read_until(r"executor-1 .* was killed by SIGKILL; it stays down \(--no-restart\)")
-    dev.process.send_signal(signal.SIGINT)
+    dev.interrupt()
     assert dev.end() == 0
     assert dev.log("executor-1").count("up") == 1
 
@@ -192,7 +193,7 @@ def test_a_cell_can_move_to_other_ports_and_keeps_its_files(
     first = start()
     first.pids()
     first.wait_up()
-    first.process.send_signal(signal.SIGINT)
+    first.interrupt()
     assert first.end() == 0
     config = tmp_path / "data" / "r1.toml"
     config.write_text(config.read_text() + "# mine\n")
@@ -200,7 +201,7 @@ def test_a_cell_can_move_to_other_ports_and_keeps_its_files(
     second.read_until(f"moved from port {first.port} to {second.port}")
     second.pids()
     second.wait_up(times=2)
-    second.process.send_signal(signal.SIGINT)
+    second.interrupt()
     assert second.end() == 0
     assert f'client = "127.0.0.1:{second.port}"' in config.read_text()
     assert config.read_text().endswith("# mine\n")
@@ -214,7 +215,7 @@ def test_the_crontab_is_applied_once_there_is_a_leader(
     (tmp_path / "crontab").write_text("* * * * * true\n")
     dev = start(str(tmp_path / "crontab"))
     dev.read_until("applied crontab: 1 added; default zone UTC\n")
-    dev.process.send_signal(signal.SIGINT)
+    dev.interrupt()
     assert dev.end() == 0
 
 
