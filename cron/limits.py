@@ -36,6 +36,8 @@ CATCHUP_ALL_MAX: Final = 100_000
 BACKFILL_MAX: Final = 10_000
 """Launches that one backfill may reopen."""
 BACKFILL_WITHOUT_YES_MAX: Final = 10
+ATTEMPTS_MAX: Final = 999_999_999
+"""Attempts of one launch: nine digits, which is what its name has room for."""
 REQUEST_IDS_KEPT: Final = 4_096
 """Manual triggers remembered, so that a repeated request is answered and not repeated."""
 LOST_KEPT: Final = 10_000

@@ -27,7 +27,7 @@ def decode_entry(data: bytes) -> Entry:
     """
     try:
         entry = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvariantViolated(f"log entry cannot be read: {error}") from error
     if entry.version != ENTRY_VERSION:
         raise InvariantViolated(

@@ -14,7 +14,7 @@ import msgspec
 from cron.errors import InvariantViolated
 from cron.job import Job
 from cron.state.commands import Key
-from cron.state.recent import RecentRows
+from cron.state.recent import RecentRows, RowsDamaged
 from cron.state.state import ExecutorRecord, JobRecord, State
 from launcher.launch import LaunchState
 from launcher.work import Epoch
@@ -79,7 +79,8 @@ def decode_state(data: bytes) -> State:
     """
     try:
         image = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+        recent = RecentRows.decode(image.recent)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RowsDamaged) as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
     if image.version != IMAGE_VERSION:
         raise InvariantViolated(
@@ -95,7 +96,7 @@ def decode_state(data: bytes) -> State:
     state.requests = dict(image.requests)
     state.lost = {(key, attempt): (rev, local) for key, attempt, rev, local in image.lost}
     state.staged = dict(image.staged)
-    state.recent = RecentRows.decode(image.recent)
+    state.recent = recent
     for record in image.jobs:
         state.jobs[record.name] = record
         state.by_number[record.number] = record

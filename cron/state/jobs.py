@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from cron.job import Job
+from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
 from launcher.launch import LaunchState, Reason
+from launcher.names import SCHEDULED_S_MAX
 
 
 def put_jobs(context: Context, command: c.PutJobs) -> Result:
@@ -53,13 +55,18 @@ def _check(context: Context, command: c.PutJobs, jobs: tuple[Job, ...]) -> Verdi
     if command.base != state.catalog:
         return Verdict.STALE_REVISION
     # Not before any time in the log: an instant that is over belongs to the revision of its time.
-    if command.effective_s < state.at_ms // 1000:
+    if not state.at_ms // 1000 <= command.effective_s <= SCHEDULED_S_MAX:
         return Verdict.BAD_TIMES
+    if not all(DEADLINE_S_MIN <= job.deadline_s <= DEADLINE_S_MAX for job in jobs):
+        return Verdict.BAD_TIMES
+    names = [job.name for job in jobs] + list(command.removed)
+    if len(dict.fromkeys(names)) < len(names):
+        return Verdict.REPEATED
     for name in command.removed:
         record = state.jobs.get(name)
         if record is None or record.job is None:
             return Verdict.UNKNOWN_JOB
-    for name in [job.name for job in jobs] + list(command.removed):
+    for name in names:
         record = state.jobs.get(name)
         if record is None:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cron.job import Overlap
-from cron.limits import REQUEST_IDS_KEPT
+from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
@@ -302,6 +302,8 @@ def cancel(context: Context, command: c.Cancel) -> Result:
         row = context.state.row(item.key)
         if row is None:
             items.append(Verdict.NOT_OPEN)
+        elif item.reason is Reason.NONE:
+            items.append(Verdict.WRONG_STATE)
         elif row.state is LaunchState.DUE:
             row.cancel_by = item.by
             context.end(row, LaunchState.CANCELLED, item.reason)
@@ -357,12 +359,18 @@ def _reopen(context: Context, command: c.Reopen, item: c.ReopenItem) -> Verdict:
         return Verdict.ALREADY
     if record.ended_index > command.read_at:
         return Verdict.STALE_REVISION
-    if item.key[1] > record.horizon_s:
+    if item.key[1] < 0:
+        return Verdict.BAD_TIMES
+    if item.key[1] > record.horizon_s and not item.key[2]:
         return Verdict.WRONG_HORIZON
     if item.was_state and item.was_state not in REOPENABLE:
         return Verdict.WRONG_STATE
-    if item.was_attempt < 0 or (item.was_state == 0 and item.was_attempt):
+    if not 0 <= item.was_attempt < ATTEMPTS_MAX or (item.was_state == 0 and item.was_attempt):
         return Verdict.WRONG_ATTEMPT
+    # A manual launch that never was: the next trigger would be given its name (rule R8).
+    is_manual, newest = item.key[2] != 0, (record.trigger_s, record.trigger_n)
+    if is_manual and (item.key[2] < 0 or not item.was_state or item.key[1:] > newest):
+        return Verdict.WRONG_STATE
     context.open_due(
         record,
         LaunchRow(

@@ -20,8 +20,11 @@ from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
+from launcher.names import SCHEDULED_S_MAX
 
 _encoder = msgspec.msgpack.Encoder()
+_AT_MS_MAX: Final = SCHEDULED_S_MAX * 1000
+"""Later times have no names, and what is reckoned from them would not fit into 64 bits."""
 
 
 class Machine:
@@ -39,7 +42,7 @@ class Machine:
         entry = decode_entry(data)
         state = self.state
         state.term, state.index = term, index
-        state.at_ms = max(state.at_ms, entry.at_ms)
+        state.at_ms = max(state.at_ms, min(entry.at_ms, _AT_MS_MAX))
         context = Context(state, entry.epoch, state.at_ms, index)
         if _is_current(state, entry):
             results = tuple(_TABLE[type(command)](context, command) for command in entry.commands)

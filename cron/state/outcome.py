@@ -32,6 +32,7 @@ class Verdict(enum.IntEnum):
     BAD_TIMES = 15  # out of order or out of range
     STILL_OPEN = 16  # launches are open on that executor
     AMENDED = 17  # it came after `lost`; recorded as late news (rule R9)
+    REPEATED = 18  # one name twice in a change
 
     @property
     def label(self) -> str:
