@@ -1,0 +1,186 @@
+"""The machine as a whole: epochs, time, digest, image, and what it cannot read (R3)."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cron.errors import InvariantViolated
+from cron.state import commands as c
+from cron.state.codec import encode_entry
+from cron.state.image import decode_state, encode_state, image_digest
+from cron.state.machine import Machine
+from cron.state.outcome import Verdict
+from launcher.launch import LaunchState
+from launcher.names import SCHEDULED_S_MAX
+from launcher.work import Epoch
+from tests.unit.state_rig import FIRST, T0, StateRig, job, with_job
+
+OTHERS = [Epoch(1, 1, "r0"), Epoch(1, 1, "r2"), Epoch(1, 2, "r1"), Epoch(0, 9, "r9"), Epoch()]
+
+
+@pytest.mark.parametrize("epoch", OTHERS)
+def test_an_entry_of_another_epoch_is_refused_whole(epoch: Epoch) -> None:  # R3
+    rig = with_job()
+    with rig.unchanged():
+        outcome = rig.append(c.ExecutorJoined("e2", "l2", 1), epoch=epoch)
+    assert outcome.verdict is Verdict.STALE_EPOCH
+    assert (outcome.commands, outcome.results, outcome.rows) == ((), (), ())
+
+
+@pytest.mark.parametrize("epoch", [FIRST, Epoch(1, 1, "r0"), Epoch(0, 99, "r9"), Epoch(1, 0, "z")])
+def test_a_claim_that_is_not_newer_is_refused(epoch: Epoch) -> None:  # R3
+    rig = with_job()
+    with rig.unchanged():
+        assert rig.append(c.Claim("x"), epoch=epoch).verdict is Verdict.STALE_EPOCH
+
+
+@pytest.mark.parametrize("epoch", [Epoch(1, 1, "r2"), Epoch(1, 2, "r0"), Epoch(2, 0, "")])
+def test_after_a_claim_the_old_leader_begins_nothing(epoch: Epoch) -> None:  # R3
+    rig = with_job().to(60)
+    rig.account(60)
+    assert rig.append(c.Claim("2027a"), epoch=epoch).verdict is Verdict.ACCEPTED
+    assert (rig.state.epoch, rig.state.tzdata) == (epoch, "2027a")
+    begin = c.Begin((c.BeginItem((1, T0 + 60, 0), 1, 1, 1, rig.at_ms),))
+    with rig.unchanged():
+        assert rig.append(begin).verdict is Verdict.STALE_EPOCH
+    rig.epoch = epoch
+    assert rig.begin(60) is Verdict.ACCEPTED
+    assert rig.row(60).epoch == epoch
+
+
+def test_the_time_of_the_log_never_goes_back() -> None:  # R2, R10
+    rig = with_job().to(100)
+    rig.append()
+    rig.to(40).append()
+    assert rig.state.at_ms == (T0 + 100) * 1000
+
+
+@pytest.mark.parametrize("at_ms", [2**64 - 1, SCHEDULED_S_MAX * 1000 + 1000])
+def test_a_clock_past_the_last_name_stops_at_it(at_ms: int) -> None:  # R10
+    rig = with_job()
+    rig.at_ms = at_ms
+    rig.trigger("q1")
+    assert rig.state.at_ms == SCHEDULED_S_MAX * 1000
+    (key,) = rig.state.due
+    assert str(rig.state.launch_name(key)).endswith("@9999-12-31T23:59:59Z+t1")
+    assert decode_state(encode_state(rig.state)).due
+
+
+def test_the_digest_tells_different_logs_apart() -> None:
+    one, other = StateRig(), StateRig()
+    assert one.state.digest == other.state.digest
+    one.put(job("a"))
+    other.put(job("b"))
+    assert one.state.digest != other.state.digest
+    one.put(job("b"))
+    other.put(job("a"))
+    assert one.state.digest != other.state.digest
+
+
+def test_a_refused_entry_is_in_the_digest_too() -> None:
+    one, other = with_job(), with_job()
+    one.append(c.Claim(), epoch=Epoch())
+    other.append(c.Claim("x"), epoch=Epoch())
+    assert one.state.digest != other.state.digest
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\xc1",
+        b"nonsense",
+        msgspec.msgpack.encode([1, 0, [1, 1, "r1"], [["unheard-of"]]]),
+        msgspec.msgpack.encode([1, 0, [1, 1, "r1"]]),
+        msgspec.msgpack.encode([2, 0, [1, 1, "r1"], []]),
+        msgspec.msgpack.encode([1, "now", [1, 1, "r1"], []]),
+        msgspec.msgpack.encode([1, 0, [1, 1, "r1"], [["finished", [[[1, 2, 3], 1, 99]]]]]),
+        msgspec.msgpack.encode([1, 0, [1, 1, "r1"], [["claim", "X"]]]).replace(b"X", b"\xff"),
+        encode_entry(0, FIRST, (c.Claim(),)) + b"\x00",
+    ],
+)  # fmt: skip
+def test_an_entry_that_cannot_be_read_stops_the_replica(data: bytes) -> None:
+    rig = with_job()
+    with rig.unchanged(), pytest.raises(InvariantViolated):
+        rig.machine.apply(1, 1000, data)
+
+
+def test_fields_of_a_later_release_are_read_over() -> None:
+    """Evolution: new fields come at the end; who does not know them ignores them."""
+    rig = with_job()
+    entry = msgspec.msgpack.encode([1, rig.at_ms, [1, 1, "r1"], [["resume", [], "anna", "new"]], 7])
+    assert rig.machine.apply(1, 1000, entry).verdict is Verdict.ACCEPTED
+
+
+def everything() -> StateRig:
+    """A rig with something in every corner of State."""
+    rig = with_job(deadline_s=4000)
+    rig.put(job("other"), source="b")
+    rig.put(job("gone"))
+    rig.put(removed=("default/gone",))
+    rig.join("e2", "l2")
+    rig.to(180).account(60, 120, 180)
+    rig.begin(60)
+    rig.launched(60)
+    rig.begin(120, executor=2)
+    rig.lost(120, held_until=400)
+    rig.begin(180)
+    rig.cancel(180)
+    rig.trigger("q1")
+    rig.reopen(120, LaunchState.LOST, 1)
+    rig.append(c.Pause(("default/other",), "why", 0, "anna"))
+    rig.put(job("staged"), part=1, parts=2, change="x")
+    return rig
+
+
+def test_an_image_is_the_state() -> None:
+    state = everything().state
+    again = decode_state(encode_state(state))
+    assert encode_state(again) == encode_state(state)
+    assert again.due == state.due
+    assert again.active == state.active
+    assert again.executors == state.executors
+    assert again.jobs == state.jobs
+    assert list(again.jobs) == list(state.jobs)
+    assert (again.lost, again.requests, again.staged) == (state.lost, state.requests, state.staged)
+    assert image_digest(encode_state(again)) == image_digest(encode_state(state))
+
+
+def test_an_image_shares_its_launches_with_its_executors() -> None:
+    again = decode_state(encode_state(everything().state))
+    for number, executor in again.executors.items():
+        for key, row in executor.open.items():
+            assert row is again.active[key] is again.by_number[key[0]].open[key[1:]]
+            assert row.executor == number
+
+
+def test_a_replica_goes_on_from_an_image_as_if_nothing_had_been() -> None:
+    rig = everything()
+    for place in range(len(rig.log) + 1):
+        machine = Machine()
+        for index, entry in enumerate(rig.log, 1):
+            if index == place + 1:
+                machine = Machine(decode_state(encode_state(machine.state)))
+            machine.apply(1, index, entry)
+        assert machine.state.digest == rig.state.digest
+        assert encode_state(machine.state) == encode_state(rig.state)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10, -1])
+def test_a_damaged_image_is_not_taken_for_a_state(cut: int) -> None:
+    image = encode_state(everything().state)
+    with pytest.raises(InvariantViolated):
+        decode_state(image[:cut])
+
+
+def test_an_image_of_an_unknown_version_is_refused() -> None:
+    image = msgspec.msgpack.decode(encode_state(everything().state))
+    with pytest.raises(InvariantViolated, match="version 9"):
+        decode_state(msgspec.msgpack.encode([9, *image[1:]]))
+
+
+def test_an_image_with_damaged_rows_is_refused() -> None:
+    image = msgspec.msgpack.decode(encode_state(everything().state))
+    with pytest.raises(InvariantViolated, match="rows"):
+        decode_state(msgspec.msgpack.encode([*image[:-1], image[-1][:1]]))
