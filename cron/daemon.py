@@ -56,7 +56,7 @@ class Daemon:
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
         clock = SystemClock()
-        self._projection = Projection(Path(config.data) / "history.sqlite")
+        self._projection = _projection(config)
         self._applier = StateApplier(self._projection)
         self._replicated = EngineLog(_engine(config), self._applier, on_failure=self._fail)
         self._pool = Pool(
@@ -168,6 +168,16 @@ class Daemon:
         if not bound:
             raise ConfigError(f"client address {self._config.client} cannot be used")
         return server
+
+
+def _projection(config: ReplicaConfig) -> Projection:
+    """Return the history projection; one that stems from a log that is gone begins anew."""
+    path = Path(config.data) / "history.sqlite"
+    raft = Path(config.data) / "raft"
+    if not raft.is_dir() or not any(raft.iterdir()):
+        for stale in path.parent.glob(f"{path.name}*"):
+            stale.unlink()
+    return Projection(path, f"{config.cell}/{config.id}")
 
 
 def _engine(config: ReplicaConfig) -> EngineConfig:

@@ -41,7 +41,7 @@ class Backfills:
             names = [str(LaunchName(request.job, item.key[1], item.key[2])) for item in items]
             if request.is_dry_run or not items:
                 return BackfillReport(launches=names, is_dry_run=request.is_dry_run)
-            command = c.Reopen(tuple(items), read_at, request.by)
+            command = c.Reopen(tuple(items), read_at, request.by or "somebody")
             _, results = await self._leader.submit(appending(command))
             verdicts = results[0].items
             if any(verdict == Verdict.STALE_REVISION for verdict in verdicts):

@@ -6,7 +6,9 @@ in between is shown as it stood then, never twice and never not at all.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from cron.api.pattern import is_wild, select
 from cron.api.views import (
@@ -21,9 +23,11 @@ from cron.api.views import (
 from cron.clock import Clock
 from cron.errors import InvalidInput, UnknownJob, UnknownLaunch
 from cron.history.audit import audit
-from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
+from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
+from cron.history.expand import expand
 from cron.history.projection import Projection
 from cron.history.queries import Query
+from cron.history.why import PauseState, explain
 from cron.leader.applier import StateApplier
 from cron.leader.shown import of_job, of_open, of_row
 from cron.state.rows import Row, RowKind
@@ -35,6 +39,26 @@ LAST_SHOWN_MAX = 2_000
 """Lists of jobs up to this long show each job's newest launch; it costs a query each."""
 SILENT_S = 30
 """An instant that is older than this and has no row although a leader ticks is a violation."""
+
+
+WINDOW_MAX = 20_000
+"""Instants that an audit looks at in one go: about 0.1 s of a thread."""
+
+
+class Tally:
+    """What an audit has counted and found so far."""
+
+    def __init__(self) -> None:
+        self.instants = 0
+        self.launches = 0
+        self.open = 0
+        self.violations: list[Violation] = []
+
+    def found(self, job: str, scheduled_s: int, kind: str, message: str) -> None:
+        """Note a violation."""
+        self.violations.append(
+            Violation(job=job, scheduled_s=scheduled_s, kind=kind, message=message)
+        )
 
 
 class Questions:
@@ -108,8 +132,6 @@ class Questions:
         if row.kind is not RowKind.RANGE:
             return [of_row(row)]
         record = self._state.jobs.get(row.job)
-        from cron.history.expand import expand
-
         spans = record.spans if record is not None else []
         schedule = next((span.schedule for span in spans if span.revision == row.revision), None)
         if schedule is None:
@@ -121,6 +143,10 @@ class Questions:
         if not job:
             return list(self._state.open_rows())
         return list(self._state.jobs[job].open.values())
+
+    def _open_row(self, row: LaunchRow) -> OpenRow:
+        executor = self._state.executors.get(row.executor) if row.begun_index else None
+        return _open_row(row, executor.executor if executor is not None else "")
 
     def _of_open(self, row: LaunchRow) -> LaunchView:
         return of_open(self._state, row, self.connected, self._clock.wall_ms())
@@ -135,10 +161,10 @@ class Questions:
             raise unknown_job(pattern)
         await self._projection.caught_up(self._applier.rows_index)
         now_ms = self._clock.wall_ms()
+        lasts = await self._projection.last_of_each(names[:LAST_SHOWN_MAX])
         views = []
         for name in names:
-            record = self._state.jobs[name]
-            last = await self._projection.last_of(name) if len(names) <= LAST_SHOWN_MAX else None
+            record, last = self._state.jobs[name], lasts.get(name)
             if record.job is not None:
                 view = of_row(last) if last is not None else None
                 views.append(of_job(record, record.job, view, now_ms))
@@ -152,45 +178,53 @@ class Questions:
             raise unknown_job(job)
         names = [job] if job else list(self._state.jobs)
         since_s, until_s = since_ms // 1000, self._clock.wall_ms() // 1000
-        instants = launches = opened = 0
-        violations: list[Violation] = []
+        tally = Tally()
         for name in names:
-            record = self._state.jobs[name]
-            audited, open_rows, index = audited_job(record), _open(record), self._state.index
-            await self._projection.caught_up(self._applier.rows_index)
-            rows = await self._projection.of_job(name, since_s, until_s)
-            rows = [row for row in rows if row.ended_index <= index]
-            instants += audited.count(since_s, min(until_s, audited.horizon_s))
-            launches += sum(1 for row in rows if row.kind is not RowKind.AMENDMENT)
-            opened += len(open_rows)
-            violations += [
-                Violation(
-                    job=name,
-                    scheduled_s=finding.scheduled_s,
-                    kind=str(finding.kind),
-                    message=finding.message,
-                )
-                for finding in audit(audited, rows, open_rows, since_s, until_s)
-                if finding.is_violation
-            ]
-            violations += _silent(audited, record, until_s)
+            await self._audit_job(self._state.jobs[name], since_s, until_s, tally)
+        for gap in await self._projection.gaps():
+            message = (
+                f"history after log index {gap.from_index} up to {gap.to_index} "
+                "is not on this replica"
+            )
+            tally.found("", 0, "unproven", message)
         return AuditReport(
             jobs=len(names),
-            instants=instants,
-            launches=launches,
-            open=opened,
+            instants=tally.instants,
+            launches=tally.launches,
+            open=tally.open,
             since_ms=since_ms,
             until_ms=until_s * 1000,
-            violations=violations,
+            violations=tally.violations,
         )
+
+    async def _audit_job(self, record: JobRecord, since_s: int, until_s: int, tally: Tally) -> None:
+        """Audit one job, window by window: its history may be longer than one look can take."""
+        audited, open_rows, index = audited_job(record), _open(record), self._state.index
+        tally.open += len(open_rows)
+        tally.instants += audited.count(since_s, min(until_s, audited.horizon_s))
+        await self._projection.caught_up(self._applier.rows_index)
+        while since_s < until_s:
+            end_s = _window_end(audited, since_s, until_s)
+            rows = await self._projection.of_job(record.name, since_s, end_s)
+            rows = [row for row in rows if row.ended_index <= index]
+            tally.launches += sum(1 for row in rows if row.kind is not RowKind.AMENDMENT)
+            found = await asyncio.to_thread(
+                partial(_findings, audited, rows, open_rows, since_s, end_s)
+            )
+            for finding in found:
+                if finding.is_violation:
+                    tally.found(
+                        record.name, finding.scheduled_s, str(finding.kind), finding.message
+                    )
+            since_s = end_s
+        if record.job is not None and (silent := _silent(audited, until_s)) is not None:
+            tally.found(record.name, silent, "silent", "it is over and nothing accounted for it")
 
     async def why(self, job: str, at_s: int) -> WhyReport:
         """Return why a job did or did not run at an instant."""
         record = self._state.jobs.get(job)
         if record is None:
             raise unknown_job(job)
-        from cron.history.why import PauseState, explain
-
         name = LaunchName(job, at_s)
         open_row = record.open.get((at_s, 0))
         rows = await self._rows_of(name)
@@ -203,7 +237,7 @@ class Questions:
             pause,
             at_s,
             rows,
-            _open_row(open_row) if open_row is not None else None,
+            self._open_row(open_row) if open_row is not None else None,
             self._clock.wall_ms() // 1000,
         )
         views = await self._ended(name)
@@ -235,30 +269,43 @@ def _open(record: JobRecord) -> list[OpenRow]:
     return [_open_row(row) for row in record.open.values()]
 
 
-def _open_row(row: LaunchRow) -> OpenRow:
+def _open_row(row: LaunchRow, executor: str = "") -> OpenRow:
     return OpenRow(
-        row.scheduled_s,
-        row.trigger,
-        row.attempt,
-        row.state,
-        row.begun_index,
-        row.begun_at_ms,
-        row.launched_index,
-        row.started_ms,
+        scheduled_s=row.scheduled_s,
+        trigger=row.trigger,
+        attempt=row.attempt,
+        state=row.state,
+        begun_index=row.begun_index,
+        begun_at_ms=row.begun_at_ms,
+        launched_index=row.launched_index,
+        started_ms=row.started_ms,
+        launched_at_ms=row.launched_at_ms,
+        revision=row.revision,
+        epoch=row.epoch,
+        executor=executor,
+        by=row.cancel_by or row.by,
+        detail=row.detail,
     )
 
 
-def _silent(audited: AuditedJob, record: JobRecord, until_s: int) -> list[Violation]:
-    """An instant after the horizon that is old by now: the ticks have passed it over."""
-    if record.job is None:
-        return []
-    tick = next(audited.instants(record.horizon_s, until_s - SILENT_S), None)
-    if tick is None:
-        return []
-    message = "it is over and nothing has accounted for it"
-    return [
-        Violation(job=record.name, scheduled_s=tick.scheduled_s, kind="silent", message=message)
-    ]
+def _findings(
+    audited: AuditedJob, rows: list[Row], open_rows: list[OpenRow], since_s: int, until_s: int
+) -> list[Finding]:
+    return list(audit(audited, rows, open_rows, since_s, until_s))
+
+
+def _window_end(audited: AuditedJob, since_s: int, until_s: int) -> int:
+    """Return the end of a window that holds few enough instants for one look."""
+    end_s = until_s
+    while audited.count(since_s, end_s) > WINDOW_MAX and end_s - since_s > 1:
+        end_s = since_s + (end_s - since_s) // 2
+    return end_s
+
+
+def _silent(audited: AuditedJob, until_s: int) -> int | None:
+    """Return an instant after the horizon that is old by now: the ticks have passed it over."""
+    tick = next(audited.instants(audited.horizon_s, until_s - SILENT_S), None)
+    return tick.scheduled_s if tick is not None else None
 
 
 def _in_period(row: LaunchRow, query: HistoryQuery) -> bool:
