@@ -26,7 +26,8 @@ class Applier(Protocol):
     """The state machine behind a log. All three are called on the event loop's thread."""
 
     def apply(self, position: Position, entry: bytes) -> Any:
-        """Apply one committed entry; never raises for bad input. What it raises stops the replica."""
+        """Apply one committed entry; never raises for bad input. What it raises stops the
+        replica."""
 
     def take(self) -> bytes:
         """Return the state after the last applied entry, for a snapshot."""

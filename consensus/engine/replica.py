@@ -211,7 +211,7 @@ class EngineLog:
             return
         try:
             self._dispatch(event)
-        except Exception as error:  # noqa: BLE001 - an Applier or listener that raises ends the replica
+        except Exception as error:  # noqa: BLE001 - whoever raised, the replica ends
             self._fail(error)
 
     def _dispatch(self, event: Event) -> None:
