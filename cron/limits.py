@@ -18,6 +18,11 @@ pool sends messages of at most 2 MiB."""
 JOBS_MAX: Final = 1_000_000
 ENVIRONMENT_LINES_MAX: Final = 256
 OPTION_VALUE_CHARS_MAX: Final = 256
+JOB_BYTES_MAX: Final = 256 << 10
+"""Command, standard input and environment of one job: far below one part of a change."""
+JOBS_BYTES_MAX: Final = 256 << 20
+"""The same of all jobs of a file. Each carries its environment, so that a small file may declare
+much: 100,000 jobs with 2.5 KiB each."""
 PERIOD_S_MIN: Final = 1
 PERIOD_S_MAX: Final = 366 * 86_400
 TIMEOUT_S_MAX: Final = 31 * 86_400

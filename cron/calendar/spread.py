@@ -12,7 +12,7 @@ minute and hour are placed on those days.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
@@ -142,6 +142,8 @@ class _Candidates:
         ]
         self.are_single = all(len(times) == 1 for times in self.times)
         self.round = [sum(_ROUNDNESS[time] for time in times) for times in self.times]
+        self.hours = [_distinct(times, _HOUR_MIN) for times in self.times]
+        self.tens = [_distinct(times, _TEN_MIN) for times in self.times]
         self._read_all = itemgetter(*(times[0] for times in self.times))
         self._readers: list[Callable[[list[int]], Any]] = (
             [] if self.are_single else [itemgetter(*times) for times in self.times]
@@ -157,6 +159,19 @@ class _Candidates:
             found.append((max(counts), sum(counts)))
         return found
 
+    def peaks(
+        self, numbers: list[int], stretches: list[tuple[int, ...]], loads: list[int]
+    ) -> list[int]:
+        """Return, for each of `numbers`, the greatest of `loads` in the stretches it touches."""
+        if self.are_single:
+            return [loads[stretches[number][0]] for number in numbers]
+        return [max(map(loads.__getitem__, stretches[number])) for number in numbers]
+
+
+def _distinct(times: tuple[int, ...], size_min: int) -> tuple[int, ...]:
+    """Return which stretches of `size_min` the times touch."""
+    return tuple(dict.fromkeys(time // size_min for time in times))
+
 
 @lru_cache(maxsize=256)
 def _candidates(minutes: tuple[Option, ...], hours: tuple[Option, ...]) -> _Candidates:
@@ -166,30 +181,21 @@ def _candidates(minutes: tuple[Option, ...], hours: tuple[Option, ...]) -> _Cand
 def _least(candidates: _Candidates, row: list[int]) -> int:
     """Return the number of the best candidate."""
     costs = candidates.costs(row)
-    least = min(costs)
-    ties = [number for number, cost in enumerate(costs) if cost == least]
+    ties = _cheapest(range(len(costs)), costs)
+    ties = _cheapest(ties, [candidates.round[number] for number in ties])
     if len(ties) > 1:
-        roundness = candidates.round
-        least_round = min(roundness[number] for number in ties)
-        ties = [number for number in ties if roundness[number] == least_round]
-    if len(ties) == 1:
-        return ties[0]
-    hours = [sum(row[first : first + _HOUR_MIN]) for first in range(0, DAY_MIN, _HOUR_MIN)]
-    tens = [sum(row[first : first + _TEN_MIN]) for first in range(0, DAY_MIN, _TEN_MIN)]
-    times = candidates.times
+        loads = [sum(row[first : first + _HOUR_MIN]) for first in range(0, DAY_MIN, _HOUR_MIN)]
+        ties = _cheapest(ties, candidates.peaks(ties, candidates.hours, loads))
+    if len(ties) > 1:
+        loads = [sum(row[first : first + _TEN_MIN]) for first in range(0, DAY_MIN, _TEN_MIN)]
+        ties = _cheapest(ties, candidates.peaks(ties, candidates.tens, loads))
+    return min(ties, key=lambda number: _REVERSED[candidates.times[number][0]])
 
-    def rank(number: int) -> tuple[int, int, int]:
-        own = times[number]
-        return (
-            max(hours[time // _HOUR_MIN] for time in own),
-            max(tens[time // _TEN_MIN] for time in own),
-            _REVERSED[own[0]],
-        )
 
-    if candidates.are_single:
-        quiet = min(hours[times[number][0] // _HOUR_MIN] for number in ties)
-        ties = [number for number in ties if hours[times[number][0] // _HOUR_MIN] == quiet]
-    return min(ties, key=rank)
+def _cheapest(numbers: Sequence[int], costs: list[Any]) -> list[int]:
+    """Return those of `numbers` whose cost, at the same place in `costs`, is the least."""
+    least = min(costs)
+    return [number for number, cost in zip(numbers, costs, strict=True) if cost == least]
 
 
 def _roundness(minute: int) -> int:

@@ -25,6 +25,7 @@ KEYS: Final = ("schedule", "command", "zone", "stdin", "env", *READERS)
 _PLACE = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _HEADER = re.compile(r"[ \t]*\[\[[ \t]*job[ \t]*\]\]")
 _KEY = re.compile(r"""[ \t]*["']?(?P<key>[A-Za-z0-9_-]+)["']?[ \t]*=""")
+_QUOTED = re.compile(r"#|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"|'[^']*'")
 _SUBTABLE = re.compile(r"[ \t]*\[[ \t]*job[ \t]*\.[ \t]*(?P<key>[A-Za-z0-9_-]+)[ \t]*\]")
 
 
@@ -271,12 +272,16 @@ def _places(text: str, count: int) -> list[dict[str, tuple[int, int]]]:
 
 
 def _open_quotes(line: str, quotes: str) -> str:
-    """Return which triple quotes are open after the line."""
-    for match in re.finditer(r"#|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"|'[^']*'", line):
+    """Return which triple quotes are open after the line, given those open before it."""
+    at = 0
+    while True:
         if quotes:
-            quotes = "" if match[0] == quotes else quotes
-        elif match[0] == "#":
-            break
-        elif match[0] in ('"""', "'''"):
-            quotes = match[0]
-    return quotes
+            at = line.find(quotes, at) + len(quotes)
+            if at < len(quotes):
+                return quotes
+            quotes = ""
+        match = _QUOTED.search(line, at)
+        if match is None or match[0] == "#":
+            return ""
+        at = match.end()
+        quotes = match[0] if match[0] in ('"""', "'''") else ""

@@ -42,6 +42,8 @@ class JobList:
         self._problems = problems
         self._lines: dict[str, int] = {}
         self._equals: dict[str, int] = {}
+        self._total_bytes = 0
+        self._is_full = False
 
     def add(self, declared: Declaration) -> None:
         """Take a job in; a name that is taken is reported."""
@@ -56,7 +58,34 @@ class JobList:
             )
             return
         self._lines[name] = declared.line
-        self.jobs.append(_job(name, declared))
+        if self._has_room(declared):
+            self.jobs.append(_job(name, declared))
+
+    def _has_room(self, declared: Declaration) -> bool:
+        size = _size_bytes(declared)
+        self._total_bytes += size
+        fault = ("", "")
+        if size > limits.JOB_BYTES_MAX:
+            fault = (
+                f"job has {size} bytes of command, input and environment, "
+                f"more than {limits.JOB_BYTES_MAX}",
+                "put them into a script or a file that the job reads",
+            )
+        elif self._is_full:
+            return False
+        elif len(self.jobs) == limits.JOBS_MAX:
+            fault = (f"more than {limits.JOBS_MAX} jobs are declared", "use several cells")
+            self._is_full = True
+        elif self._total_bytes > limits.JOBS_BYTES_MAX:
+            fault = (
+                f"jobs up to here take more than {limits.JOBS_BYTES_MAX} bytes, "
+                "each with its environment",
+                "set variables in a file that the jobs read",
+            )
+            self._is_full = True
+        if fault[0]:
+            self._problems.error(declared.line, 1, *fault)
+        return not fault[0]
 
     def _default_name(self, user: str, command: str) -> str:
         # surrogatepass: a job file's command was checked for what it may hold, not for this.
@@ -88,6 +117,15 @@ def default_deadline_s(expression: Expression) -> int:
     """Return one period, at least a minute and at most an hour."""
     period_s = expression.every_s or shortest_period_s(expression.sample)
     return min(max(period_s, limits.DEADLINE_S_DEFAULT_MIN), limits.DEADLINE_S_DEFAULT_MAX)
+
+
+def _size_bytes(declared: Declaration) -> int:
+    """Return what a job takes, roughly: characters, until they come near the limit."""
+    texts = [declared.script, declared.stdin, *(text for line in declared.env for text in line)]
+    size = sum(map(len, texts))
+    if size * 4 > limits.JOB_BYTES_MAX:
+        size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    return size
 
 
 def _job(name: str, declared: Declaration) -> Job:

@@ -194,6 +194,42 @@ def test_so_many_variables_and_not_one_more():
     assert problem.hint
 
 
+def test_a_job_may_carry_much_but_not_too_much():
+    lines = [f"V{number}={'x' * 65_000}\n" for number in range(4)]
+    reading = read("".join(lines) + "@daily x\n@daily " + "y" * 2200 + "\n@daily z\nV4=ab\n")
+    assert len(reading.jobs) == 2
+    (problem,) = reading.problems
+    assert problem.line == 6
+    assert problem.message.endswith("more than 262144")
+    assert "script" in problem.hint
+    # Bytes count, not characters: the same in two bytes each is too much with half as many.
+    umlauts = "".join(f"V{number}=" + "\u00fc" * 32_500 + "\n" for number in range(4))
+    assert read(umlauts + "@daily x").errors == []
+    assert "more than 262144" in only_problem(umlauts + "@daily " + "y" * 2200).message
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "message"),
+    [
+        ("JOBS_MAX", 2, "more than 2 jobs are declared"),
+        (
+            "JOBS_BYTES_MAX",
+            70,
+            "jobs up to here take more than 70 bytes, each with its environment",
+        ),
+    ],
+)
+def test_a_file_may_declare_much_but_not_too_much(monkeypatch, limit, value, message):
+    monkeypatch.setattr(limits, limit, value)
+    text = f"V={'x' * 30}\n@daily a\n@daily b\n@daily c\n@daily d\n"
+    reading = read(text)
+    assert len(reading.jobs) == 2
+    (problem,) = reading.problems
+    assert problem.line == 4
+    assert problem.message.startswith(message)
+    assert problem.hint
+
+
 @pytest.mark.parametrize(
     ("content", "line", "column", "message"),
     [

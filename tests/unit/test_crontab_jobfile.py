@@ -176,10 +176,12 @@ def test_lines_inside_a_text_are_not_taken_for_places():
     text = (
         '[[job]]\nschedule = "@daily"\ncommand = """\n[[job]]\ntimeout = 5\n"""\n'
         "stdin = '''\n[[job]]\n'''\n"
-        'timeout = "x" # """\n'
+        'cwd = "/a#" # """\n'
+        "user = 'me' # it's\n"
+        'timeout = "x"\n'
     )
     problem = only_problem(text)
-    assert problem.line == 10
+    assert problem.line == 12
     assert "timeout" in problem.message
 
 
