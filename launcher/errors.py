@@ -4,6 +4,7 @@ LauncherError                 .code (stable, snake_case)   .hint (what the opera
 ├ BadConfig                   a configuration file or option is wrong; the executor does not start
 ├ DirectoryInUse              another executor has this directory
 ├ LedgerDamaged               what was started here cannot be read; the executor does not start
+├ LedgerStuck                 what is started can no longer be written down; the executor stops
 ├ SpawnerDied                 the process that starts commands is gone
 └ FailpointHit                a failpoint with the action `error`; only in tests
 InvariantViolated(Exception)  a bug. Not a LauncherError, never caught: the executor stops
@@ -40,6 +41,12 @@ class LedgerDamaged(LauncherError):
     """The ledger cannot be read, so nobody knows what was started here (rule R4)."""
 
     code = "ledger_damaged"
+
+
+class LedgerStuck(LauncherError):
+    """The ledger takes no more writes; an executor that goes on would start what it forgets."""
+
+    code = "ledger_stuck"
 
 
 class SpawnerDied(LauncherError):

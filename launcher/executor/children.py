@@ -20,7 +20,8 @@ from launcher.limits import FRAME_BYTES_MAX
 _ROOT: Final = Path(launcher.__file__).resolve().parent.parent
 # Neither site-packages nor the caller's environment: it starts in 20 ms and stays small.
 _PROGRAM: Final = (
-    "import sys; sys.path.append(sys.argv[1]); from launcher.executor.spawner import main; main()"
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from launcher.executor.spawner import main; main(int(sys.argv[2]))"
 )
 EXIT_WAIT_S: Final = 2.0
 
@@ -34,8 +35,9 @@ class Children:
     reach it, so that it outlives the executor by the moment that it takes to kill the groups.
     """
 
-    def __init__(self, hear: Callable[[list[News]], None]) -> None:
+    def __init__(self, hear: Callable[[list[News]], None], slots: int) -> None:
         self._hear = hear
+        self._slots = slots
         self._writer: asyncio.StreamWriter | None = None
         self._reader: asyncio.StreamReader | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -50,7 +52,7 @@ class Children:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - 1 ms, before any work is taken
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT)],
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(self._slots)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,

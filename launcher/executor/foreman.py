@@ -86,7 +86,7 @@ class Foreman:
         self._config = config
         self._ledger = ledger
         self._outputs = outputs
-        self._children = Children(self._hear)
+        self._children = Children(self._hear, self._config.slots)
         self._running: dict[str, None] = {}
         self._next = _Turn()
         self._wake = asyncio.Event()
@@ -298,7 +298,7 @@ class Foreman:
     async def _replace_spawner(self) -> None:
         self._running.clear()
         await self._children.stop()
-        self._children = Children(self._hear)
+        self._children = Children(self._hear, self._config.slots)
         await self.start()
         self._replaced.set()
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from launcher.errors import LedgerDamaged
+from launcher.errors import LedgerDamaged, LedgerStuck
 from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
 from launcher.limits import DETAIL_CHARS_MAX, NAMES_PER_QUERY
 from launcher.work import Epoch
@@ -106,17 +106,24 @@ class Ledger:
     @contextlib.contextmanager
     def transaction(self, *, synced: bool = True) -> Iterator[None]:
         """All that happens inside is committed at its end, or nothing is. With `synced` it is on
-        the disk then; without, it survives the process and not the host."""
+        the disk then; without, it survives the process and not the host.
+
+        Raises:
+            LedgerStuck: the disk is full, or fails; nothing was committed.
+        """
         self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
         before = (self.highest, self.floor, self._newest_index)
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
             self._db.execute("COMMIT")
-        except BaseException:
+        except BaseException as error:
             self.highest, self.floor, self._newest_index = before
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError):
+                hint = "make room on the disk, then start the executor again"
+                raise LedgerStuck(f"ledger {self.path}: cannot write: {error}", hint) from error
             raise
 
     def raise_epoch(self, epoch: Epoch) -> None:

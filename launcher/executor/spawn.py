@@ -34,7 +34,10 @@ def spawn(order: dict[str, Any]) -> tuple[int, int]:
     Raises:
         SpawnFailed: nothing was started.
     """
-    reading, writing = os.pipe2(os.O_CLOEXEC)
+    try:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+    except OSError as error:
+        raise SpawnFailed(SPAWN, f"no pipe for its output: {error.strerror}") from error
     stdin = -1
     try:
         os.set_blocking(reading, False)

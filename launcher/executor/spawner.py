@@ -22,6 +22,7 @@ import contextlib
 import heapq
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -30,11 +31,14 @@ from typing import Any, Final
 
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.output import Output
-from launcher.executor.spawn import SpawnFailed, spawn, start_ticks
+from launcher.executor.spawn import SPAWN, SpawnFailed, spawn, start_ticks
 
 # launcher.launch.Reason; a test compares. Importing it here would cost more than all of this.
 TIMEOUT: Final = 6
 EXECUTOR_LOST: Final = 10
+FILES_PER_COMMAND: Final = 3
+"""A pidfd, a pipe and an output."""
+FILES_BESIDE: Final = 64
 NEVER_MS: Final = 1 << 62
 STARTS_PER_TURN: Final = 8
 """Between two turns exits and deadlines are served; a start takes up to a millisecond."""
@@ -194,7 +198,13 @@ class Spawner:
         self._term_grace_ms = order["term_grace_ms"]
         started_ms = wall_ms()
         pid, pipe = spawn(order)
-        child = Child(order, pid, pipe)
+        try:
+            child = Child(order, pid, pipe)
+        except OSError as error:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            os.close(pipe)
+            raise SpawnFailed(SPAWN, f"cannot be watched: {error.strerror}") from error
         self._children[child.name] = self._exits[child.pidfd] = self._pipes[pipe] = child
         self._epoll.register(child.pidfd, select.EPOLLIN)
         self._epoll.register(pipe, select.EPOLLIN)
@@ -278,8 +288,20 @@ class Spawner:
         child.pipe = -1
 
 
-def main() -> None:
+def allow_files(slots: int) -> None:
+    """Raise the limit of open files to what `slots` commands take, as far as the host lets us.
+
+    Commands inherit it; so it stays as it is where it is enough.
+    """
+    wanted = slots * FILES_PER_COMMAND + FILES_BESIDE
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, hard)), hard))
+
+
+def main(slots: int) -> None:
     """Serve the executor at the other end of standard input."""
+    allow_files(slots)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -26,6 +26,8 @@ from launcher.work import Epoch
 log = logs.get()
 
 LEADER_KEY: Final = "raftcron-leader"
+CLOCK_SET_MS: Final = 1_000
+"""A wall clock that moved this far against the boot clock was set, not steered."""
 _BEAT_STEP_MS: Final = 100
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -214,8 +216,12 @@ class Visit:
     async def _beat(self, every_ms: int) -> None:
         lease = self._foreman.lease
         due_ms = boot_ms()
+        clock_ms = wall_ms() - due_ms
         while True:
             now_ms = boot_ms()
+            # The next welcome measures the offset anew.
+            if abs(wall_ms() - now_ms - clock_ms) > CLOCK_SET_MS:
+                raise StreamEnded("this host's clock was set")
             if lease.unanswered_ms(now_ms) > self._config.answer_ms:
                 raise StreamEnded("heartbeats are not answered")
             if now_ms >= due_ms:

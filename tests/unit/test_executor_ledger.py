@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.errors import LedgerDamaged
+from launcher.errors import LedgerDamaged, LedgerStuck
 from launcher.executor import ledger as ledger_module
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
@@ -84,6 +84,17 @@ def test_a_transaction_that_fails_changes_nothing(ledger: Ledger) -> None:
     again = reopened(ledger)
     assert (again.highest, again.floor) == (Epoch(), 0)
     again.close()
+
+
+def test_a_full_disk_is_said_and_nothing_is_half_written(ledger: Ledger) -> None:
+    accept(ledger, A)
+    pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
+    ledger._db.execute(f"PRAGMA max_page_count = {pages}")
+    many = [f"default/j{number}@2026-11-20T15:00:00Z#1" for number in range(1_000)]
+    with pytest.raises(LedgerStuck, match=r"ledger\.sqlite: cannot write: .*full") as caught:
+        accept(ledger, *many)
+    assert "make room" in caught.value.hint
+    assert set(ledger.rows([A, *many])) == {A}
 
 
 def test_the_highest_epoch_is_kept_and_never_lowered(ledger: Ledger) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -27,13 +28,13 @@ LONG_MS = 600_000
 class Bench:
     """A spawner process and the executor's end of its socket."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, slots: int = 64) -> None:
         self.directory = directory
         self.control, theirs = socket.socketpair()
         self.control.settimeout(10)
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT)],
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(slots)],
                 stdin=theirs.fileno(),
                 start_new_session=True,
                 env={"PATH": "/usr/bin:/bin", "SECRET": "of the spawner"},
@@ -70,10 +71,10 @@ class Bench:
         (self.directory / "deaf").read_text()
 
     def wait(self, verb: str, name: str) -> list[Any]:
-        """Return the first such news, what follows its name."""
+        """Return the first such news, what follows its name; `verb` may be several words."""
         while True:
             for message in self.news:
-                if message[:2] == [verb, name]:
+                if message[0] in verb.split() and message[1] == name:
                     return message[2:]
             size = int.from_bytes(self._exactly(4), "big")
             self.news += json.loads(self._exactly(size))
@@ -345,3 +346,31 @@ def test_it_holds_no_descriptors_of_commands_that_ended(bench: Bench) -> None:
         bench.wait("ended", f"n{number}")
         bench.wait("failed", f"failed{number}")
     assert descriptors() == before
+
+
+def test_without_descriptors_a_start_fails_and_the_rest_goes_on(bench: Bench) -> None:
+    pid = bench.process.pid
+    bench.start("first", "sleep 60")
+    bench.wait("started", "first")
+    used = len(os.listdir(f"/proc/{pid}/fd"))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for room in range(6):
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + room, hard))
+        bench.start(f"n{room}", "sleep 60")
+        bench.wait("started failed", f"n{room}")
+        bench.send(["kill", f"n{room}", 7])
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    bench.start("last", "exit 4")
+    assert bench.wait("ended", "last")[0] == 4
+    failed = [news for news in bench.news if news[0] == "failed"]
+    assert failed
+    assert {news[2] for news in failed} == {Reason.SPAWN}
+
+
+def test_many_slots_raise_the_limit_of_open_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    bench = Bench(tmp_path, slots=soft)
+    bench.start("a", "ulimit -n")
+    bench.wait("ended", "a")
+    assert int(bench.output("a")) == min(hard, soft * spawner.FILES_PER_COMMAND + 64)
+    bench.close()
