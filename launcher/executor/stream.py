@@ -37,12 +37,18 @@ _OPTIONS: Final = (
 )
 
 
-class StreamEnded(LauncherError):
-    """This stream is over; `leader` is where to go now, if anybody said."""
+# A replica that does not lead, or is not there: part of looking for the leader.
+_USUAL: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
 
-    def __init__(self, message: str, leader: str = "") -> None:
+
+class StreamEnded(LauncherError):
+    """This stream is over; `leader` is where to go now, if anybody said. `is_refusal`: a leader
+    does not want this executor, which a person has to look at."""
+
+    def __init__(self, message: str, leader: str = "", *, is_refusal: bool = False) -> None:
         super().__init__(message)
         self.leader = leader
+        self.is_refusal = is_refusal
 
 
 class Visit:
@@ -110,7 +116,9 @@ class Visit:
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
             await self._serve(stub.Connect())
         except grpc.aio.AioRpcError as error:
-            raise StreamEnded(f"{error.code().name}: {error.details()}", _hint(error)) from error
+            text = f"{error.code().name}: {error.details()}"
+            is_refusal = error.code() not in _USUAL
+            raise StreamEnded(text, _hint(error), is_refusal=is_refusal) from error
         finally:
             self._foreman.detach(self)
             self.ended.set()
@@ -244,6 +252,7 @@ class Way:
         self._foreman = foreman
         self._incarnation = incarnation
         self._visit: Visit | None = None
+        self._refusal = ""
 
     async def run(self) -> None:
         """Be connected, for ever."""
@@ -259,8 +268,7 @@ class Way:
                 await visit.attend(address)
             except StreamEnded as error:
                 hint = self._usable(error.leader)
-                if visit.welcomed:
-                    log.info("stream.ended", replica=address, error=str(error))
+                self._note(visit, address, error)
             if visit.welcomed:
                 pause_ms = self._config.reconnect_ms_min
             if hint and not followed:
@@ -278,6 +286,15 @@ class Way:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
                 await visit.ended.wait()
+
+    def _note(self, visit: Visit, address: str, error: StreamEnded) -> None:
+        if visit.welcomed:
+            self._refusal = ""
+            log.info("stream.ended", replica=address, error=str(error))
+        elif error.is_refusal and str(error) != self._refusal:
+            # Once: it is tried again several times a second.
+            self._refusal = str(error)
+            log.warning("executor.refused", replica=address, error=str(error))
 
     def _usable(self, address: str) -> str:
         if not address:

@@ -65,13 +65,15 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
         self.beats = 0
         self.streams = 0
         self.port = 0
+        self.refusal, self.refused = "", 0
         self.welcomes = asyncio.Event()
         self.welcomes.set()
         self._out: asyncio.Queue[Any] | None = None
 
     async def __aenter__(self) -> FakeLeader:
         self._server = grpc.aio.server()
-        pool_pb2_grpc.add_PoolServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
+        add: Any = pool_pb2_grpc.add_PoolServicer_to_server  # generated without types
+        add(self, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
         return self
@@ -83,10 +85,15 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
-    async def Connect(self, stream: Any, context: Any) -> AsyncIterator[pool_pb2.FromLeader]:  # noqa: N802
+    async def Connect(  # noqa: N802 - gRPC's name
+        self, stream: Any, context: Any
+    ) -> AsyncIterator[pool_pb2.FromLeader]:
         if not self.leads:
             context.set_trailing_metadata((("raftcron-leader", self.hint),) if self.hint else ())
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "this replica does not lead")
+        if self.refusal:
+            self.refused += 1
+            await context.abort(grpc.StatusCode.ALREADY_EXISTS, self.refusal)
         out: asyncio.Queue[Any] = asyncio.Queue()
         first = await anext(stream)
         assert first.WhichOneof("kind") == "hello"

@@ -343,6 +343,18 @@ async def test_a_leader_that_stopped_answering_is_left(
     await until(lambda: leader.streams >= 2, "another stream")
 
 
+async def test_a_leader_that_does_not_want_it_is_named_once_and_asked_again(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    leader.refusal = "executor e1 is connected already, from host other pid 7"
+    host.start()
+    await until(lambda: leader.refused >= 3, "several visits")
+    assert host.errors().count("is connected already") == 1
+    assert "executor.refused" in host.errors()
+    leader.refusal = ""
+    await leader.connected()
+
+
 async def test_a_replica_that_is_frozen_is_passed_by(
     leader: FakeLeader, host: ExecutorHost
 ) -> None:
