@@ -8,7 +8,7 @@ thousand jobs share a few thousand schedules, so a tick costs what is due, not w
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from cron.calendar.schedule import Ticks
@@ -48,7 +48,9 @@ class Agenda:
         self._of_job: dict[int, _Group] = {}
         self._heap: list[tuple[int, int, _Group]] = []
         self._order = 0
-        self._backlog: deque[DueJob] = deque()
+        # Jobs to look at, by number: each once, however often it was asked for, and always with
+        # the schedule that it has when it is taken.
+        self._backlog: OrderedDict[int, None] = OrderedDict()
         for record in state.by_number.values():
             self.put(record)
 
@@ -74,12 +76,12 @@ class Agenda:
         group = self._of_job.pop(number, None)
         if group is not None:
             del group.numbers[number]
+            self._backlog.pop(number, None)
 
     def retry(self, number: int) -> None:
         """Look at a job again in the next `take`, whatever its group does."""
-        group = self._of_job.get(number)
-        if group is not None:
-            self._backlog.append(DueJob(number, group.ticks))
+        if number in self._of_job:
+            self._backlog[number] = None
 
     def next_s(self) -> int | None:
         """Return when the next group is due; None if nothing ever is. A backlog is due at once."""
@@ -97,12 +99,11 @@ class Agenda:
         self._fill_backlog(now_s)
         taken: list[DueJob] = []
         while self._backlog and len(taken) < limit:
-            due = self._backlog.popleft()
-            group = self._of_job.get(due.number)
-            if group is not None:
-                if group.next_s is None:
-                    self._schedule(group, now_s)
-                taken.append(due)
+            number, _ = self._backlog.popitem(last=False)
+            group = self._of_job[number]
+            if group.next_s is None:
+                self._schedule(group, now_s)
+            taken.append(DueJob(number, group.ticks))
         return taken
 
     def _fill_backlog(self, now_s: int) -> None:
@@ -110,7 +111,7 @@ class Agenda:
         while self._heap and self._heap[0][0] <= now_s:
             _, _, group = heapq.heappop(self._heap)
             group.next_s = None
-            self._backlog.extend(DueJob(number, group.ticks) for number in group.numbers)
+            self._backlog.update(group.numbers)
             self._schedule(group, now_s)
             self._drop_stale()
 
