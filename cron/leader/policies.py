@@ -25,7 +25,7 @@ FAILOVER_MS: Final = 5_000
 
 
 Memo = dict[tuple[int, int], list[Tick]]
-"""(schedule, horizon) -> the first two instants up to now: the same for all jobs of a group."""
+"""(schedule, after) -> the first two instants up to now: the same for all jobs of a group."""
 
 
 def account_for(
@@ -40,66 +40,82 @@ def account_for(
     if job is None or now_s <= record.horizon_s:
         return None
     memo = {} if memo is None else memo
-    key = (id(ticks), record.horizon_s)
-    first = memo.get(key)
-    if first is None:
-        first = memo[key] = _first_two(ticks, record.horizon_s, now_s)
+    after_s = record.horizon_s
+    first = _first_two(ticks, after_s, now_s, memo)
+    if first and _is_repeated(record, ticks, first[0]):
+        after_s = _behind_repeated(record, ticks, first[0], now_s)
+        first = _first_two(ticks, after_s, now_s, memo)
+        if not first:
+            return _item(record, now_s, (), ())
     if not first:
         return None
     if len(first) == 1:
         return _account_one(record, job, ticks, first[0], now_ms)
-    return _account_many(record, job, ticks, now_ms)
+    return _account_many(record, job, ticks, after_s, now_ms)
 
 
-def _first_two(ticks: Ticks, after_s: int, until_s: int) -> list[Tick]:
-    found: list[Tick] = []
-    while len(found) < 2:
-        tick = ticks.tick_after(after_s)
-        if tick is None or tick.scheduled_s > until_s:
-            break
-        found.append(tick)
-        after_s = tick.scheduled_s
+def _first_two(ticks: Ticks, after_s: int, until_s: int, memo: Memo) -> list[Tick]:
+    found = memo.get((id(ticks), after_s))
+    if found is None:
+        found = memo[(id(ticks), after_s)] = []
+        while len(found) < 2:
+            tick = ticks.tick_after(after_s)
+            if tick is None or tick.scheduled_s > until_s:
+                break
+            found.append(tick)
+            after_s = tick.scheduled_s
     return found
+
+
+def _is_repeated(record: JobRecord, ticks: Ticks, tick: Tick) -> bool:
+    return ticks.is_fixed and 0 <= tick.local_min <= record.local_horizon_min
+
+
+def _behind_repeated(record: JobRecord, ticks: Ticks, first: Tick, now_s: int) -> int:
+    """Return the last of the instants, from `first` on, whose local time was accounted already
+    under other zone data: they are none of their own, and a row of them would be refused (R11)."""
+    last, tick = first, ticks.tick_after(first.scheduled_s)
+    while tick is not None and tick.scheduled_s <= now_s and _is_repeated(record, ticks, tick):
+        last, tick = tick, ticks.tick_after(tick.scheduled_s)
+    return last.scheduled_s
 
 
 def _account_one(record: JobRecord, job: Job, ticks: Ticks, tick: Tick, now_ms: int) -> AccountItem:
     """The usual case: one instant is due."""
-    now_s = now_ms // 1000
-    item_due: tuple[DueItem, ...] = ()
+    due: tuple[DueItem, ...] = ()
     skipped: tuple[SkipItem, ...] = ()
-    if _is_repeated(record, ticks, tick):
-        pass  # its local time was accounted under other zone data: not an instant of its own (R11)
-    elif record.paused is not None and record.paused.holds(now_ms):
+    if record.paused is not None and record.paused.holds(now_ms):
         skipped = _skip_run(ticks, [tick], Reason.PAUSED)
     elif _is_live(tick, now_ms, is_newest=True):
-        item_due = (DueItem(tick.scheduled_s, _local(ticks, tick), False),)
+        due = (DueItem(tick.scheduled_s, _local(ticks, tick), False),)
     elif job.catchup is not Catchup.NONE and _within_deadline(job, tick.scheduled_s, now_ms):
-        item_due = (DueItem(tick.scheduled_s, _local(ticks, tick), True),)
+        due = (DueItem(tick.scheduled_s, _local(ticks, tick), True),)
     else:
         skipped = _skip_run(ticks, [tick], Reason.MISSED)
-    return AccountItem(record.number, record.revision, record.horizon_s, now_s, item_due, skipped)
+    return _item(record, now_ms // 1000, due, skipped)
 
 
-def _account_many(record: JobRecord, job: Job, ticks: Ticks, now_ms: int) -> AccountItem:
+def _account_many(
+    record: JobRecord, job: Job, ticks: Ticks, after_s: int, now_ms: int
+) -> AccountItem:
     """Several instants at once: after an outage, or of a job every second after a slow tick."""
     now_s = now_ms // 1000
     if record.paused is not None and record.paused.holds(now_ms):
-        return _item(record, now_s, (), _run(ticks, record.horizon_s, now_s, Reason.PAUSED))
-    reach_s = max(record.horizon_s, now_s - job.deadline_s, now_s - CATCHUP_ALL_MAX)
+        return _item(record, now_s, (), _run(ticks, after_s, now_s, Reason.PAUSED))
+    reach_s = max(after_s, now_s - job.deadline_s, now_s - CATCHUP_ALL_MAX)
     if job.catchup is not Catchup.ALL:
         reach_s = max(reach_s, now_s - FAILOVER_MS // 1000 - 1)
     recent = ticks.between(reach_s, now_s, limit=CATCHUP_ALL_MAX)
     if not recent:
-        recent = ticks.newest(record.horizon_s, now_s, 1)
+        recent = ticks.newest(after_s, now_s, 1)
         reach_s = recent[0].scheduled_s - 1
-    recent = [tick for tick in recent if not _is_repeated(record, ticks, tick)]
-    chosen = _choose(job, recent, now_ms)
     due = tuple(
         DueItem(tick.scheduled_s, _local(ticks, tick), not live)
-        for tick, live in chosen
+        for tick, live in _choose(job, recent, now_ms)
         if _within_deadline(job, tick.scheduled_s, now_ms)
     )
-    return _item(record, now_s, due, _gaps(record, ticks, reach_s, recent, due))
+    before = _run(ticks, after_s, reach_s, Reason.MISSED)
+    return _item(record, now_s, due, before + _gaps(ticks, recent, due))
 
 
 def _choose(job: Job, recent: list[Tick], now_ms: int) -> list[tuple[Tick, bool]]:
@@ -115,15 +131,9 @@ def _choose(job: Job, recent: list[Tick], now_ms: int) -> list[tuple[Tick, bool]
     return chosen
 
 
-def _gaps(
-    record: JobRecord,
-    ticks: Ticks,
-    reach_s: int,
-    recent: list[Tick],
-    due: tuple[DueItem, ...],
-) -> tuple[SkipItem, ...]:
-    """Return rows for what is not due: one run before `reach_s`, then runs between the due."""
-    skipped = list(_run(ticks, record.horizon_s, reach_s, Reason.MISSED))
+def _gaps(ticks: Ticks, recent: list[Tick], due: tuple[DueItem, ...]) -> tuple[SkipItem, ...]:
+    """Return runs of what is not due between what is."""
+    skipped: list[SkipItem] = []
     launched = {item.scheduled_s for item in due}
     run: list[Tick] = []
     for tick in recent:
@@ -172,7 +182,3 @@ def _is_live(tick: Tick, now_ms: int, *, is_newest: bool) -> bool:
 
 def _within_deadline(job: Job, scheduled_s: int, now_ms: int) -> bool:
     return now_ms < (scheduled_s + job.deadline_s) * 1000
-
-
-def _is_repeated(record: JobRecord, ticks: Ticks, tick: Tick) -> bool:
-    return ticks.is_fixed and 0 <= tick.local_min <= record.local_horizon_min
