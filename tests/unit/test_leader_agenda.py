@@ -1,0 +1,137 @@
+"""The agenda knows which jobs have an instant by now, each of them once."""
+
+from __future__ import annotations
+
+from cron.calendar.schedule import compile as compile_schedule
+from cron.job import Schedule
+from cron.leader.agenda import Agenda
+from tests.unit.state_rig import T0, StateRig, job
+
+HOURLY = Schedule("0 * * * *", "0 * * * *")
+NEVER = Schedule("@every 1000000000000s", every_s=10**12)
+
+
+def rig_of(*schedules: Schedule) -> tuple[StateRig, Agenda]:
+    """Jobs 1, 2, ... with these schedules, and an agenda that has looked at each once."""
+    rig = StateRig()
+    rig.put(*(job(f"j{n}", schedule=schedule) for n, schedule in enumerate(schedules, 1)))
+    agenda = Agenda(rig.state)
+    assert numbers(agenda, 0, limit=10_000) == list(range(1, len(schedules) + 1))
+    return rig, agenda
+
+
+def numbers(agenda: Agenda, second: int, limit: int = 100) -> list[int]:
+    """The jobs taken at `second` after T0."""
+    return [due.number for due in agenda.take(T0 + second, limit=limit)]
+
+
+MINUTE = Schedule("* * * * *", "* * * * *")
+
+
+def test_jobs_are_taken_when_their_schedule_is_due() -> None:
+    _, agenda = rig_of(MINUTE, HOURLY, MINUTE)
+    assert agenda.next_s() == T0 + 60
+    assert numbers(agenda, 59) == []
+    assert numbers(agenda, 60) == [1, 3]
+    assert agenda.next_s() == T0 + 120
+    assert sorted(numbers(agenda, 3600)) == [1, 2, 3]
+    assert agenda.next_s() == T0 + 3660
+
+
+def test_a_group_is_taken_once_after_a_long_outage() -> None:
+    _, agenda = rig_of(MINUTE)
+    assert numbers(agenda, 86_400) == [1]
+    assert numbers(agenda, 86_400) == []
+    assert agenda.next_s() == T0 + 86_460
+
+
+def test_what_is_over_the_limit_comes_next_time_and_nothing_is_forgotten() -> None:
+    _, agenda = rig_of(*[MINUTE] * 5)
+    assert numbers(agenda, 60, limit=2) == [1, 2]
+    assert agenda.next_s() == 0
+    assert numbers(agenda, 61, limit=2) == [3, 4]
+    assert numbers(agenda, 62, limit=2) == [5]
+    assert agenda.next_s() == T0 + 120
+
+
+def test_a_schedule_that_is_never_due_is_no_trouble() -> None:
+    _, agenda = rig_of(NEVER)
+    assert agenda.next_s() is None
+    assert numbers(agenda, 10**9) == []
+
+
+def test_a_new_job_is_looked_at_once_from_its_own_horizon() -> None:
+    rig, agenda = rig_of(HOURLY)
+    rig.put(job("j2", schedule=MINUTE))
+    agenda.put(rig.record("j2"))
+    assert agenda.next_s() == 0
+    assert numbers(agenda, 1) == [2]
+    assert agenda.next_s() == T0 + 60
+
+
+def test_a_removed_job_is_not_taken() -> None:
+    rig, agenda = rig_of(MINUTE, MINUTE)
+    rig.put(removed=("default/j1",))
+    agenda.put(rig.record("j1"))
+    assert numbers(agenda, 60) == [2]
+    agenda.remove(2)
+    agenda.remove(99)
+    assert agenda.next_s() is None
+    agenda.retry(2)
+    assert numbers(agenda, 120) == []
+
+
+def test_a_job_that_waits_to_be_taken_can_be_removed() -> None:
+    _, agenda = rig_of(MINUTE, MINUTE)
+    assert numbers(agenda, 60, limit=1) == [1]
+    agenda.remove(2)
+    assert numbers(agenda, 60) == []
+
+
+def test_a_retry_is_taken_at_once() -> None:
+    _, agenda = rig_of(HOURLY)
+    agenda.retry(1)
+    assert agenda.next_s() == 0
+    assert numbers(agenda, 1) == [1]
+
+
+def test_a_job_that_is_asked_for_twice_is_taken_once() -> None:
+    """Twice in one plan, its instant was accounted twice and then skipped for overlap: with
+    itself. A clock that jumps asks for all jobs, at the moment when they are due."""
+    _, agenda = rig_of(MINUTE)
+    agenda.retry(1)
+    agenda.retry(1)
+    assert numbers(agenda, 60) == [1]
+
+
+def test_a_job_is_taken_with_the_schedule_that_it_has() -> None:
+    """It waited behind a limit, was changed meanwhile, and was accounted by its old schedule."""
+    rig, agenda = rig_of(MINUTE, MINUTE)
+    assert numbers(agenda, 60, limit=1) == [1]
+    rig.to(0).put(job("j2", schedule=HOURLY))
+    agenda.put(rig.record("j2"))
+    (due,) = agenda.take(T0 + 60, limit=10)
+    assert (due.number, due.ticks) == (2, compile_schedule(HOURLY))
+
+
+def test_a_group_that_lost_all_its_jobs_can_be_founded_again() -> None:
+    rig, agenda = rig_of(MINUTE, HOURLY)
+    agenda.remove(1)
+    assert numbers(agenda, 3600) == [2]
+    agenda.put(rig.record("j1"))
+    assert numbers(agenda, 3601) == [1]
+    assert numbers(agenda, 3660) == [1]
+
+
+def test_jobs_behind_are_those_with_an_instant_that_has_no_row() -> None:
+    rig, agenda = rig_of(MINUTE, HOURLY)
+    assert [record.number for record in agenda.behind(rig.state, T0 + 59)] == []
+    assert [record.number for record in agenda.behind(rig.state, T0 + 60)] == [1]
+    rig.to(60).account(60)
+    assert [record.number for record in agenda.behind(rig.state, T0 + 60)] == []
+
+
+def test_a_thousand_jobs_of_one_schedule_are_one_group() -> None:
+    _, agenda = rig_of(*[MINUTE] * 1000)
+    assert len(numbers(agenda, 60, limit=10_000)) == 1000
+    assert len({id(due.ticks) for due in agenda.take(T0 + 120, limit=10_000)}) == 1
