@@ -12,7 +12,8 @@ from cron.dev.files import Member
 
 RESTART_MS_MIN: Final = 100
 """Also long enough to learn of a Ctrl-C that the process got a moment before us."""
-RESTART_MS_MAX: Final = 1_000
+RESTART_MS_MAX: Final = 900
+"""With the time to notice it stays below a second."""
 SHORT_LIFE_MS: Final = 3_000
 """Who dies within this time of its start has a trouble that a restart does not cure."""
 SHORT_LIVES_MAX: Final = 3

@@ -29,6 +29,8 @@ from cron.dev.ports import check_ports, check_range
 from cron.errors import ConfigError, CronError
 
 SAME_SIGNAL_MS: Final = 500
+CLIENT_MS: Final = 30_000
+"""A crontab of 100,000 lines takes some seconds. Nobody waits for this but the live list."""
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Commands = Callable[[Member], list[str]]
@@ -165,7 +167,7 @@ class _Dev:
 def _client(servers: list[str]) -> Iterator[CellClient]:
     from cron.api.client import Client  # grpc costs 60 ms that a wrong option need not wait for
 
-    with Client(servers) as client:
+    with Client(servers, timeout_ms=CLIENT_MS) as client:
         yield client
 
 

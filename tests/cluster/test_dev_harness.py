@@ -65,6 +65,22 @@ def test_a_failpoint_ends_one_process_once(make_cell: Callable[..., Cell], tmp_p
     assert cell.judge(file, every_s=EVERY, forbids=["default/b"]) == []
 
 
+def test_an_executor_that_dies_after_a_start_loses_it_and_repeats_nothing(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    cell = make_cell(failpoints={"executor-1": "after-start=kill@3"})
+    file = tmp_path / "witness"
+    cell.start()
+    cell.leader()
+    cell.apply(crontab(file))
+    cell.wait_down("executor-1")
+    cell.failpoints.clear()
+    cell.start("executor-1")
+    cell.wait_launches(1, state="lost")
+    cell.wait_launches(3)
+    assert cell.judge(file, every_s=EVERY, forbids=["default/b"]) == []
+
+
 def test_the_command_line_answers_in_rows(cell: Cell) -> None:
     cell.leader()
     cell.wait_connected()

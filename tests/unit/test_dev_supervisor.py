@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cron.dev.files import Ports
+from cron.dev.files import Member, Ports
+from cron.dev.options import DevOptions
+from cron.dev.supervisor import run_dev
 from tests.cluster.dev_process import DevProcess, first_port
 from tests.cluster.harness import free_ports, is_gone, wait_gone, wait_until
 
@@ -233,3 +235,25 @@ def test_a_crontab_that_is_not_there_starts_nothing(start: Callable[..., Dev]) -
     assert dev.end() == 2
     assert "/nowhere/crontab: no such file" in dev.output
     assert "cell in" not in dev.output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (DevOptions(executors=51), "--executors: 51 is not in 0-50"),
+        (DevOptions(port=65_530), "--port: 65530 is not in 1-65523"),
+        (DevOptions(crontab="/"), "/: is a directory"),
+        (DevOptions(data="/proc/nowhere"), "/proc/nowhere: "),
+    ],
+)
+def test_options_that_cannot_be_start_nothing(
+    options: DevOptions, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def start_nothing(_: Member) -> list[str]:
+        raise AssertionError("something was started")
+
+    assert run_dev(options, commands=start_nothing) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(said)
+    assert "hint: " in captured.err
+    assert captured.out == ""
