@@ -104,7 +104,7 @@ class Load:
             cells, load = range(0, DAY_MIN, minutes), UNIT * weight
         else:
             # Its minutes move from day to day: all of them alike.
-            cells, load = range(DAY_MIN), UNIT * _MINUTE_S * weight // every_s
+            cells, load = range(DAY_MIN), UNIT * _MINUTE_S // every_s * weight
         for season in range(len(SEASONS)):
             self._enter_daily(season, cells, load)
 
