@@ -34,7 +34,10 @@ UNREACHED_MS: Final = 3_000
 _CONNECT_MS: Final = 1_000
 _PAUSE_MS_MIN: Final = 50
 _PAUSE_MS_MAX: Final = 500
-_LOOK_FIRST: Final = "look at `raftcron history` and `raftcron jobs` before you try again"
+_LOOK_FIRST: Final = (
+    "look at `raftcron history` and `raftcron jobs` before you try again; "
+    "a longer --timeout waits longer for the answer"
+)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):

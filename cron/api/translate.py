@@ -59,8 +59,8 @@ def to_message(view: msgspec.Struct) -> Any:
     values: dict[str, Any] = {}
     for field in plan(type(view)):
         value = getattr(view, field.name)
-        if value is None:
-            continue
+        if not value and (value is None or not field.is_optional):
+            continue  # absent, or what an absent field means: most fields of most rows
         if field.struct is not None:
             value = [to_message(one) for one in value] if field.is_list else to_message(value)
         values[field.name] = value

@@ -19,7 +19,15 @@ from cron.errors import (
     Unavailable,
     UnknownJob,
 )
-from tests.unit.api_rig import FakeBackend, Follower, closed_address, in_thread, launch, serving
+from tests.unit.api_rig import (
+    FakeBackend,
+    Follower,
+    closed_address,
+    in_thread,
+    launch,
+    mute,
+    serving,
+)
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 
@@ -155,15 +163,8 @@ async def test_a_replica_that_comes_back_meanwhile_is_used():
 
 
 async def test_a_server_that_accepts_and_says_nothing_is_given_up():
-    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(mute, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server:
-        with pytest.raises(Unavailable, match="no replica answers"):
-            await call([f"127.0.0.1:{port}"], "jobs", timeout_ms=500)
+    with mute() as address, pytest.raises(Unavailable, match="no replica answers"):
+        await call([address], "jobs", timeout_ms=500)
 
 
 @pytest.mark.parametrize(

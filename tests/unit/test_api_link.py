@@ -2,14 +2,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 
 import pytest
 
 from cron.api.link import Link, NoAnswer, NotReached, Refused
 from cron.api.v1 import admin_pb2
 from cron.errors import LimitExceeded, UnknownJob
-from tests.unit.api_rig import FakeBackend, closed_address, in_thread, launch, serving
+from tests.unit.api_rig import (
+    FakeBackend,
+    closed_address,
+    in_thread,
+    launch,
+    mute,
+    serving,
+    stranger,
+)
 
 
 async def call(link: Link, method: str = "Jobs", timeout_ms: int = 5_000):
@@ -50,11 +57,9 @@ async def test_a_refused_connection_was_not_used(link_to):
         await call(link_to(closed_address()))
 
 
-async def test_a_full_backlog_is_no_answer(link_to):
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        sock.listen(1)
-        link = link_to(f"127.0.0.1:{sock.getsockname()[1]}")
+async def test_a_server_that_says_nothing_was_not_used(link_to):
+    with mute() as address:
+        link = link_to(address)
         with pytest.raises(NotReached, match="no answer"):
             await in_thread(
                 lambda: link.call("Jobs", admin_pb2.JobsRequest(), connect_ms=200, timeout_ms=1_000)
@@ -62,15 +67,8 @@ async def test_a_full_backlog_is_no_answer(link_to):
 
 
 async def test_what_does_not_speak_grpc_was_not_used(link_to):
-    async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(say, "127.0.0.1", 0)
-    async with server:
-        with pytest.raises(NotReached):
-            await call(link_to(f"127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+    with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address, pytest.raises(NotReached):
+        await call(link_to(address))
 
 
 async def test_an_answer_that_does_not_come_may_have_been_done(link_to):
