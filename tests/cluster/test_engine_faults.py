@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import pickle
 import threading
 from collections.abc import AsyncIterator
@@ -250,6 +252,34 @@ async def test_an_applier_that_raises_stops_the_replica_and_tells(cell: LocalCel
     successor = await cell.leader(*rest)
     await successor.append(b"y", timeout_ms=5_000)
     await cell.settled(2, *rest)
+
+
+async def test_a_full_disk_stops_the_replica_and_the_others_go_on(cell: LocalCell) -> None:
+    leader = await cell.leader()
+    await leader.append(b"x", timeout_ms=5_000)
+    await cell.settled(1)
+    raft = leader._raft
+    assert raft is not None
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, raft.journal._descriptor)
+    os.close(full)
+    with pytest.raises(OutcomeUnknown):
+        await leader.append(b"y", timeout_ms=10_000)
+    failure = cell.failures[leader.replica]
+    assert isinstance(failure, OSError)
+    assert failure.errno == errno.ENOSPC
+    rest = [name for name in IDS if name != leader.replica]
+    successor = await cell.leader(*rest)
+    await successor.append(b"z", timeout_ms=5_000)
+    await cell.stop(leader.replica)
+    await cell.start(leader.replica)
+    last_leader = await cell.leader()
+    await last_leader.append(b"last", timeout_ms=5_000)
+    # y had left before the disk refused it: the others may have it or not, but all the same
+    final = list(cell.ledgers[last_leader.replica].entries)
+    await cell.settled(len(final))
+    assert all(cell.ledgers[name].entries == final for name in IDS)
+    assert [entry for entry in final if entry != b"y"] == [b"x", b"z", b"last"]
 
 
 async def test_stopping_ends_the_thread_and_whoever_waits(cell: LocalCell) -> None:
