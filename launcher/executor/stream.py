@@ -37,8 +37,13 @@ _OPTIONS: Final = (
 )
 
 
-# A replica that does not lead, or is not there: part of looking for the leader.
-_USUAL: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
+# Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
+# gRPC makes of a refusal that was faster than the call.
+_USUAL: Final = (
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.INTERNAL,
+)
 
 
 class StreamEnded(LauncherError):
