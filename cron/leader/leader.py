@@ -30,7 +30,7 @@ from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, describe_jump
-from cron.leader.plan import Settings, View, plan
+from cron.leader.plan import Settings, View, plan, postponed
 from cron.leader.requests import Build, Change, Changes, answer, fail
 from cron.state import commands as c
 from cron.state.codec import encode_entry
@@ -262,6 +262,8 @@ class Leader:
             settings=self._settings.plan,
         )
         commands = plan(view, now_ms)
+        for due in postponed(view, commands):
+            self._agenda.retry(due.number)
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:

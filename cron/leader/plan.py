@@ -22,10 +22,15 @@ from cron.leader.policies import Memo, account_for
 from cron.state import commands as c
 from cron.state.launches import holds_slot
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.launch import ACTIVE, LaunchState, Reason
+from launcher.launch import ACTIVE, Reason
 
 SCANNED_MAX: Final = 1_000
 """Waiting launches that an ordinary turn looks at, oldest first; housekeeping looks at all."""
+
+INSTANTS_MAX: Final = 100_000
+"""Launches that one entry may make due; 0.9 MB. One job alone may bring CATCHUP_ALL_MAX more."""
+SKIPPED_MAX: Final = 100_000
+"""Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -71,7 +76,7 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     accounts = _accounts(view, now_ms)
     if accounts:
         commands.append(c.Account(tuple(accounts)))
-    choice = _Choice(view, now_ms, {key for key in _keys(lost)})
+    choice = _Choice(view, now_ms, {item.key: item.held_until_ms for item in lost})
     choice.run(accounts)
     return commands + choice.commands()
 
@@ -80,8 +85,28 @@ def _accounts(view: View, now_ms: int) -> list[c.AccountItem]:
     """Rows for the instants that have come up."""
     memo: Memo = {}
     by_number = view.state.by_number
-    items = (account_for(by_number[due.number], due.ticks, now_ms, memo) for due in view.due_jobs)
-    return [item for item in items if item is not None]
+    items: list[c.AccountItem] = []
+    instants = 0
+    for due in view.due_jobs:
+        item = account_for(by_number[due.number], due.ticks, now_ms, memo)
+        if item is not None:
+            items.append(item)
+            instants += len(item.due)
+        if instants >= INSTANTS_MAX:
+            break
+    return items
+
+
+def postponed(view: View, commands: list[c.Command]) -> list[DueJob]:
+    """Return the due jobs that the plan did not come to, because its entry was full.
+
+    They must be shown to the next plan; after a great outage they are many.
+    """
+    items = [item for one in commands if isinstance(one, c.Account) for item in one.items]
+    if sum(len(item.due) for item in items) < INSTANTS_MAX:
+        return []
+    places = {due.number: place for place, due in enumerate(view.due_jobs, 1)}
+    return view.due_jobs[places[items[-1].number] :]
 
 
 def _lost(view: View) -> list[c.LostItem]:
@@ -94,10 +119,6 @@ def _lost(view: View) -> list[c.LostItem]:
             for row in (record.open.values() if record else ())
         ]
     return items
-
-
-def _keys(items: list[c.LostItem]) -> list[c.Key]:
-    return [item.key for item in items]
 
 
 class _Candidate(msgspec.Struct, gc=False):
@@ -121,17 +142,18 @@ def _too_late(candidate: _Candidate) -> Reason:
 class _Choice:
     """Who begins, who is skipped, who waits: one pass over all that is due."""
 
-    def __init__(self, view: View, now_ms: int, ended: set[c.Key]) -> None:
+    def __init__(self, view: View, now_ms: int, ended: dict[c.Key, int]) -> None:
         self._view = view
         self._now_ms = now_ms
-        self._ended = ended
+        self._ended = ended  # by this plan, and until when it may be running all the same
+        self._newest: dict[int, c.Key] = {}  # of each job whose newest launch replaces the others
         self._free = sum(view.slots.values())
         self._slots = dict(view.slots)
         self._late_budget = view.late_budget
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
         self._begin: list[c.BeginItem] = []
-        self._skip: list[c.SkippedItem] = []
-        self._cancel: list[c.CancelItem] = []
+        self._skip: dict[c.Key, c.SkippedItem] = {}
+        self._cancel: dict[c.Key, c.CancelItem] = {}
 
     def run(self, accounts: list[c.AccountItem]) -> None:
         """Decide on what was waiting and on what the accounts add; live first, oldest first."""
@@ -140,8 +162,17 @@ class _Choice:
         candidates = waiting + fresh
         if waiting or any(item.is_late for item in fresh):
             candidates.sort(key=lambda item: (item.is_late, item.key[1]))
+        self._find_newest(candidates)
         for candidate in candidates:
             self._decide(candidate)
+
+    def _find_newest(self, candidates: list[_Candidate]) -> None:
+        for candidate in candidates:
+            job, key = candidate.record.job, candidate.key
+            if job is None or job.overlap is not Overlap.REPLACE:
+                continue
+            if self._reason_to_skip(candidate) is Reason.NONE:
+                self._newest[key[0]] = max(self._newest.get(key[0], key), key)
 
     def _waiting_rows(self) -> Iterable[LaunchRow]:
         """All that waits, from time to time; else only the first, and only if there is room: a
@@ -155,9 +186,9 @@ class _Choice:
         """Return what was decided."""
         result: list[c.Command] = []
         if self._cancel:
-            result.append(c.Cancel(tuple(self._cancel)))
+            result.append(c.Cancel(tuple(self._cancel.values())))
         if self._skip:
-            result.append(c.Skip(tuple(self._skip)))
+            result.append(c.Skip(tuple(self._skip.values())))
         if self._begin:
             result.append(c.Begin(tuple(self._begin)))
         return result
@@ -179,9 +210,13 @@ class _Choice:
         return _Candidate(row.key, record, row.deadline_ms, row.is_late, row.attempt, row.detail)
 
     def _decide(self, candidate: _Candidate) -> None:
+        key = candidate.key
+        if key in self._cancel:
+            return
         reason = self._reason_to_skip(candidate)
         if reason is not Reason.NONE:
-            self._skip.append(c.SkippedItem(candidate.key, reason, candidate.detail))
+            if len(self._skip) < SKIPPED_MAX:
+                self._skip[key] = c.SkippedItem(key, reason, candidate.detail)
             return
         job = candidate.record.job
         if job is None or not self._may_begin(candidate, job.overlap):
@@ -229,7 +264,8 @@ class _Choice:
         if not self._ended:
             return holds_slot(record, self._now_ms)
         return any(
-            row.state in ACTIVE and row.key not in self._ended for row in record.open.values()
+            row.state in ACTIVE and self._ended.get(row.key, self._now_ms + 1) > self._now_ms
+            for row in record.open.values()
         )
 
     def _may_begin(self, candidate: _Candidate, overlap: Overlap) -> bool:
@@ -239,6 +275,9 @@ class _Choice:
         if overlap is Overlap.ALLOW:
             return True
         if overlap is Overlap.REPLACE:
+            if candidate.key != self._newest[candidate.record.number]:
+                self._cancel_replaced(candidate.key)
+                return False
             self._replace(candidate)
         return not self._is_held(candidate.record)
 
@@ -248,9 +287,11 @@ class _Choice:
             is_older = (row.scheduled_s, row.trigger) < candidate.key[1:]
             if not is_older or row.cancel is not Reason.NONE or row.key in self._ended:
                 continue
-            if row.state in ACTIVE or row.state is LaunchState.DUE:
-                self._ended.add(row.key) if row.state is LaunchState.DUE else None
-                self._cancel.append(c.CancelItem(row.key, Reason.REPLACED, "a newer launch"))
+            self._cancel_replaced(row.key)
+
+    def _cancel_replaced(self, key: c.Key) -> None:
+        if key not in self._skip:
+            self._cancel[key] = c.CancelItem(key, Reason.REPLACED, "a newer launch")
 
     def _choose_executor(self) -> int | None:
         """Return the executor with most free slots, the lowest number among equals."""
