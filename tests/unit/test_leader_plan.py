@@ -1,0 +1,336 @@
+"""The plan: what begins, what waits, what is skipped, in which order, and that it only reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from cron.calendar.schedule import compile as compile_schedule
+from cron.job import Catchup, Overlap, Schedule
+from cron.leader.agenda import DueJob
+from cron.leader.plan import Expired, Settings, View, plan, postponed
+from cron.state import commands as c
+from cron.state.image import encode_state
+from cron.state.outcome import Verdict
+from launcher.launch import LaunchState, Reason
+from tests.unit.state_rig import T0, StateRig, job, with_job
+
+
+def view_of(rig: StateRig, *due_jobs: int, **fields: object) -> View:
+    """All that the leader would show: four free slots on executor 1, unless said otherwise."""
+    due = [
+        DueJob(number, compile_schedule(rig.state.by_number[number].job.schedule))  # type: ignore[union-attr]
+        for number in due_jobs
+    ]
+    usual: dict[str, object] = {"slots": {1: 4}, "late_budget": 100}
+    return View(rig.state, due, **usual | fields)  # type: ignore[arg-type]
+
+
+def told(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
+    """The plan in words, seconds after T0."""
+    words = []
+    for command in plan(view_of(rig, *due_jobs, **fields), rig.at_ms):
+        if isinstance(command, c.ExecutorLeft):
+            words.append(f"left {command.number}")
+        elif isinstance(command, c.Account):
+            words += [f"account {item.number} to {item.to_s - T0}" for item in command.items]
+        elif isinstance(command, c.Begin):
+            words += [f"begin {shown(i.key)}#{i.attempt} on {i.executor}" for i in command.items]
+        elif isinstance(command, c.Skip | c.Cancel):
+            verb = type(command).__name__.lower()
+            words += [f"{verb} {shown(item.key)} {item.reason.label}" for item in command.items]
+        elif isinstance(command, c.Lost):
+            words += [f"lost {shown(item.key)}#{item.attempt}" for item in command.items]
+    return words
+
+
+def shown(key: c.Key) -> str:
+    number, scheduled_s, trigger = key
+    return f"{number}@{scheduled_s - T0}" + (f"+t{trigger}" if trigger else "")
+
+
+def follow(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
+    """Plan, commit the plan, and expect that all of it is accepted."""
+    words = told(rig, *due_jobs, **fields)
+    commands = plan(view_of(rig, *due_jobs, **fields), rig.at_ms)
+    if commands:
+        for command, result in zip(commands, rig.append(*commands).results, strict=True):
+            assert result.verdict is Verdict.ACCEPTED, command
+            assert set(result.items) <= {Verdict.ACCEPTED}, command
+    return words
+
+
+def test_an_idle_plan_is_empty() -> None:
+    assert told(with_job()) == []
+
+
+def test_an_instant_is_accounted_and_begun_in_one_entry() -> None:  # design 3
+    rig = with_job().to(60)
+    assert follow(rig, 1) == ["account 1 to 60", "begin 1@60#1 on 1"]
+    assert rig.row(60).state is LaunchState.BEGUN
+
+
+def test_the_window_ends_with_the_deadline_or_sooner() -> None:  # R7
+    for deadline_s, window_ms in ((300, 30_000), (10, 10_000)):
+        rig = with_job(deadline_s=deadline_s).to(60)
+        begin = plan(view_of(rig, 1), rig.at_ms)[-1]
+        assert isinstance(begin, c.Begin)
+        assert begin.items[0].not_after_ms == rig.at_ms + window_ms
+
+
+def test_a_plan_only_reads() -> None:
+    rig = with_job(overlap=Overlap.REPLACE).to(120)
+    rig.account(60, 120)
+    rig.begin(60)
+    rig.join("e2", "l2")
+    rig.to(180)
+    view = view_of(rig, 1, slots={1: 2, 2: 1}, expired=[Expired(2, rig.at_ms)])
+    before = encode_state(rig.state)
+    first = plan(view, rig.at_ms)
+    assert plan(view, rig.at_ms) == first
+    assert encode_state(rig.state) == before
+    assert (view.slots, view.late_budget, len(view.due_jobs)) == ({1: 2, 2: 1}, 100, 1)
+    assert len(view.expired) == 1
+
+
+# ---- room
+
+
+def test_without_a_slot_launches_wait_and_get_their_row_all_the_same() -> None:  # R1
+    rig = with_job().to(60)
+    assert follow(rig, 1, slots={}) == ["account 1 to 60"]
+    assert rig.row(60).state is LaunchState.DUE
+    assert follow(rig) == ["begin 1@60#1 on 1"]
+
+
+def test_the_executor_with_most_free_slots_is_taken_first() -> None:
+    rig = with_job().to(240)
+    rig.join("e2", "l2")
+    rig.account(60, 120, 180, 240)
+    words = told(rig, slots={1: 1, 2: 3})
+    assert words == [
+        "begin 1@60#1 on 2",
+        "begin 1@120#1 on 2",
+        "begin 1@180#1 on 1",
+        "begin 1@240#1 on 2",
+    ]
+
+
+def test_no_executor_gets_more_than_it_has_room_for() -> None:
+    rig = with_job().to(300)
+    rig.account(60, 120, 180, 240, 300)
+    assert len(told(rig, slots={1: 3})) == 3
+    assert told(rig, slots={1: 0}) == []
+
+
+def test_the_oldest_goes_first_and_catch_up_behind_what_is_live() -> None:
+    rig = with_job(catchup=Catchup.ALL).to(180)
+    rig.account(due=tuple(c.DueItem(T0 + s, is_late=s < 180) for s in (60, 120, 180)), to=180)
+    assert told(rig, slots={1: 2}) == ["begin 1@180#1 on 1", "begin 1@60#1 on 1"]
+
+
+def test_catch_up_is_paced() -> None:
+    rig = with_job(catchup=Catchup.ALL).to(180)
+    rig.account(due=tuple(c.DueItem(T0 + s, is_late=s < 180) for s in (60, 120, 180)), to=180)
+    assert told(rig, late_budget=1) == ["begin 1@180#1 on 1", "begin 1@60#1 on 1"]
+    assert told(rig, late_budget=0) == ["begin 1@180#1 on 1"]
+
+
+def test_one_entry_begins_no_more_than_its_bound() -> None:
+    rig = with_job().to(180)
+    rig.account(60, 120, 180)
+    words = told(rig, settings=Settings(launches_max=2))
+    assert words == ["begin 1@60#1 on 1", "begin 1@120#1 on 1"]
+
+
+def test_what_waits_is_not_looked_at_without_room_unless_asked() -> None:
+    rig = with_job(deadline_s=60).to(60)
+    rig.account(60)
+    rig.to(120)
+    assert told(rig, slots={}, scan_waiting=False) == []
+    assert told(rig, slots={}, scan_waiting=True) == ["skip 1@60 deadline"]
+
+
+# ---- skips
+
+
+def test_nothing_begins_at_or_after_its_deadline() -> None:
+    rig = with_job(deadline_s=60).to(60)
+    rig.account(60)
+    rig.at_ms = (T0 + 120) * 1000 - 1
+    assert told(rig) == ["begin 1@60#1 on 1"]
+    rig.at_ms += 1
+    assert follow(rig) == ["skip 1@60 deadline"]
+
+
+def test_what_an_executor_refused_until_the_deadline_was_fenced() -> None:  # R7
+    rig = with_job(deadline_s=60).to(60)
+    rig.account(60)
+    rig.begin(60)
+    rig.refused(60)
+    assert told(rig) == ["begin 1@60#2 on 1"]
+    rig.to(120)
+    assert follow(rig) == ["skip 1@60 fenced"]
+
+
+def test_a_paused_job_skips_what_waits_but_not_what_a_person_triggers() -> None:
+    rig = with_job().to(60)
+    rig.account(60)
+    rig.trigger("q1")
+    rig.append(c.Pause(("default/backup",), "", 0, "anna"))
+    assert follow(rig) == ["skip 1@60 paused", "begin 1@60+t1#1 on 1"]
+    rig.to(120)
+    assert told(rig, 1) == ["account 1 to 120"]
+
+
+# ---- overlap
+
+
+def overlapping(overlap: Overlap) -> StateRig:
+    """A launch runs, and the next one is due."""
+    rig = with_job(overlap=overlap).to(60)
+    follow(rig, 1)
+    rig.to(120)
+    return rig
+
+
+def test_overlap_allow() -> None:
+    assert follow(overlapping(Overlap.ALLOW), 1) == ["account 1 to 120", "begin 1@120#1 on 1"]
+
+
+def test_overlap_forbid() -> None:
+    assert follow(overlapping(Overlap.FORBID), 1) == ["account 1 to 120", "skip 1@120 overlap"]
+
+
+def test_overlap_queue() -> None:
+    rig = overlapping(Overlap.QUEUE)
+    assert follow(rig, 1) == ["account 1 to 120"]
+    rig.to(180)
+    assert follow(rig, 1) == ["account 1 to 180"]
+    rig.finished(60)
+    assert follow(rig) == ["begin 1@120#1 on 1"]
+    assert follow(rig) == []
+    rig.finished(120)
+    assert follow(rig) == ["begin 1@180#1 on 1"]
+
+
+def test_overlap_replace_begins_only_after_the_old_one_is_dead() -> None:  # R8
+    rig = overlapping(Overlap.REPLACE)
+    assert follow(rig, 1) == ["account 1 to 120", "cancel 1@60 replaced"]
+    assert follow(rig) == []
+    rig.finished(60, state=LaunchState.CANCELLED, reason=Reason.REPLACED)
+    assert follow(rig) == ["begin 1@120#1 on 1"]
+
+
+def test_overlap_replace_ends_what_waits_from_before() -> None:  # R8
+    rig = overlapping(Overlap.REPLACE)
+    follow(rig, 1)
+    rig.to(180)
+    words = follow(rig, 1)
+    assert words == ["account 1 to 180", "cancel 1@120 replaced"]
+    rig.finished(60, state=LaunchState.CANCELLED, reason=Reason.REPLACED)
+    assert follow(rig) == ["begin 1@180#1 on 1"]
+
+
+def test_of_several_that_wait_the_newest_replaces_the_others() -> None:  # R8
+    """Two waited for an executor: both would begin, the second one turn later, killing the
+    first as soon as it ran."""
+    rig = with_job(overlap=Overlap.REPLACE).to(120)
+    rig.account(60, 120)
+    assert follow(rig) == ["cancel 1@60 replaced", "begin 1@120#1 on 1"]
+
+
+@pytest.mark.parametrize("overlap", [Overlap.FORBID, Overlap.QUEUE])
+def test_two_that_wait_for_one_slot_of_their_job_do_not_begin_together(overlap: Overlap) -> None:
+    rig = with_job(overlap=overlap).to(120)
+    rig.account(60, 120)
+    words = follow(rig)
+    assert "begin 1@60#1 on 1" in words
+    assert ("skip 1@120 overlap" in words) == (overlap is Overlap.FORBID)
+
+
+def test_a_forbidden_launch_that_finds_no_executor_is_not_called_an_overlap() -> None:
+    rig = with_job(overlap=Overlap.FORBID).to(60)
+    assert follow(rig, 1, slots={}) == ["account 1 to 60"]
+    assert follow(rig, slots={}) == []
+    assert follow(rig) == ["begin 1@60#1 on 1"]
+
+
+def test_the_slot_of_a_lost_launch_is_held_until_it_must_be_dead() -> None:  # R6
+    rig = overlapping(Overlap.QUEUE)
+    rig.lost(60, held_until=130)
+    assert follow(rig, 1) == ["account 1 to 120"]
+    rig.to(130)
+    assert follow(rig) == ["begin 1@120#1 on 1"]
+
+
+# ---- executors that are gone
+
+
+def test_what_was_open_on_an_expired_executor_is_lost_and_it_leaves() -> None:
+    rig = with_job().to(60)
+    follow(rig, 1)
+    rig.to(120)
+    words = follow(rig, expired=[Expired(1, rig.at_ms)], slots={})
+    assert words == ["lost 1@60#1", "left 1"]
+    assert not rig.state.executors
+
+
+def test_the_slot_of_what_is_lost_in_this_plan_is_free_in_it() -> None:
+    rig = overlapping(Overlap.FORBID)
+    rig.join("e2", "l2")
+    words = follow(rig, 1, expired=[Expired(1, rig.at_ms)], slots={2: 1})
+    assert words == ["lost 1@60#1", "left 1", "account 1 to 120", "begin 1@120#1 on 2"]
+
+
+def test_the_slot_of_what_is_lost_in_this_plan_is_held_while_it_may_run() -> None:  # R6
+    rig = overlapping(Overlap.QUEUE)
+    rig.join("e2", "l2")
+    words = follow(rig, 1, expired=[Expired(1, rig.at_ms + 5000)], slots={2: 1})
+    assert words == ["lost 1@60#1", "left 1", "account 1 to 120"]
+
+
+def test_an_expired_executor_that_nobody_knows_is_no_trouble() -> None:
+    rig = with_job()
+    assert told(rig, expired=[Expired(9, rig.at_ms)]) == ["left 9"]
+
+
+# ---- bounds of one entry
+
+
+SECONDS = Schedule("@every 1s", every_s=1)
+
+
+def test_a_great_outage_of_many_jobs_comes_in_several_entries() -> None:
+    """A day of seconds of a dozen jobs did not fit into an entry; the leader failed, led again
+    and failed again, for ever."""
+    day = 86_400
+    rig = StateRig()
+    jobs = [
+        job(f"j{n}", schedule=SECONDS, catchup=Catchup.ALL, deadline_s=2 * day) for n in range(4)
+    ]
+    rig.put(*jobs)
+    rig.to(day)
+    left, entries = [1, 2, 3, 4], 0
+    while left:
+        view = view_of(rig, *left, slots={})
+        commands = plan(view, rig.at_ms)
+        rest = [due.number for due in postponed(view, commands)]
+        assert len(rest) < len(left)
+        rig.append(*commands)
+        assert len(rig.log[-1]) < 2 << 20
+        left, entries = rest, entries + 1
+    assert entries == 2
+    assert len(rig.state.due) == 4 * day
+
+
+def test_what_is_skipped_by_the_thousand_comes_in_several_entries() -> None:
+    rig = StateRig()
+    many = 150_000
+    rig.put(job(schedule=SECONDS, catchup=Catchup.ALL, deadline_s=many))
+    rig.to(many).account(*range(1, many))
+    rig.to(3 * many)
+    assert follow(rig, slots={})
+    assert len(rig.log[-1]) < 4 << 20
+    assert rig.state.due
+    follow(rig, slots={})
+    assert not rig.state.due
