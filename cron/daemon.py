@@ -55,59 +55,75 @@ class Daemon:
         self._config = config
         self._failure: BaseException | None = None
         self._stopping = asyncio.Event()
-        clock = SystemClock()
+        self._clock = SystemClock()
         self._projection = _projection(config)
         self._applier = StateApplier(self._projection)
         self._replicated = EngineLog(_engine(config), self._applier, on_failure=self._fail)
-        self._pool = Pool(
-            cell=config.cell,
-            lease=LeaseTimes(
-                heartbeat_ms=config.lease.heartbeat_ms,
-                self_kill_ms=config.lease.self_kill_ms,
-                give_up_ms=config.lease.give_up_ms,
-            ),
-            mono_ms=clock.mono_ms,
-            wall_ms=clock.wall_ms,
-            on_event=lambda event: self._leader.on_event(event),  # noqa: PLW0108 - made below
-            clock_offset_ms_max=config.limits.clock_offset_ms_max,
-        )
-        release = distribution_version("raftcron")
-        self._leader = Leader(
-            replica=config.id,
-            log=self._replicated,
-            applier=self._applier,
-            pool=self._pool,
-            clock=clock,
-            settings=LeaderSettings(
-                plan=Settings(start_window_ms=config.limits.start_window_ms),
-                late_per_second=config.limits.catchup_per_second,
-            ),
-            about=c.Claim(zones.tzdata_version(), release),
-            on_failure=self._fail,
-        )
-        self._leader.leader_address = self._leader_address
+        self._pool = self._make_pool()
+        self._release = distribution_version("raftcron")
+        self._leader = self._make_leader()
         self._peers = Peers()
-        self._roster = Roster(
-            identity=Identity(
-                config.id, config.client, os.getpid(), release, zones.tzdata_version()
-            ),
-            peers={name: peer.client for name, peer in config.peers.items()},
-            log=self._replicated,
-            applier=self._applier,
-            leader=self._leader,
-            clock=clock,
-            ask=self._peers,
-            offset_ms_max=config.limits.clock_offset_ms_max,
-        )
+        self._roster = self._make_roster()
         self._leader.may_tick = self._roster.why_not_tick
         self._service = CellService(
             leader=self._leader,
             applier=self._applier,
             projection=self._projection,
             roster=self._roster,
-            clock=clock,
+            clock=self._clock,
             zone=config.zone,
             leader_address=self._leader_address,
+        )
+
+    def _make_pool(self) -> Pool:
+        lease = self._config.lease
+        return Pool(
+            cell=self._config.cell,
+            lease=LeaseTimes(
+                heartbeat_ms=lease.heartbeat_ms,
+                self_kill_ms=lease.self_kill_ms,
+                give_up_ms=lease.give_up_ms,
+            ),
+            mono_ms=self._clock.mono_ms,
+            wall_ms=self._clock.wall_ms,
+            on_event=lambda event: self._leader.on_event(event),  # noqa: PLW0108 - made later
+            clock_offset_ms_max=self._config.limits.clock_offset_ms_max,
+        )
+
+    def _make_leader(self) -> Leader:
+        limits = self._config.limits
+        leader = Leader(
+            log=self._replicated,
+            applier=self._applier,
+            pool=self._pool,
+            clock=self._clock,
+            settings=LeaderSettings(
+                plan=Settings(start_window_ms=limits.start_window_ms),
+                late_per_second=limits.catchup_per_second,
+            ),
+            about=c.Claim(zones.tzdata_version(), self._release),
+            on_failure=self._fail,
+        )
+        leader.leader_address = self._leader_address
+        return leader
+
+    def _make_roster(self) -> Roster:
+        config = self._config
+        return Roster(
+            identity=Identity(
+                replica=config.id,
+                address=config.client,
+                pid=os.getpid(),
+                version=self._release,
+                tzdata=zones.tzdata_version(),
+                peers={name: peer.client for name, peer in config.peers.items()},
+            ),
+            log=self._replicated,
+            applier=self._applier,
+            leader=self._leader,
+            clock=self._clock,
+            ask=self._peers,
+            offset_ms_max=config.limits.clock_offset_ms_max,
         )
 
     def _leader_address(self) -> str | None:

@@ -134,6 +134,9 @@ def _replica_text(ports: Ports, number: int, extra: str) -> str:
     ]
     for n, (one, other) in enumerate(zip(ports.client, ports.raft, strict=True), 1):
         lines.append(f'r{n} = {{ client = "{HOST}:{one}", raft = "{HOST}:{other}" }}')
+    if "[lease]" not in extra:
+        # An executor notices that the leader is frozen after two or three heartbeats.
+        lines += ["", "[lease]", "heartbeat_ms = 1000"]
     return "\n".join(lines) + "\n" + (f"\n{extra.strip()}\n" if extra else "")
 
 

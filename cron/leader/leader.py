@@ -69,7 +69,6 @@ class Leader:
     def __init__(
         self,
         *,
-        replica: str,
         log: ReplicatedLog,
         applier: StateApplier,
         pool: Pool,
@@ -78,7 +77,7 @@ class Leader:
         about: c.Claim,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._replica = replica
+        self._replica = log.replica
         self._log = log
         self._applier = applier
         self.pool = pool

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -46,13 +45,14 @@ class Peer(msgspec.Struct):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """What does not change while this replica lives."""
+    """What does not change while this replica lives. `peers`: client addresses of all replicas."""
 
     replica: str
     address: str
     pid: int
     version: str
     tzdata: str
+    peers: dict[str, str]
 
 
 class Roster:
@@ -62,7 +62,6 @@ class Roster:
         self,
         *,
         identity: Identity,
-        peers: Mapping[str, str],
         log: ReplicatedLog,
         applier: StateApplier,
         leader: Leader,
@@ -72,7 +71,9 @@ class Roster:
     ) -> None:
         self._identity = identity
         self._peers = {
-            name: Peer(name, address) for name, address in peers.items() if name != identity.replica
+            name: Peer(name, address)
+            for name, address in identity.peers.items()
+            if name != identity.replica
         }
         self._replicated = log
         self._applier = applier
