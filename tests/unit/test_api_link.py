@@ -131,3 +131,18 @@ def test_closing_twice_is_closing_once():
     link = Link("127.0.0.1:1")
     link.close()
     link.close()
+
+
+async def test_a_replica_that_died_after_the_last_request_was_not_used_for_the_next(link_to):
+    async with serving(FakeBackend(trigger=launch())) as server:
+        link = link_to(server)
+        await call(link, "Trigger")
+    with pytest.raises(NotReached):
+        await call(link, "Trigger")
+    with pytest.raises(NotReached, match="connection refused"):
+        await call(link, "Trigger")
+
+
+async def test_a_server_that_hangs_up_at_once_was_not_used(link_to):
+    with stranger(b"") as address, pytest.raises(NotReached, match=r"connection (closed|reset)"):
+        await call(link_to(address))
