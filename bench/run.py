@@ -107,7 +107,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 1000 or value.is_integer() else f"{value:,.3g}"
+        return f"{value:,.0f}" if value >= 100 or value.is_integer() else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -114,6 +114,13 @@ def test_rows_are_compared_with_the_machine_and_merged_by_their_median() -> None
     assert lines[2].startswith("| 1,000 | 1,000 | 1,000 | 7 | 30 | 40 | 80 | 81.5 | 2 | 0 | 2 |")
 
 
+def test_large_numbers_are_written_out() -> None:
+    cells = run.table([run.with_ratios(row(rate=999.8, log_bytes_per_launch=262.5))])
+    assert "| 1,000 | 1,000 |" in cells
+    assert "| 262 |" in cells
+    assert "e+" not in cells
+
+
 def test_a_lateness_that_nobody_has_is_a_dash() -> None:
     merged = run.medians([run.with_ratios(row(lateness_p50_ms=None))])
     assert merged["lateness_p50_ms"] == "-"
