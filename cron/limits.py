@@ -34,7 +34,7 @@ DEADLINE_S_DEFAULT_MAX: Final = 3600
 ENTRY_BYTES_MAX: Final = 8 << 20
 """One log entry. 2,000 launches take about 200 KiB; part of a large crontab up to half of this."""
 LAUNCHES_PER_ENTRY_MAX: Final = 5_000
-JOBS_PER_ENTRY_BYTES_MAX: Final = 4 << 20
+JOBS_PER_ENTRY_BYTES_MAX: Final = 1 << 20
 """Encoded jobs in one part of a change; a larger change takes several entries."""
 CATCHUP_ALL_MAX: Final = 100_000
 """Instants of one job that a catch-up looks at one by one: a day of seconds, and a bit."""
@@ -51,5 +51,7 @@ HISTORY_ROWS_MAX: Final = 100_000
 """Rows that one query may return."""
 RPC_BYTES_MAX: Final = 80 << 20
 """A crontab of the largest size, and its frame."""
+DETAIL_CHARS_MAX: Final = 200
+"""Of what a system said about one attempt: 5,000 of them share an entry."""
 NOTE_CHARS_MAX: Final = 500
 """Reason of a pause, detail of an end: what a person wrote or the system said."""

@@ -18,8 +18,8 @@ from launcher.pool.pool import Pool
 
 _log = structlog.get_logger()
 
-FACTS_PER_ENTRY_MAX = 20_000
-"""About 1 MiB of log; the rest shares the next entry."""
+FACTS_PER_ENTRY_MAX = 5_000
+"""About 250 KiB of log, 4 MiB if all are as wordy as they may be; the rest waits its turn."""
 
 _Source = tuple[str, str]  # executor, ledger
 

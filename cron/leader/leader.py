@@ -16,10 +16,11 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from consensus.errors import ConsensusError, NotLeader, OutcomeUnknown
+from consensus.errors import ConsensusError, EntryTooBig, NotLeader, QueueFull, Stopped
 from consensus.leadership import Leadership
 from consensus.log import Applied, ReplicatedLog
 from cron.clock import Clock
+from cron.errors import LimitExceeded, Unavailable
 from cron.errors import NotLeader as NotTheLeader
 from cron.errors import OutcomeUnknown as ChangeUnknown
 from cron.failpoints import hit
@@ -215,11 +216,25 @@ class Leader:
         if not any(change.changes_jobs for change in changes):
             commands += self._plan(now_ms)
         epoch = self.epoch
-        if not commands or epoch is None:
-            return
+        if epoch is None:
+            fail(changes, NotTheLeader(self.leader_address()))
+        elif commands:
+            await self._commit(epoch, commands, changes, now_ms)
+
+    async def _commit(
+        self, epoch: Epoch, commands: list[c.Command], changes: list[Change], now_ms: int
+    ) -> None:
+        """Append one entry and answer the changes in it, whatever happens."""
         try:
             applied = await self._append(epoch, commands, now_ms)
-        except (NotLeader, OutcomeUnknown) as error:
+        except EntryTooBig as error:
+            if not changes:
+                raise
+            # Without the changes the entry is small: the reign goes on.
+            hint = "apply it in several files with a --source of their own"
+            fail(changes, LimitExceeded(f"the change is too big: {error}", hint))
+            return
+        except ConsensusError as error:
             fail(changes, _as_change_error(error))
             raise
         except asyncio.CancelledError:
@@ -227,6 +242,7 @@ class Leader:
             raise
         outcome: Outcome = applied.outcome
         if outcome.verdict is not Verdict.ACCEPTED:
+            fail(changes, NotTheLeader(self.leader_address()))
             raise NotLeader(self._applier.state.epoch.replica)
         answer(changes, applied.position.index, outcome.results)
 
@@ -371,4 +387,6 @@ class Leader:
 def _as_change_error(error: ConsensusError) -> Exception:
     if isinstance(error, NotLeader):
         return NotTheLeader(None)
+    if isinstance(error, QueueFull | Stopped):
+        return Unavailable(f"the change did not happen: {error}", "try again shortly")
     return ChangeUnknown(str(error), "the change may still happen: look before you retry")

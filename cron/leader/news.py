@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cron.limits import DETAIL_CHARS_MAX
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
@@ -79,12 +80,16 @@ def _of_open(row: LaunchRow, fact: Fact, into: Digested) -> None:
         into.finished.append(_finished(row.key, fact))
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
-        into.lost.append(c.LostItem(row.key, attempt, 0, fact.detail or "its executor died"))
+        into.lost.append(
+            c.LostItem(row.key, attempt, 0, _shortened(fact.detail) or "its executor died")
+        )
     elif fact.fate in (Fate.REFUSED, Fate.FENCED) and row.state is LaunchState.LAUNCHED:
         # It was said to have started, and now never to have: nobody knows which is true.
         into.lost.append(c.LostItem(row.key, attempt, 0, "its executor contradicts itself"))
     elif fact.fate in (Fate.REFUSED, Fate.FENCED):
-        into.refused.append(c.RefusedItem(row.key, attempt, fact.detail or fact.fate.name.lower()))
+        into.refused.append(
+            c.RefusedItem(row.key, attempt, _shortened(fact.detail) or fact.fate.name.lower())
+        )
     elif fact.fate is Fate.UNKNOWN and row.state is LaunchState.BEGUN:
         into.fences.append(fact.name)
 
@@ -104,5 +109,10 @@ def _finished(key: c.Key, fact: Fact) -> c.FinishedItem:
         fact.exit_code,
         fact.started_ms,
         fact.finished_ms,
-        fact.detail,
+        _shortened(fact.detail),
     )
+
+
+def _shortened(detail: str) -> str:
+    """Return what fits into the log a thousand times over: the beginning says what is wrong."""
+    return detail[:DETAIL_CHARS_MAX]
