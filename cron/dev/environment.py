@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import cron.failpoints
 import launcher.failpoints
 from cron.dev.files import EXECUTOR, REPLICA, Member
-from cron.dev.parent import PARENT_VARIABLE
 from cron.errors import ConfigError
+from cron.parent import PARENT_VARIABLE
 
 _VARIABLE = cron.failpoints.VARIABLE
 _NAMES = {REPLICA: cron.failpoints.NAMES, EXECUTOR: launcher.failpoints.NAMES}

@@ -57,7 +57,7 @@ def test_a_command_names_its_module_and_its_configuration(tmp_path: Path) -> Non
 def test_files_that_are_there_stay_as_they_are(tmp_path: Path) -> None:
     write_cell(tmp_path, PORTS)
     edited = tmp_path / "r2.toml"
-    text = edited.read_text() + "\n[lease]\nheartbeat_ms = 100\n"
+    text = edited.read_text() + "\n[limits]\ncatchup_per_second = 7\n"
     edited.write_text(text)
     write_cell(tmp_path, PORTS, executors=2, replica_extra='zone = "Europe/Berlin"')
     assert edited.read_text() == text

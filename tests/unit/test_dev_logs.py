@@ -1,4 +1,4 @@
-"""cron.logs and cron.dev.parent: what the processes of a cell share."""
+"""cron.logs and cron.parent: what the processes of a cell share."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ sys.stdin.read()
 """
 CHILD = """
 import sys, time
-from cron.dev.parent import die_with_parent
+from cron.parent import die_with_parent
 die_with_parent()
 print("ready", flush=True)
 time.sleep(60)
@@ -79,7 +79,7 @@ def test_a_child_dies_with_a_parent_that_is_killed() -> None:
 
 
 def test_a_child_whose_parent_died_before_it_asked_ends_at_once() -> None:
-    script = "from cron.dev.parent import die_with_parent\ndie_with_parent(1)\nprint('alive')"
+    script = "from cron.parent import die_with_parent\ndie_with_parent(1)\nprint('alive')"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, timeout=20, check=False
     )
