@@ -1,0 +1,422 @@
+"""What the replicated state should do, in dicts and lists, written from the rules and not the code.
+
+Each item of a command is answered by the set of all objections that the rules have to it. The
+machine must accept exactly what has none, and may name any one of them: which objection comes
+first is no promise, that there is one is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cron.job import Job, Overlap
+from cron.limits import ATTEMPTS_MAX, DEADLINE_S_MAX
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from launcher.launch import LaunchState as S
+from launcher.launch import Reason
+from launcher.names import SCHEDULED_S_MAX
+from launcher.work import Epoch
+
+V = Verdict
+ENDS = (S.SUCCEEDED, S.FAILED, S.CANCELLED)
+Answer = tuple[set[V], list[set[V]]]
+"""Objections to the command, and to each of its items."""
+
+
+@dataclass
+class NaiveLaunch:
+    state: S
+    deadline_ms: int
+    attempt: int
+    revision: int = 0
+    executor: int = 0
+    cancel: Reason = Reason.NONE
+    overlap: Overlap = Overlap.ALLOW  # of the job that it began with
+
+
+@dataclass
+class NaiveJob:
+    number: int
+    source: str
+    revision: int
+    horizon_s: int
+    job: Job | None
+    local_min: int = -1
+    held_until_ms: int = 0
+    paused: bool = False
+    last_trigger: tuple[int, int] = (0, 0)
+    last_end: int = 0
+    accounted: list[tuple[int, int]] = field(default_factory=list)
+
+
+@dataclass
+class NaiveState:
+    """All of it.
+
+    `rows` are (kind, job, first_s, last_s, count, trigger, attempt, state, reason).
+    """
+
+    at_ms: int = 0
+    index: int = 0
+    epoch: Epoch = Epoch()  # noqa: RUF009 - frozen
+    catalog: int = 0
+    jobs: dict[str, NaiveJob] = field(default_factory=dict)
+    open: dict[c.Key, NaiveLaunch] = field(default_factory=dict)
+    executors: dict[int, tuple[str, str]] = field(default_factory=dict)
+    executors_ever: int = 0
+    requests: dict[str, c.Key] = field(default_factory=dict)
+    lost: list[tuple[c.Key, int]] = field(default_factory=list)
+    parts: dict[str, list[Job]] = field(default_factory=dict)
+    parts_seen: int = 0
+    rows: list[tuple[Any, ...]] = field(default_factory=list)
+    reopened: list[c.Key] = field(default_factory=list)
+
+    # ---- entries
+
+    def apply(self, index: int, entry: c.Entry) -> list[Answer] | None:
+        """Answer each command; None where the whole entry comes from who does not lead (R3)."""
+        self.index = index
+        self.at_ms = max(self.at_ms, min(entry.at_ms, SCHEDULED_S_MAX * 1000))
+        is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
+        if is_claim and entry.epoch <= self.epoch:
+            return None
+        if not is_claim and entry.epoch != self.epoch:
+            return None
+        answers = []
+        for command in entry.commands:
+            if isinstance(command, c.Claim):
+                self.epoch = entry.epoch
+                self.parts.clear()
+                answers.append((set(), []))
+            elif hasattr(command, "items"):
+                one = getattr(self, f"{type(command).__name__.lower()}_one")
+                answers.append((set(), [one(command, item) for item in command.items]))
+            else:
+                answers.append(getattr(self, type(command).__name__.lower())(command))
+        return answers
+
+    def job_of(self, number: int) -> tuple[str, NaiveJob] | None:
+        for name, job in self.jobs.items():
+            if job.number == number:
+                return name, job
+        return None
+
+    def end(self, key: c.Key, state: S, reason: Reason) -> None:
+        """The launch is over and has its row."""
+        launch = self.open.pop(key)
+        found = self.job_of(key[0])
+        assert found is not None
+        name, job = found
+        job.last_end = self.index
+        self.row("ended", name, key[1], key[1], 1, key[2], launch.attempt, state, reason)
+
+    def row(self, *values: Any) -> None:
+        self.rows.append(values)
+
+    # ---- rules of jobs
+
+    def putjobs(self, put: c.PutJobs) -> Answer:
+        jobs: list[Job] = list(put.jobs)
+        if put.parts != 1:
+            if put.part == 1:
+                self.parts, self.parts_seen = {put.change: []}, 0
+            if put.change not in self.parts or self.parts_seen != put.part - 1:
+                self.parts.pop(put.change, None)
+                return {V.INCOMPLETE}, []
+            self.parts[put.change] += jobs
+            self.parts_seen = put.part
+            if put.part < put.parts:
+                return set(), []
+            jobs = self.parts.pop(put.change)
+        objections = self.against_jobs(put, jobs)
+        if objections:
+            return objections, []
+        self.catalog += 1
+        for job in jobs:
+            self.put_one(put, job)
+        for name in put.removed:
+            removed = self.jobs[name]
+            removed.job, removed.revision, removed.paused = None, self.catalog, False
+            for key in [k for k, v in self.open.items() if k[0] == removed.number]:
+                if self.open[key].state is S.DUE:
+                    self.end(key, S.CANCELLED, Reason.NONE)
+        return set(), []
+
+    def against_jobs(self, put: c.PutJobs, jobs: list[Job]) -> set[V]:
+        objections = set()
+        names = [job.name for job in jobs] + list(put.removed)
+        if put.base != self.catalog:
+            objections.add(V.STALE_REVISION)
+        if not self.at_ms // 1000 <= put.effective_s <= SCHEDULED_S_MAX:
+            objections.add(V.BAD_TIMES)
+        if any(not 1 <= job.deadline_s <= DEADLINE_S_MAX for job in jobs):
+            objections.add(V.BAD_TIMES)
+        if len(set(names)) != len(names):
+            objections.add(V.REPEATED)
+        for name in names:
+            known = self.jobs.get(name)
+            if name in put.removed and (known is None or known.job is None):
+                objections.add(V.UNKNOWN_JOB)
+            if known is not None and known.job is not None:
+                if known.source != put.source:
+                    objections.add(V.WRONG_SOURCE)
+                if known.horizon_s != put.effective_s:
+                    objections.add(V.WRONG_HORIZON)
+            if known is not None and known.horizon_s > put.effective_s:
+                objections.add(V.WRONG_HORIZON)
+        return objections
+
+    def put_one(self, put: c.PutJobs, job: Job) -> None:
+        known = self.jobs.get(job.name)
+        if known is None:
+            number = len(self.jobs) + 1
+            self.jobs[job.name] = NaiveJob(number, put.source, self.catalog, put.effective_s, job)
+            return
+        if known.job is None or known.job.schedule.zone != job.schedule.zone:
+            known.local_min = -1
+        known.source, known.revision = put.source, self.catalog
+        known.horizon_s, known.job = put.effective_s, job
+
+    def pause(self, command: c.Pause) -> Answer:
+        return set(), [self.set_pause(name, True) for name in command.jobs]
+
+    def resume(self, command: c.Resume) -> Answer:
+        return set(), [self.set_pause(name, False) for name in command.jobs]
+
+    def set_pause(self, name: str, paused: bool) -> set[V]:
+        known = self.jobs.get(name)
+        if known is None or known.job is None:
+            return {V.UNKNOWN_JOB}
+        if not paused and not known.paused:
+            return {V.ALREADY}
+        known.paused = paused
+        return set()
+
+    # ---- rules of executors
+
+    def executorjoined(self, command: c.ExecutorJoined) -> Answer:
+        if (command.executor, command.ledger) in self.executors.values():
+            return {V.ALREADY}, []
+        self.executors_ever += 1
+        self.executors[self.executors_ever] = (command.executor, command.ledger)
+        return set(), []
+
+    def executorleft(self, command: c.ExecutorLeft) -> Answer:
+        if command.number not in self.executors:
+            return {V.UNKNOWN_EXECUTOR}, []
+        running = [v for v in self.open.values() if v.state is not S.DUE]
+        if any(launch.executor == command.number for launch in running):
+            return {V.STILL_OPEN}, []
+        del self.executors[command.number]
+        return set(), []
+
+    # ---- rules of accounting
+
+    def account_one(self, _: c.Account, item: c.AccountItem) -> set[V]:
+        found = self.job_of(item.number)
+        if found is None or found[1].job is None:
+            return {V.UNKNOWN_JOB}
+        name, known = found
+        objections = self.against_rows(known, item)
+        if item.revision != known.revision:
+            objections.add(V.STALE_REVISION)
+        if item.from_s != known.horizon_s:
+            objections.add(V.WRONG_HORIZON)
+        if objections:
+            return objections
+        assert known.job is not None
+        for skip in item.skipped:
+            kind = "ended" if skip.count == 1 else "range"
+            self.row(
+                kind, name, skip.first_s, skip.last_s, skip.count, 0, 0, S.SKIPPED, skip.reason
+            )
+        for due in item.due:
+            deadline_ms = (due.scheduled_s + known.job.deadline_s) * 1000
+            self.open[(known.number, due.scheduled_s, 0)] = NaiveLaunch(S.DUE, deadline_ms, 0)
+        known.horizon_s = item.to_s
+        known.accounted.append((item.from_s, item.to_s))
+        known.local_min = max([known.local_min, *(r.local_min for r in (*item.due, *item.skipped))])
+        return set()
+
+    def against_rows(self, known: NaiveJob, item: c.AccountItem) -> set[V]:
+        objections = set()
+        if item.to_s <= item.from_s or item.to_s > SCHEDULED_S_MAX:
+            objections.add(V.BAD_TIMES)
+        rows = sorted(
+            [(due.scheduled_s, due.scheduled_s, 1, due.local_min) for due in item.due]
+            + [(skip.first_s, skip.last_s, skip.count, skip.local_min) for skip in item.skipped]
+        )
+        ends = [item.from_s] + [last for _, last, _, _ in rows]
+        for before, (first, last, count, _) in zip(ends, rows, strict=False):
+            seconds = last - first + 1
+            if not before < first <= last <= item.to_s:
+                objections.add(V.BAD_TIMES)
+            if not 1 <= count <= seconds or (count == 1) != (seconds == 1):
+                objections.add(V.BAD_TIMES)
+        times = [known.local_min] + [row[3] for row in rows]
+        for place, local_min in enumerate(times[1:], 1):
+            if 0 <= local_min <= max(times[:place]):
+                objections.add(V.REPEATED_LOCAL_TIME)
+        return objections
+
+    # ---- attempts
+
+    def begin_one(self, _: c.Begin, item: c.BeginItem) -> set[V]:
+        launch = self.open.get(item.key)
+        if launch is not None and launch.state is not S.DUE and launch.attempt == item.attempt:
+            return {V.ALREADY}
+        if launch is None or launch.state is not S.DUE:
+            return {V.NOT_DUE}
+        found = self.job_of(item.key[0])
+        if found is None or found[1].job is None:
+            return {V.UNKNOWN_JOB}
+        known, job = found[1], found[1].job
+        objections = set()
+        if item.revision != known.revision:
+            objections.add(V.STALE_REVISION)
+        if item.attempt != launch.attempt + 1:
+            objections.add(V.WRONG_ATTEMPT)
+        if item.executor not in self.executors:
+            objections.add(V.UNKNOWN_EXECUTOR)
+        if not self.at_ms <= item.not_after_ms <= launch.deadline_ms:
+            objections.add(V.BAD_TIMES)
+        if job.overlap is not Overlap.ALLOW and (
+            self.running(known.number) or known.held_until_ms > self.at_ms
+        ):
+            objections.add(V.OVERLAP)
+        if not objections:
+            launch.state, launch.attempt, launch.executor = S.BEGUN, item.attempt, item.executor
+            launch.revision, launch.overlap = known.revision, job.overlap
+        return objections
+
+    def running(self, number: int) -> list[c.Key]:
+        return [k for k, v in self.open.items() if k[0] == number and v.state is not S.DUE]
+
+    def active(self, key: c.Key, attempt: int) -> tuple[NaiveLaunch | None, set[V]]:
+        launch = self.open.get(key)
+        if launch is None or launch.state is S.DUE:
+            return None, {V.NOT_OPEN}
+        return (launch, set()) if launch.attempt == attempt else (None, {V.WRONG_ATTEMPT})
+
+    def launched_one(self, _: c.Launched, item: c.LaunchedItem) -> set[V]:
+        launch, objections = self.active(item.key, item.attempt)
+        if launch is None:
+            return objections
+        if launch.state is S.LAUNCHED:
+            return {V.ALREADY}
+        launch.state = S.LAUNCHED
+        return set()
+
+    def finished_one(self, _: c.Finished, item: c.FinishedItem) -> set[V]:
+        launch, objections = self.active(item.key, item.attempt)
+        if item.state not in ENDS:
+            return objections | {V.WRONG_STATE}
+        if launch is not None:
+            self.end(item.key, item.state, item.reason)
+            return set()
+        if (item.key, item.attempt) not in self.lost:
+            return objections
+        self.lost.remove((item.key, item.attempt))  # late news, once (R9)
+        found = self.job_of(item.key[0])
+        assert found is not None
+        _, second, trigger = item.key
+        self.row(
+            "amendment", found[0], second, second, 1, trigger, item.attempt, item.state, item.reason
+        )
+        return {V.AMENDED}
+
+    def refused_one(self, _: c.Refused, item: c.RefusedItem) -> set[V]:
+        launch, objections = self.active(item.key, item.attempt)
+        if launch is None:
+            return objections
+        if launch.state is S.LAUNCHED:
+            return {V.WRONG_STATE}
+        found = self.job_of(item.key[0])
+        assert found is not None
+        if launch.cancel is not Reason.NONE or found[1].job is None:
+            self.end(item.key, S.CANCELLED, launch.cancel)
+        else:
+            launch.state = S.DUE
+        return set()
+
+    def skip_one(self, _: c.Skip, item: c.SkippedItem) -> set[V]:
+        launch = self.open.get(item.key)
+        if launch is None or launch.state is not S.DUE:
+            return {V.NOT_DUE}
+        self.end(item.key, S.SKIPPED, item.reason)
+        return set()
+
+    def lost_one(self, _: c.Lost, item: c.LostItem) -> set[V]:
+        launch, objections = self.active(item.key, item.attempt)
+        if launch is None:
+            return objections
+        found = self.job_of(item.key[0])
+        assert found is not None
+        if launch.overlap is not Overlap.ALLOW:
+            found[1].held_until_ms = max(found[1].held_until_ms, item.held_until_ms)
+        self.end(item.key, S.LOST, Reason.EXECUTOR_LOST)
+        if (item.key, item.attempt) not in self.lost:
+            self.lost.append((item.key, item.attempt))
+        return set()
+
+    # ---- rules of what people ask for
+
+    def cancel_one(self, _: c.Cancel, item: c.CancelItem) -> set[V]:
+        launch = self.open.get(item.key)
+        if launch is None:
+            return {V.NOT_OPEN}
+        if item.reason is Reason.NONE:
+            return {V.WRONG_STATE}
+        if launch.state is S.DUE:
+            self.end(item.key, S.CANCELLED, item.reason)
+        elif launch.cancel is not Reason.NONE:
+            return {V.ALREADY}
+        else:
+            launch.cancel = item.reason
+        return set()
+
+    def trigger(self, command: c.Trigger) -> Answer:
+        if command.request in self.requests:
+            return {V.ALREADY}, []
+        known = self.jobs.get(command.job)
+        if known is None or known.job is None:
+            return {V.UNKNOWN_JOB}, []
+        second = self.at_ms // 1000
+        before = known.last_trigger[1] if known.last_trigger[0] == second else 0
+        known.last_trigger = (second, before + 1)
+        key = (known.number, second, before + 1)
+        self.open[key] = NaiveLaunch(S.DUE, self.at_ms + known.job.deadline_s * 1000, 0)
+        self.requests[command.request] = key
+        return set(), []
+
+    def reopen_one(self, command: c.Reopen, item: c.ReopenItem) -> set[V]:
+        found = self.job_of(item.key[0])
+        if found is None or found[1].job is None:
+            return {V.UNKNOWN_JOB}
+        if item.key in self.open:
+            return {V.ALREADY}
+        known = found[1]
+        _, second, trigger = item.key
+        objections = set()
+        if known.last_end > command.read_at:
+            objections.add(V.STALE_REVISION)
+        if second < 0:
+            objections.add(V.BAD_TIMES)
+        if not trigger and second > known.horizon_s:
+            objections.add(V.WRONG_HORIZON)
+        if item.was_state not in (0, S.SKIPPED, S.LOST, S.FAILED, S.CANCELLED):
+            objections.add(V.WRONG_STATE)
+        if trigger and (
+            trigger < 0 or item.was_state == 0 or (second, trigger) > known.last_trigger
+        ):
+            objections.add(V.WRONG_STATE)
+        if not 0 <= item.was_attempt < ATTEMPTS_MAX or (item.was_state == 0 < item.was_attempt):
+            objections.add(V.WRONG_ATTEMPT)
+        if not objections:
+            assert known.job is not None
+            deadline_ms = self.at_ms + known.job.deadline_s * 1000
+            self.open[item.key] = NaiveLaunch(S.DUE, deadline_ms, item.was_attempt)
+            self.reopened.append(item.key)
+        return objections

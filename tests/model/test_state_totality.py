@@ -1,0 +1,133 @@
+"""Whatever can be read can be applied: absurd values are answered, held, saved and restored."""
+
+from __future__ import annotations
+
+import enum
+import types
+import typing
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from cron.errors import InvariantViolated
+from cron.job import Job
+from cron.state import commands as c
+from cron.state.codec import decode_entry, encode_entry
+from cron.state.image import decode_state, encode_state
+from cron.state.machine import Machine
+from launcher.names import SCHEDULED_S_MAX, LaunchName
+from tests.unit.state_rig import FIRST, T0, with_job
+
+COMMANDS = typing.get_args(c.Command)
+NUMBERS = [
+    *range(-2, 6), 60, T0, T0 + 60, T0 + 120, T0 * 1000, SCHEDULED_S_MAX, SCHEDULED_S_MAX + 1,
+    2**31, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1, -(2**31), -(2**63),
+]  # fmt: skip
+TEXTS = [
+    "",
+    "crontab",
+    "default/backup",
+    "default/other",
+    "e1",
+    "l1",
+    "x",
+    "\0",
+    "é" * 300,
+    "q" * 9,
+]
+
+
+def absurd(kind: Any, chance: Random) -> Any:
+    """A value of the type, reasonable now and then."""
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        parts = typing.get_args(kind)
+        if parts[-1] is Ellipsis:
+            parts = (parts[0],) * chance.randint(0, 3)
+        return tuple(absurd(part, chance) for part in parts)
+    if origin in (types.UnionType, typing.Union):
+        return absurd(chance.choice(typing.get_args(kind)), chance)
+    if kind is int:
+        return chance.choice(NUMBERS[:12] if chance.random() < 0.6 else NUMBERS)
+    if kind is str:
+        return chance.choice(TEXTS)
+    if kind is bool:
+        return chance.random() < 0.5
+    if issubclass(kind, enum.IntEnum):
+        return chance.choice(list(kind))
+    assert issubclass(kind, msgspec.Struct), kind
+    hints = typing.get_type_hints(kind)
+    return kind(*(absurd(hints[name], chance) for name in kind.__struct_fields__))
+
+
+def steered(command: Any, machine: Machine, chance: Random) -> Any:
+    """Now and then what brings a command past its first check."""
+    state = machine.state
+    if isinstance(command, c.PutJobs) and chance.random() < 0.8:
+        return msgspec.structs.replace(
+            command, base=state.catalog, part=1, parts=1, source="crontab", removed=()
+        )
+    if isinstance(command, c.Account) and chance.random() < 0.8:
+        items = tuple(
+            msgspec.structs.replace(item, number=n, revision=r.revision, from_s=r.horizon_s)
+            for item, (n, r) in zip(command.items, state.by_number.items(), strict=False)
+        )
+        return c.Account(items)
+    if isinstance(command, c.Begin) and state.due and chance.random() < 0.8:
+        row = chance.choice(list(state.due.values()))
+        record, executor = state.by_number[row.number], max(state.executors, default=1)
+        item = c.BeginItem(row.key, row.attempt + 1, record.revision, executor, row.deadline_ms)
+        return c.Begin((item,))
+    keyed = (c.Finished, c.Launched, c.Refused, c.Lost, c.Cancel, c.Skip)
+    if isinstance(command, keyed) and state.active and chance.random() < 0.8:
+        row = chance.choice(list(state.active.values()))
+        changes: dict[str, Any] = {"key": row.key}
+        if not isinstance(command, c.Cancel | c.Skip):
+            changes["attempt"] = row.attempt
+        items = tuple(msgspec.structs.replace(item, **changes) for item in command.items)
+        return type(command)(items)
+    return command
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_readable_entry_raises_or_cannot_be_saved(seed: int) -> None:
+    chance = Random(seed)
+    rig = with_job()
+    machine = rig.machine
+    for index in range(1000, 1060):
+        kinds = [chance.choice(COMMANDS) for _ in range(chance.randint(1, 3))]
+        commands = tuple(steered(absurd(kind, chance), machine, chance) for kind in kinds)
+        # Most time passes sanely: a log at the end of time accepts little.
+        at_ms = chance.choice(NUMBERS) if chance.random() < 0.02 else rig.at_ms + index
+        entry = encode_entry(max(at_ms, -(2**63)), machine.state.epoch, commands)
+        outcome = machine.apply(1, index, entry)
+        assert len(outcome.results) in (0, len(commands))
+        image = encode_state(machine.state)
+        assert encode_state(decode_state(image)) == image
+        for row in outcome.rows:
+            assert str(LaunchName(row.job, row.scheduled_s, row.trigger))
+        for key in machine.state.due:
+            assert str(machine.state.launch_name(key))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_damaged_entry_is_refused_or_read_but_nothing_else(seed: int) -> None:
+    """Frames are checksummed below; this is what stands behind them."""
+    chance = Random(seed)
+    job = msgspec.structs.replace(absurd(Job, chance), name="default/x")
+    good = encode_entry(T0 * 1000, FIRST, (c.PutJobs("a", 1, T0, (job,)), c.Resume((), "b")))
+    for _ in range(100):
+        data = bytearray(good)
+        for _ in range(chance.randint(1, 3)):
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        machine = with_job().machine
+        try:
+            decode_entry(bytes(data))
+        except InvariantViolated:
+            with pytest.raises(InvariantViolated):
+                machine.apply(1, 1000, bytes(data))
+            continue
+        machine.apply(1, 1000, bytes(data))
+        assert encode_state(machine.state)
