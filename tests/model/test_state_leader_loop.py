@@ -1,0 +1,242 @@
+"""Plan, agenda and machine over simulated time: leaders die, executors fall silent, results vary.
+
+At the end every instant of every schedule has exactly one row, nothing began past its deadline,
+and nothing overlapped that may not (promises 1 and 5, rules R1, R6, R7).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+
+from cron.calendar.schedule import compile as compile_schedule
+from cron.job import Catchup, Job, Overlap, Schedule
+from cron.leader.agenda import Agenda
+from cron.leader.plan import Expired, Settings, View, plan, postponed
+from cron.state import commands as c
+from cron.state.codec import encode_entry
+from cron.state.image import decode_state, encode_state
+from cron.state.machine import Machine
+from cron.state.outcome import Verdict
+from cron.state.rows import Row, RowKind
+from launcher.launch import LaunchState, Reason
+from launcher.work import Epoch, WorkSpec
+
+T0 = 1_795_190_400
+SCHEDULES = [
+    Schedule("@every 1s", every_s=1),
+    Schedule("@every 7s", every_s=7),
+    Schedule("@every 90s", every_s=90),
+    Schedule("* * * * *", "* * * * *"),
+    Schedule("*/3 * * * *", "*/3 * * * *", zone="Asia/Kathmandu"),
+    Schedule("5 16 * * *", "5 16 * * *"),
+]
+
+
+class World:
+    """One leader at a time, executors that do as chance has it."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.machine = Machine()
+        self.index = 0
+        self.now_ms = T0 * 1000
+        self.epoch = Epoch(1, 0, "r1")
+        self.rows: list[Row] = []
+        self.began: list[tuple[c.Key, int, int]] = []  # key, attempt, deadline
+        self.lead()
+        jobs = tuple(self.job(number) for number in range(8))
+        self.append(c.PutJobs("a", 0, T0, jobs))
+        self.agenda = Agenda(self.machine.state)
+        self.append(c.ExecutorJoined("e1", "l1", 4), c.ExecutorJoined("e2", "l2", 4))
+
+    def job(self, number: int) -> Job:
+        chance = self.chance
+        return Job(
+            f"default/j{number}",
+            chance.choice(SCHEDULES),
+            WorkSpec(("true",)),
+            chance.choice(list(Overlap)),
+            chance.choice(list(Catchup)),
+            deadline_s=chance.choice([1, 10, 60, 600]),
+        )
+
+    def append(self, *commands: c.Command) -> None:
+        entry = encode_entry(self.now_ms, self.epoch, commands)
+        self.index += 1
+        outcome = self.machine.apply(self.epoch.term, self.index, entry)
+        assert outcome.verdict is Verdict.ACCEPTED
+        self.rows += outcome.rows
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.Account):
+                # One leader that sees what is committed has no account refused.
+                assert set(result.items) == {Verdict.ACCEPTED}
+            if isinstance(command, c.Begin):
+                for item, verdict in zip(command.items, result.items, strict=True):
+                    if verdict == Verdict.ACCEPTED:
+                        row = self.machine.state.active[item.key]
+                        assert self.now_ms <= item.not_after_ms <= row.deadline_ms
+                        assert self.now_ms < row.deadline_ms
+                        self.began.append((item.key, item.attempt, row.deadline_ms))
+
+    def lead(self) -> None:
+        """A new leader, on a replica that may have come from a snapshot."""
+        if self.chance.random() < 0.5:
+            self.machine = Machine(decode_state(encode_state(self.machine.state)))
+        self.epoch = Epoch(1, self.epoch.term + 1, self.chance.choice(["r1", "r2", "r3"]))
+        self.append(c.Claim())
+        self.agenda = Agenda(self.machine.state)
+
+    def tick(self, *, slots: dict[int, int], expired: list[Expired], is_housekeeping: bool) -> None:
+        """One turn of the leader."""
+        state = self.machine.state
+        chance = self.chance
+        view = View(
+            state,
+            self.agenda.take(self.now_ms // 1000, limit=chance.choice([1, 3, 100])),
+            slots,
+            expired,
+            late_budget=chance.choice([0, 2, 50]),
+            scan_waiting=is_housekeeping,
+            settings=Settings(start_window_ms=chance.choice([1000, 30_000]), launches_max=5),
+        )
+        commands = plan(view, self.now_ms)
+        for due in postponed(view, commands):
+            self.agenda.retry(due.number)
+        if commands and chance.random() < 0.97:
+            self.append(*commands)
+        elif commands:
+            # It died before its entry was agreed on; what it took from its agenda is nobody's.
+            self.lead()
+
+    def free_slots(self) -> dict[int, int]:
+        records = self.machine.state.executors.items()
+        free = {n: self.chance.randint(0, one.slots) - len(one.open) for n, one in records}
+        return {number: count for number, count in free.items() if count > 0}
+
+    def results(self) -> None:
+        """What becomes of what runs."""
+        chance, news = self.chance, []
+        for row in list(self.machine.state.active.values()):
+            dice = chance.random()
+            if row.state is LaunchState.BEGUN and dice < 0.1:
+                news.append(c.Refused((c.RefusedItem(row.key, row.attempt, "no"),)))
+            elif row.state is LaunchState.BEGUN and dice < 0.5:
+                news.append(c.Launched((c.LaunchedItem(row.key, row.attempt, self.now_ms),)))
+            elif dice < 0.7:
+                news.append(self.end_of(row.key, row.attempt, row.cancel))
+            elif dice < 0.73:
+                held_ms = self.now_ms + chance.choice([0, 20_000])
+                news.append(c.Lost((c.LostItem(row.key, row.attempt, held_ms),)))
+        if news:
+            self.append(*news)
+
+    def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Finished:
+        state = LaunchState.CANCELLED if cancel else LaunchState.SUCCEEDED
+        item = c.FinishedItem(key, attempt, state, cancel, 0, self.now_ms, self.now_ms)
+        return c.Finished((item,))
+
+    def run(self, steps: int) -> None:
+        chance = self.chance
+        for _ in range(steps):
+            self.now_ms += chance.choice([10, 200, 1000, 5000])
+            event = chance.random()
+            if event < 0.03:
+                self.now_ms += chance.randint(1, 900) * 1000  # nobody led
+                self.lead()
+            elif event < 0.05:
+                names = tuple(chance.sample(list(self.machine.state.jobs), 2))
+                until_ms = chance.choice([0, self.now_ms + 60_000])
+                self.append(c.Pause(names, "", until_ms, "anna"))
+            elif event < 0.1:
+                self.append(c.Resume(tuple(self.machine.state.jobs), "anna"))
+            elif event < 0.12:
+                number = chance.randint(1, len(self.machine.state.by_number))
+                self.agenda.retry(number)  # as after a jump of the clock
+            expired = []
+            if chance.random() < 0.02 and self.machine.state.executors:
+                gone = chance.choice(list(self.machine.state.executors))
+                expired = [Expired(gone, self.now_ms + chance.choice([0, 15_000]))]
+            slots = self.free_slots()
+            for one in expired:
+                slots.pop(one.number, None)
+            self.tick(slots=slots, expired=expired, is_housekeeping=chance.random() < 0.3)
+            self.results()
+            if len(self.machine.state.executors) < 2:
+                self.append(c.ExecutorJoined("e", f"l{self.index}", 4))
+            self.check_overlap()
+
+    def check_overlap(self) -> None:
+        for record in self.machine.state.by_number.values():
+            if record.job is not None and record.job.overlap is not Overlap.ALLOW:
+                running = [row for row in record.open.values() if row.state is not LaunchState.DUE]
+                assert len(running) <= 1
+
+    def settle(self) -> None:
+        """No more trouble, until nothing is open and everything is accounted."""
+        self.append(c.Resume(tuple(self.machine.state.jobs), "anna"))
+        for _ in range(2000):
+            self.now_ms += 400
+            state = self.machine.state
+            ends = [self.end_of(r.key, r.attempt, r.cancel) for r in state.active.values()]
+            if ends:
+                self.append(*ends)
+            due = self.agenda.take(self.now_ms // 1000, limit=100)
+            view = View(state, due, {n: 9 for n in state.executors}, late_budget=9)
+            commands = plan(view, self.now_ms)
+            if commands:
+                self.append(*commands)
+            waiting = [r for r in state.open_rows() if r.scheduled_s * 1000 < self.now_ms - 30_000]
+            if not waiting and not list(self.agenda.behind(state, self.now_ms // 1000)):
+                return
+        raise AssertionError(f"something is never done: {waiting}")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_instant_has_one_row_whatever_happens(seed: int) -> None:
+    world = World(seed)
+    world.run(150)
+    world.settle()
+    state = world.machine.state
+    found: Counter[tuple[str, int]] = Counter()
+    for row in world.rows:
+        assert row.trigger == 0
+        assert row.kind is not RowKind.AMENDMENT
+        ticks = compile_schedule(state.jobs[row.job].job.schedule)  # type: ignore[union-attr]
+        covered = ticks.between(row.scheduled_s - 1, row.last_s, limit=10**6)
+        assert len(covered) == row.count
+        found.update((row.job, tick.scheduled_s) for tick in covered)
+    found.update((state.by_number[row.number].name, row.scheduled_s) for row in state.open_rows())
+    expected = {
+        (record.name, tick.scheduled_s)
+        for record in state.jobs.values()
+        if record.job is not None
+        for tick in compile_schedule(record.job.schedule).between(
+            T0, world.now_ms // 1000, limit=10**6
+        )
+    }
+    assert set(found) == expected
+    assert set(found.values()) <= {1}
+    assert len({(key, attempt) for key, attempt, _ in world.began}) == len(world.began)
+    assert len(world.began) > 20
+
+
+def test_the_worlds_see_all_that_can_happen() -> None:
+    """A test of the test: its launches end in every way, for many reasons."""
+    states: Counter[tuple[LaunchState, Reason]] = Counter()
+    for seed in range(12):
+        world = World(seed)
+        world.run(150)
+        states.update((row.state, row.reason) for row in world.rows)
+    assert {
+        (LaunchState.SUCCEEDED, Reason.NONE),
+        (LaunchState.LOST, Reason.EXECUTOR_LOST),
+        (LaunchState.CANCELLED, Reason.REPLACED),
+        (LaunchState.SKIPPED, Reason.MISSED),
+        (LaunchState.SKIPPED, Reason.OVERLAP),
+        (LaunchState.SKIPPED, Reason.PAUSED),
+        (LaunchState.SKIPPED, Reason.DEADLINE),
+        (LaunchState.SKIPPED, Reason.FENCED),
+    } <= set(states)
