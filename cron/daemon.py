@@ -65,6 +65,7 @@ class Daemon:
         self._peers = Peers()
         self._roster = self._make_roster()
         self._leader.may_tick = self._roster.why_not_tick
+        self._leader.clock_error_ms = self._roster.clock_error_ms
         self._service = CellService(
             leader=self._leader,
             applier=self._applier,
@@ -151,6 +152,8 @@ class Daemon:
         gc.collect()
         gc.freeze()
         gc.set_threshold(50_000, 20, 100)
+        # Raft's thread must get its turn within milliseconds, also while a large crontab is read.
+        sys.setswitchinterval(0.001)
         await server.start()
         self._leader.start()
         watch = asyncio.create_task(self._roster.watch(), name="roster")

@@ -92,6 +92,7 @@ class Leader:
         self.note = ""
         self.leader_address: Callable[[], str | None] = lambda: None
         self.may_tick: Callable[[], str] = lambda: ""  # why not, "" if it may (rule R10)
+        self.clock_error_ms: Callable[[], int] = lambda: 0  # ahead of the others, if too much
         self._dispatcher = Dispatcher(pool)
         self._changes = Changes()
         self._agenda = Agenda(applier.state)
@@ -199,8 +200,12 @@ class Leader:
     # ---- one turn: gather, plan, append, act
 
     def now_ms(self) -> int:
-        """The leader's time: its wall clock, but never before any time in the log (rule R2)."""
-        return max(self._clock.wall_ms(), self._applier.state.at_ms)
+        """The leader's time: its wall clock, but never before any time in the log (rule R2).
+
+        While its clock is off it goes by the others' (rule R10): one entry from an hour ahead would
+        hold the whole cell's time there for that hour.
+        """
+        return max(self._clock.wall_ms() - self.clock_error_ms(), self._applier.state.at_ms)
 
     async def _turn(self) -> None:
         """Append all that has come up in one entry, and act on what came of it."""

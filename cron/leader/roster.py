@@ -36,12 +36,16 @@ class Ask(Protocol):
 
 
 class Peer(msgspec.Struct):
-    """Another replica: where it is, what it said last, and how far its clock is off."""
+    """Another replica: where it is, what it said last, and how far its clock is off.
+
+    `frame_ms` is our wall clock minus our monotonic one when `offset_ms` was measured.
+    """
 
     id: str
     address: str
     row: StatusRow | None = None
     offset_ms: int | None = None
+    frame_ms: int = 0
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -133,6 +137,7 @@ class Roster:
         peer.row = row
         # Halfway between asking and hearing is about when it read its clock.
         peer.offset_ms = row.wall_ms - (asked_ms + self._clock.wall_ms()) // 2
+        peer.frame_ms = self._frame_ms()
 
     def _row_of(self, peer: Peer) -> StatusRow:
         if peer.row is None:
@@ -191,16 +196,31 @@ class Roster:
     def off_by(self) -> int:
         """Return how far this replica's clock is from the median of all; 0 with fewer than two
         others to compare with, since of two clocks nobody knows which is wrong."""
-        offsets = [peer.offset_ms for peer in self._peers.values() if peer.offset_ms is not None]
+        # A jump of our own clock since the others were asked counts at once: the leader must not
+        # act on it until it asks them again.
+        frame_ms = self._frame_ms()
+        offsets = [
+            peer.offset_ms - (frame_ms - peer.frame_ms)
+            for peer in self._peers.values()
+            if peer.offset_ms is not None
+        ]
         if len(offsets) < 2:
             return 0
         median = sorted([0, *offsets])[(len(offsets) + 1) // 2]
         return -median
 
+    def _frame_ms(self) -> int:
+        return self._clock.wall_ms() - self._clock.mono_ms()
+
+    def clock_error_ms(self) -> int:
+        """Return by how much this clock is ahead of the median, 0 while that is tolerable."""
+        off_ms = self.off_by()
+        return off_ms if abs(off_ms) > self._offset_ms_max else 0
+
     def why_not_tick(self) -> str:
         """Return why a leader here must not tick, "" if it may."""
-        off_ms = self.off_by()
-        if abs(off_ms) <= self._offset_ms_max:
+        off_ms = self.clock_error_ms()
+        if not off_ms:
             return ""
         return f"its clock is {off_ms / 1000:+.1f} s from the replicas' median"
 
