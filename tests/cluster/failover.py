@@ -8,7 +8,7 @@ it differently from the witness, replicas that differ at the same position.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,10 +70,10 @@ def uptime_s() -> float:
 class Scene:
     """Witnessed jobs on a cell, from their apply to the verdict."""
 
-    def __init__(self, cell: Cell, file: Path, names: Iterable[str] = JOBS) -> None:
+    def __init__(self, cell: Cell, file: Path, jobs: Mapping[str, Kind] = JOBS) -> None:
         self.cell = cell
         self.file = file
-        self.jobs = {name: JOBS[name] for name in names}
+        self.jobs = dict(jobs)
         self.applied_s = 0
         self.differences: list[str] = []
 
@@ -120,7 +120,7 @@ class Scene:
             return found if wanted <= set(found) else {}
 
         found = wait_until(running, FIRST_LAUNCH_S_MAX, f"{jobs} to run at once")
-        return {job.partition("/")[2]: run for job, run in found.items()}
+        return {job: found[f"default/{job}"] for job in jobs}
 
     def epochs(self) -> list[str]:
         """The epochs that launched something, in order."""

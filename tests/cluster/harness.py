@@ -86,7 +86,7 @@ class Cell:
     """Three replicas and `executors` executors in `folder`; use it in a `with`.
 
     `failpoints` are per process: `{"r1": "after-begin=kill"}`; they hold from its next start on,
-    and may be changed between starts.
+    and may be changed between starts. So are `variables`, the rest of a process's environment.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class Cell:
         self.folder = folder
         self.ports = free_ports()
         self.failpoints = dict(failpoints or {})
+        self.variables: dict[str, dict[str, str]] = {}
         members = write_cell(
             folder,
             self.ports,
@@ -154,7 +155,10 @@ class Cell:
         member = self.members[name]
         variables = {variable_of(one): text for one, text in self.failpoints.items()}
         environment = child_environment(
-            {**os.environ, **variables}, member, os.getpid(), list(self.members)
+            {**os.environ, **variables, **self.variables.get(name, {})},
+            member,
+            os.getpid(),
+            list(self.members),
         )
         return Child(member, member.argv, environment, SystemClock())
 

@@ -21,6 +21,8 @@ from tests.cluster.failover import (
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.witness import Run
 
+pytestmark = pytest.mark.timeout(180)
+
 STOPPED_S = 10.0
 
 

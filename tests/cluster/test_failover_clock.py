@@ -1,0 +1,107 @@
+"""Wall clocks of replicas are set back and forward by an hour."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.failover import JOBS, PATIENT, Property, Scene, uptime_s
+from tests.cluster.harness import Cell, wait_until
+
+pytestmark = pytest.mark.timeout(180)
+
+HOUR_S = 3_600
+SOURCE = Path(__file__).with_name("wallshim.c")
+FEW = {name: JOBS[name] for name in ("tick", "brief", "forbid")}
+
+
+class Clocks:
+    """A cell whose processes have wall clocks that a test can set."""
+
+    def __init__(self, cell: Cell, folder: Path) -> None:
+        self.folder = folder
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if compiler is None:
+            pytest.skip("no C compiler: the wall clock of a process cannot be set")
+        shim = folder / "wallshim.so"
+        subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", shim, SOURCE], check=True)
+        for name in cell.members:
+            self.move(0, name)
+            variables = {"LD_PRELOAD": str(shim), "WALLSHIM_FILE": str(folder / f"{name}.clock")}
+            cell.variables[name] = variables
+
+    def move(self, seconds: int, *names: str) -> None:
+        """Let these processes' clocks be so many seconds off from now on."""
+        for name in names:
+            aside = self.folder / f"{name}.clock.new"
+            aside.write_text(f"{seconds}\n")
+            aside.replace(self.folder / f"{name}.clock")
+
+
+@pytest.fixture
+def clocks(make_cell: Callable[..., Cell], tmp_path: Path) -> tuple[Scene, Clocks]:
+    """A scene that has begun, with clocks that are right."""
+    cell = make_cell(replica_extra=PATIENT)
+    hands = Clocks(cell, tmp_path)
+    scene = Scene(cell.start(), tmp_path / "witness", FEW)
+    scene.begin()
+    scene.wait_runs(4)
+    return scene, hands
+
+
+@pytest.mark.parametrize("way", [-HOUR_S, HOUR_S], ids=["back", "forward"])
+def test_a_leader_whose_clock_is_an_hour_off_hands_over_and_nothing_repeats(
+    clocks: tuple[Scene, Clocks], way: int, record_property: Property
+) -> None:
+    scene, hands = clocks
+    cell, first, old, moved_s = scene.cell, scene.cell.leader(), scene.epoch(), uptime_s()
+    hands.move(way, first)
+    # No question before the first launch: each one would have the leader compare clocks.
+    scene.report(record_property, f"clock of the leader moved by {way} s", moved_s, [old])
+    second = cell.leader(but=first)
+    assert "leader.resigned" in cell.log(first)
+    scene.wait_runs(6, after=moved_s, but=[old])
+    rows = {row.id: row for row in cell.status()}
+    others_s = [abs(rows[name].clock_offset_ms or 0) // 1000 for name in cell.replicas]
+    assert max(others_s) >= HOUR_S - 60, "status tells of the clock"
+    hands.move(0, first)
+    scene.wait_runs(4, after=uptime_s())
+    assert cell.leader() == second
+    assert scene.end() == []
+
+
+def test_clocks_that_are_all_set_back_and_right_again_repeat_nothing_and_leave_nothing_out(
+    clocks: tuple[Scene, Clocks],
+) -> None:
+    scene, hands = clocks
+    cell, leader = scene.cell, scene.cell.leader()
+    hands.move(-HOUR_S, *cell.members)
+    wait_until(lambda: "jumped back" in cell.log(leader), what="the leader to notice")
+    hands.move(0, *cell.members)
+    back_s = uptime_s()
+    scene.wait_runs(6, after=back_s)
+    assert scene.end() == []
+
+
+def test_clocks_that_are_all_an_hour_ahead_go_on_from_there_and_repeat_nothing(
+    clocks: tuple[Scene, Clocks],
+) -> None:
+    scene, hands = clocks
+    cell, leader = scene.cell, scene.cell.leader()
+    hands.move(HOUR_S, *cell.members)
+    wait_until(lambda: "jumped forward" in cell.log(leader), what="the leader to notice")
+    ahead_s = uptime_s()
+    scene.wait_runs(6, after=ahead_s)
+    missed = [row for row in scene.ledger() if row.reason == "missed"]
+    assert sum(row.count for row in missed) >= HOUR_S - 60, "the hour that never was is missed"
+    assert scene.end() == []
+    ran = len(scene.runs())
+    hands.move(0, *cell.members)
+    wait_until(lambda: "jumped back" in cell.log(leader), what="the leader to notice")
+    cell.cli("resume", "*")
+    assert len(scene.runs()) == ran
+    assert scene.end() == []

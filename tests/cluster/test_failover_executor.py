@@ -1,0 +1,160 @@
+"""The executor is killed, frozen, robbed of its memory, or there twice."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cron.dev.files import EXECUTOR, Member
+from tests.cluster.failover import IMPATIENT, JOBS, PATIENT, Kind, Property, Scene, uptime_s
+from tests.cluster.harness import Cell, wait_gone, wait_until
+from tests.cluster.witness import Run
+
+pytestmark = pytest.mark.timeout(180)
+
+HOST = "executor-1"
+TWIN = "twin"
+RUNNING = ("long", "forbid", "replace")
+LASTING = {
+    "tick": JOBS["tick"],
+    "free": Kind(5, "catchup=all", "sleep 4"),
+    "guarded": Kind(5, "overlap=forbid catchup=all", "sleep 4"),
+}
+"""Longer than the executor's lease."""
+
+
+def assert_lost(scene: Scene, running: dict[str, Run]) -> None:
+    """What ran is lost, with its reason, and was never tried again."""
+    for run in running.values():
+        row = scene.row(run)
+        assert (row.state, row.reason, row.attempt) == ("lost", "executor-lost", 1), row
+
+
+@pytest.mark.parametrize("with_leader", [False, True], ids=["alone", "with the leader"])
+def test_what_ran_on_an_executor_that_was_killed_is_lost_dead_and_not_run_again(
+    make_cell: Callable[..., Cell],
+    tmp_path: Path,
+    record_property: Property,
+    with_leader: bool,
+) -> None:
+    cell = make_cell(replica_extra=PATIENT)
+    scene = Scene(cell.start(), tmp_path / "witness")
+    leader = scene.begin()
+    running = scene.wait_running(*RUNNING)
+    old, died_s = [scene.epoch()] if with_leader else [], uptime_s()
+    cell.kill(HOST, *([leader] if with_leader else []))
+    for run in running.values():
+        wait_gone(run.pid)
+    cell.start()
+    what = "kill -9 of the executor" + (" and the leader" if with_leader else "")
+    scene.report(record_property, what, died_s, old)
+    for job in scene.jobs:
+        scene.wait_runs(2, after=died_s, but=old, job=job)
+    assert_lost(scene, running)
+    assert scene.end() == []
+
+
+def test_an_executor_that_stays_away_loses_its_launches_when_its_lease_ends(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    cell = make_cell(replica_extra=IMPATIENT)
+    scene = Scene(cell.start(), tmp_path / "witness")
+    scene.begin()
+    running = scene.wait_running(*RUNNING)
+    died_s = uptime_s()
+    cell.kill(HOST)
+    assert_lost(scene, running)
+    rows = [row for row in cell.status() if row.kind == "executor"]
+    assert all(row.role != "connected" for row in rows)
+    cell.start(HOST)
+    for job in scene.jobs:
+        scene.wait_runs(2, after=died_s, job=job)
+    assert scene.end() == []
+
+
+def test_a_frozen_executor_kills_guarded_work_and_what_it_tells_later_is_an_amendment(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    cell = make_cell(replica_extra=IMPATIENT)
+    scene = Scene(cell.start(), tmp_path / "witness", LASTING)
+    scene.begin()
+    running = scene.wait_running("free", "guarded")
+    cell.stop(HOST)
+    wait_gone(running["guarded"].pid)
+    assert_lost(scene, running)
+    wait_gone(running["free"].pid)
+    ended = {run.launch: run.end for run in scene.runs()}
+    assert ended[running["free"].launch] >= 0, "unguarded work runs to its end"
+    assert ended[running["guarded"].launch] < 0, "guarded work does not"
+    woken_s = uptime_s()
+    cell.wake(HOST)
+    name = running["free"].launch
+
+    def amended() -> bool:
+        rows = [row for row in scene.ledger() if row.launch == name]
+        return {(row.kind, row.state) for row in rows} == {
+            ("launch", "lost"),
+            ("amendment", "succeeded"),
+        }
+
+    wait_until(amended, what="the late news")
+    assert "succeeded (late news)" in cell.cli("history", "free").stdout
+    said = cell.cli("why", "free", name.partition("@")[2]).stdout
+    assert "late news about attempt 1" in said
+    assert "nothing reopens" in said
+    scene.wait_runs(5, after=woken_s)
+    assert scene.end() == []
+
+
+def test_an_executor_without_its_ledger_repeats_nothing_that_it_forgot(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    cell = make_cell(replica_extra=IMPATIENT)
+    scene = Scene(cell.start(), tmp_path / "witness")
+    scene.begin()
+    running = scene.wait_running(*RUNNING)
+    ledger = next(row.ledger for row in cell.status() if row.id == HOST)
+    died_s = uptime_s()
+    cell.kill(HOST)
+    shutil.rmtree(cell.folder / HOST)
+    cell.start(HOST)
+    for job in scene.jobs:
+        scene.wait_runs(2, after=died_s, job=job)
+    assert_lost(scene, running)
+    connected = [row.ledger for row in cell.status() if row.role == "connected"]
+    assert len(connected) == 1
+    assert connected != [ledger]
+    assert scene.end() == []
+
+
+def test_of_two_executors_with_one_id_only_one_gets_work(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    cell = make_cell(replica_extra=IMPATIENT)
+    scene = Scene(cell.start(), tmp_path / "witness")
+    config = cell.members[HOST].config
+    scene.begin()
+    cell.members[TWIN] = Member(TWIN, EXECUTOR, config, cell.folder / "twin.log")
+    cell.start(TWIN)
+    cell.wait_down(TWIN)
+    assert "in use by the executor" in cell.log(TWIN), "the same folder is refused at once"
+    other = cell.folder / "twin.toml"
+    other.write_text(config.read_text().replace(f'data = "{HOST}"', 'data = "twin"'))
+    cell.members[TWIN] = Member(TWIN, EXECUTOR, other, cell.folder / "twin.log")
+    cell.start(TWIN)
+    wait_until(lambda: "is connected already" in cell.log(TWIN), what="the refusal of the twin")
+    scene.wait_runs(len(scene.runs()) + 8)
+    pids = [row.pid for row in cell.status() if row.kind == "executor"]
+    assert pids == [cell.pid(HOST)]
+    running = scene.wait_running(*RUNNING)
+    died_s = uptime_s()
+    cell.kill(HOST)
+    for job in scene.jobs:
+        scene.wait_runs(2, after=died_s, job=job)
+    assert_lost(scene, running)
+    connected = [row.pid for row in cell.status() if row.role == "connected"]
+    assert connected == [cell.pid(TWIN)], "the twin takes over once the first is silent"
+    assert scene.end() == []
