@@ -39,6 +39,7 @@ from cron.leader.service import CellService
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.state import commands as c
+from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
@@ -245,7 +246,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         zones.pin()
         Path(config.data).mkdir(parents=True, exist_ok=True)
         return asyncio.run(_run(config))
-    except (CronError, ConsensusError) as error:
+    except (CronError, ConsensusError, LauncherError) as error:
         hint = getattr(error, "hint", "")
         sys.stderr.write(f"raftcron replica: {error}\n" + (f"{hint}\n" if hint else ""))
         return 2

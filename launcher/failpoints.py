@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import time
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -41,53 +42,53 @@ class _Action(msgspec.Struct):
     hits: int = 0
 
 
-_actions: dict[str, _Action] = {}
+class Failpoints:
+    """The failpoints of one kind of process, by name, and what is armed."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self._names = names
+        self._actions: dict[str, _Action] = {}
+
+    def arm(self, text: str | None = None) -> None:
+        """Replace what is armed by `name=action[@N][+file:PATH],...`, or by the environment's.
+
+        An empty text arms nothing.
+
+        Raises:
+            BadConfig: a name or an action is not known; nothing changes.
+        """
+        text = os.environ.get(VARIABLE, "") if text is None else text
+        armed: dict[str, _Action] = {}
+        for item in filter(None, (part.strip() for part in text.split(","))):
+            name, _, wanted = item.partition("=")
+            if name not in self._names:
+                raise BadConfig(
+                    f"{VARIABLE}: failpoint {name!r} does not exist",
+                    f"there are {', '.join(self._names)}",
+                )
+            armed[name] = _parse(name, wanted)
+        self._actions.clear()
+        self._actions.update(armed)
+
+    def hit(self, name: str) -> None:
+        """Do what is armed for `name`; nothing, and at once, where nothing is.
+
+        Raises:
+            FailpointHit: the action is `error`.
+        """
+        if self._actions and (action := self._actions.get(name)) is not None:
+            _act(name, action)
 
 
-def arm(text: str) -> None:
-    """Replace what is armed by `name=action[@N][+file:PATH],...`; an empty text arms nothing.
-
-    Raises:
-        BadConfig: a name or an action is not known; nothing is armed.
-    """
-    armed: dict[str, _Action] = {}
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        name, _, wanted = item.partition("=")
-        if name not in NAMES:
-            raise BadConfig(
-                f"{VARIABLE}: failpoint {name!r} does not exist", f"there are {', '.join(NAMES)}"
-            )
-        match = _ACTION.fullmatch(wanted)
-        if match is None:
-            raise BadConfig(
-                f"{VARIABLE}: action {wanted!r} of {name} cannot be read",
-                "write kill, stop, error or sleep:MS, then @N or +file:PATH",
-            )
-        verb = match["verb"].partition(":")[0]
-        armed[name] = _Action(
-            verb, int(match["ms"] or 0), int(match["nth"] or 0), match["file"] or ""
+def _parse(name: str, wanted: str) -> _Action:
+    match = _ACTION.fullmatch(wanted)
+    if match is None:
+        raise BadConfig(
+            f"{VARIABLE}: action {wanted!r} of {name} cannot be read",
+            "write kill, stop, error or sleep:MS, then @N or +file:PATH",
         )
-    _actions.clear()
-    _actions.update(armed)
-
-
-def arm_from_environment() -> None:
-    """Arm what `RAFTCRON_FAILPOINTS` names.
-
-    Raises:
-        BadConfig: it names something that does not exist.
-    """
-    arm(os.environ.get(VARIABLE, ""))
-
-
-def hit(name: str) -> None:
-    """Do what is armed for `name`; nothing, and at once, where nothing is.
-
-    Raises:
-        FailpointHit: the action is `error`.
-    """
-    if _actions and (action := _actions.get(name)) is not None:
-        _act(name, action)
+    verb = match["verb"].partition(":")[0]
+    return _Action(verb, int(match["ms"] or 0), int(match["nth"] or 0), match["file"] or "")
 
 
 def _act(name: str, action: _Action) -> None:
@@ -112,3 +113,8 @@ def _is_first(file: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+_points = Failpoints(NAMES)
+arm = _points.arm
+hit = _points.hit

@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.die_with_parent is not None and not die_with_parent(options.die_with_parent):
             return 1
-        failpoints.arm_from_environment()
+        failpoints.arm()
         config = configuration.load(options.config)
         logs.configure(config.id)
         return asyncio.run(run(config))

@@ -1,4 +1,4 @@
-"""cron.failpoints: named points at which a test stops, slows or kills the daemon."""
+"""cron.failpoints: the daemon's points, by the mechanism that `launcher` has for all."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cron import failpoints
-from cron.errors import ConfigError
-from cron.failpoints import FailpointError, arm, hit, parse_failpoints
+from cron.failpoints import arm, hit
+from launcher.errors import BadConfig, FailpointHit
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_with_a_file_it_happens_once_over_restarts(tmp_path: Path) -> None:
 def test_error_raises_and_only_at_its_hit() -> None:
     arm("after-claim=error@2")
     hit("after-claim")
-    with pytest.raises(FailpointError, match="after-claim"):
+    with pytest.raises(FailpointHit, match="after-claim"):
         hit("after-claim")
     hit("after-claim")
 
@@ -77,15 +77,23 @@ def test_sleep_holds_the_process_up() -> None:
     assert time.monotonic() - before >= 0.03
 
 
-def test_several_points_are_separated_by_commas_and_others_names_are_left_out() -> None:
-    points = parse_failpoints("before-begin=stop, spawn-row-written=kill,after-begin=error")
-    assert sorted(points) == ["after-begin", "before-begin"]
+def test_several_points_are_separated_by_commas() -> None:
+    arm("before-claim=error, after-claim=error")
+    for name in ("before-claim", "after-claim"):
+        with pytest.raises(FailpointHit):
+            hit(name)
+
+
+def test_a_point_of_another_kind_of_process_is_refused() -> None:
+    with pytest.raises(BadConfig, match="after-ledger"):
+        arm("after-ledger=kill")
 
 
 @pytest.mark.parametrize(
-    "text", ["before-begin", "before-begin=die", "a=kill@0", "a=sleep", "=kill"]
+    "text",
+    ["before-begin", "before-begin=die", "before-begin=kill@0", "before-begin=sleep", "=kill"],
 )
 def test_a_text_that_is_no_failpoint_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="RAFTCRON_FAILPOINTS") as caught:
-        parse_failpoints(text)
+    with pytest.raises(BadConfig, match="RAFTCRON_FAILPOINTS") as caught:
+        arm(text)
     assert caught.value.hint

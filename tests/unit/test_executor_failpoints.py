@@ -23,14 +23,14 @@ def disarmed() -> Iterator[None]:
 
 def test_nothing_is_armed_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(failpoints.VARIABLE, raising=False)
-    failpoints.arm_from_environment()
+    failpoints.arm()
     for name in failpoints.NAMES:
         failpoints.hit(name)
 
 
 def test_the_environment_arms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(failpoints.VARIABLE, "before-ledger=error, after-start=error@2")
-    failpoints.arm_from_environment()
+    failpoints.arm()
     with pytest.raises(FailpointHit, match="before-ledger"):
         failpoints.hit("before-ledger")
     failpoints.hit("after-ledger")
