@@ -8,6 +8,8 @@ either changes the ledger.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from cron.leader.dispatch import Dispatcher, attempt_name
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, LaunchRow, State
@@ -57,7 +59,7 @@ class Settler:
         attempts = [
             item
             for row in record.open.values()
-            if (item := self._open_attempt(state, row, index)) is not None
+            if (item := self._open_attempt(state, row, index, known)) is not None
         ]
         settlement = settle(attempts, known, now_ms, MARGIN_MS, _lost_names(state, known))
         executor, ledger = record.executor, record.ledger
@@ -70,10 +72,15 @@ class Settler:
         self._dispatcher.acknowledge(record, settlement.acks)
         return [*settlement.facts, *map(_never_heard_of, settlement.lost)]
 
-    def _open_attempt(self, state: State, row: LaunchRow, index: int) -> OpenAttempt | None:
-        """Return what the log knows of an attempt that the report could know of."""
+    def _open_attempt(
+        self, state: State, row: LaunchRow, index: int, known: Container[AttemptName]
+    ) -> OpenAttempt | None:
+        """Return what the log knows of an attempt that the report knows of, or would know of."""
         order = self._dispatcher.start_order(state, row)
-        if order is None or row.begun_index > index or row.launched_index > index:
+        if order is None:
+            return None
+        is_newer = row.begun_index > index or row.launched_index > index
+        if is_newer and order.name not in known:
             return None  # it came after the report: its own answer is on the way
         return OpenAttempt(
             name=order.name,

@@ -145,6 +145,7 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     row.epoch = context.epoch
     row.executor = item.executor
     row.not_after_ms = item.not_after_ms
+    row.detail = ""  # what was said of an attempt before
     context.set_active(row)
     return Verdict.ACCEPTED
 
