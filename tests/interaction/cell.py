@@ -1,0 +1,361 @@
+"""A cell for stories: one log and State, a leader's parts as the leader uses them, executors.
+
+What stands between them (wires, time, the loop) is the story's: nothing happens by itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cron.job import Catchup, Job, Overlap, Schedule
+from cron.leader.agenda import Agenda
+from cron.leader.dispatch import Dispatcher
+from cron.leader.inbox import Inbox
+from cron.leader.plan import Expired, View, plan
+from cron.state import commands as c
+from cron.state.codec import encode_entry
+from cron.state.machine import Machine
+from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.rows import Row, RowKind
+from cron.state.state import State
+from launcher.launch import Reason
+from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
+from launcher.pool.events import Facts, Joined
+from launcher.work import Epoch, WorkSpec
+from tests.interaction.datadriven import Step
+from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
+
+DAY = "2026-11-20"
+NEWS = (c.Finished, c.Refused, c.Lost)
+
+
+class Cell:
+    """Plays the steps of one story."""
+
+    def __init__(self) -> None:
+        self.machine = Machine()
+        self.index = 0
+        self.now_ms = parse_time(f"{DAY}T12:00:00Z") * 1000
+        self.term = 0
+        self.pool = FakePool()
+        self.executors: dict[str, FakeExecutor] = {}
+        self.expired: list[Expired] = []
+        self.rows: list[Row] = []
+        self.printed: list[str] = []
+        self.in_flight: dict[str, list[Message]] = {}
+        self._build_leader()
+
+    @property
+    def state(self) -> State:
+        return self.machine.state
+
+    def _build_leader(self) -> None:
+        pool: Any = self.pool
+        self.dispatcher = Dispatcher(pool)
+        self.inbox = Inbox(pool, self.dispatcher, lambda: None, lambda: None)
+        self.agenda = Agenda(self.state)
+
+    def play(self, step: Step) -> str:
+        """Do what a step says and return what is seen of it."""
+        name, positional, named = step.parse()
+        self.printed = []
+        getattr(self, f"do_{name.replace('-', '_')}")(*positional, **named)
+        return "\n".join(self.printed)
+
+    def say(self, text: str) -> None:
+        self.printed.append(text)
+
+    # ---- the leader
+
+    def append(self, commands: list[c.Command]) -> tuple[Result, ...]:
+        """Commit an entry of the leader, follow it, and say what became of it."""
+        self.index += 1
+        entry = encode_entry(self.now_ms, self.pool.epoch, tuple(commands))
+        outcome = self.machine.apply(self.term, self.index, entry)
+        if outcome.verdict is not Verdict.ACCEPTED:
+            self.say(f"{self.index}: refused, {outcome.verdict.label}")
+            return ()
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            self._say_command(command, result)
+        for row in outcome.rows:
+            self.say(f"   row {shown_row(row)}")
+        self.rows += outcome.rows
+        self._follow(outcome)
+        return outcome.results
+
+    def _follow(self, outcome: Outcome) -> None:
+        before = len(self.pool.sent)
+        self.dispatcher.follow(self.state, self.index, outcome)
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.ExecutorJoined):
+                self.pool.welcome(command.executor)
+            elif isinstance(command, c.PutJobs):
+                for job in command.jobs:
+                    self.agenda.put(self.state.jobs[job.name])
+            elif isinstance(command, NEWS):
+                self.inbox.follow(self.state, command, result)
+        self._say_sent(before)
+
+    def _say_sent(self, before: int) -> None:
+        for executor, message in self.pool.sent[before:]:
+            self.say(f"   to {executor}: {message.verb} {shown(message.name)}")
+
+    def _say_command(self, command: c.Command, result: Result) -> None:
+        words = []
+        items = getattr(command, "items", None)
+        if items is None:
+            words.append(f"{type(command).__name__.lower()} {result.verdict.label}")
+        for item, verdict in zip(items or (), result.items, strict=True):
+            what = self._shown_item(command, item)
+            words.append(what + ("" if verdict == Verdict.ACCEPTED else f": {label(verdict)}"))
+        for word in words:
+            self.say(f"{self.index}: {word}")
+
+    def _shown_item(self, command: c.Command, item: Any) -> str:
+        verb = type(command).__name__.lower()
+        if isinstance(item, c.AccountItem):
+            name = short(self.state.by_number[item.number].name)
+            rows = [f"due {clock(due.scheduled_s)}" for due in item.due]
+            rows += [f"{skip.count} {skip.reason.label}" for skip in item.skipped]
+            return f"account {name} to {clock(item.to_s)}: {', '.join(rows) or 'nothing'}"
+        name = short(str(self.state.launch_name(item.key))).replace(f"{DAY}T", "")[:-1]
+        name = name if not item.key[2] else name + item_suffix(item.key)
+        words = [verb, name + (f"#{item.attempt}" if hasattr(item, "attempt") else "")]
+        if isinstance(item, c.BeginItem):
+            record = self.state.executors.get(item.executor)
+            words.append(f"on {record.executor if record else 'nobody'}")
+            words.append(f"until {clock(item.not_after_ms // 1000)}")
+        if isinstance(item, c.FinishedItem):
+            words.append(item.state.label)
+        if getattr(item, "reason", Reason.NONE):
+            words.append(item.reason.label)
+        return " ".join(words)
+
+    def do_leader(self, replica: str) -> None:
+        """Another replica leads: the old streams end, what was on its wires may still arrive."""
+        self.in_flight = {name: list(wire) for name, wire in self.pool.wires.items() if wire}
+        self.pool.close()
+        self.pool.wires.clear()
+        self.term += 1
+        self.pool.epoch = Epoch(1, self.term, replica)
+        self._build_leader()
+        self.append([c.Claim()])
+        for row in self.state.open_rows():
+            name = AttemptName(self.state.launch_name(row.key), row.attempt or 1)
+            self.say(f"   open {shown(name)} {row.state.label}")
+
+    def do_turn(self) -> None:
+        """One turn of the leader's loop; orders that need no entry leave before it."""
+        before = len(self.pool.sent)
+        commands = self.inbox.gather(self.state, self.now_ms)
+        self._say_sent(before)
+        gone, self.expired = self.expired, []
+        slots = {}
+        for session in self.pool.sessions():
+            record = self.state.executor_of(session.executor, session.ledger)
+            if record is not None and session.gets_work:
+                slots[record.number] = session.slots - len(record.open)
+        now_s = self.now_ms // 1000
+        view = View(self.state, self.agenda.take(now_s, limit=100), slots, gone, late_budget=10)
+        commands += plan(view, self.now_ms)
+        if commands:
+            self.append(commands)
+
+    def do_at(self, time: str) -> None:
+        """Turn the clock, and the leader once."""
+        self.now_ms = parse_time(f"{DAY}T{time}Z") * 1000
+        self.do_turn()
+
+    def do_stale(self) -> None:
+        """The leader asks again about what nobody answered."""
+        before = len(self.pool.sent)
+        self.inbox.stale(self.state, self.now_ms)
+        self._say_sent(before)
+
+    # ---- what people do
+
+    def do_job(self, name: str, schedule: str = "* * * * *", **fields: str) -> None:
+        deadline_s = int(fields.get("deadline", "60"))
+        job = Job(
+            f"default/{name}",
+            Schedule(schedule, schedule),
+            WorkSpec(("/bin/sh", "-c", fields.get("command", name))),
+            Overlap[fields.get("overlap", "allow").upper()],
+            Catchup[fields.get("catchup", "last").upper()],
+            deadline_s=deadline_s,
+        )
+        known = self.state.jobs.get(job.name)
+        effective_s = max(self.now_ms // 1000, known.horizon_s if known else 0)
+        commands: list[c.Command] = []
+        if known is not None and known.horizon_s < effective_s:
+            item = c.AccountItem(known.number, known.revision, known.horizon_s, effective_s)
+            commands.append(c.Account((item,)))
+        put = c.PutJobs("crontab", self.state.catalog, effective_s, (job,))
+        self.append([*commands, put])
+
+    def do_trigger(self, name: str, request: str = "q1") -> None:
+        result = self.append([c.Trigger(f"default/{name}", request, "anna")])[0]
+        self.say(f"   name {name}@{clock(result.scheduled_s)}+t{result.number}")
+
+    def do_kill(self, launch: str) -> None:
+        key = self._key(launch)
+        self.append([c.Cancel((c.CancelItem(key, Reason.KILLED, "anna"),))])
+
+    def do_backfill(self, launch: str, attempt: str = "0") -> None:
+        """Make an instant due again: what its newest row says is what the leader has read."""
+        key = self._key(launch)
+        name = self.state.launch_name(key)
+        mine = [
+            row
+            for row in self.rows
+            if row.job == name.job and row.scheduled_s <= name.scheduled_s <= row.last_s
+        ]
+        was = int(mine[-1].state) if mine else 0
+        item = c.ReopenItem(key, -1, was, int(attempt))
+        self.append([c.Reopen((item,), self.state.index, "anna")])
+
+    def _key(self, launch: str) -> c.Key:
+        key = self.state.key_of(attempt_name(launch).launch)
+        assert key is not None
+        return key
+
+    # ---- executors and their wires
+
+    def do_executor(self, name: str, slots: str = "4", ledger: str = "") -> None:
+        """An executor connects to the leader and reports its ledger."""
+        known = self.executors.get(name)
+        if known is None or (ledger and ledger != known.ledger):
+            started = known.started if known else []
+            known = FakeExecutor(name, ledger or "l1", int(slots), started=started)
+            self.executors[name] = known
+        self.pool.connected[name] = FakeSession(name, known.ledger, known.slots)
+        report = known.report()
+        for fact in report:
+            self.say(f"   {name} reports {fact.fate.name.lower()} {shown(fact.name)}")
+        self.inbox.on_event(
+            Joined(
+                name, known.ledger, "i", known.slots, "", 1, "", {}, "", 0, report,
+            )
+        )  # fmt: skip
+        self.do_turn()
+        self.do_turn()
+
+    def do_deliver(self, name: str) -> None:
+        """The executor reads its wire; its answers wait for the leader's next turn."""
+        wire, self.pool.wires[name] = self.pool.wires.get(name, []), []
+        self._receive(name, wire)
+
+    def do_deliver_late(self, name: str) -> None:
+        """What the leader before had on the wire arrives after all."""
+        self._receive(name, self.in_flight.pop(name, []))
+
+    def _receive(self, name: str, wire: list[Message]) -> None:
+        executor = self.executors[name]
+        answers = []
+        for message in wire:
+            known = executor.rows.get(message.name)
+            runs = len(executor.started)
+            fact = executor.receive(message, self.now_ms)
+            what = f"{name} {message.verb} {shown(message.name)}"
+            if fact is None:
+                word = "done" if message.verb == "ack" else "ignored: an old epoch"
+                self.say(f"{what}: {word}")
+                continue
+            again = " again" if known is not None and message.verb != "kill" else ""
+            ran = ", it runs" if len(executor.started) > runs else ""
+            self.say(f"{what}: {fact.fate.name.lower()}{again}{ran}")
+            answers.append(fact)
+        if answers and name in self.pool.connected:
+            self.inbox.on_event(Facts(name, executor.ledger, tuple(answers)))
+
+    def do_drop(self, name: str) -> None:
+        """What is on the wire to an executor is lost."""
+        for message in self.pool.wires.pop(name, []):
+            self.say(f"lost on the way: {message.verb} {shown(message.name)}")
+
+    def do_exit(self, name: str, attempt: str, code: str = "0") -> None:
+        """A command ends; the executor says so if it is connected."""
+        executor = self.executors[name]
+        fact = executor.end(attempt_name(attempt), int(code), self.now_ms)
+        if name in self.pool.connected:
+            self.inbox.on_event(Facts(name, executor.ledger, (fact,)))
+
+    def do_disconnect(self, name: str) -> None:
+        """The stream breaks; the executor and what it runs go on."""
+        self.pool.connected.pop(name, None)
+        self.pool.wires.pop(name, None)
+
+    def do_restart(self, name: str) -> None:
+        """The executor's process dies, and its commands with it."""
+        self.do_disconnect(name)
+        self.executors[name].restart()
+
+    def do_lease_ends(self, name: str, ledger: str = "", held: str = "0") -> None:
+        """A ledger was silent for too long; guarded work may run for `held` seconds more."""
+        now = self.executors[name].ledger
+        if ledger in ("", now):
+            self.do_disconnect(name)
+        record = self.state.executor_of(name, ledger or now)
+        assert record is not None
+        self.expired.append(Expired(record.number, self.now_ms + 1000 * int(held)))
+        self.do_turn()
+
+    # ---- what can be seen
+
+    def do_history(self) -> None:
+        for row in self.rows:
+            self.say(shown_row(row))
+
+    def do_starts(self) -> None:
+        """What really ran, and where."""
+        for name, executor in sorted(self.executors.items()):
+            for attempt in executor.started:
+                self.say(f"{name} ran {shown(attempt)}")
+
+
+def label(verdict: int) -> str:
+    return Verdict(verdict).label
+
+
+def clock(scheduled_s: int) -> str:
+    return format_time(scheduled_s).removeprefix(f"{DAY}T").removesuffix("Z")
+
+
+def short(name: str) -> str:
+    return name.removeprefix("default/")
+
+
+def item_suffix(key: c.Key) -> str:
+    return f"+t{key[2]}"
+
+
+def shown(attempt: AttemptName) -> str:
+    """`backup@12:01:00#1` for the full name."""
+    name = attempt.launch
+    suffix = f"+t{name.trigger}" if name.trigger else ""
+    return f"{short(name.job)}@{clock(name.scheduled_s)}{suffix}#{attempt.attempt}"
+
+
+def attempt_name(text: str) -> AttemptName:
+    """The full name of `backup@12:01:00+t1#1`."""
+    job, _, rest = text.partition("@")
+    return parse_attempt_name(f"{job}@{DAY}T{rest[:8]}Z{rest[8:]}")
+
+
+def shown_row(row: Row) -> str:
+    """A row of history on a line."""
+    when = f"{short(row.job)}@{clock(row.scheduled_s)}"
+    when += f"+t{row.trigger}" if row.trigger else ""
+    when += f"#{row.attempt}" if row.attempt else ""
+    words = [when, row.state.label + (f"/{row.reason.label}" if row.reason else "")]
+    if row.kind is RowKind.RANGE:
+        words.append(f"{row.count} instants to {clock(row.last_s)}")
+    if row.kind is RowKind.AMENDMENT:
+        words.append("(late news)")
+    if row.begun_index:
+        words.append(f"begun {row.begun_index} launched {row.launched_index or '-'}")
+    if row.exit_code >= 0 and row.finished_ms:
+        words.append(f"exit {row.exit_code}")
+    if row.detail:
+        words.append(f"({row.detail})")
+    return " ".join(words)
