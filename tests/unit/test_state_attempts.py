@@ -259,6 +259,7 @@ def test_a_refused_attempt_is_followed_by_the_next_one_elsewhere() -> None:  # R
     assert rig.begin(60, attempt=1) is Verdict.WRONG_ATTEMPT
     assert rig.begin(60, attempt=2, executor=2) is Verdict.ACCEPTED
     assert list(rig.state.executors[2].open) == [(1, T0 + 60, 0)]
+    assert rig.row(60).detail == ""  # what was said of attempt 1 is not said of attempt 2
     with rig.unchanged():
         assert rig.finished(60, attempt=1) is Verdict.WRONG_ATTEMPT
         assert rig.refused(60, attempt=1) is Verdict.WRONG_ATTEMPT
