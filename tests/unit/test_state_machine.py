@@ -182,5 +182,6 @@ def test_an_image_of_an_unknown_version_is_refused() -> None:
 
 def test_an_image_with_damaged_rows_is_refused() -> None:
     image = msgspec.msgpack.decode(encode_state(everything().state))
+    image[14] = image[14][:1]  # its recent rows: the header without the rest
     with pytest.raises(InvariantViolated, match="rows"):
-        decode_state(msgspec.msgpack.encode([*image[:-1], image[-1][:1]]))
+        decode_state(msgspec.msgpack.encode(image))
