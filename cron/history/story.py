@@ -6,11 +6,13 @@ clocks, the leader's (log points, ends) and the executor's (started, finished).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cron.history.audited import OpenRow
 from cron.state.rows import Row, RowKind
+from cron.state.state import Reign
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import format_time
 from launcher.work import Epoch
@@ -19,6 +21,8 @@ Line = tuple[int, str]
 
 TAKEOVER_MS: Final = 3000
 """A start is reported within milliseconds; so much later, something had to be found out first."""
+
+_NEVER: Final = 1 << 62
 
 SENTENCES: Final[dict[Reason, str]] = {
     Reason.NONE: "",
@@ -54,12 +58,22 @@ def sentence_of(row: Row) -> str:
     return f"{text} ({row.detail})" if row.detail else text
 
 
-def tell(rows: list[Row], open_row: OpenRow | None) -> list[Line]:
+def tell(
+    rows: list[Row],
+    open_row: OpenRow | None,
+    reigns: Sequence[Reign] = (),
+    due_ms: int = 0,
+) -> list[Line]:
     """Return the story of one launch, oldest line first.
 
     `rows` are in log order: attempts, amendments, ranges of skipped instants that contain it.
+    `reigns` are in log order too; those that began after `due_ms`, before the launch was over, are
+    part of its story.
     """
-    lines: list[Line] = []
+    lines: list[Line] = [
+        (reign.at_ms, _takeover(before, reign))
+        for before, reign in changes_of_leader(rows, open_row, reigns, due_ms)
+    ]
     before: Row | None = None
     for row in rows:
         if row.kind is RowKind.RANGE:
@@ -72,6 +86,35 @@ def tell(rows: list[Row], open_row: OpenRow | None) -> list[Line]:
     if open_row is not None:
         lines += _tell_open(open_row, before)
     return sorted(lines, key=lambda line: line[0])
+
+
+def changes_of_leader(
+    rows: list[Row], open_row: OpenRow | None, reigns: Sequence[Reign], due_ms: int
+) -> list[tuple[Reign, Reign]]:
+    """Return who led before and after each change while a launch waited for its first attempt, or
+    stood between the beginning and the end of one."""
+    spans = [(row.begun_index, row.ended_index) for row in rows if row.begun_index]
+    firsts = [row.begun_index or row.ended_index for row in rows]
+    if open_row is not None and open_row.begun_index:
+        spans.append((open_row.begun_index, _NEVER))
+        firsts.append(open_row.begun_index)
+    first = min(firsts, default=_NEVER if open_row is not None else 0)
+    return [
+        (before, reign)
+        for before, reign in itertools.pairwise(reigns)
+        if (reign.at_ms >= due_ms and reign.index < first)
+        or any(begun < reign.index < ended for begun, ended in spans)
+    ]
+
+
+def _takeover(before: Reign, reign: Reign) -> str:
+    """`r3 took over from r2`, which had died, was cut off, stood still or had handed over."""
+    old, new = before.epoch, reign.epoch
+    whom = f"took over from {old.replica}" if old.replica != new.replica else "came back as leader"
+    return (
+        f"{new.replica} {whom}, whose term {old.term} was over, and leads in term {new.term} since "
+        f"index {reign.index}"
+    )
 
 
 def _tell_range(row: Row) -> Iterator[Line]:

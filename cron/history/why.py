@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
 from cron.history.clockchange import explain_clock
-from cron.history.story import Line, format_ms, sentence_of, tell
+from cron.history.story import Line, changes_of_leader, format_ms, sentence_of, tell
 from cron.state.rows import Row, RowKind
+from cron.state.state import Reign
 from launcher.launch import LaunchState
 from launcher.names import format_time
 
@@ -36,6 +39,7 @@ def explain(
     rows: list[Row],
     open_row: OpenRow | None,
     now_s: int,
+    reigns: Sequence[Reign] = (),
 ) -> Explanation:
     """Return what happened, or will, at `at_s`.
 
@@ -43,7 +47,8 @@ def explain(
     what State has; `pause` holds now. A job that was deleted still has its record; `job` is None
     for one that never was.
     """
-    story = tell(rows, open_row)
+    due_ms = at_s * 1000
+    story = tell(rows, open_row, reigns, due_ms)
     if open_row is not None:
         verdict = _open_verdict(open_row, now_s)
     elif rows:
@@ -52,8 +57,17 @@ def explain(
         verdict = "there is no job of this name, and there never was"
     else:
         verdict = _silent_verdict(job, pause, at_s, now_s)
+    verdict += _with_leaders(changes_of_leader(rows, open_row, reigns, due_ms))
     is_triggered = any(row.trigger for row in rows) or bool(open_row and open_row.trigger)
     return Explanation(verdict if is_triggered else _with_clock(verdict, job, at_s), story)
+
+
+def _with_leaders(changes: list[tuple[Reign, Reign]]) -> str:
+    """Whether the leader changed while the launch was due or open."""
+    if not changes:
+        return ""
+    names = [changes[0][0].epoch.replica, *(reign.epoch.replica for _, reign in changes)]
+    return f"; meanwhile the leader changed from {' to '.join(names)}"
 
 
 def _with_clock(verdict: str, job: AuditedJob | None, at_s: int) -> str:

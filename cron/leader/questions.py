@@ -239,6 +239,7 @@ class Questions:
             rows,
             self._open_row(open_row) if open_row is not None else None,
             self._clock.wall_ms() // 1000,
+            self._state.reigns,
         )
         views = await self._ended(name)
         if open_row is not None:

@@ -16,6 +16,7 @@ from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.state.state import ExecutorRecord
+from launcher.names import format_time
 
 _log = structlog.get_logger()
 
@@ -108,9 +109,20 @@ class Roster:
             clock_offset_ms=0,
             tzdata=self._identity.tzdata,
             since_ms=self._role[1],
-            note=self._leader.note if role == "leader" else "",
+            note=(self._leader.note or self._succession()) if role == "leader" else "",
             wall_ms=self._clock.wall_ms(),
         )
+
+    def _succession(self) -> str:
+        """From whom this leader took over, where it is not the cell's first."""
+        reigns = self._applier.state.reigns
+        if len(reigns) < 2:
+            return ""
+        old, new = reigns[-2].epoch, reigns[-1]
+        since = format_time(new.at_ms // 1000)
+        if old.replica == new.epoch.replica:
+            return f"leads again since {since}, after its term {old.term}"
+        return f"took over from {old.replica} at {since}, after term {old.term}"
 
     async def status(self) -> list[StatusRow]:
         """Return all replicas, by id, then all executors. Answers for all within about a second."""

@@ -15,7 +15,7 @@ from cron.errors import InvariantViolated
 from cron.job import Job
 from cron.state.commands import Key
 from cron.state.recent import RecentRows, RowsDamaged
-from cron.state.state import ExecutorRecord, JobRecord, State
+from cron.state.state import ExecutorRecord, JobRecord, Reign, State
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
@@ -40,6 +40,7 @@ class _Image(msgspec.Struct, array_like=True):
     lost: list[tuple[Key, int, int, int]]
     staged: list[tuple[str, list[tuple[Job, ...]]]]
     recent: list[bytes]
+    reigns: list[Reign] = []
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -67,6 +68,7 @@ def encode_state(state: State) -> bytes:
             lost=[(key, attempt, *value) for (key, attempt), value in state.lost.items()],
             staged=list(state.staged.items()),
             recent=state.recent.encode(),
+            reigns=state.reigns,
         )
     )
 
@@ -97,6 +99,7 @@ def decode_state(data: bytes) -> State:
     state.lost = {(key, attempt): (rev, local) for key, attempt, rev, local in image.lost}
     state.staged = dict(image.staged)
     state.recent = recent
+    state.reigns = image.reigns
     for record in image.jobs:
         state.jobs[record.name] = record
         state.by_number[record.number] = record

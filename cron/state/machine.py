@@ -19,10 +19,12 @@ from cron.state import jobs, launches
 from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.outcome import Outcome, Result, Verdict
-from cron.state.state import State
+from cron.state.state import Reign, State
 from launcher.names import SCHEDULED_S_MAX
 
 _encoder = msgspec.msgpack.Encoder()
+REIGNS_KEPT: Final = 256
+"""Changes of leader that stories know of; at one a day the better part of a year."""
 _AT_MS_MAX: Final = SCHEDULED_S_MAX * 1000
 """Later times have no names, and what is reckoned from them would not fit into 64 bits."""
 
@@ -73,6 +75,8 @@ def _claim(context: Context, command: c.Claim) -> Result:
     context.state.epoch = context.epoch
     context.state.tzdata = command.tzdata
     context.state.staged.clear()
+    context.state.reigns.append(Reign(context.index, context.at_ms, context.epoch))
+    del context.state.reigns[:-REIGNS_KEPT]
     return Result(Verdict.ACCEPTED)
 
 

@@ -110,6 +110,14 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     open: dict[Key, LaunchRow] = {}
 
 
+class Reign(msgspec.Struct, frozen=True, array_like=True):
+    """Since which entry, and when by its own clock, an epoch has been the newest."""
+
+    index: int
+    at_ms: int
+    epoch: Epoch
+
+
 class State:
     """Everything that the replicas agree on, after the entry at (term, index)."""
 
@@ -119,6 +127,7 @@ class State:
         self.digest = bytes(16)
         self.at_ms = 0
         self.epoch = Epoch()
+        self.reigns: list[Reign] = []  # the newest, oldest first, for stories
         self.tzdata = ""
         self.catalog = 0  # revision of the set of jobs
         self.jobs: dict[str, JobRecord] = {}
