@@ -127,6 +127,10 @@ class MemoryCell:
         """Whether `replica` is connected to the rest of the cell."""
         return replica not in self._away
 
+    def is_present(self, replica: str) -> bool:
+        """Whether `replica` is started and connected: who could be elected."""
+        return replica in self._present()
+
     def enter(self, log: MemoryLog) -> None:
         """Take a started log into the cell."""
         self._logs[log.replica] = log
@@ -257,7 +261,9 @@ class MemoryLog:
     async def transfer(self, replica: str | None = None) -> None:
         """Give leadership away, to `replica` if given; nothing happens on a follower."""
         heir = replica or self._cell.successor(self._replica)
-        if self._leadership.leads and heir is not None and self._cell.reaches(heir):
+        # Who was deposed and does not know it yet has nothing to give away.
+        leads = self._leadership.leads and self._cell.leader == self._replica
+        if leads and heir is not None and self._cell.is_present(heir):
             self._cell.elect(heir)
 
     def believe(self, leadership: Leadership) -> None:

@@ -207,3 +207,14 @@ async def test_misuse_is_told() -> None:
         cell.log("r9", Ledger())
     with pytest.raises(InvariantViolated):
         cell.elect("r1")
+
+
+async def test_who_was_deposed_without_knowing_has_no_leadership_to_give_away() -> None:
+    rig = Rig("r1", "r2", "r3")
+    await rig.start()
+    rig.cell.isolate("r1", believes=True)
+    rig.cell.crash("r2")
+    assert rig.logs["r1"].leadership.leads
+    await rig.logs["r1"].transfer()
+    await turns()
+    assert (rig.cell.leader, rig.cell.term) == (None, 2)
