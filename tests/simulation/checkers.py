@@ -1,0 +1,230 @@
+"""Who watches the simulation: a witness on the hosts, a reader of the log, and their judgement.
+
+The judge reads the log by itself, with its own notion of which epoch is current, and sees each
+command that really starts or ends. Nothing of the leader is asked. What is wrong is kept as a
+sentence with its letter:
+
+a  an attempt was started twice                   f  an instant has no row, or two
+b  two attempts of a launch ran at once           g  replicas differ at one log index
+c  what never ran by the log was started          h  a row says what the witness did not see
+d  started without a Begin of a current epoch     i  started after its deadline
+e  two launches ran at once that must not         l  a launch never ends, a horizon stands still
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from consensus.leadership import Position
+from cron.job import Overlap
+from cron.leader.applier import StateApplier
+from cron.leader.dispatch import attempt_name
+from cron.state import commands as c
+from cron.state.codec import decode_entry
+from cron.state.image import encode_state, image_digest
+from cron.state.machine import Machine
+from cron.state.outcome import Outcome, Result, Verdict
+from launcher.launch import LaunchState, Reason
+from launcher.names import AttemptName, parse_attempt_name
+from launcher.work import Epoch
+
+IMAGE_EVERY = 64
+CLOCK_MS = 50
+"""What a spawner may take between its last look at the clock and the start."""
+
+
+class Begun(msgspec.Struct):
+    """An attempt as its Begin in the log has it, and what the witness saw of it."""
+
+    name: AttemptName
+    job: str
+    number: int
+    overlap: Overlap
+    guarded: bool
+    deadline_ms: int
+    executor: str
+    ledger: str
+    is_current: bool
+    started_ms: int = 0
+    ended_ms: int = 0
+    exit_code: int = -1
+    reason: int = 0
+    never_ran: bool = False  # the log says that it never ran and never will
+    is_lost: bool = False
+
+
+class Judge:
+    """Sees all commits and all starts; `problems` are what is wrong."""
+
+    def __init__(self, wall_ms: Callable[[], int], tell: Callable[[str], None]) -> None:
+        self.problems: list[str] = []
+        self.machine = Machine()
+        self.begun: dict[str, Begun] = {}
+        self.started = 0
+        self.wall_ms = wall_ms
+        self._tell = tell
+        self._highest = Epoch()
+        self._running: dict[str, Begun] = {}
+        self._digests: dict[int, bytes] = {}
+        self._images: dict[int, str] = {}
+        self.verdicts: dict[Verdict, int] = {}
+
+    def accuse(self, letter: str, message: str) -> None:
+        """Note what is wrong."""
+        self.problems.append(f"{letter}: {message}")
+        self._tell(f"WRONG {letter}: {message}")
+
+    # ---- the log
+
+    def committed(self, position: Position, data: bytes) -> None:
+        """Read a committed entry, before any replica applies it."""
+        entry = decode_entry(data)
+        if entry.commands and isinstance(entry.commands[0], c.Claim):
+            is_current = entry.epoch > self._highest
+            self._highest = max(self._highest, entry.epoch)
+        else:
+            is_current = entry.epoch == self._highest
+        outcome = self.machine.apply(position.term, position.index, data)
+        state = self.machine.state
+        kinds = ",".join(_shown(command) for command in entry.commands)
+        digest = state.digest.hex()[:8]
+        accepted = "" if outcome.verdict is Verdict.ACCEPTED else " REFUSED"
+        self._tell(f"log {position.index} {entry.epoch} {kinds}{accepted} {digest}")
+        self._digests[position.index] = state.digest
+        if position.index % IMAGE_EVERY == 0:
+            self._images[position.index] = image_digest(encode_state(state))
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            self._read(command, result, is_current=is_current)
+
+    def _read(self, command: c.Command, result: Result, *, is_current: bool) -> None:
+        if not isinstance(command, c.Begin | c.Refused | c.Lost | c.Finished):
+            return
+        for item, code in zip(command.items, result.items, strict=True):
+            verdict = Verdict(code)
+            if isinstance(item, c.BeginItem):
+                self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
+            if verdict not in (Verdict.ACCEPTED, Verdict.AMENDED):
+                continue
+            if isinstance(item, c.BeginItem):
+                self._note_begun(item, is_current=is_current)
+            elif isinstance(item, c.RefusedItem):
+                self._never_ran(self._of(item.key, item.attempt))
+            elif isinstance(item, c.LostItem):
+                self._of(item.key, item.attempt).is_lost = True
+            else:
+                self._check_end(item)
+
+    def _of(self, key: c.Key, attempt: int) -> Begun:
+        return self.begun[str(attempt_name(self.machine.state, key, attempt))]
+
+    def _note_begun(self, item: c.BeginItem, *, is_current: bool) -> None:
+        state = self.machine.state
+        row = state.active[item.key]
+        executor = state.executors[item.executor]
+        assert row.job is not None
+        name = attempt_name(state, item.key, item.attempt)
+        self.begun[str(name)] = Begun(
+            name, row.job.name, row.number, row.job.overlap, row.job.work.guarded,
+            row.deadline_ms, executor.executor, executor.ledger, is_current,
+        )  # fmt: skip
+
+    def _never_ran(self, attempt: Begun) -> None:
+        attempt.never_ran = True
+        if attempt.started_ms:
+            self.accuse("c", f"{attempt.name} was started, and the log says that it never ran")
+
+    def _check_end(self, item: c.FinishedItem) -> None:
+        attempt = self._of(item.key, item.attempt)
+        if not attempt.ended_ms or attempt.exit_code != item.exit_code:
+            self.accuse(
+                "h",
+                f"{attempt.name} is {item.state.label} with exit {item.exit_code}, "
+                f"the witness has {attempt.exit_code}",
+            )
+        is_clean = attempt.exit_code == 0 and attempt.reason == Reason.NONE
+        if (item.state is LaunchState.SUCCEEDED) != is_clean:
+            self.accuse("h", f"{attempt.name} is {item.state.label} by the log only")
+
+    # ---- the hosts
+
+    def start(self, name: str, executor: str, ledger: str) -> None:
+        """A command was really started."""
+        self._tell(f"start {name} on {executor}")
+        self.started += 1
+        attempt = self.begun.get(name)
+        if attempt is None or not attempt.is_current:
+            self.accuse("d", f"{name} was started without a Begin of a current epoch")
+            if attempt is None:
+                return
+        if (attempt.executor, attempt.ledger) != (executor, ledger):
+            self.accuse("d", f"{name} was started on {executor}, begun on {attempt.executor}")
+        if attempt.started_ms:
+            self.accuse("a", f"{name} was started twice")
+        if attempt.never_ran:
+            self.accuse("c", f"{name} was started after the log said that it never ran")
+        late_ms = self.wall_ms() - attempt.deadline_ms
+        if late_ms > CLOCK_MS:
+            self.accuse("i", f"{name} was started {late_ms} ms after its deadline")
+        for other in self._running.values():
+            self._beside(attempt, other)
+        attempt.started_ms = self.wall_ms()
+        self._running[name] = attempt
+
+    def _beside(self, attempt: Begun, other: Begun) -> None:
+        if attempt.number != other.number or attempt is other:
+            return
+        # An unguarded command that was given up goes on on its host: that was allowed to it by the
+        # revision it began with, and nobody else knows of it.
+        if other.is_lost and not other.guarded:
+            return
+        if attempt.name.launch == other.name.launch:
+            self.accuse("b", f"{attempt.name} was started while {other.name} was running")
+        elif attempt.overlap is not Overlap.ALLOW:
+            self.accuse("e", f"{attempt.name} was started while {other.name} was running")
+
+    def end(self, name: str, exit_code: int, reason: int) -> None:
+        """A command really ended."""
+        self._tell(f"end {name} exit {exit_code} {Reason(reason).label}")
+        attempt = self._running.pop(name, None) or self.begun.get(name)
+        if attempt is not None:
+            attempt.ended_ms = self.wall_ms()
+            attempt.exit_code, attempt.reason = exit_code, reason
+
+    @property
+    def running(self) -> int:
+        """How many commands really run."""
+        return len(self._running)
+
+    # ---- replicas
+
+    def applied(self, replica: str, index: int, applier: StateApplier, _: Outcome) -> None:
+        """A replica has applied an entry: it must be where everybody was at that index."""
+        state = applier.state
+        if self._digests.get(index) != state.digest:
+            self.accuse("g", f"{replica} has another digest at index {index}")
+        if index in self._images and image_digest(encode_state(state)) != self._images[index]:
+            self.accuse("g", f"{replica} has another image at index {index}")
+
+
+class Eyes:
+    """The witness that hosts report to."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    def started(self, name: str, executor: str, ledger: str) -> None:
+        """A command runs."""
+        assert str(parse_attempt_name(name)) == name
+        self._judge.start(name, executor, ledger)
+
+    def ended(self, name: str, exit_code: int, reason: int) -> None:
+        """It does not any more."""
+        self._judge.end(name, exit_code, reason)
+
+
+def _shown(command: c.Command) -> str:
+    kind = type(command).__name__.lower()
+    items = getattr(command, "items", None)
+    return kind if items is None else f"{kind}*{len(items)}"

@@ -1,0 +1,328 @@
+"""Executors of the simulation: the real foreman, rules, ledger, lease and way; only what would be
+processes are timers here, and the spawner that watches them with its self-kill (rule R6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from launcher.config import ExecutorConfig
+from launcher.executor import foreman as foreman_module
+from launcher.executor import stream as stream_module
+from launcher.executor.foreman import Foreman, interrupt_all
+from launcher.executor.ledger import Ledger
+from launcher.executor.row import ACCEPTED
+from launcher.executor.rules import Accepted
+from launcher.executor.stream import StreamEnded, Visit, Way, _hint
+from launcher.launch import Reason
+from tests.simulation.network import Network
+
+import grpc  # isort: skip
+
+News = list[Any]
+
+
+class Witness(Protocol):
+    """Who sees what really happens on the hosts."""
+
+    def started(self, name: str, executor: str, ledger: str) -> None:
+        """A command runs."""
+
+    def ended(self, name: str, exit_code: int, reason: int) -> None:
+        """It does not any more."""
+
+
+class Child:
+    """One command that runs."""
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self.name: str = order["name"]
+        self.guarded: bool = order["guarded"]
+        self.reason = 0
+        self.timers: list[asyncio.TimerHandle] = []
+
+
+class Spawner:
+    """The process beside the executor: starts, ends, and kills guarded work at the lease's end."""
+
+    grace_s = 1.0
+
+    def __init__(self, host: Host, hear: Callable[[list[News]], None]) -> None:
+        self._host = host
+        self._hear = hear
+        self._rng = host.rng
+        self._lease_ms = 0
+        self._children: dict[str, Child] = {}
+        self._watch: asyncio.TimerHandle | None = None
+        self._is_alone = False  # the executor is dead
+        self._free_s = 0.0
+
+    def send(self, messages: list[News]) -> None:
+        """Take orders, in order; never waits."""
+        for message in messages:
+            self._later(0.0002, 0.003, self._obey, message)
+
+    def die(self) -> None:
+        """The executor is gone: kill all that runs."""
+        self._is_alone = True
+        self._host.loop.call_later(self._rng.uniform(0.001, 0.05), self._kill_all)
+
+    def _later(self, low_s: float, high_s: float, call: Callable[..., None], *args: Any) -> None:
+        loop = self._host.loop
+        self._free_s = max(self._free_s, loop.time() + self._rng.uniform(low_s, high_s))
+        loop.call_at(self._free_s, call, *args)
+
+    def _obey(self, message: News) -> None:
+        verb, *rest = message
+        if self._is_alone:
+            return
+        if verb == "start":
+            self._start(rest[0])
+        elif verb == "kill":
+            child = self._children.get(rest[0])
+            if child is not None:
+                self._end(child, rest[1])
+        elif verb == "lease":
+            self._lease_ms = rest[0]
+            self._watch_lease()
+
+    def refusal(self, order: dict[str, Any]) -> str:
+        """Why a command is not started after all, or nothing."""
+        if self._host.boot_ms() >= self._lease_ms:
+            return "the executor's lease is over"
+        late_ms = self._host.wall_ms() - order["not_after_ms"]
+        return f"{late_ms} ms too late" if late_ms > 0 else ""
+
+    def _start(self, order: dict[str, Any]) -> None:
+        refusal = self.refusal(order)
+        if refusal:
+            self._tell(["refused", order["name"], refusal])
+            return
+        child = Child(order)
+        self._children[child.name] = child
+        self._host.witness.started(child.name, self._host.id, self._host.ledger.uuid)
+        self._tell(["started", child.name, 1, 1, self._host.wall_ms()])
+        run_s = order["run_s"] * self._rng.uniform(0.7, 1.3)
+        exit_code = 1 if self._rng.random() < 0.1 else 0
+        later = self._host.loop.call_later
+        child.timers.append(later(run_s, self._gone, child, exit_code))
+        if order["timeout_ms"]:
+            timeout_s = order["timeout_ms"] / 1000
+            child.timers.append(later(timeout_s, self._end, child, int(Reason.TIMEOUT)))
+
+    def _end(self, child: Child, reason: int) -> None:
+        child.reason = child.reason or reason
+        grace_s = self._rng.uniform(0.0, self.grace_s)
+        child.timers.append(self._host.loop.call_later(grace_s, self._gone, child, 137))
+
+    def _gone(self, child: Child, exit_code: int) -> None:
+        if self._children.pop(child.name, None) is not child:
+            return
+        for timer in child.timers:
+            timer.cancel()
+        self._host.witness.ended(child.name, exit_code, child.reason)
+        now_ms = self._host.wall_ms()
+        self._tell(["ended", child.name, exit_code, child.reason, now_ms, 0, ""])
+
+    def _watch_lease(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        loop = self._host.loop
+        self._watch = loop.call_at(self._lease_ms / 1000, self._lease_over)
+
+    def _lease_over(self) -> None:
+        for child in list(self._children.values()):
+            if child.guarded:
+                child.reason = child.reason or int(Reason.EXECUTOR_LOST)
+                self._gone(child, 137)
+
+    def _kill_all(self) -> None:
+        for child in list(self._children.values()):
+            child.reason = child.reason or int(Reason.EXECUTOR_LOST)
+            self._gone(child, 137)
+
+    def _tell(self, news: News) -> None:
+        if not self._is_alone:
+            self._later(0.0002, 0.003, self._told, news)
+
+    def _told(self, news: News) -> None:
+        if not self._is_alone:
+            self._hear([news])
+
+
+class NoOutputs:
+    """Nothing that runs here writes anything."""
+
+    def finished(self, name: str, kept: int) -> None:
+        """Take note of an end."""
+
+
+class SimForeman(Foreman):
+    """A foreman whose commands are timers."""
+
+    def __init__(self, host: Host, config: ExecutorConfig, ledger: Ledger) -> None:
+        super().__init__(config, ledger, NoOutputs())  # type: ignore[arg-type]
+        self.host = host
+        self.spawner = Spawner(host, self._hear)
+        self._children = self.spawner  # type: ignore[assignment]
+
+    def _start_message(self, accepted: Accepted) -> News | None:
+        start, work = accepted.start, accepted.work
+        self._running[start.name] = None
+        order = {
+            "name": start.name,
+            "guarded": work.guarded,
+            "timeout_ms": work.timeout_ms,
+            "not_after_ms": start.not_after_ms,
+            "run_s": float(work.argv[-1].split()[-1]),
+        }
+        self.host.accepted_at[start.name] = self.host.boot_ms()
+        return ["start", order]
+
+
+class SimVisit(Visit):
+    """A visit over the simulated network."""
+
+    async def attend(self, address: str) -> None:
+        """Connect and serve until the stream ends, as the real one does."""
+        foreman = self._foreman
+        assert isinstance(foreman, SimForeman)
+        try:
+            stream = await foreman.host.network.connect(self._config.id, address)
+            self._foreman.attach(self)
+            await self._serve(stream)
+        except grpc.aio.AioRpcError as error:
+            text = f"{error.code().name}: {error.details()}"
+            raise StreamEnded(text, _hint(error)) from error
+        finally:
+            self._foreman.detach(self)
+            self.ended.set()
+
+
+class Host:
+    """One worker host: its ledger outlives the executor's process."""
+
+    forgets_ms = 0  # a mutant's ledger: rows this young are lost with the process
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, network: Network, witness: Witness,
+        rng: random.Random, config: ExecutorConfig, base_ms: int,
+    ) -> None:  # fmt: skip
+        self.loop = loop
+        self.network = network
+        self.witness = witness
+        self.rng = rng
+        self.id = config.id
+        self.config = config
+        self.accepted_at: dict[str, int] = {}
+        self._base_ms = base_ms
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lives = 0
+        self.foreman: SimForeman | None = None
+        self.ledger = self._new_ledger()
+
+    def boot_ms(self) -> int:
+        """The boot-time clock."""
+        return round(self.loop.time() * 1000)
+
+    def wall_ms(self) -> int:
+        """The wall clock; executors' clocks are right."""
+        return self._base_ms + self.boot_ms()
+
+    def delay_s(self) -> float:
+        """How long its disk takes for a commit."""
+        return self.rng.uniform(0.0005, 0.01) if self.rng.random() < 0.98 else 0.3
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its executor runs."""
+        return self.foreman is not None
+
+    def start(self) -> None:
+        """Start the executor's process."""
+        self._lives += 1
+        interrupt_all(self.ledger, "executor")
+        self.foreman = SimForeman(self, self.config, self.ledger)
+        self.foreman.renewed()
+        way = Way(self.config, self.foreman, f"{self.id}-{self._lives}")
+        self._tasks = [
+            self.loop.create_task(self.foreman.run(self)),  # type: ignore[arg-type]
+            self.loop.create_task(way.run()),
+        ]
+
+    def crash(self, *, loses_ledger: bool) -> None:
+        """Kill the process: what it ran dies with it, its ledger stays unless the disk is lost."""
+        if self.foreman is None:
+            return
+        for task in self._tasks:
+            task.cancel()
+        self.foreman.spawner.die()
+        self.foreman = None
+        for stream in self.network.between(self.id, None):
+            learns_s = self.rng.uniform(0.001, 2.0) if self.rng.random() < 0.8 else -1
+            stream.break_(loses_all=False, replica_learns_s=learns_s, executor_learns_s=-1)
+        if self.forgets_ms:
+            self._forget()
+        if loses_ledger:
+            self.ledger.close()
+            self.ledger = self._new_ledger()
+
+    def _forget(self) -> None:
+        young = [
+            (name,)
+            for name, at_ms in self.accepted_at.items()
+            if self.boot_ms() - at_ms < self.forgets_ms
+        ]
+        query = f"DELETE FROM launch WHERE name = ? AND fate = {ACCEPTED}"
+        self.ledger._db.executemany(query, young)
+
+    def _new_ledger(self) -> Ledger:
+        ledger = Ledger(Path(":memory:"))
+        ledger.uuid = str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+        ledger.is_same_boot = False  # no process of this machine is ever looked at
+        return ledger
+
+    def stop(self) -> list[asyncio.Task[None]]:
+        """End it for good; returns the tasks to wait for."""
+        if self.foreman is not None:
+            self.foreman.spawner.die()
+        for task in self._tasks:
+            task.cancel()
+        self.ledger.close()
+        return self._tasks
+
+
+@contextlib.contextmanager
+def patched(target: Any, **values: Any) -> Iterator[None]:
+    """Set attributes for a while."""
+    before = {name: getattr(target, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(target, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(target, name, value)
+
+
+@contextlib.contextmanager
+def simulated_modules(loop: asyncio.AbstractEventLoop, base_ms: int) -> Iterator[None]:
+    """Give the executor's modules the simulated clocks and network."""
+
+    def boot_ms() -> int:
+        return round(loop.time() * 1000)
+
+    def wall_ms() -> int:
+        return base_ms + boot_ms()
+
+    clocks = {"boot_ms": boot_ms, "wall_ms": wall_ms}
+    with (
+        patched(foreman_module, **clocks),
+        patched(stream_module, **clocks, Visit=SimVisit, _BEAT_STEP_MS=1_000),
+    ):
+        yield

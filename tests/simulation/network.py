@@ -1,0 +1,209 @@
+"""The way between executors and replicas: streams that are late, stall, and break.
+
+A stream is two pipes, each in order. What is under way may arrive long after it was sent, also
+after its sender died; what is sent on a broken stream is lost, and each side learns of that by
+itself, or never.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import msgspec
+
+from launcher.executor.stream import LEADER_KEY, StreamEnded
+from launcher.pool.service import PoolServicer
+
+
+class Status(msgspec.Struct, frozen=True):
+    """How a server ended a stream."""
+
+    code: grpc.StatusCode
+    details: str = ""
+    leader: str = ""
+
+
+class Pipe:
+    """One direction of a stream."""
+
+    def __init__(self, rng: random.Random, arrive: Callable[[Any], None]) -> None:
+        self._rng = rng
+        self._arrive = arrive
+        self._free_s = 0.0
+        self.is_cut = False
+        self.is_dead = False
+
+    def send(self, item: Any) -> None:
+        """Send in order; lost where the pipe is cut."""
+        if self.is_cut:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = max(loop.time() + self._rng.uniform(0.0003, 0.004), self._free_s)
+        self._free_s = at_s
+        loop.call_at(at_s, self._deliver, item)
+
+    def _deliver(self, item: Any) -> None:
+        if not self.is_dead:
+            self._arrive(item)
+
+    def stall(self, for_s: float) -> None:
+        """Let nothing that is sent from now on arrive before `for_s` are over."""
+        self._free_s = max(self._free_s, asyncio.get_running_loop().time() + for_s)
+
+    def cut(self, *, loses_all: bool) -> None:
+        """Lose what is sent from now on; with `loses_all` what is under way as well."""
+        self.is_cut = True
+        self.is_dead = self.is_dead or loses_all
+
+
+class Stream:
+    """One Connect call: the executor's end is `call`, the replica's is a servicer's context."""
+
+    def __init__(self, rng: random.Random, executor: str, replica: str) -> None:
+        self.executor = executor
+        self.replica = replica
+        self.inbox: asyncio.Queue[Any] = asyncio.Queue()  # at the replica
+        self.outbox: asyncio.Queue[Any] = asyncio.Queue()  # at the executor
+        self.up = Pipe(rng, self.inbox.put_nowait)
+        self.down = Pipe(rng, self.outbox.put_nowait)
+        self.serving: asyncio.Task[None] | None = None
+        self.is_over = False
+
+    # ---- the executor's end, as grpc.aio's call
+
+    async def read(self) -> Any:
+        """Return the next message, EOF after the last."""
+        item = await self.outbox.get()
+        if not isinstance(item, Status):
+            return item
+        self.outbox.put_nowait(item)
+        if item.code is grpc.StatusCode.OK:
+            return grpc.aio.EOF
+        metadata = ((LEADER_KEY, item.leader),) if item.leader else ()
+        raise grpc.aio.AioRpcError(item.code, (), metadata, item.details)  # type: ignore[arg-type]
+
+    async def write(self, message: Any) -> None:
+        """Send; grpc takes it at once."""
+        self.up.send(message)
+
+    async def done_writing(self) -> None:
+        """Say that nothing follows."""
+        self.up.send(None)
+
+    def cancel(self) -> None:
+        """Let go of the call: the replica hears of it if the way is open."""
+        if not self.is_over:
+            self.is_over = True
+            self.down.cut(loses_all=True)
+            self.up.send(Status(grpc.StatusCode.CANCELLED))
+            self.up.cut(loses_all=False)
+
+    # ---- the replica's end
+
+    async def serve(self, servicer: PoolServicer) -> None:
+        """Run the servicer until the stream is over."""
+        context = _Context(self)
+        status = Status(grpc.StatusCode.OK)
+        try:
+            await servicer.Connect(self._requests(), context)  # type: ignore[arg-type]
+        except grpc.aio.AbortError:
+            status = context.status
+        self.down.send(status)
+
+    async def _requests(self) -> AsyncIterator[Any]:
+        while (item := await self.inbox.get()) is not None:
+            if isinstance(item, Status):
+                if self.serving is not None:
+                    self.serving.cancel()
+                return
+            yield item
+
+    # ---- faults
+
+    def break_(self, *, loses_all: bool, replica_learns_s: float, executor_learns_s: float) -> None:
+        """Break it: both sides learn after these times, a negative one never."""
+        loop = asyncio.get_running_loop()
+        self.up.cut(loses_all=loses_all)
+        self.down.cut(loses_all=loses_all)
+        if replica_learns_s >= 0 and self.serving is not None:
+            loop.call_later(replica_learns_s, self.serving.cancel)
+        if executor_learns_s >= 0:
+            broken = Status(grpc.StatusCode.UNAVAILABLE, "the connection broke")
+            loop.call_later(executor_learns_s, self.outbox.put_nowait, broken)
+
+
+class _Context:
+    """What the servicer needs of grpc.aio's context."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.status = Status(grpc.StatusCode.OK)
+
+    async def write(self, message: Any) -> None:
+        self._stream.down.send(message)
+
+    async def abort(self, code: grpc.StatusCode, details: str = "", metadata: Any = ()) -> None:
+        self.status = Status(code, details, dict(metadata).get(LEADER_KEY, ""))
+        raise grpc.aio.AbortError
+
+    def peer(self) -> str:
+        return f"ipv4:{self._stream.executor}"
+
+
+class Network:
+    """All streams, and who cannot reach whom."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self.servers: dict[str, Callable[[Stream], asyncio.Task[None]]] = {}  # by replica
+        self.replica_at: dict[str, str] = {}
+        self.streams: list[Stream] = []
+        self.parted: dict[tuple[str, str], int] = {}  # (executor, replica) -> partitions between
+
+    async def connect(self, executor: str, address: str) -> Stream:
+        """Open a stream.
+
+        Raises:
+            StreamEnded: nobody answers there.
+        """
+        replica = self.replica_at[address]
+        await asyncio.sleep(self._rng.uniform(0.0005, 0.005))
+        if self.parted.get((executor, replica)):
+            await asyncio.sleep(1.0)
+            raise StreamEnded("not reached within 1 s")
+        serve = self.servers.get(replica)
+        if serve is None:
+            raise StreamEnded("nobody answers there")
+        stream = Stream(self._rng, executor, replica)
+        stream.serving = serve(stream)
+        self.streams = [other for other in self.streams if not _is_gone(other)]
+        self.streams.append(stream)
+        return stream
+
+    def between(self, executor: str | None, replica: str | None) -> list[Stream]:
+        """Return the streams of an executor, a replica, or both."""
+        return [
+            stream
+            for stream in self.streams
+            if executor in (None, stream.executor)
+            and replica in (None, stream.replica)
+            and not _is_gone(stream)
+        ]
+
+    def part(self, executor: str, replica: str) -> None:
+        """Let nothing pass between the two until `join`; streams between them break unheard."""
+        self.parted[(executor, replica)] = self.parted.get((executor, replica), 0) + 1
+        for stream in self.between(executor, replica):
+            stream.break_(loses_all=True, replica_learns_s=-1, executor_learns_s=-1)
+
+    def join(self, executor: str, replica: str) -> None:
+        """End one partition between the two."""
+        self.parted[(executor, replica)] -= 1
+
+
+def _is_gone(stream: Stream) -> bool:
+    return stream.is_over and (stream.serving is None or stream.serving.done())

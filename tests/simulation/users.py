@@ -1,0 +1,156 @@
+"""People who change crontabs, trigger, kill, pause and backfill while things go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from consensus.errors import ConsensusError
+from cron.api.views import ApplyRequest, BackfillRequest, SourceFile
+from cron.errors import CronError
+from cron.leader.requests import appending
+from cron.state import commands as c
+from launcher.launch import Reason
+from tests.simulation.replicas import Replica
+
+PERIODS_S = (1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
+DEADLINES_S = (2, 5, 10, 20, 40, 60, 90)
+OVERLAPS = ("allow", "forbid", "queue", "replace")
+CATCHUPS = ("none", "last", "all")
+RUNS_S = (0, 0.2, 1, 3, 8, 15, 30, 60, 90)
+
+
+def draw_crontab(rng: random.Random, jobs: int) -> str:
+    """Return a crontab of `@every` jobs with all policies."""
+    lines = []
+    for number in range(jobs):
+        period_s = rng.choice(PERIODS_S if number else PERIODS_S[2:6])
+        options = [
+            f"name=j{number}",
+            f"overlap={rng.choice(OVERLAPS)}",
+            f"catchup={rng.choice(CATCHUPS)}",
+            f"deadline={rng.choice(DEADLINES_S)}s",
+        ]
+        if rng.random() < 0.25:
+            options.append(f"timeout={rng.choice((2, 10, 40))}s")
+        run_s = rng.choice(RUNS_S) if period_s > 2 else rng.choice(RUNS_S[:5])
+        lines += [f"#: {' '.join(options)}", f"@every {period_s}s run {run_s}", ""]
+    return "\n".join(lines)
+
+
+class Users:
+    """All users: each act finds the leader, or fails, as it may."""
+
+    def __init__(
+        self, rng: random.Random, replicas: dict[str, Replica], tell: Callable[[str], None],
+        jobs: int,
+    ) -> None:  # fmt: skip
+        self._rng = rng
+        self._replicas = replicas
+        self._tell = tell
+        self._jobs = jobs
+        self._requests = 0
+        self._recent: list[tuple[str, str]] = []
+        self.triggered: dict[str, set[tuple[int, int]]] = {}
+
+    def leader(self) -> Replica | None:
+        """Return a replica that believes to lead."""
+        for replica in self._replicas.values():
+            if replica.is_alive and replica.leader.epoch is not None:
+                return replica
+        return None
+
+    async def apply(self, text: str) -> bool:
+        """Apply a crontab with prune; whether it certainly happened."""
+        leader = self.leader()
+        if leader is None:
+            return False
+        file = SourceFile("crontab", text.encode())
+        request = ApplyRequest(files=[file], prune=True, by="anna")
+        state = leader.applier.state
+        report = await leader.catalog.put(request, state, leader.clock.wall_ms() // 1000)
+        return report.applied
+
+    async def live(self) -> None:
+        """Act now and then, for ever."""
+        acts = (
+            [self._trigger] * 4 + [self._kill] * 3 + [self._edit] * 2
+            + [self._pause, self._resume, self._resume, self._backfill]
+        )  # fmt: skip
+        while True:
+            await asyncio.sleep(self._rng.expovariate(1 / 6.0))
+            act = self._rng.choice(acts)
+            leader = self.leader()
+            if leader is None:
+                continue
+            task = asyncio.get_running_loop().create_task(self._try(act, leader))
+            task.set_name(act.__name__)
+
+    async def _try(self, act: Callable[[Replica], object], leader: Replica) -> None:
+        try:
+            async with asyncio.timeout(15):
+                said = await act(leader)  # type: ignore[misc]
+        except (CronError, ConsensusError, TimeoutError) as error:
+            said = f"failed: {type(error).__name__}"
+        self._tell(f"user {act.__name__.strip('_')} on {leader.name}: {said}")
+
+    def _name(self, leader: Replica) -> str | None:
+        records = leader.applier.state.by_number.values()
+        names = [record.name for record in records if record.job is not None]
+        return self._rng.choice(names) if names else None
+
+    async def _trigger(self, leader: Replica) -> str:
+        """Trigger by hand; half of the time under a request id that was used before."""
+        name = self._name(leader)
+        if name is None:
+            return "no job"
+        if self._recent and self._rng.random() < 0.5:
+            request, name = self._rng.choice(self._recent[-5:])
+        else:
+            self._requests += 1
+            request = f"request-{self._requests}"
+            self._recent.append((request, name))
+        _, results = await leader.leader.submit(appending(c.Trigger(name, request, "anna")))
+        if results[0].number:
+            key = (results[0].scheduled_s, results[0].number)
+            self.triggered.setdefault(request, set()).add(key)
+        return f"{name} {results[0].scheduled_s}+t{results[0].number} {results[0].verdict.label}"
+
+    async def _kill(self, leader: Replica) -> str:
+        rows = list(leader.applier.state.open_rows())
+        if not rows:
+            return "nothing open"
+        key = self._rng.choice(rows).key
+        command = c.Cancel((c.CancelItem(key, Reason.KILLED, "anna"),))
+        await leader.leader.submit(appending(command))
+        return str(leader.applier.state.launch_name(key))
+
+    async def _edit(self, leader: Replica) -> str:
+        text = draw_crontab(self._rng, self._rng.randint(self._jobs - 1, self._jobs))
+        return f"applied {await self.apply(text)}"
+
+    async def _pause(self, leader: Replica) -> str:
+        name = self._name(leader)
+        if name is None:
+            return "no job"
+        until_ms = leader.clock.wall_ms() + self._rng.choice((5_000, 20_000))
+        await leader.leader.submit(appending(c.Pause((name,), "why not", until_ms, "anna")))
+        return name
+
+    async def _resume(self, leader: Replica) -> str:
+        name = self._name(leader)
+        if name is None:
+            return "no job"
+        await leader.leader.submit(appending(c.Resume((name,), "anna")))
+        return name
+
+    async def _backfill(self, leader: Replica) -> str:
+        name = self._name(leader)
+        if name is None:
+            return "no job"
+        now_s = leader.clock.wall_ms() // 1000
+        from_s = now_s - self._rng.choice((10, 60))
+        request = BackfillRequest(job=name, from_s=from_s, to_s=now_s, by="anna")
+        report = await leader.backfills.run(request)
+        return f"{name} {len(report.launches)}"

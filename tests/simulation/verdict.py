@@ -1,0 +1,104 @@
+"""What is judged once a simulation is over: rows against schedules, rows against the witness, and
+that everything came to an end after the faults."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from cron.history.audit import audit
+from cron.leader.questions import _open, audited_job
+from cron.state.rows import Row, RowKind
+from cron.state.state import JobRecord, State
+from launcher.launch import LaunchState
+from launcher.names import AttemptName, LaunchName
+from tests.simulation.checkers import Judge
+
+
+def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
+    """Audit all jobs, twice: as the product does, and naively (checks f and h)."""
+    by_job: dict[str, list[Row]] = {name: [] for name in state.jobs}
+    for row in rows:
+        by_job[row.job].append(row)
+    for name, record in state.jobs.items():
+        ordered = sorted(by_job[name], key=lambda row: row.scheduled_s)
+        job = audited_job(record)
+        for finding in audit(job, ordered, _open(record), 0, record.horizon_s):
+            if finding.is_violation:
+                judge.accuse("h", f"audit: {finding.kind}: {finding.message}")
+        _count_instants(judge, record, ordered)
+    for row in rows:
+        _look(judge, row)
+
+
+def _count_instants(judge: Judge, record: JobRecord, rows: list[Row]) -> None:
+    """Each instant, by plain arithmetic, has one row that accounts for it (check f)."""
+    expected = Counter(_instants(record))
+    found: Counter[int] = Counter()
+    seen: dict[int, None] = {
+        row.scheduled_s: None for row in record.open.values() if not row.trigger
+    }
+    for row in rows:
+        if row.trigger or row.kind is RowKind.AMENDMENT:
+            continue
+        if row.kind is RowKind.RANGE:
+            found.update(t for t in expected if row.scheduled_s <= t <= row.last_s)
+        elif row.attempt == 0 and not row.by:
+            found[row.scheduled_s] += 1
+        else:
+            seen[row.scheduled_s] = None
+    for at_s in sorted(expected):
+        if expected[at_s] != 1:
+            judge.accuse("f", f"{LaunchName(record.name, at_s)} belongs to two revisions")
+        if found[at_s] > 1:
+            judge.accuse("f", f"{LaunchName(record.name, at_s)} was skipped {found[at_s]} times")
+        if not found[at_s] and at_s not in seen:
+            judge.accuse("f", f"{LaunchName(record.name, at_s)} has no row")
+
+
+def _instants(record: JobRecord) -> Iterable[int]:
+    for span in record.spans:
+        every_s = span.schedule.every_s
+        until_s = span.to_s or record.horizon_s
+        first = span.from_s // every_s * every_s + every_s
+        yield from range(first, min(until_s, record.horizon_s) + 1, every_s)
+
+
+def _look(judge: Judge, row: Row) -> None:
+    """What a row says against what the witness saw (checks c and h)."""
+    if row.kind is not RowKind.ENDED or not row.begun_index:
+        return  # also what was reopened and did not begin again: it keeps its attempt's number
+    name = AttemptName(LaunchName(row.job, row.scheduled_s, row.trigger), row.attempt)
+    seen = judge.begun.get(str(name))
+    if seen is None:
+        judge.accuse("h", f"{name} is {row.state.label} and was never begun")
+        return
+    if row.state is LaunchState.SKIPPED and seen.started_ms:
+        judge.accuse("c", f"{name} is skipped and was started")
+    if row.state is LaunchState.SUCCEEDED and not (seen.started_ms and seen.ended_ms):
+        judge.accuse("h", f"{name} succeeded, and the witness saw no run of it")
+    if row.state is LaunchState.CANCELLED and not row.started_ms and seen.started_ms:
+        judge.accuse("c", f"{name} is cancelled before its start, and was started")
+
+
+def judge_liveness(judge: Judge, state: State, calm_ms: int, now_ms: int) -> None:
+    """After the faults everything ends in time, and horizons follow the clock (check l)."""
+    for row in state.open_rows():
+        name = state.launch_name(row.key)
+        # Lease, window, a run of 90 s and a third more, and a minute of grace.
+        limit_ms = max(calm_ms + 60_000, row.deadline_ms) + (30 + 30 + 60) * 1000
+        if row.state is LaunchState.LAUNCHED:
+            limit_ms = max(limit_ms, row.launched_at_ms + 200_000)
+        if now_ms > limit_ms:
+            judge.accuse("l", f"{name} is {row.state.label} since {row.begun_at_ms}")
+        if row.state is LaunchState.DUE and now_ms > max(row.deadline_ms, calm_ms) + 30_000:
+            judge.accuse("l", f"{name} is due past its deadline")
+        is_stale = row.state is LaunchState.BEGUN and now_ms - row.begun_at_ms > 75_000
+        if is_stale and row.begun_at_ms < calm_ms + 60_000:
+            judge.accuse("l", f"{name} is begun for {now_ms - row.begun_at_ms} ms")
+    for record in state.by_number.values():
+        if record.job is None:
+            continue
+        behind_s = now_ms // 1000 - record.horizon_s
+        if behind_s > record.job.schedule.every_s + 10:
+            judge.accuse("l", f"the horizon of {record.name} is {behind_s} s behind")

@@ -1,0 +1,197 @@
+"""One simulated cell: replicas, executors, users and a nemesis, all from one seed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import structlog
+
+from cron.errors import CronError
+from cron.leader.leader import LeaderSettings
+from cron.leader.plan import Settings
+from cron.state.outcome import Outcome
+from launcher.config import ExecutorConfig
+from launcher.pool.lease import LeaseTimes
+from tests.simulation.checkers import Eyes, Judge
+from tests.simulation.executors import Host, simulated_modules
+from tests.simulation.loop import START_S, SimLoop
+from tests.simulation.nemesis import Mood, Nemesis, draw_mood
+from tests.simulation.network import Network
+from tests.simulation.replicas import ADDRESSES, IDS, Replica, SimCell, SimClock
+from tests.simulation.users import Users, draw_crontab
+from tests.simulation.verdict import judge_liveness, judge_rows
+
+BASE_MS = 1_795_190_400_000
+CHAOS_S = 180.0
+CALM_S = 130.0
+SILENT = logging.CRITICAL
+
+
+class World:
+    """Everything of one simulation."""
+
+    def __init__(
+        self, seed: int, *, loop: SimLoop, chaos_s: float = CHAOS_S, mood: Mood | None = None,
+        append_timeout_ms: int | None = None,
+    ) -> None:  # fmt: skip
+        self.seed = seed
+        self.loop = loop
+        self.trace: list[str] = []
+        self._chaos_s = chaos_s
+        self._fatal: list[BaseException] = []
+        rng = self._chance("shape")
+        self.judge = Judge(self.wall_ms, self.tell)
+        self.network = Network(self._chance("network"))
+        self.network.replica_at = {address: name for name, address in ADDRESSES.items()}
+        self.cell = SimCell(self._chance("cell"), self.judge.committed)
+        self.skews = {name: rng.choice((0, 0, -1_500, 1_500)) for name in IDS}
+        timeout_ms = append_timeout_ms or rng.choice((3_000, 10_000, 10_000, 40_000))
+        self.replicas: dict[str, Replica] = {}
+        for name in IDS:
+            self.replicas[name] = Replica(
+                name, loop=loop, cell=self.cell, network=self.network,
+                clock=SimClock(loop, BASE_MS, self.skews[name]), lease=LeaseTimes(),
+                settings=LeaderSettings(
+                    plan=Settings(start_window_ms=rng.choice((5_000, 30_000))),
+                    append_timeout_ms=timeout_ms,
+                ),
+                peers=self.replicas, fail=self._fatal.append, applied=self._applied,
+            )  # fmt: skip
+        self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 3) + 1)}
+        jobs = rng.randint(3, 5)
+        self.users = Users(self._chance("users"), self.replicas, self.tell, jobs)
+        self.crontab = draw_crontab(rng, jobs)
+        self.nemesis = Nemesis(self, self._chance("nemesis"), mood or draw_mood(rng))
+
+    def _chance(self, name: str) -> random.Random:
+        return random.Random(f"{self.seed}/{name}")
+
+    def _host(self, name: str, rng: random.Random) -> Host:
+        config = ExecutorConfig(
+            id=name,
+            data="/nowhere",
+            leaders=tuple(ADDRESSES.values()),
+            cell="sim",
+            slots=rng.choice((2, 4, 16)),
+            answer_ms=rng.choice((2_000, 8_000, 30_000)),
+        )
+        chance = self._chance(name)
+        return Host(self.loop, self.network, Eyes(self.judge), chance, config, BASE_MS)
+
+    def wall_ms(self) -> int:
+        """The true time."""
+        return BASE_MS + round(self.loop.time() * 1000)
+
+    def tell(self, line: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{self.loop.time() - START_S:9.4f} {line}")
+
+    @property
+    def digest(self) -> str:
+        """Of the whole trace: equal for equal seeds."""
+        return hashlib.blake2b("\n".join(self.trace).encode(), digest_size=8).hexdigest()
+
+    def failed(self, task: asyncio.Task[Any]) -> None:
+        """Take note of a task that met a bug."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fatal.append(error)
+
+    def _applied(self, replica: str, index: int, applier: Any, outcome: Outcome) -> None:
+        self.judge.applied(replica, index, applier, outcome)
+
+    # ---- the run
+
+    async def run(self) -> None:
+        """Faults for a while, then calm, then judgement."""
+        tasks = [self.loop.create_task(self.cell.hold_elections())]
+        for replica in self.replicas.values():
+            await replica.start()
+        for host in self.hosts.values():
+            host.start()
+        await self._apply_first()
+        chaos = [
+            self.loop.create_task(self.nemesis.rage()), self.loop.create_task(self.users.live()),
+        ]  # fmt: skip
+        for task in [*tasks, *chaos]:
+            task.add_done_callback(self.failed)
+        await asyncio.sleep(self._chaos_s)
+        for task in chaos:
+            task.cancel()
+        await self.nemesis.calm()
+        self.tell("calm")
+        calm_ms = self.wall_ms()
+        await asyncio.sleep(CALM_S)
+        self._judge(calm_ms)
+        await self._end(tasks)
+
+    async def _apply_first(self) -> None:
+        while True:
+            await asyncio.sleep(0.5)
+            with contextlib.suppress(CronError):
+                if await self.users.apply(self.crontab):
+                    return
+
+    def _judge(self, calm_ms: int) -> None:
+        judge, state = self.judge, self.judge.machine.state
+        for error in self._fatal:
+            judge.accuse("x", f"a replica stopped: {error!r}")
+        for name, replica in self.replicas.items():
+            if replica.applier.state.index != state.index:
+                judge.accuse("g", f"{name} is at {replica.applier.state.index} only")
+            judge_rows(judge, replica.applier.state, replica.history.rows)
+        for request, keys in self.users.triggered.items():
+            if len(keys) > 1:
+                judge.accuse("a", f"{request} was given {sorted(keys)}")
+        if not self.nemesis.moved_clocks:
+            judge_liveness(judge, state, calm_ms, self.wall_ms())
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for replica in self.replicas.values():
+            tasks += replica.stop()
+        for host in self.hosts.values():
+            tasks += host.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextlib.contextmanager
+def silent_logs() -> Iterator[None]:
+    """Let nobody log: lines cost more than all the rest."""
+    before = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(SILENT))
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
+
+
+def simulate(seed: int, **options: Any) -> World:
+    """Return the world of `seed` after its end."""
+    loop = SimLoop()
+    asyncio.set_event_loop(loop)
+    try:
+        with silent_logs(), simulated_modules(loop, BASE_MS):
+            made: Callable[[], World] = lambda: World(seed, loop=loop, **options)  # noqa: E731
+            world = loop.run_until_complete(_run(made))
+            left = asyncio.all_tasks(loop)
+            for task in left:
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    return world
+
+
+async def _run(made: Callable[[], World]) -> World:
+    world = made()
+    await world.run()
+    return world
