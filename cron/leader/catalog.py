@@ -246,7 +246,7 @@ class Catalog:
     async def _commit(self, diff: Diff, by: str) -> None:
         """Append the change, in as many parts as its size asks for; the last part does it."""
         parts = split_jobs(diff.changed)
-        change = hashlib.sha256(repr((diff.base, diff.source, by)).encode()).hexdigest()[:16]
+        change = change_id(diff, by)
         for number, jobs in enumerate(parts[:-1], 1):
             part = c.PutJobs(diff.source, diff.base, 0, jobs, (), by, change, number, len(parts))
             _, results = await self._leader.submit(appending(part), changes_jobs=True)
@@ -260,6 +260,13 @@ class Catalog:
             lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
         )
         _check(results[-1].verdict)
+
+
+def change_id(diff: Diff, by: str) -> str:
+    """Return what holds the parts of a change together: two changes of one source, by one person,
+    at one time, must not be taken for one."""
+    what = (diff.base, diff.source, by, diff.changed, diff.removed)
+    return hashlib.sha256(msgspec.msgpack.encode(what)).hexdigest()[:16]
 
 
 def split_jobs(jobs: Sequence[Job]) -> list[tuple[Job, ...]]:
