@@ -1,0 +1,142 @@
+"""What executors report, as commands: facts about open, lost, unknown attempts (R4, R7, R8, R9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cron.leader.news import Digested, digest_facts
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from launcher.launch import LaunchState, Reason
+from launcher.names import AttemptName, LaunchName
+from launcher.pool.events import Fact, Fate
+from tests.unit.state_rig import T0, StateRig, with_job
+
+KEY = (1, T0 + 60, 0)
+
+
+def named(attempt: int = 1, second: int = 60, job: str = "default/backup") -> AttemptName:
+    return AttemptName(LaunchName(job, T0 + second), attempt)
+
+
+def begun() -> StateRig:
+    rig = with_job().to(60)
+    rig.account(60)
+    rig.begin(60)
+    return rig
+
+
+def digested(rig: StateRig, *facts: Fact, executor: int = 1) -> Digested:
+    into = Digested()
+    digest_facts(rig.state, rig.state.executors.get(executor), list(facts), into)
+    return into
+
+
+def commit(rig: StateRig, into: Digested) -> list[int]:
+    """Append what the facts mean; all verdicts."""
+    return [item for result in rig.append(*into.commands()).results for item in result.items]
+
+
+def test_accepted_is_log_point_2() -> None:
+    rig = begun()
+    into = digested(rig, Fact(named(), Fate.ACCEPTED, started_ms=7))
+    assert into.commands() == [c.Launched((c.LaunchedItem(KEY, 1, 7),))]
+    commit(rig, into)
+    assert digested(rig, Fact(named(), Fate.ACCEPTED, started_ms=7)).commands() == []
+
+
+def test_accepted_and_ended_in_one_report_make_one_entry() -> None:  # design 3
+    rig = begun()
+    facts = [Fact(named(), Fate.ENDED, started_ms=7), Fact(named(), Fate.ACCEPTED, started_ms=7)]
+    assert commit(rig, digested(rig, *facts)) == [Verdict.ACCEPTED, Verdict.ACCEPTED]
+    assert rig.rows[0].state is LaunchState.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("reason", "exit_code", "state"),
+    [
+        (Reason.NONE, 0, LaunchState.SUCCEEDED),
+        (Reason.NONE, 1, LaunchState.FAILED),
+        (Reason.TIMEOUT, 143, LaunchState.FAILED),
+        (Reason.TIMEOUT, 0, LaunchState.FAILED),
+        (Reason.USER, 0, LaunchState.FAILED),
+        (Reason.KILLED, 143, LaunchState.CANCELLED),
+        (Reason.REPLACED, 0, LaunchState.CANCELLED),
+    ],
+)
+def test_an_end_is_what_its_reason_and_exit_code_say(
+    reason: Reason, exit_code: int, state: LaunchState
+) -> None:
+    rig = begun()
+    fact = Fact(named(), Fate.ENDED, reason, exit_code, 1, 2)
+    assert commit(rig, digested(rig, fact)) == [Verdict.ACCEPTED]
+    assert (rig.rows[0].state, rig.rows[0].reason) == (state, reason)
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FENCED])
+def test_what_never_ran_is_due_again(fate: Fate) -> None:  # R7
+    rig = begun()
+    assert commit(rig, digested(rig, Fact(named(), fate))) == [Verdict.ACCEPTED]
+    assert (rig.row(60).state, rig.row(60).detail) == (LaunchState.DUE, fate.name.lower())
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FENCED])
+def test_an_executor_that_contradicts_itself_proves_nothing(fate: Fate) -> None:  # fail closed
+    rig = begun()
+    rig.launched(60)
+    commit(rig, digested(rig, Fact(named(), fate)))
+    assert rig.rows[0].state is LaunchState.LOST
+
+
+def test_what_an_executor_died_over_is_lost() -> None:  # R4
+    rig = begun()
+    commit(rig, digested(rig, Fact(named(), Fate.INTERRUPTED)))
+    assert (rig.rows[0].state, rig.rows[0].detail) == (LaunchState.LOST, "its executor died")
+
+
+def test_an_unknown_start_is_fenced_and_concludes_nothing() -> None:
+    rig = begun()
+    into = digested(rig, Fact(named(), Fate.UNKNOWN))
+    assert into.commands() == []
+    assert into.fences == [named()]
+
+
+def test_what_runs_though_it_is_cancelled_is_killed_again() -> None:  # R8
+    rig = begun()
+    rig.cancel(60)
+    assert digested(rig, Fact(named(), Fate.ACCEPTED)).kills == [(named(), Reason.KILLED)]
+
+
+def test_another_executor_or_ledger_proves_nothing() -> None:  # R4
+    rig = begun()
+    rig.join("e1", "l2")
+    for fate in Fate:
+        into = digested(rig, Fact(named(), fate), executor=2)
+        assert into.commands() == []
+        assert (into.fences, into.kills) == ([], [])
+
+
+def test_another_attempt_says_nothing_of_this_one() -> None:
+    rig = begun()
+    rig.refused(60)
+    rig.begin(60, attempt=2)
+    assert digested(rig, Fact(named(1), Fate.ENDED)).commands() == []
+    assert digested(rig, Fact(named(1), Fate.ENDED)).acks == [named(1)]
+
+
+def test_late_news_is_recorded_before_it_is_acknowledged() -> None:  # R9
+    rig = begun()
+    rig.lost(60)
+    rig.answer(c.ExecutorLeft(1))
+    into = digested(rig, Fact(named(), Fate.ENDED))
+    assert into.acks == []
+    assert commit(rig, into) == [Verdict.AMENDED]
+    again = digested(rig, Fact(named(), Fate.ENDED))
+    assert (again.commands(), again.acks) == ([], [named()])
+
+
+def test_what_nobody_knows_is_acknowledged_unless_it_runs() -> None:
+    rig = begun()
+    stranger = named(job="default/stranger")
+    assert digested(rig, Fact(stranger, Fate.ENDED)).acks == [stranger]
+    assert digested(rig, Fact(stranger, Fate.ACCEPTED)).acks == []

@@ -1,0 +1,171 @@
+"""Small parts of the leader: its pace, its notice of jumps, its queue of changes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
+from cron.leader.budget import Budget, Every
+from cron.leader.jump import Jump, describe_jump
+from cron.leader.requests import WAITING_MAX, Change, Changes, answer, appending, fail
+from cron.state import commands as c
+from cron.state.outcome import Result, Verdict
+from cron.state.state import State
+
+RESUME = c.Resume(("default/backup",), "anna")
+
+
+def test_a_budget_is_saved_up_for_a_second_at_most() -> None:
+    budget = Budget(100)
+    assert budget.available(0) == 100
+    budget.spend(100)
+    assert budget.available(0) == 0
+    assert budget.available(10) == 1
+    assert budget.available(19) == 1
+    assert budget.available(20) == 2
+    assert budget.available(60_000) == 100
+
+
+def test_what_was_overspent_is_paid_back_first() -> None:
+    budget = Budget(10)
+    assert budget.available(0) == 10
+    budget.spend(15)
+    assert budget.available(400) < 0
+    assert budget.available(500) == 0
+    assert budget.available(600) == 1
+
+
+def test_a_clock_that_stands_still_earns_nothing() -> None:
+    budget = Budget(10)
+    budget.available(1000)
+    budget.spend(10)
+    assert budget.available(1000) == 0
+    assert budget.available(900) == 0
+
+
+def test_something_is_due_once_a_period() -> None:
+    every = Every(500)
+    assert [every.is_due(now) for now in (100, 101, 599, 600, 2000, 2001)] == [
+        True,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+
+
+class Clocks:
+    """Two clocks that a test turns."""
+
+    def __init__(self) -> None:
+        self.wall = 1_000_000
+        self.mono = 5_000
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def mono_ms(self) -> int:
+        return self.mono
+
+
+def test_a_jump_is_what_one_clock_moves_against_the_other() -> None:  # R10
+    clocks = Clocks()
+    jump = Jump(clocks)
+    clocks.wall += 700
+    clocks.mono += 700
+    assert jump.since_last() == 0
+    clocks.wall += 3_600_000
+    assert jump.since_last() == 3_600_000
+    assert jump.since_last() == 0
+    clocks.wall -= 7_200_000
+    clocks.mono += 10
+    assert jump.since_last() == -7_200_010
+
+
+def test_a_jump_in_words() -> None:
+    assert describe_jump(3_600_000) == "its clock jumped forward by 3600.0 s"
+    assert describe_jump(-1_500) == "its clock jumped back by 1.5 s"
+
+
+async def test_changes_are_answered_with_the_results_of_their_own_commands() -> None:
+    one = Change(appending(RESUME, RESUME), changes_jobs=False)
+    other = Change(appending(RESUME), changes_jobs=False)
+    changes = Changes()
+    changes.put(one)
+    changes.put(other)
+    taken = changes.take(State(), 0)
+    assert taken == [one, other]
+    assert not changes
+    one.first, other.first = 1, 3
+    results = [Result(Verdict.ACCEPTED, number=n) for n in range(5)]
+    answer(taken, 77, results)
+    assert await one.done == (77, tuple(results[1:3]))
+    assert await other.done == (77, (results[3],))
+
+
+async def test_a_change_of_jobs_ends_the_batch() -> None:
+    changes = Changes()
+    batch = [Change(appending(RESUME), changes_jobs=n == 1) for n in range(3)]
+    for change in batch:
+        changes.put(change)
+    assert changes.take(State(), 0) == batch[:2]
+    assert changes.take(State(), 0) == batch[2:]
+
+
+async def test_a_refused_or_broken_change_is_answered_and_does_not_stop_the_others() -> None:
+    def refuse(_state: State, _now_ms: int) -> list[c.Command]:
+        raise UnknownJob("no job nobody")
+
+    def fail_to_build(_state: State, _now_ms: int) -> list[c.Command]:
+        raise ZeroDivisionError
+
+    changes = Changes()
+    refused = Change(refuse, changes_jobs=False)
+    broken = Change(fail_to_build, changes_jobs=False)
+    empty, good = (Change(appending(*x), changes_jobs=False) for x in ((), (RESUME,)))
+    for change in (refused, broken, empty, good):
+        changes.put(change)
+    assert changes.take(State(), 0) == [good]
+    with pytest.raises(UnknownJob):
+        await refused.done
+    with pytest.raises(CronError, match="ZeroDivisionError"):
+        await broken.done
+    assert await empty.done == (0, ())
+
+
+async def test_a_change_whose_caller_is_gone_is_not_made() -> None:
+    changes = Changes()
+    change = Change(appending(RESUME), changes_jobs=False)
+    changes.put(change)
+    change.done.cancel()
+    assert changes.take(State(), 0) == []
+
+
+async def test_what_waits_at_the_end_of_a_reign_did_not_happen() -> None:
+    changes = Changes()
+    change = Change(appending(RESUME), changes_jobs=False)
+    changes.put(change)
+    changes.refuse_all("127.0.0.1:7401")
+    with pytest.raises(NotLeader):
+        await change.done
+    assert changes.take(State(), 0) == []
+
+
+async def test_too_many_changes_are_refused() -> None:
+    changes = Changes()
+    for _ in range(WAITING_MAX):
+        changes.put(Change(appending(RESUME), changes_jobs=False))
+    with pytest.raises(LimitExceeded):
+        changes.put(Change(appending(RESUME), changes_jobs=False))
+
+
+async def test_a_failed_append_fails_each_of_its_changes_once() -> None:
+    changes = [Change(appending(RESUME), changes_jobs=False) for _ in range(2)]
+    changes[0].done.set_result((1, ()))
+    fail(changes, NotLeader(None))
+    assert await changes[0].done == (1, ())
+    with pytest.raises(NotLeader):
+        await asyncio.wait_for(changes[1].done, 1)
