@@ -49,9 +49,32 @@ def account_for(
             return _item(record, now_s, (), ())
     if not first:
         return None
+    paused_s = _paused_to(record, now_ms)
+    paused = (
+        _run(ticks, after_s, paused_s, Reason.PAUSED) if first[0].scheduled_s <= paused_s else ()
+    )
+    if paused:
+        after_s = paused_s
+        first = _first_two(ticks, after_s, now_s, memo)
+        if not first:
+            return _item(record, now_s, (), paused)
     if len(first) == 1:
-        return _account_one(record, job, ticks, first[0], now_ms)
-    return _account_many(record, job, ticks, after_s, now_ms)
+        due, skipped = _account_one(job, ticks, first[0], now_ms)
+    else:
+        due, skipped = _account_many(job, ticks, after_s, now_ms)
+    return _item(record, now_s, due, paused + skipped)
+
+
+def _paused_to(record: JobRecord, now_ms: int) -> int:
+    """Return the last second up to now in which the job is, or was to be, paused; 0 for none.
+
+    A pause that ended while nobody led holds for the instants that fell into it.
+    """
+    if record.paused is None:
+        return 0
+    if record.paused.holds(now_ms):
+        return now_ms // 1000
+    return (record.paused.until_ms - 1) // 1000
 
 
 def _first_two(ticks: Ticks, after_s: int, until_s: int, memo: Memo) -> list[Tick]:
@@ -80,28 +103,21 @@ def _behind_repeated(record: JobRecord, ticks: Ticks, first: Tick, now_s: int) -
     return last.scheduled_s
 
 
-def _account_one(record: JobRecord, job: Job, ticks: Ticks, tick: Tick, now_ms: int) -> AccountItem:
+_Rows = tuple[tuple[DueItem, ...], tuple[SkipItem, ...]]
+
+
+def _account_one(job: Job, ticks: Ticks, tick: Tick, now_ms: int) -> _Rows:
     """The usual case: one instant is due."""
-    due: tuple[DueItem, ...] = ()
-    skipped: tuple[SkipItem, ...] = ()
-    if record.paused is not None and record.paused.holds(now_ms):
-        skipped = _skip_run(ticks, [tick], Reason.PAUSED)
-    elif _is_live(tick, now_ms, is_newest=True):
-        due = (DueItem(tick.scheduled_s, _local(ticks, tick), False),)
-    elif job.catchup is not Catchup.NONE and _within_deadline(job, tick.scheduled_s, now_ms):
-        due = (DueItem(tick.scheduled_s, _local(ticks, tick), True),)
-    else:
-        skipped = _skip_run(ticks, [tick], Reason.MISSED)
-    return _item(record, now_ms // 1000, due, skipped)
+    is_live = _is_live(tick, now_ms, is_newest=True)
+    may_be_late = job.catchup is not Catchup.NONE
+    if is_live or (may_be_late and _within_deadline(job, tick.scheduled_s, now_ms)):
+        return (DueItem(tick.scheduled_s, _local(ticks, tick), not is_live),), ()
+    return (), _skip_run(ticks, [tick], Reason.MISSED)
 
 
-def _account_many(
-    record: JobRecord, job: Job, ticks: Ticks, after_s: int, now_ms: int
-) -> AccountItem:
+def _account_many(job: Job, ticks: Ticks, after_s: int, now_ms: int) -> _Rows:
     """Several instants at once: after an outage, or of a job every second after a slow tick."""
     now_s = now_ms // 1000
-    if record.paused is not None and record.paused.holds(now_ms):
-        return _item(record, now_s, (), _run(ticks, after_s, now_s, Reason.PAUSED))
     reach_s = max(after_s, now_s - job.deadline_s, now_s - CATCHUP_ALL_MAX)
     if job.catchup is not Catchup.ALL:
         reach_s = max(reach_s, now_s - FAILOVER_MS // 1000 - 1)
@@ -114,8 +130,7 @@ def _account_many(
         for tick, live in _choose(job, recent, now_ms)
         if _within_deadline(job, tick.scheduled_s, now_ms)
     )
-    before = _run(ticks, after_s, reach_s, Reason.MISSED)
-    return _item(record, now_s, due, before + _gaps(ticks, recent, due))
+    return due, _run(ticks, after_s, reach_s, Reason.MISSED) + _gaps(ticks, recent, due)
 
 
 def _choose(job: Job, recent: list[Tick], now_ms: int) -> list[tuple[Tick, bool]]:
