@@ -168,6 +168,17 @@ def test_a_pause_ends_by_itself() -> None:
     assert rig.shown(at(120)) == [(60, "live")]
 
 
+@pytest.mark.parametrize("catchup", list(Catchup))
+def test_a_pause_that_ended_while_nobody_led_is_kept(catchup: Catchup) -> None:
+    """With catchup=all the launches of the whole pause were caught up."""
+    rig = every(60, catchup=catchup)
+    rig.append(c.Pause(("default/backup",), "", at(180), "anna"))
+    words = rig.shown(at(242))
+    assert words[0] == (60, "paused x2")  # 60 and 120; at 180 it was over
+    assert [second for second, _ in words[1:]] == [180, 240]
+    assert words[-1] == (240, "live")
+
+
 # ---- fixed jobs and local days
 
 
