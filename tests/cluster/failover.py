@@ -20,6 +20,8 @@ from tests.cluster.witness import Run, read_runs, witnessed
 FIRST_LAUNCH_S_MAX: Final = 30.0
 """What a failover may take on the busiest machine; the aim is 5 s, and the time is reported."""
 SETTLED_S: Final = 30.0
+JUST_S: Final = 0.7
+"""Who began so short a time ago still runs when the fault comes."""
 
 ELECTION: Final = "[election]\nmin_ms = 400\nmax_ms = 800\nheartbeat_ms = 80\n"
 PATIENT: Final = (
@@ -112,11 +114,12 @@ class Scene:
         return list(wait_until(enough, 2 * FIRST_LAUNCH_S_MAX, what or f"{number} runs"))
 
     def wait_running(self, *jobs: str) -> dict[str, Run]:
-        """Return a run of each of these jobs that has begun and not ended, of one moment."""
+        """Return a run of each of these jobs that has just begun, of one moment."""
         wanted = {f"default/{job}" for job in jobs}
 
         def running() -> dict[str, Run]:
-            found = {run.job: run for run in self.runs() if run.starts and run.end < 0}
+            since_s = uptime_s() - JUST_S
+            found = {run.job: run for run in self.runs() if run.at_s > since_s and run.end < 0}
             return found if wanted <= set(found) else {}
 
         found = wait_until(running, FIRST_LAUNCH_S_MAX, f"{jobs} to run at once")

@@ -77,7 +77,7 @@ def test_a_leader_killed_at_any_step_of_a_launch_leaves_nothing_out_and_repeats_
     cell.start()
     scene.report(record_property, f"kill -9 of the leader, {point}", died_s, [old])
     for job in scene.jobs:
-        scene.wait_runs(2, after=died_s, but=[old], job=job)
+        scene.wait_runs(1, after=died_s, but=[old], job=job)
     assert once.exists()
     assert scene.end() == []
     assert lost_or_missed(scene.ledger()) == []

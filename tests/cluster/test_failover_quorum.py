@@ -58,7 +58,7 @@ def test_a_cell_of_which_every_replica_was_killed_goes_on_where_it_stood(
     cell.start()
     scene.report(record_property, "kill -9 of all replicas", died_s, [old])
     for job in scene.jobs:
-        scene.wait_runs(2, after=died_s, but=[old], job=job)
+        scene.wait_runs(1, after=died_s, but=[old], job=job)
     for run in running.values():
         assert scene.row(run).state == "succeeded"
     assert scene.end() == []
