@@ -1,0 +1,184 @@
+"""A reign on a log in memory: its Claim, its ticks, changes that fail, its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from consensus.memory import MemoryCell
+from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader, LeaderSettings
+from cron.leader.requests import appending
+from cron.limits import ENTRY_BYTES_MAX
+from cron.state import commands as c
+from cron.state.outcome import Result, Verdict
+from cron.state.state import State
+from launcher.pool.events import Event, Joined
+from launcher.pool.lease import LeaseTimes
+from launcher.pool.pool import Pool
+from tests.unit.state_rig import T0, job
+
+WITHIN_S = 10.0
+
+
+class Clocks:
+    """Clocks that a test turns."""
+
+    def __init__(self) -> None:
+        self.ms = T0 * 1000
+
+    def wall_ms(self) -> int:
+        return self.ms
+
+    def mono_ms(self) -> int:
+        return self.ms
+
+
+class NoHistory:
+    """A projection that keeps nothing."""
+
+    mark = 0
+
+    def offer(self, *_args: object, **_named: object) -> None: ...
+
+
+class Replica:
+    """One replica of a cell of one: the leader and what it stands on."""
+
+    def __init__(self, cell: MemoryCell) -> None:
+        self.cell = cell
+        self.clock = Clocks()
+        self.failures: list[BaseException] = []
+        history: Any = NoHistory()
+        self.applier = StateApplier(history)
+        self.log = cell.log("r1", self.applier)
+        self.pool = Pool(
+            cell="test",
+            lease=LeaseTimes(),
+            mono_ms=self.clock.mono_ms,
+            wall_ms=self.clock.wall_ms,
+            on_event=self.hear,
+        )
+        self.leader = Leader(
+            log=self.log,
+            applier=self.applier,
+            pool=self.pool,
+            clock=self.clock,
+            settings=LeaderSettings(turn_ms=1, housekeeping_ms=5),
+            about=c.Claim("2026b", "0.1.0"),
+            on_failure=self.failures.append,
+        )
+
+    def hear(self, event: Event) -> None:
+        self.leader.on_event(event)
+
+    @property
+    def state(self) -> State:
+        return self.applier.state
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for it to be so, at most WITHIN_S."""
+        async with asyncio.timeout(WITHIN_S):
+            while not is_so():
+                assert not self.failures, self.failures
+                await asyncio.sleep(0.001)
+
+    async def triggered(self, request: str) -> tuple[Result, ...] | None:
+        """Trigger the job; None while this replica does not lead."""
+        try:
+            change = appending(c.Trigger("default/backup", request, "anna"))
+            return (await self.leader.submit(change))[1]
+        except NotLeader:
+            return None
+
+    async def put(self, *jobs: c.Job) -> None:
+        put = c.PutJobs("crontab", self.state.catalog, self.clock.ms // 1000, jobs)
+        await self.leader.submit(appending(put), changes_jobs=True)
+
+
+@asynccontextmanager
+async def reigning() -> AsyncIterator[Replica]:
+    cell = MemoryCell()
+    replica = Replica(cell)
+    await replica.log.start()
+    replica.leader.start()
+    await replica.until(lambda: replica.leader.epoch is not None)
+    try:
+        yield replica
+    finally:
+        await replica.leader.stop()
+        await replica.log.stop()
+
+
+def joined(executor: str) -> Joined:
+    return Joined(executor, "l1", "i", 4, "", 1, "", {}, "", 0, ())
+
+
+async def test_a_reign_begins_with_its_claim() -> None:  # R3
+    async with reigning() as replica:
+        assert replica.state.epoch == replica.leader.epoch
+        assert replica.state.tzdata == "2026b"
+        assert replica.pool.is_open
+
+
+async def test_an_instant_is_accounted_when_its_time_has_come() -> None:
+    async with reigning() as replica:
+        await replica.put(job())
+        assert not replica.state.due
+        replica.clock.ms = (T0 + 60) * 1000
+        await replica.until(lambda: bool(replica.state.due))
+        assert list(replica.state.due) == [(1, T0 + 60, 0)]
+
+
+async def test_a_change_that_is_too_big_fails_alone() -> None:
+    """What executors had said meanwhile shared its entry and went down with it: one that had just
+    joined was never welcomed, an end that was reported once was never recorded."""
+    async with reigning() as replica:
+        huge = c.Trigger("x" * ENTRY_BYTES_MAX, "q1", "anna")
+        replica.leader.on_event(joined("e1"))
+        with pytest.raises(LimitExceeded):
+            await replica.leader.submit(appending(huge))
+        await replica.until(lambda: bool(replica.state.executors))
+        replica.leader.on_event(joined("e2"))
+        await replica.until(lambda: len(replica.state.executors) == 2)
+
+
+async def test_a_change_whose_append_was_lost_may_have_happened() -> None:
+    async with reigning() as replica:
+        await replica.put(job())
+        replica.cell.lose_next("committed")
+        with pytest.raises(OutcomeUnknown):
+            await replica.leader.submit(appending(c.Trigger("default/backup", "q1", "anna")))
+        # The next reign finds what came of it; asking again is answered and not repeated (R8).
+        replica.clock.ms += 1000
+        async with asyncio.timeout(WITHIN_S):
+            while (results := await replica.triggered("q1")) is None:
+                await replica.until(lambda: replica.leader.epoch is not None)
+        assert results[0].verdict is Verdict.ALREADY
+        assert len(replica.state.due) == 1
+
+
+async def test_who_does_not_lead_changes_nothing() -> None:
+    async with reigning() as replica:
+        await replica.leader.stop()
+        assert not replica.pool.is_open
+        with pytest.raises(NotLeader):
+            await replica.leader.submit(appending(c.Trigger("default/backup", "q1", "anna")))
+
+
+async def test_a_clock_that_jumps_forward_launches_each_instant_once() -> None:  # R10
+    async with reigning() as replica:
+        await replica.put(*(job(f"j{n}", deadline_s=7200) for n in range(3)))
+        replica.clock.ms += 3_600_000
+        await replica.until(lambda: len(replica.state.due) == 3)
+        assert {key[1] for key in replica.state.due} == {T0 + 3600}
+        replica.clock.ms -= 3_600_000
+        before = replica.state.index
+        await replica.leader.submit(appending(c.Trigger("default/j0", "q1", "anna")))
+        assert replica.state.index > before
+        assert all(record.horizon_s == T0 + 3600 for record in replica.state.jobs.values())
