@@ -80,6 +80,7 @@ def parse_time(text: str) -> int:
     return (moment - _EPOCH) // timedelta(seconds=1)
 
 
+@lru_cache(maxsize=16_384)
 def parse_job_name(text: str) -> str:
     """Return `tenant/job` for `job` or `tenant/job`; the tenant `default` may be left out.
 

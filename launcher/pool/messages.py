@@ -52,19 +52,19 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
     if hello.cell != cell:
         raise BadMessage("hello.cell", f"{_shown(hello.cell)} is not this cell, {cell!r}")
     epoch = hello.highest_epoch
-    _within("hello.highest_epoch.lineage", epoch.lineage, 0, limits.INDEX_MAX)
-    _within("hello.highest_epoch.term", epoch.term, 0, limits.INDEX_MAX)
+    _within("hello", ".highest_epoch.lineage", epoch.lineage, 0, limits.INDEX_MAX)
+    _within("hello", ".highest_epoch.term", epoch.term, 0, limits.INDEX_MAX)
     if epoch.replica:
         _part("hello.highest_epoch.replica", epoch.replica)
     return Greeting(
         executor=_part("hello.executor", hello.executor),
         ledger=_uuid("hello.ledger", hello.ledger),
         incarnation=_word("hello.incarnation", hello.incarnation, limits.INCARNATION_CHARS_MAX),
-        slots=_within("hello.slots", hello.slots, 1, limits.SLOTS_MAX),
+        slots=_within("hello", ".slots", hello.slots, 1, limits.SLOTS_MAX),
         host=_word("hello.host", hello.host, limits.HOST_CHARS_MAX),
-        pid=_within("hello.pid", hello.pid, 1, limits.PID_MAX),
+        pid=_within("hello", ".pid", hello.pid, 1, limits.PID_MAX),
         version=_word("hello.version", hello.version, limits.VERSION_CHARS_MAX),
-        wall_ms=_within("hello.wall_ms", hello.wall_ms, 0, limits.WALL_MS_MAX),
+        wall_ms=_within("hello", ".wall_ms", hello.wall_ms, 0, limits.WALL_MS_MAX),
         highest_epoch=Epoch(epoch.lineage, epoch.term, epoch.replica),
         labels=_labels(hello),
         known=_known(hello),
@@ -77,11 +77,15 @@ def parse_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> tuple[int, int, 
     Raises:
         BadMessage: a field is wrong.
     """
-    _within("heartbeat.number", beat.number, 1, limits.INDEX_MAX)
+    _within("heartbeat", ".number", beat.number, 1, limits.INDEX_MAX)
     if beat.number <= previous:
         raise BadMessage("heartbeat.number", f"{beat.number} does not follow {previous}")
-    running = _within("heartbeat.running", beat.running, 0, limits.SLOTS_MAX)
-    return beat.number, running, _within("heartbeat.wall_ms", beat.wall_ms, 0, limits.WALL_MS_MAX)
+    running = _within("heartbeat", ".running", beat.running, 0, limits.SLOTS_MAX)
+    return (
+        beat.number,
+        running,
+        _within("heartbeat", ".wall_ms", beat.wall_ms, 0, limits.WALL_MS_MAX),
+    )
 
 
 def parse_reports(reports: Iterable[pool_pb2.Report], count: int) -> tuple[Fact, ...]:
@@ -136,15 +140,12 @@ def _fact(field: str, report: pool_pb2.Report) -> Fact:
             f"{field}.detail",
             f"{len(report.detail)} characters are more than {limits.DETAIL_CHARS_MAX}",
         )
-    return Fact(
-        name=parse_name(f"{field}.name", report.name),
-        fate=fate,
-        reason=reason,
-        exit_code=_within(f"{field}.exit_code", report.exit_code, -1, limits.EXIT_CODE_MAX),
-        started_ms=_within(f"{field}.started_ms", report.started_ms, 0, limits.WALL_MS_MAX),
-        finished_ms=_within(f"{field}.finished_ms", report.finished_ms, 0, limits.WALL_MS_MAX),
-        detail=report.detail,
-    )
+    exit_code = _within(field, ".exit_code", report.exit_code, -1, limits.EXIT_CODE_MAX)
+    started_ms = _within(field, ".started_ms", report.started_ms, 0, limits.WALL_MS_MAX)
+    finished_ms = _within(field, ".finished_ms", report.finished_ms, 0, limits.WALL_MS_MAX)
+    name = parse_name(field + ".name", report.name)
+    # By place, in the order of Fact: a busy leader reads ten thousand a second.
+    return Fact(name, fate, reason, exit_code, started_ms, finished_ms, report.detail)
 
 
 def _labels(hello: pool_pb2.Hello) -> dict[str, str]:
@@ -192,9 +193,9 @@ def _word(field: str, text: str, chars_max: int) -> str:
     return text
 
 
-def _within(field: str, value: int, low: int, high: int) -> int:
+def _within(field: str, part: str, value: int, low: int, high: int) -> int:
     if not low <= value <= high:
-        raise BadMessage(field, f"{value} is not between {low} and {high}")
+        raise BadMessage(field + part, f"{value} is not between {low} and {high}")
     return value
 
 
