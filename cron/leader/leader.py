@@ -235,12 +235,11 @@ class Leader:
         except EntryTooBig as error:
             if not changes:
                 raise
-            # Without the changes the entry is small: the reign goes on.
             hint = "apply it in several files with a --source of their own"
             fail(changes, LimitExceeded(f"the change is too big: {error}", hint))
             last = changes[-1]
             rest = commands[: changes[0].first] + commands[last.first + len(last.commands) :]
-            if rest:  # what executors said is said once: it must not go down with the change
+            if rest:  # what executors said once must not go down with it; the reign goes on
                 await self._append(epoch, rest, now_ms)
             return
         except ConsensusError as error:
