@@ -18,37 +18,12 @@ from launcher.launch import LaunchState as S
 from launcher.launch import Reason
 from launcher.names import SCHEDULED_S_MAX
 from launcher.work import Epoch
+from tests.model.naive_rows import NaiveJob, NaiveLaunch
 
 V = Verdict
 ENDS = (S.SUCCEEDED, S.FAILED, S.CANCELLED)
 Answer = tuple[set[V], list[set[V]]]
 """Objections to the command, and to each of its items."""
-
-
-@dataclass
-class NaiveLaunch:
-    state: S
-    deadline_ms: int
-    attempt: int
-    revision: int = 0
-    executor: int = 0
-    cancel: Reason = Reason.NONE
-    overlap: Overlap = Overlap.ALLOW  # of the job that it began with
-
-
-@dataclass
-class NaiveJob:
-    number: int
-    source: str
-    revision: int
-    horizon_s: int
-    job: Job | None
-    local_min: int = -1
-    held_until_ms: int = 0
-    paused: bool = False
-    last_trigger: tuple[int, int] = (0, 0)
-    last_end: int = 0
-    accounted: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass

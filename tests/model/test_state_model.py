@@ -3,195 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from cron.job import Job, Overlap, Schedule
+from cron.job import Overlap
 from cron.state import commands as c
 from cron.state.codec import decode_entry, encode_entry
 from cron.state.image import decode_state, encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Row, RowKind
-from launcher.launch import LaunchState, Reason
-from launcher.work import Epoch, WorkSpec
+from launcher.launch import LaunchState
+from launcher.work import Epoch
+from tests.model.drawn_commands import OVERLAPS, STEP_S, T0, Commands, job
 from tests.model.naive_state import NaiveState
 
-T = TypeVar("T")
-T0 = 1_795_190_400
-STEP_S = 60
-"""Every job is due every minute; that is all that commands know of schedules."""
-OVERLAPS = {
-    "default/allow": Overlap.ALLOW,
-    "default/forbid": Overlap.FORBID,
-    "default/queue": Overlap.QUEUE,
-}
-NAMES = [*OVERLAPS, "default/nobody"]
 KINDS = {RowKind.ENDED: "ended", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
-ENDS = [LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED] * 4 + list(LaunchState)
-REASONS = [Reason.KILLED, Reason.NONE, Reason.REPLACED, Reason.MISSED]
-SLIPS = [0] * 30 + [1, -1]
-"""Added to what would be right."""
-
-
-def job(name: str, deadline_s: int, zone: str) -> Job:
-    schedule = Schedule("* * * * *", "* * * * *", zone=zone)
-    overlap = OVERLAPS.get(name, Overlap.ALLOW)
-    return Job(name, schedule, WorkSpec(("true",)), overlap, deadline_s=deadline_s)
-
-
-class Commands:
-    """Draws commands that are right for a naive state, with a slip here and there."""
-
-    def __init__(self, naive: NaiveState, between: Callable[[int, int], int]) -> None:
-        self.naive = naive
-        self.between = between
-
-    def of(self, choices: Sequence[T] | str) -> Any:
-        return choices[self.between(0, len(choices) - 1)]
-
-    def any(self) -> c.Command:
-        kinds = [
-            self.put, self.account, self.account, self.account, self.begin, self.begin, self.begin,
-            self.launched, self.finished, self.finished, self.refused, self.skip, self.lost,
-            self.cancel, self.trigger, self.reopen, self.reopen, self.joined, self.left,
-            self.paused,
-        ]  # fmt: skip
-        command: c.Command = self.of(kinds)()
-        return command
-
-    def slip(self) -> int:
-        return int(self.of(SLIPS))
-
-    def name(self) -> str:
-        return str(self.of(NAMES))
-
-    def key(self, states: tuple[LaunchState, ...] = ()) -> c.Key:
-        """The key of an open launch in one of these states if there is one, or of any."""
-        keys = [key for key, one in self.naive.open.items() if not states or one.state in states]
-        if keys and self.between(0, 9):
-            return self.of(keys)  # type: ignore[no-any-return]
-        second = T0 + STEP_S * self.between(-2, 12)
-        return (self.between(1, 4), second, self.between(0, 2))
-
-    def attempt(self, key: c.Key) -> int:
-        launch = self.naive.open.get(key)
-        return (launch.attempt if launch else 1) + self.slip()
-
-    def put(self) -> c.PutJobs:
-        naive = self.naive
-        names = [self.name() for _ in range(self.between(0, 3))]
-        jobs = tuple(job(name, self.of([60, 300, 0]), self.of("XY")) for name in names[:2])
-        horizons = [known.horizon_s for name in names if (known := naive.jobs.get(name))]
-        return c.PutJobs(
-            self.of(["a", "a", "a", "b"]),
-            naive.catalog + self.slip(),
-            max([naive.at_ms // 1000, *horizons]) + self.slip(),
-            jobs,
-            tuple(names[2:]),
-            "anna",
-            self.of("xy"),
-            *self.of([(1, 1), (1, 1), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3)]),
-        )
-
-    def account(self) -> c.Account:
-        return c.Account(tuple(self.account_item() for _ in range(self.between(1, 2))))
-
-    def account_item(self) -> c.AccountItem:
-        """All minutes of a period, each due or skipped."""
-        known = self.naive.jobs.get(self.name())
-        number, from_s, revision, local = 9, T0, 1, -1
-        if known is not None:
-            number, from_s, revision = known.number, known.horizon_s, known.revision
-            local = known.local_min
-        from_s += STEP_S * self.slip()
-        to_s = from_s + self.between(1, 200)
-        instants = range((from_s // STEP_S + 1) * STEP_S, to_s + 1, STEP_S)
-        count = self.between(0, len(instants))
-        has_local = self.of((False, True))
-        times = iter(range(local + 1 + self.slip(), local + 10))
-        skipped: tuple[c.SkipItem, ...] = ()
-        if count:
-            wrong = self.slip()
-            local_min = next(times) if has_local else -1
-            last_s = instants[count - 1]
-            item = c.SkipItem(instants[0], last_s, count + wrong, Reason.MISSED, local_min)
-            skipped = (item,)
-        due = tuple(c.DueItem(s, next(times) if has_local else -1) for s in instants[count:])
-        return c.AccountItem(number, revision + self.slip(), from_s, to_s, due, skipped)
-
-    def begin(self) -> c.Begin:
-        return c.Begin(tuple(self.begin_item() for _ in range(self.between(1, 3))))
-
-    def begin_item(self) -> c.BeginItem:
-        key = self.key((LaunchState.DUE,))
-        found = self.naive.job_of(key[0])
-        launch = self.naive.open.get(key)
-        return c.BeginItem(
-            key,
-            self.attempt(key) + 1,
-            (found[1].revision if found else 1) + self.slip(),
-            self.of([*self.naive.executors, 7]),
-            (launch.deadline_ms if launch else self.naive.at_ms) + self.slip(),
-        )
-
-    def launched(self) -> c.Launched:
-        key = self.key((LaunchState.BEGUN,))
-        return c.Launched((c.LaunchedItem(key, self.attempt(key), 1),))
-
-    def finished(self) -> c.Finished:
-        key, attempt = self.key((LaunchState.BEGUN, LaunchState.LAUNCHED)), 0
-        if self.naive.lost and self.of((False, True)):
-            key, attempt = self.of(self.naive.lost)
-        attempt = attempt or self.attempt(key)
-        state, reason = self.of(ENDS), self.of(REASONS)
-        return c.Finished((c.FinishedItem(key, attempt, state, reason, 0, 1, 2),))
-
-    def refused(self) -> c.Refused:
-        key = self.key((LaunchState.BEGUN,))
-        return c.Refused((c.RefusedItem(key, self.attempt(key)),))
-
-    def skip(self) -> c.Skip:
-        return c.Skip((c.SkippedItem(self.key((LaunchState.DUE,)), self.of(REASONS)),))
-
-    def lost(self) -> c.Lost:
-        key = self.key((LaunchState.BEGUN, LaunchState.LAUNCHED))
-        until_ms = self.naive.at_ms + self.between(-10, 100) * 1000
-        return c.Lost((c.LostItem(key, self.attempt(key), until_ms),))
-
-    def cancel(self) -> c.Cancel:
-        return c.Cancel((c.CancelItem(self.key(), self.of(REASONS), "anna"),))
-
-    def trigger(self) -> c.Trigger:
-        return c.Trigger(self.name(), f"q{self.between(0, 30)}", "anna")
-
-    def reopen(self) -> c.Reopen:
-        ended = [row for row in self.naive.rows if row[0] == "ended"]
-        key, state, attempt = self.key(), self.between(0, 9), self.of(SLIPS)
-        if ended and self.between(0, 4):
-            row = self.of(ended[-5:])
-            key = (self.naive.jobs[row[1]].number, row[2], row[5])
-            state, attempt = row[7], row[6] + max(0, self.slip())
-        read_at = self.naive.index - self.of([0, 0, 0, 5])
-        return c.Reopen((c.ReopenItem(key, -1, int(state), attempt),), read_at, "anna")
-
-    def joined(self) -> c.ExecutorJoined:
-        name = self.of(["e1", "e2"])
-        return c.ExecutorJoined(name, self.of(["l1", "l2"]), 4)
-
-    def left(self) -> c.ExecutorLeft:
-        return c.ExecutorLeft(self.between(1, 4))
-
-    def paused(self) -> c.Command:
-        if self.of((False, True)):
-            return c.Pause((self.name(),), "", 0, "anna")
-        return c.Resume((self.name(),), "anna")
 
 
 class StateAgainstNaive(RuleBasedStateMachine):

@@ -17,10 +17,11 @@ from tests.unit.state_rig import T0, StateRig, job, with_job
 
 def view_of(rig: StateRig, *due_jobs: int, **fields: object) -> View:
     """All that the leader would show: four free slots on executor 1, unless said otherwise."""
-    due = [
-        DueJob(number, compile_schedule(rig.state.by_number[number].job.schedule))  # type: ignore[union-attr]
-        for number in due_jobs
-    ]
+    due = []
+    for number in due_jobs:
+        declared = rig.state.by_number[number].job
+        assert declared is not None
+        due.append(DueJob(number, compile_schedule(declared.schedule)))
     usual: dict[str, object] = {"slots": {1: 4}, "late_budget": 100}
     return View(rig.state, due, **usual | fields)  # type: ignore[arg-type]
 
