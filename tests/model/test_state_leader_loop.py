@@ -12,6 +12,8 @@ from random import Random
 import pytest
 
 from cron.calendar.schedule import compile as compile_schedule
+from cron.history.audit import audit
+from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
 from cron.job import Catchup, Job, Overlap, Schedule
 from cron.leader.agenda import Agenda
 from cron.leader.plan import Expired, Settings, View, plan, postponed
@@ -174,6 +176,26 @@ class World:
                 running = [row for row in record.open.values() if row.state is not LaunchState.DUE]
                 assert len(running) <= 1
 
+    def check_audit(self) -> None:
+        """What `raftcron audit` would say, in the middle of all this."""
+        for record in self.machine.state.by_number.values():
+            spans = tuple(
+                RevisionSpan(one.revision, one.from_s, one.to_s or None, one.schedule, one.overlap)
+                for one in record.spans
+            )
+            mine = [row for row in self.rows if row.job == record.name]
+            mine.sort(key=lambda row: row.scheduled_s)
+            open_rows = [
+                OpenRow(
+                    row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
+                    row.begun_at_ms, row.launched_index, row.started_ms,
+                )
+                for row in record.open.values()
+            ]  # fmt: skip
+            job = AuditedJob(record.name, spans, record.horizon_s)
+            found = audit(job, mine, open_rows, T0, self.now_ms // 1000)
+            assert [finding for finding in found if finding.is_violation] == []
+
     def settle(self) -> None:
         """No more trouble, until nothing is open and everything is accounted."""
         self.append(c.Resume(tuple(self.machine.state.jobs), "anna"))
@@ -198,7 +220,9 @@ class World:
 def test_every_instant_has_one_row_whatever_happens(seed: int) -> None:
     world = World(seed)
     world.run(150)
+    world.check_audit()
     world.settle()
+    world.check_audit()
     state = world.machine.state
     found: Counter[tuple[str, int]] = Counter()
     for row in world.rows:
