@@ -41,6 +41,7 @@ class Begun(msgspec.Struct):
     name: AttemptName
     job: str
     number: int
+    index: int
     overlap: Overlap
     guarded: bool
     deadline_ms: int
@@ -126,7 +127,7 @@ class Judge:
         assert row.job is not None
         name = attempt_name(state, item.key, item.attempt)
         self.begun[str(name)] = Begun(
-            name, row.job.name, row.number, row.job.overlap, row.job.work.guarded,
+            name, row.job.name, row.number, state.index, row.job.overlap, row.job.work.guarded,
             row.deadline_ms, executor.executor, executor.ledger, is_current,
         )  # fmt: skip
 
@@ -179,9 +180,10 @@ class Judge:
         # revision it began with, and nobody else knows of it.
         if other.is_lost and not other.guarded:
             return
+        later = max(attempt, other, key=lambda one: one.index)
         if attempt.name.launch == other.name.launch:
             self.accuse("b", f"{attempt.name} was started while {other.name} was running")
-        elif attempt.overlap is not Overlap.ALLOW:
+        elif later.overlap is not Overlap.ALLOW:
             self.accuse("e", f"{attempt.name} was started while {other.name} was running")
 
     def end(self, name: str, exit_code: int, reason: int) -> None:
@@ -222,6 +224,11 @@ class Eyes:
     def ended(self, name: str, exit_code: int, reason: int) -> None:
         """It does not any more."""
         self._judge.end(name, exit_code, reason)
+
+    def obeyed(self, name: str, executor: str, epoch: Epoch, seen: Epoch) -> None:
+        """An executor that has seen one epoch accepts a start of another."""
+        if epoch < seen:
+            self._judge.accuse("d", f"{executor} accepts {name} of {epoch} and has seen {seen}")
 
 
 def _shown(command: c.Command) -> str:

@@ -11,18 +11,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import grpc
+
 from launcher.config import ExecutorConfig
 from launcher.executor import foreman as foreman_module
 from launcher.executor import stream as stream_module
-from launcher.executor.foreman import Foreman, interrupt_all
+from launcher.executor.foreman import Foreman, _Turn, _Written, interrupt_all
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED
-from launcher.executor.rules import Accepted
+from launcher.executor.rules import Accepted, Conditions
 from launcher.executor.stream import StreamEnded, Visit, Way, _hint
 from launcher.launch import Reason
-from tests.simulation.network import Network
-
-import grpc  # isort: skip
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+from tests.simulation.network import Network, Stream
 
 News = list[Any]
 
@@ -35,6 +37,9 @@ class Witness(Protocol):
 
     def ended(self, name: str, exit_code: int, reason: int) -> None:
         """It does not any more."""
+
+    def obeyed(self, name: str, executor: str, epoch: Epoch, seen: Epoch) -> None:
+        """An executor that has seen one epoch accepts a start of another."""
 
 
 class Child:
@@ -171,6 +176,16 @@ class SimForeman(Foreman):
         self.spawner = Spawner(host, self._hear)
         self._children = self.spawner  # type: ignore[assignment]
 
+    def _write(self, turn: _Turn, conditions: Conditions, lost: list[str] | None) -> _Written:
+        host = self.host
+        host.seen = max(host.seen, turn.epoch or host.seen)
+        written = super()._write(turn, conditions, lost)
+        for _, settled in written.settled:
+            for one in settled.accepted:
+                host.witness.obeyed(one.start.name, host.id, one.epoch, host.seen)
+                host.seen = max(host.seen, one.epoch)
+        return written
+
     def _start_message(self, accepted: Accepted) -> News | None:
         start, work = accepted.start, accepted.work
         self._running[start.name] = None
@@ -192,8 +207,10 @@ class SimVisit(Visit):
         """Connect and serve until the stream ends, as the real one does."""
         foreman = self._foreman
         assert isinstance(foreman, SimForeman)
+        host = foreman.host
+        stream: Stream | None = None
         try:
-            stream = await foreman.host.network.connect(self._config.id, address)
+            stream = await host.network.connect(self._config.id, address)
             self._foreman.attach(self)
             await self._serve(stream)
         except grpc.aio.AioRpcError as error:
@@ -202,11 +219,19 @@ class SimVisit(Visit):
         finally:
             self._foreman.detach(self)
             self.ended.set()
+            if stream is not None and host.rng.random() < host.haunted:
+                stream.haunt(self._late)
+
+    def _late(self, message: Any) -> None:
+        """Orders of a stream that is over: some buffer between here and there still had them."""
+        if isinstance(message, pool_pb2.FromLeader) and message.WhichOneof("kind") == "orders":
+            self._foreman.order(self, message.orders)
 
 
 class Host:
     """One worker host: its ledger outlives the executor's process."""
 
+    haunted = 0.5  # how often orders of an old stream still arrive
     forgets_ms = 0  # a mutant's ledger: rows this young are lost with the process
 
     def __init__(
@@ -224,6 +249,7 @@ class Host:
         self._tasks: list[asyncio.Task[None]] = []
         self._lives = 0
         self.foreman: SimForeman | None = None
+        self.seen = Epoch()  # the highest epoch that this ledger was shown
         self.ledger = self._new_ledger()
 
     def boot_ms(self) -> int:
@@ -271,6 +297,7 @@ class Host:
         if loses_ledger:
             self.ledger.close()
             self.ledger = self._new_ledger()
+            self.seen = Epoch()
 
     def _forget(self) -> None:
         young = [

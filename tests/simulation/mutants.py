@@ -1,5 +1,143 @@
+"""Safeguards that can be switched off, one by one: each has to turn some seed red.
+
+For the test of the tests only. Each mutant says what it takes away; all of it comes back when the
+context ends.
+"""
+
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
-MUTANTS: dict[str, Any] = {}
+import msgspec
+
+from cron.leader.leader import Leader
+from cron.leader.plan import _Choice
+from cron.state import launches, machine
+from launcher.executor import rules
+from launcher.executor.ledger import Ledger
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, Row, epoch_of
+from launcher.names import AttemptName
+from launcher.pool.events import Facts, Fate
+from launcher.pool.events import Fact as PoolFact
+from launcher.pool.pool import Pool
+from tests.simulation.executors import Host, Spawner, patched
+
+Mutant = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+def no_epoch_in_machine() -> contextlib.AbstractContextManager[None]:
+    """Entries of deposed leaders change State (rule R3)."""
+    return patched(machine, _is_current=lambda state, entry: True)
+
+
+def no_epoch_at_executors() -> contextlib.AbstractContextManager[None]:
+    """Executors do not remember the highest epoch, and obey whoever reaches them (rules R3, R4)."""
+    return patched(Ledger, raise_epoch=lambda self, epoch: None)
+
+
+def no_fence() -> contextlib.AbstractContextManager[None]:
+    """What would be fenced is taken for never run at once, without asking the executor."""
+
+    def fence(self: Pool, executor: str, ledger: str, names: Sequence[AttemptName]) -> bool:
+        facts = tuple(PoolFact(name, Fate.FENCED) for name in names)
+        self._on_event(Facts(executor, ledger, facts))
+        return True
+
+    return patched(Pool, fence=fence)
+
+
+def no_tombstones() -> contextlib.AbstractContextManager[None]:
+    """Fences are answered and leave nothing in the ledger."""
+
+    def settle_fences(
+        ledger: Ledger, fences: list[str], epoch: str, settled: rules.Settled
+    ) -> None:
+        known = ledger.rows(fences)
+        for row in known.values():
+            rules._answer(row, settled)
+        settled.answers += [Row(name, FENCED, epoch=epoch) for name in fences if name not in known]
+
+    return patched(rules, _settle_fences=settle_fences)
+
+
+def repeats_known_names() -> contextlib.AbstractContextManager[None]:
+    """A start under a known name starts it again."""
+    real = rules._settle_starts
+
+    def settle_starts(
+        ledger: Ledger, orders: Any, conditions: rules.Conditions, settled: rules.Settled
+    ) -> None:
+        known = ledger.rows([start.name for start in orders.starts])
+        real(ledger, orders, conditions, settled)
+        for start in orders.starts:
+            row, work = known.get(start.name), rules.work_of(start.work)
+            if row is not None and row.fate in (ACCEPTED, ENDED) and work is not None:
+                settled.accepted.append(rules.Accepted(start, work, epoch_of(orders.epoch)))
+
+    return patched(rules, _settle_starts=settle_starts)
+
+
+@contextlib.contextmanager
+def no_window() -> Iterator[None]:
+    """Neither executor nor spawner looks at `not_after` (rule R7)."""
+    refusal, spawner_refusal = rules._refusal, Spawner.refusal
+
+    def early(start: Any, work: Any, conditions: rules.Conditions, free: int) -> str:
+        return refusal(start, work, msgspec.structs.replace(conditions, wall_ms=0), free)
+
+    def lease_only(self: Spawner, order: dict[str, Any]) -> str:
+        return spawner_refusal(self, {**order, "not_after_ms": 1 << 62})
+
+    with patched(rules, _refusal=early), patched(Spawner, refusal=lease_only):
+        yield
+
+
+def no_overlap_in_plan() -> contextlib.AbstractContextManager[None]:
+    """The plan does not ask whether the job's slot is held; State still refuses such a Begin."""
+    return patched(_Choice, _is_held=lambda self, record: False)
+
+
+@contextlib.contextmanager
+def no_overlap() -> Iterator[None]:
+    """Nor does State: the check of a Begin, behind the plan's own, is gone too (rule R6)."""
+    with no_overlap_in_plan(), patched(launches, holds_slot=lambda record, now_ms: False):
+        yield
+
+
+def no_majority() -> contextlib.AbstractContextManager[None]:
+    """Heartbeats are answered at once, by whoever believes to lead (rule R5)."""
+
+    async def answer_beats(self: Leader) -> None:
+        while True:
+            await self._beat.wait()
+            self._beat.clear()
+            self.pool.answer_heartbeats(self._clock.mono_ms())
+            self._wake.set()
+
+    return patched(Leader, _answer_beats=answer_beats)
+
+
+def forgets_young_rows() -> contextlib.AbstractContextManager[None]:
+    """The ledger's row is not durable before the start: a crash takes those of the last second."""
+    return patched(Host, forgets_ms=1_000)
+
+
+def no_self_kill() -> contextlib.AbstractContextManager[None]:
+    """Guarded work outlives its executor's lease (rule R6)."""
+    return patched(Spawner, _lease_over=lambda self: None)
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "epoch-in-machine": no_epoch_in_machine,
+    "epoch-at-executors": no_epoch_at_executors,
+    "fence": no_fence,
+    "tombstones": no_tombstones,
+    "known-names": repeats_known_names,
+    "not-after": no_window,
+    "overlap": no_overlap,
+    "majority": no_majority,
+    "durable-rows": forgets_young_rows,
+    "self-kill": no_self_kill,
+}

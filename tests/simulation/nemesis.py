@@ -42,7 +42,7 @@ def draw_mood(rng: random.Random) -> Mood:
         weights["set_clock"] = 2
     if not any(weights.values()):
         weights = dict(FAULTS)
-    return Mood(rng.choice((3.0, 6.0, 12.0)), weights)
+    return Mood(rng.choice((2.0, 4.0, 8.0)), weights)
 
 
 class Nemesis:

@@ -32,7 +32,7 @@ class Pipe:
 
     def __init__(self, rng: random.Random, arrive: Callable[[Any], None]) -> None:
         self._rng = rng
-        self._arrive = arrive
+        self.arrive = arrive
         self._free_s = 0.0
         self.is_cut = False
         self.is_dead = False
@@ -48,7 +48,7 @@ class Pipe:
 
     def _deliver(self, item: Any) -> None:
         if not self.is_dead:
-            self._arrive(item)
+            self.arrive(item)
 
     def stall(self, for_s: float) -> None:
         """Let nothing that is sent from now on arrive before `for_s` are over."""
@@ -98,9 +98,13 @@ class Stream:
         """Let go of the call: the replica hears of it if the way is open."""
         if not self.is_over:
             self.is_over = True
-            self.down.cut(loses_all=True)
+            self.haunt(_ignore)
             self.up.send(Status(grpc.StatusCode.CANCELLED))
             self.up.cut(loses_all=False)
+
+    def haunt(self, take: Callable[[Any], None]) -> None:
+        """Let what is still under way to the executor arrive at `take`: late, and uncalled for."""
+        self.down.arrive = take
 
     # ---- the replica's end
 
@@ -203,6 +207,10 @@ class Network:
     def join(self, executor: str, replica: str) -> None:
         """End one partition between the two."""
         self.parted[(executor, replica)] -= 1
+
+
+def _ignore(_item: Any) -> None:
+    """What nobody reads."""
 
 
 def _is_gone(stream: Stream) -> bool:

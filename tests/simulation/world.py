@@ -64,7 +64,7 @@ class World:
                 peers=self.replicas, fail=self._fatal.append, applied=self._applied,
             )  # fmt: skip
         self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 3) + 1)}
-        jobs = rng.randint(3, 5)
+        jobs = rng.randint(3, 6)
         self.users = Users(self._chance("users"), self.replicas, self.tell, jobs)
         self.crontab = draw_crontab(rng, jobs)
         self.nemesis = Nemesis(self, self._chance("nemesis"), mood or draw_mood(rng))
@@ -127,6 +127,8 @@ class World:
         self.tell("calm")
         calm_ms = self.wall_ms()
         await asyncio.sleep(CALM_S)
+        for _ in range(9):  # what was committed at this very moment is applied at this moment
+            await asyncio.sleep(0)
         self._judge(calm_ms)
         await self._end(tasks)
 
