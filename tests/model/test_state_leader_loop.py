@@ -13,10 +13,12 @@ import pytest
 
 from cron.calendar.schedule import compile as compile_schedule
 from cron.history.audit import audit
-from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
+from cron.history.audited import OpenRow
 from cron.job import Catchup, Job, Overlap, Schedule
 from cron.leader.agenda import Agenda
+from cron.leader.catalog import _build as build_change
 from cron.leader.plan import Expired, Settings, View, plan, postponed
+from cron.leader.questions import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.image import decode_state, encode_state
@@ -140,9 +142,42 @@ class World:
         item = c.FinishedItem(key, attempt, state, cancel, 0, self.now_ms, self.now_ms)
         return c.Finished((item,))
 
-    def run(self, steps: int) -> None:
+    def meddle(self) -> None:
+        """What people do: edit, remove, bring back, trigger, kill, fill back."""
+        chance, state = self.chance, self.machine.state
+        event = chance.randrange(5)
+        number = chance.randrange(8)
+        name = f"default/j{number}"
+        record = state.jobs[name]
+        if event == 0:
+            removed = (name,) if record.job is not None and chance.random() < 0.4 else ()
+            jobs = () if removed else (self.job(number),)
+            put = c.PutJobs("a", state.catalog, 0, jobs, removed)
+            self.append(*build_change(state, self.now_ms, put, [name]))
+            self.agenda.put(record)
+        elif event == 1:
+            self.append(c.Trigger(name, f"q{self.index}", "anna"))
+        elif event == 2:
+            keys = [row.key for row in state.open_rows()]
+            items = tuple(c.CancelItem(key, Reason.KILLED, "anna") for key in keys[:2])
+            self.append(c.Cancel(items))
+        else:
+            newest = {
+                (row.scheduled_s, row.trigger): row
+                for row in self.rows
+                if row.job == name and row.kind is RowKind.ENDED
+            }
+            items = tuple(
+                c.ReopenItem((record.number, *key), -1, int(row.state), row.attempt)
+                for key, row in list(newest.items())[-3:]
+            )
+            self.append(c.Reopen(items, self.index, "anna"))
+
+    def run(self, steps: int, *, people: bool = False) -> None:
         chance = self.chance
         for _ in range(steps):
+            if people and chance.random() < 0.2:
+                self.meddle()
             self.now_ms += chance.choice([10, 200, 1000, 5000])
             event = chance.random()
             if event < 0.03:
@@ -171,29 +206,25 @@ class World:
             self.check_overlap()
 
     def check_overlap(self) -> None:
+        """Of what began under a policy that forbids it (an edit may forbid what is running)."""
         for record in self.machine.state.by_number.values():
-            if record.job is not None and record.job.overlap is not Overlap.ALLOW:
-                running = [row for row in record.open.values() if row.state is not LaunchState.DUE]
-                assert len(running) <= 1
+            jobs = [row.job for row in record.open.values() if row.state is not LaunchState.DUE]
+            strict = [one for one in jobs if one and one.overlap is not Overlap.ALLOW]
+            assert len(strict) <= 1
 
     def check_audit(self) -> None:
         """What `raftcron audit` would say, in the middle of all this."""
         for record in self.machine.state.by_number.values():
-            spans = tuple(
-                RevisionSpan(one.revision, one.from_s, one.to_s or None, one.schedule, one.overlap)
-                for one in record.spans
-            )
             mine = [row for row in self.rows if row.job == record.name]
             mine.sort(key=lambda row: row.scheduled_s)
             open_rows = [
                 OpenRow(
                     row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
-                    row.begun_at_ms, row.launched_index, row.started_ms,
+                    row.begun_at_ms, row.launched_index, row.started_ms, revision=row.revision,
                 )
                 for row in record.open.values()
             ]  # fmt: skip
-            job = AuditedJob(record.name, spans, record.horizon_s)
-            found = audit(job, mine, open_rows, T0, self.now_ms // 1000)
+            found = audit(audited_job(record), mine, open_rows, T0, self.now_ms // 1000)
             assert [finding for finding in found if finding.is_violation] == []
 
     def settle(self) -> None:
@@ -245,6 +276,19 @@ def test_every_instant_has_one_row_whatever_happens(seed: int) -> None:
     assert set(found.values()) <= {1}
     assert len({(key, attempt) for key, attempt, _ in world.began}) == len(world.began)
     assert len(world.began) > 20
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_audit_holds_whatever_people_do(seed: int) -> None:
+    """Edits, removals, triggers, kills and backfills amid all the trouble (R1, R2, R8)."""
+    world = World(seed)
+    for _ in range(5):
+        world.run(30, people=True)
+        world.check_audit()
+    world.settle()
+    world.check_audit()
+    attempts = Counter((key, attempt) for key, attempt, _ in world.began)
+    assert set(attempts.values()) <= {1}
 
 
 def test_the_worlds_see_all_that_can_happen() -> None:
