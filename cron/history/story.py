@@ -43,6 +43,10 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.SPAWN: "the operating system would not start it",
 }
 """Why a launch is in its state, as the second half of a sentence."""
+KILLED_BY_EXECUTOR: Final = (
+    "its executor killed it, because it was stopping, or its lease ended without word from a leader"
+)
+"""The same reason where the executor lived to tell."""
 
 
 def sentence_of(row: Row) -> str:
@@ -50,6 +54,8 @@ def sentence_of(row: Row) -> str:
     why = SENTENCES[row.reason]
     if row.state is LaunchState.FAILED and row.exit_code >= 0 and row.reason is Reason.NONE:
         why = f"exit code {row.exit_code}"
+    if row.state is LaunchState.FAILED and row.reason is Reason.EXECUTOR_LOST:
+        why = KILLED_BY_EXECUTOR
     if row.state is LaunchState.LOST and not why:
         why = SENTENCES[Reason.EXECUTOR_LOST]
     text = f"{row.state.label}: {why}" if why else row.state.label

@@ -136,6 +136,12 @@ def test_a_launch_that_was_begun_and_never_started_is_told_so() -> None:
     )
 
 
+def test_what_its_executor_killed_and_told_is_no_mystery() -> None:
+    told = why([ran(state=S.FAILED, reason=Reason.EXECUTOR_LOST, exit_code=137)])
+    assert "its executor killed it" in told.verdict
+    assert "nobody can know" not in told.verdict
+
+
 def test_a_lost_launch_and_its_late_news() -> None:
     lost = ran(state=S.LOST, reason=Reason.EXECUTOR_LOST, finished_ms=0, exit_code=-1)
     assert why([lost]).verdict == (
