@@ -57,9 +57,9 @@ class Kind:
 JOBS: Final = {
     "tick": Kind(1, "catchup=all", ":"),
     "brief": Kind(2, "catchup=all", "sleep 0.2"),
-    "long": Kind(3, "catchup=all", "sleep 2.5"),
+    "long": Kind(2, "catchup=all", "sleep 2.5"),
     "forbid": Kind(2, "overlap=forbid catchup=all", "sleep 1.2"),
-    "queue": Kind(3, "overlap=queue catchup=all", "sleep 1"),
+    "queue": Kind(2, "overlap=queue catchup=all", "sleep 1"),
     "replace": Kind(2, "overlap=replace", "sleep 2.6"),
 }
 

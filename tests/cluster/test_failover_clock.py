@@ -74,6 +74,28 @@ def test_a_leader_whose_clock_is_an_hour_off_hands_over_and_nothing_repeats(
     assert scene.end() == []
 
 
+def test_an_executor_whose_clock_is_an_hour_off_gets_no_work_until_it_is_right(
+    clocks: tuple[Scene, Clocks],
+) -> None:
+    scene, hands = clocks
+    cell = scene.cell
+    hands.move(HOUR_S, "executor-1")
+
+    def has_noticed() -> bool:
+        rows = [row for row in cell.status() if row.kind == "executor"]
+        return any("gets no work" in row.note for row in rows)
+
+    wait_until(has_noticed, what="the leader to notice")
+    wait_until(
+        lambda: any(row.state == "due" for row in scene.ledger()), what="a launch that waits"
+    )
+    noticed_s, ran = uptime_s(), len(scene.runs())
+    hands.move(0, "executor-1")
+    scene.wait_runs(4, after=noticed_s)
+    assert len(scene.runs()) > ran
+    assert scene.end() == []
+
+
 def test_clocks_that_are_all_set_back_and_right_again_repeat_nothing_and_leave_nothing_out(
     clocks: tuple[Scene, Clocks],
 ) -> None:
