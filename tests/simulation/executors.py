@@ -18,13 +18,13 @@ from launcher.executor import foreman as foreman_module
 from launcher.executor import stream as stream_module
 from launcher.executor.foreman import Foreman, _Turn, _Written, interrupt_all
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import ACCEPTED
+from launcher.executor.row import ACCEPTED, Row
 from launcher.executor.rules import Accepted, Conditions
 from launcher.executor.stream import StreamEnded, Visit, Way, _hint
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
-from tests.simulation.network import Network, Stream
+from tests.simulation.network import APART_S, Network, Stream
 
 News = list[Any]
 
@@ -79,7 +79,8 @@ class Spawner:
 
     def _later(self, low_s: float, high_s: float, call: Callable[..., None], *args: Any) -> None:
         loop = self._host.loop
-        self._free_s = max(self._free_s, loop.time() + self._rng.uniform(low_s, high_s))
+        at_s = loop.time() + self._rng.uniform(low_s, high_s)
+        self._free_s = max(self._free_s + APART_S, at_s)
         loop.call_at(self._free_s, call, *args)
 
     def _obey(self, message: News) -> None:
@@ -167,6 +168,19 @@ class NoOutputs:
         """Take note of an end."""
 
 
+class Ghost:
+    """The outlet of a stream that is over."""
+
+    def begin(self, known: list[Row], highest: Epoch) -> None:
+        """Nobody greets over it."""
+
+    def send(self, rows: list[Row]) -> None:
+        """Nobody hears it."""
+
+    def leave(self, reason: str) -> None:
+        """It is left already."""
+
+
 class SimForeman(Foreman):
     """A foreman whose commands are timers."""
 
@@ -175,6 +189,14 @@ class SimForeman(Foreman):
         self.host = host
         self.spawner = Spawner(host, self._hear)
         self._children = self.spawner  # type: ignore[assignment]
+
+    def welcome(self, epoch: Epoch) -> None:
+        """Remember the epoch; what was waiting for this moment arrives now, or soon."""
+        super().welcome(epoch)
+        ghosts, self.host.ghosts = self.host.ghosts, []
+        for orders in ghosts:
+            soon_s = self.host.rng.choice((0.0, 0.0, 0.02, 2.0))
+            self.host.loop.call_later(soon_s, self.order, Ghost(), orders)
 
     def _write(self, turn: _Turn, conditions: Conditions, lost: list[str] | None) -> _Written:
         host = self.host
@@ -245,6 +267,7 @@ class Host:
         self.id = config.id
         self.config = config
         self.accepted_at: dict[str, int] = {}
+        self.ghosts: list[pool_pb2.Orders] = []  # they wait for the next welcome
         self._base_ms = base_ms
         self._tasks: list[asyncio.Task[None]] = []
         self._lives = 0

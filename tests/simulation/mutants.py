@@ -19,8 +19,8 @@ from launcher.executor import rules
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, Row, epoch_of
 from launcher.names import AttemptName
-from launcher.pool.events import Facts, Fate
 from launcher.pool.events import Fact as PoolFact
+from launcher.pool.events import Facts, Fate
 from launcher.pool.pool import Pool
 from tests.simulation.executors import Host, Spawner, patched
 

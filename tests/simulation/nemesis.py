@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+from tests.simulation.network import Stream
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -30,6 +32,7 @@ FAULTS = {
     "break_stream": 4,
     "part_executor": 3,
     "crash_executor": 4,
+    "ambush": 6,
     "snapshot": 1,
     "set_clock": 0,
 }
@@ -64,9 +67,7 @@ class Nemesis:
             name = self._rng.choices(names, weights)[0]
             act: Callable[[], Awaitable[None]] = getattr(self, f"_{name}")
             self._tasks = [task for task in self._tasks if not task.done()]
-            task: asyncio.Task[None] = self._world.loop.create_task(act())  # type: ignore[arg-type]
-            task.add_done_callback(self._world.failed)
-            self._tasks.append(task)
+            self._spawn(act())
 
     async def calm(self) -> None:
         """Stop, and make whole what is broken."""
@@ -74,6 +75,7 @@ class Nemesis:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         world = self._world
+        world.network.ambush = None
         world.network.parted.clear()
         for replica in world.replicas.values():
             replica.clock.offset_ms = world.skews[replica.name]
@@ -97,8 +99,8 @@ class Nemesis:
     def _some_host(self) -> str:
         return self._rng.choice(list(self._world.hosts))
 
-    async def _crash_replica(self) -> None:
-        replica = self._world.replicas[self._some_replica()]
+    async def _crash_replica(self, name: str = "") -> None:
+        replica = self._world.replicas[name or self._some_replica()]
         if not replica.is_alive:
             return
         away_s = self._rng.choice((0.3, 3.0, 15.0))
@@ -175,8 +177,8 @@ class Nemesis:
         for name in replicas:
             world.network.join(host, name)
 
-    async def _crash_executor(self) -> None:
-        host = self._world.hosts[self._some_host()]
+    async def _crash_executor(self, name: str = "") -> None:
+        host = self._world.hosts[name or self._some_host()]
         if not host.is_alive:
             return
         away_s = self._rng.choice((0.2, 2.0, 12.0, 40.0))
@@ -185,6 +187,57 @@ class Nemesis:
         host.crash(loses_ledger=loses_ledger)
         await asyncio.sleep(away_s)
         host.start()
+
+    async def _ambush(self) -> None:
+        """Strike at the worst moment: when starts are on their way to an executor."""
+        self._world.network.ambush = self._rng.choice(
+            (self._strike_executor, self._strike_leader, self._strike_late, self._strike_ghost)
+        )
+
+    def _spawn(self, act: Awaitable[None]) -> None:
+        task: asyncio.Task[None] = self._world.loop.create_task(act)  # type: ignore[arg-type]
+        task.add_done_callback(self._world.failed)
+        self._tasks.append(task)
+
+    def _strike_executor(self, stream: Stream, _message: Any) -> bool:
+        async def strike() -> None:
+            await asyncio.sleep(self._rng.uniform(0.001, 0.03))
+            await self._crash_executor(stream.executor)
+
+        self._spawn(strike())
+        return False
+
+    def _strike_leader(self, stream: Stream, _message: Any) -> bool:
+        async def strike() -> None:
+            await asyncio.sleep(self._rng.uniform(0.0, 0.03))
+            await self._crash_replica(stream.replica)
+
+        self._spawn(strike())
+        return False
+
+    def _strike_late(self, stream: Stream, message: Any) -> bool:
+        """The starts are late, the stream is replaced, and somebody kills the launches."""
+        late_s = self._rng.choice((1.0, 4.0, 7.0, 15.0, 25.0))
+        self._say(f"starts to {stream.executor} are {late_s} s late")
+        stream.down.stall(late_s)
+        stream.down.send(message)
+        stream.break_(loses_all=False, replica_learns_s=0.05, executor_learns_s=0.05)
+        if self._rng.random() < 0.6:
+            names = [start.name for start in message.orders.starts]
+            kill_s = self._rng.choice((0.0, 0.0, 0.3))
+            self._world.loop.call_later(kill_s, self._spawn_kill, names)
+        return True
+
+    def _spawn_kill(self, names: list[str]) -> None:
+        self._spawn(self._world.users.kill(names))
+
+    def _strike_ghost(self, stream: Stream, message: Any) -> bool:
+        """The starts reach their executor just when another leader has welcomed it."""
+        self._say(f"starts to {stream.executor} wait for its next welcome")
+        self._world.hosts[stream.executor].ghosts.append(message.orders)
+        stream.break_(loses_all=False, replica_learns_s=0.01, executor_learns_s=0.01)
+        self._spawn(self._depose())
+        return True
 
     async def _snapshot(self) -> None:
         replica = self._world.replicas[self._rng.choice(list(self._world.replicas))]

@@ -18,6 +18,8 @@ import msgspec
 from launcher.executor.stream import LEADER_KEY, StreamEnded
 from launcher.pool.service import PoolServicer
 
+APART_S = 2e-6
+
 
 class Status(msgspec.Struct, frozen=True):
     """How a server ended a stream."""
@@ -42,7 +44,8 @@ class Pipe:
         if self.is_cut:
             return
         loop = asyncio.get_running_loop()
-        at_s = max(loop.time() + self._rng.uniform(0.0003, 0.004), self._free_s)
+        # Timers of one moment come in any order: each message has a moment of its own.
+        at_s = max(loop.time() + self._rng.uniform(0.0003, 0.004), self._free_s + APART_S)
         self._free_s = at_s
         loop.call_at(at_s, self._deliver, item)
 
@@ -60,6 +63,10 @@ class Pipe:
         self.is_dead = self.is_dead or loses_all
 
 
+Ambush = Callable[["Stream", Any], bool]
+"""Sees what a leader sends; True where it takes the message away."""
+
+
 class Stream:
     """One Connect call: the executor's end is `call`, the replica's is a servicer's context."""
 
@@ -72,6 +79,7 @@ class Stream:
         self.down = Pipe(rng, self.outbox.put_nowait)
         self.serving: asyncio.Task[None] | None = None
         self.is_over = False
+        self.watch: Ambush = _let_pass
 
     # ---- the executor's end, as grpc.aio's call
 
@@ -148,7 +156,8 @@ class _Context:
         self.status = Status(grpc.StatusCode.OK)
 
     async def write(self, message: Any) -> None:
-        self._stream.down.send(message)
+        if not self._stream.watch(self._stream, message):
+            self._stream.down.send(message)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", metadata: Any = ()) -> None:
         self.status = Status(code, details, dict(metadata).get(LEADER_KEY, ""))
@@ -166,6 +175,7 @@ class Network:
         self.servers: dict[str, Callable[[Stream], asyncio.Task[None]]] = {}  # by replica
         self.replica_at: dict[str, str] = {}
         self.streams: list[Stream] = []
+        self.ambush: Ambush | None = None  # on the next message with starts
         self.parted: dict[tuple[str, str], int] = {}  # (executor, replica) -> partitions between
 
     async def connect(self, executor: str, address: str) -> Stream:
@@ -183,10 +193,18 @@ class Network:
         if serve is None:
             raise StreamEnded("nobody answers there")
         stream = Stream(self._rng, executor, replica)
+        stream.watch = self._watch
         stream.serving = serve(stream)
         self.streams = [other for other in self.streams if not _is_gone(other)]
         self.streams.append(stream)
         return stream
+
+    def _watch(self, stream: Stream, message: Any) -> bool:
+        has_starts = message.WhichOneof("kind") == "orders" and bool(message.orders.starts)
+        if self.ambush is None or not has_starts:
+            return False
+        ambush, self.ambush = self.ambush, None
+        return ambush(stream, message)
 
     def between(self, executor: str | None, replica: str | None) -> list[Stream]:
         """Return the streams of an executor, a replica, or both."""
@@ -211,6 +229,10 @@ class Network:
 
 def _ignore(_item: Any) -> None:
     """What nobody reads."""
+
+
+def _let_pass(_stream: Stream, _message: Any) -> bool:
+    return False
 
 
 def _is_gone(stream: Stream) -> bool:

@@ -21,7 +21,7 @@ from cron.state.rows import Row
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import PoolServicer
-from tests.simulation.network import Network, Stream
+from tests.simulation.network import APART_S, Network, Stream
 
 IDS = ("r1", "r2", "r3")
 ADDRESSES = {name: f"127.0.0.1:{7400 + number}" for number, name in enumerate(IDS)}
@@ -59,7 +59,7 @@ class SimCell(MemoryCell):
         """Commit after a while, in order."""
         loop = asyncio.get_running_loop()
         delay_s = self._rng.uniform(0.001, 0.012) if self._rng.random() < 0.97 else 0.5
-        self._free_s = max(self._free_s, loop.time() + delay_s)
+        self._free_s = max(self._free_s + APART_S, loop.time() + delay_s)
         loop.call_at(self._free_s, self._arrive, proposal)
 
     def _arrive(self, proposal: _Proposal) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Callable
 
@@ -12,6 +13,7 @@ from cron.errors import CronError
 from cron.leader.requests import appending
 from cron.state import commands as c
 from launcher.launch import Reason
+from launcher.names import parse_attempt_name
 from tests.simulation.replicas import Replica
 
 PERIODS_S = (1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
@@ -125,6 +127,17 @@ class Users:
         command = c.Cancel((c.CancelItem(key, Reason.KILLED, "anna"),))
         await leader.leader.submit(appending(command))
         return str(leader.applier.state.launch_name(key))
+
+    async def kill(self, attempts: list[str]) -> None:
+        """Kill the launches of these attempts, if somebody leads."""
+        leader = self.leader()
+        if leader is None:
+            return
+        keys = [leader.applier.state.key_of(parse_attempt_name(name).launch) for name in attempts]
+        items = tuple(c.CancelItem(key, Reason.KILLED, "anna") for key in keys if key is not None)
+        with contextlib.suppress(CronError, ConsensusError, TimeoutError):
+            async with asyncio.timeout(15):
+                await leader.leader.submit(appending(c.Cancel(items)))
 
     async def _edit(self, leader: Replica) -> str:
         text = draw_crontab(self._rng, self._rng.randint(self._jobs - 1, self._jobs))

@@ -1,0 +1,74 @@
+"""The test of the tests: with one safeguard switched off, some seed of a few turns red.
+
+The same seed is green with the safeguard. `python -m tests.simulation SEED --mutant NAME` shows a
+run, with the nemesis of that seed instead of the one that is aimed here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from cron.errors import InvariantViolated
+from tests.simulation.loop import Stuck
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.nemesis import Mood
+from tests.simulation.world import simulate
+
+TRIES = 25
+AMBUSH = Mood(2.0, {"ambush": 1})
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """A mutant, the faults that bring it to light, where to begin, and what has to be found."""
+
+    mutant: str
+    mood: Mood
+    letters: str
+    first: int = 0
+    options: dict[str, Any] = {}
+
+
+GATES = (
+    Gate("epoch-in-machine", Mood(4.0, {"isolate": 1, "depose": 2}), "d"),
+    Gate("epoch-at-executors", AMBUSH, "d"),
+    Gate("fence", AMBUSH, "c"),
+    Gate("tombstones", AMBUSH, "c"),
+    Gate("known-names", AMBUSH, "a"),
+    Gate("not-after", Mood(2.0, {"stall": 1}), "i", 1),
+    Gate("overlap", Mood(8.0, {"break_stream": 1}), "e"),
+    # A leader that does not know that it is none for longer than a lease.
+    Gate("majority", Mood(25.0, {"isolate": 1}), "e", 11, {"append_timeout_ms": 40_000}),
+    Gate("durable-rows", AMBUSH, "ac"),
+    Gate("self-kill", Mood(15.0, {"part_executor": 1}), "e", 3),
+)
+
+
+def letters_found(seed: int, gate: Gate, *, is_mutant: bool) -> str:
+    """What a seed's judge accuses of, by letter."""
+    if not is_mutant:
+        problems = simulate(seed, mood=gate.mood, **gate.options).judge.problems
+        return "".join(sorted({problem[0] for problem in problems}))
+    with MUTANTS[gate.mutant]():
+        try:
+            problems = simulate(seed, mood=gate.mood, **gate.options).judge.problems
+        except (InvariantViolated, KeyError, Stuck):
+            return ""  # it fell over before anybody could be blamed
+    return "".join(sorted({problem[0] for problem in problems}))
+
+
+def test_every_mutant_has_its_gate() -> None:
+    assert sorted(gate.mutant for gate in GATES) == sorted(MUTANTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.mutant)
+def test_a_safeguard_that_is_switched_off_is_missed(gate: Gate) -> None:
+    for seed in range(gate.first, gate.first + TRIES):
+        found = letters_found(seed, gate, is_mutant=True)
+        if any(letter in gate.letters for letter in found):
+            assert letters_found(seed, gate, is_mutant=False) == ""
+            return
+    pytest.fail(f"nobody misses {gate.mutant}: {TRIES} seeds from {gate.first} on are green")
