@@ -246,7 +246,7 @@ class Leader:
             fail(changes, _as_change_error(error))
             raise
         except asyncio.CancelledError:
-            fail(changes, ChangeUnknown("leadership was lost meanwhile", "look before you retry"))
+            fail(changes, _as_change_error(OutcomeUnknown("leadership was lost meanwhile")))
             raise
         outcome: Outcome = applied.outcome
         if outcome.verdict is not Verdict.ACCEPTED:
@@ -397,4 +397,4 @@ def _as_change_error(error: ConsensusError) -> Exception:
         return NotTheLeader(None)
     if isinstance(error, QueueFull | Stopped):
         return Unavailable(f"the change did not happen: {error}", "try again shortly")
-    return ChangeUnknown(str(error), "the change may still happen: look before you retry")
+    return ChangeUnknown(f"{error}: the change may still happen", "look before you retry")
