@@ -59,6 +59,26 @@ def test_what_ran_on_an_executor_that_was_killed_is_lost_dead_and_not_run_again(
     assert scene.end() == []
 
 
+def test_an_executor_killed_at_each_step_of_a_start_and_an_end_repeats_nothing(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    points = ("before-ledger", "after-ledger", "after-start", "before-report")
+    done = {point: tmp_path / point for point in points}
+    cell = make_cell(replica_extra=PATIENT)
+    armed = [f"{point}=kill@2+file:{file}" for point, file in done.items()]
+    cell.failpoints[HOST] = ",".join(armed)
+    scene = Scene(cell.start(), tmp_path / "witness")
+    scene.begin()
+    for _ in points:
+        cell.wait_down(HOST)
+        cell.start(HOST)
+    assert all(file.exists() for file in done.values())
+    scene.wait_runs(6, after=uptime_s())
+    assert scene.end() == []
+    assert {row.attempt for row in scene.ledger()} <= {0, 1}, "nothing is tried again"
+    assert any(row.state == "lost" for row in scene.ledger())
+
+
 def test_an_executor_that_stays_away_loses_its_launches_when_its_lease_ends(
     make_cell: Callable[..., Cell], tmp_path: Path
 ) -> None:
