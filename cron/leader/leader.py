@@ -246,7 +246,7 @@ class Leader:
             fail(changes, _as_change_error(error))
             raise
         except asyncio.CancelledError:
-            fail(changes, _as_change_error(OutcomeUnknown("leadership was lost meanwhile")))
+            fail(changes, _as_change_error(ConsensusError("leadership was lost meanwhile")))
             raise
         outcome: Outcome = applied.outcome
         if outcome.verdict is not Verdict.ACCEPTED:
