@@ -74,8 +74,8 @@ async def test_what_does_not_speak_grpc_was_not_used(link_to):
 async def test_an_answer_that_does_not_come_may_have_been_done(link_to):
     backend = FakeBackend(trigger=lambda *_: asyncio.sleep(60))
     async with serving(backend) as server:
-        with pytest.raises(NoAnswer, match=r"no answer within 0\.3 s"):
-            await call(link_to(server), "Trigger", timeout_ms=300)
+        with pytest.raises(NoAnswer, match=r"no answer within 2 s"):
+            await call(link_to(server), "Trigger", timeout_ms=2_000)
     assert len(backend.calls) == 1
 
 
@@ -96,7 +96,7 @@ async def test_a_link_is_used_again_after_a_refusal_and_after_a_silence(link_to)
         with pytest.raises(Refused):
             await call(link, "Trigger")
         with pytest.raises(NoAnswer):
-            await call(link, "Trigger", timeout_ms=300)
+            await call(link, "Trigger", timeout_ms=2_000)
         assert len(await call(link, "Trigger")) == 1
 
 
