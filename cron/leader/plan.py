@@ -130,6 +130,7 @@ class _Candidate(msgspec.Struct, gc=False):
     is_late: bool
     attempt: int
     detail: str
+    is_reopened: bool = False
 
 
 def _too_late(candidate: _Candidate) -> Reason:
@@ -180,7 +181,9 @@ class _Choice:
         rows = self._view.state.due.values()
         if self._view.scan_waiting:
             return rows
-        return islice(rows, SCANNED_MAX) if self._free else ()
+        # What an executor refused comes again from time to time only: it may be refused again at
+        # once, and each time is two entries of the log.
+        return (row for row in islice(rows, SCANNED_MAX) if not row.detail) if self._free else ()
 
     def commands(self) -> list[c.Command]:
         """Return what was decided."""
@@ -207,7 +210,10 @@ class _Choice:
 
     def _of_row(self, row: LaunchRow) -> _Candidate:
         record = self._view.state.by_number[row.number]
-        return _Candidate(row.key, record, row.deadline_ms, row.is_late, row.attempt, row.detail)
+        is_reopened = row.trigger == 0 and bool(row.by)
+        return _Candidate(
+            row.key, record, row.deadline_ms, row.is_late, row.attempt, row.detail, is_reopened
+        )
 
     def _decide(self, candidate: _Candidate) -> None:
         key = candidate.key
@@ -251,9 +257,10 @@ class _Choice:
         if is_scheduled and record.paused is not None and record.paused.holds(self._now_ms):
             return Reason.PAUSED
         job = record.job
-        if job is not None and job.overlap is Overlap.FORBID and self._is_held(record):
-            return Reason.OVERLAP
-        return Reason.NONE
+        if job is None or job.overlap is not Overlap.FORBID or candidate.is_reopened:
+            # Whoever fills back several instants wants them one after the other, not the first.
+            return Reason.NONE
+        return Reason.OVERLAP if self._is_held(record) else Reason.NONE
 
     def _is_held(self, record: JobRecord) -> bool:
         """Whether another launch of the job may be running, or begins in this plan."""

@@ -32,7 +32,7 @@ def of_row(row: Row) -> LaunchView:
         exit_code=row.exit_code if row.exit_code >= 0 else None,
         executor=row.executor,
         term=row.epoch.term,
-        lateness_ms=_lateness_ms(row.scheduled_s, row.started_ms),
+        lateness_ms=_lateness_ms(row),
         epoch=_epoch(row.epoch),
         replica=row.epoch.replica,
         begun_index=row.begun_index,
@@ -68,7 +68,7 @@ def of_open(state: State, row: LaunchRow, connected: frozenset[int], now_ms: int
         started_at_ms=row.started_ms,
         executor=executor.executor if executor else "",
         term=row.epoch.term,
-        lateness_ms=_lateness_ms(row.scheduled_s, row.started_ms),
+        lateness_ms=_lateness_ms(row),
         epoch=_epoch(row.epoch),
         replica=row.epoch.replica,
         begun_index=row.begun_index,
@@ -131,12 +131,11 @@ def of_job(
     )
 
 
-def _lateness_ms(scheduled_s: int, started_ms: int) -> int | None:
-    """started - scheduled; that of a manual trigger counts from the beginning of its second."""
-    if not started_ms:
+def _lateness_ms(row: Row | LaunchRow) -> int | None:
+    """started - scheduled; that of a manual trigger counts from when it was asked for."""
+    if not row.started_ms:
         return None
-    lateness_ms = started_ms - scheduled_s * 1000
-    return lateness_ms
+    return row.started_ms - (row.due_at_ms or row.scheduled_s * 1000)
 
 
 def _epoch(epoch: Epoch) -> str:

@@ -96,6 +96,7 @@ class Context:
                 exit_code,
                 row.cancel_by or row.by,
                 detail or row.detail,
+                row.due_at_ms,
             )
         )
 

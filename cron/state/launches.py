@@ -339,6 +339,7 @@ def trigger(context: Context, command: c.Trigger) -> Result:
         deadline_ms=context.at_ms + record.job.deadline_s * 1000,
         revision=record.revision,
         by=command.by,
+        due_at_ms=context.at_ms,
     )
     context.open_due(record, row)
     state.requests[command.request] = row.key

@@ -57,3 +57,4 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     exit_code: int = -1  # -1: none is known
     by: str = ""  # who triggered, reopened or cancelled it
     detail: str = ""
+    due_at_ms: int = 0  # of a manual trigger: when it was asked for; its lateness counts from there

@@ -66,6 +66,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     by: str = ""
     detail: str = ""
     job: Job | None = None  # what it began with; the current one before that (rule R2)
+    due_at_ms: int = 0  # of a manual trigger: when it was asked for, which no name can tell
 
     @property
     def key(self) -> Key:

@@ -202,6 +202,19 @@ def test_overlap_forbid() -> None:
     assert follow(overlapping(Overlap.FORBID), 1) == ["account 1 to 120", "skip 1@120 overlap"]
 
 
+def test_what_is_filled_back_waits_its_turn_where_overlap_is_forbidden() -> None:
+    """A backfill of six hours began the first and skipped the five others at once."""
+    rig = with_job(overlap=Overlap.FORBID).to(120)
+    rig.account(120)
+    rig.skip(120)
+    rig.reopen(60, 0)
+    rig.reopen(120, LaunchState.SKIPPED)
+    assert follow(rig) == ["begin 1@60#1 on 1"]
+    assert follow(rig) == []
+    rig.finished(60)
+    assert follow(rig) == ["begin 1@120#1 on 1"]
+
+
 def test_overlap_queue() -> None:
     rig = overlapping(Overlap.QUEUE)
     assert follow(rig, 1) == ["account 1 to 120"]
