@@ -50,6 +50,12 @@ class Executors:
                 result.append(Expired(record.number, now_ms))
         return result
 
+    def measure_again(self) -> None:
+        """Let all executors join anew: the leader's clock was set. They measured theirs against it
+        as it was, and would refuse work by that until their next welcome (rule R10)."""
+        for session in self._pool.sessions():
+            self._pool.refuse(session.executor, "the leader's clock was set; join again")
+
     def let_go(self) -> None:
         """Forget leases and end sessions of executors that State has let go of."""
         known = {(r.executor, r.ledger) for r in self._applier.state.executors.values()}

@@ -42,7 +42,6 @@ from launcher.work import Epoch
 
 _log = structlog.get_logger()
 
-
 RETRY_S = 0.2
 """Rest between a reign that failed and the next try, while the log still says that we lead."""
 
@@ -303,6 +302,7 @@ class Leader:
         _log.warning("clock.jumped", replica=self._replica, error=self.note)
         for record in self._applier.state.by_number.values():
             self._agenda.retry(record.number)
+        self.executors.measure_again()
 
     # ---- what applying brings
 

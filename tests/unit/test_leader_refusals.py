@@ -1,0 +1,56 @@
+"""What a leader does against refusals without end: pauses between them, and new measures."""
+
+from __future__ import annotations
+
+from cron.leader.plan import View, plan
+from cron.state import commands as c
+from launcher.pool.events import Event, Joined, Left
+from launcher.pool.messages import parse_hello
+from launcher.rpc.v1 import pool_pb2
+from tests.unit.state_rig import StateRig
+from tests.unit.test_leader_plan import with_job
+from tests.unit.test_leader_reign import reigning
+
+LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"
+HOUR_MS = 3_600_000
+
+
+def begun(rig: StateRig, *, scan_waiting: bool) -> list[c.Key]:
+    """What the plan begins."""
+    view = View(rig.state, [], {1: 4}, late_budget=100, scan_waiting=scan_waiting)
+    commands = plan(view, rig.state.at_ms)
+    return [item.key for one in commands if isinstance(one, c.Begin) for item in one.items]
+
+
+def test_what_was_refused_begins_again_only_when_all_that_waits_is_looked_at() -> None:  # R7
+    rig = with_job(deadline_s=60).to(60)
+    rig.account(60)
+    assert len(begun(rig, scan_waiting=False)) == 1
+    rig.begin(60)
+    rig.refused(60)
+    assert begun(rig, scan_waiting=False) == []
+    assert len(begun(rig, scan_waiting=True)) == 1
+
+
+async def test_executors_join_again_when_the_leaders_clock_was_set() -> None:  # R10
+    hello = pool_pb2.Hello(
+        cell="test", executor="e1", ledger=LEDGER, incarnation="a", slots=4,
+        host="h", pid=1, version="1", wall_ms=0,
+    )  # fmt: skip
+    async with reigning() as replica:
+        heard: list[Event] = []
+        hear, clock = replica.leader.on_event, replica.clock
+
+        def listen(event: Event) -> None:
+            heard.append(event)
+            hear(event)
+
+        replica.leader.on_event = listen  # type: ignore[method-assign]
+        session = replica.pool.join(parse_hello(hello, "test"), "127.0.0.1:1")
+        await replica.until(lambda: session.is_welcome)
+        assert session.ended is None
+        clock.wall_ms = lambda: clock.ms + HOUR_MS  # type: ignore[method-assign]
+        await replica.until(lambda: session.ended is not None)
+        assert session.ended is not None
+        assert session.ended.reason == "the leader's clock was set; join again"
+        assert [type(event) for event in heard] == [Joined, Left]
