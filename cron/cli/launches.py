@@ -137,7 +137,9 @@ def _show_tail(tail: OutputView | None, problem: str) -> None:
     if problem:
         click.echo(f"output: {problem}")
     elif tail is not None and tail.content:
-        click.echo(f"output, the last {len(tail.content)} of {tail.size} bytes:")
+        written = tail.dropped + tail.size
+        kept = f", of which the last {tail.size} are kept" if tail.dropped else ""
+        click.echo(f"output, the last {len(tail.content)} of {written} bytes{kept}:")
         text = tail.content.decode(errors="replace")
         click.echo(text if text.endswith("\n") else f"{text}\n", nl=False)
     elif tail is not None:

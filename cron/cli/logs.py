@@ -63,7 +63,8 @@ def _print_all(
             offset = view.offset + len(view.content)
         if view is not None and view.ended:
             return view
-        if not follow and (view is None or not view.content or offset >= view.size):
+        # `size` counts what is kept, and what is kept begins behind what was dropped.
+        if not follow and (view is None or not view.content or offset >= view.dropped + view.size):
             return view
         if view is None or not view.content:
             time.sleep(_POLL_S)

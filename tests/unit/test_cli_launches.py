@@ -187,6 +187,28 @@ async def test_logs_prints_the_bytes_as_they_are_in_as_many_parts_as_it_takes():
     assert result.stdout_bytes == b"\x1b[1m\xffend"
 
 
+@pytest.mark.parametrize("arguments", [[], ["-o", "json"]])
+async def test_logs_prints_all_that_is_kept_of_an_output_whose_begin_was_dropped(arguments):
+    kept, dropped = b"0123456789", 7
+
+    def output(query: OutputQuery) -> OutputView:
+        offset = max(query.offset, dropped)
+        part = kept[offset - dropped :][:4]
+        return OutputView(content=part, offset=offset, size=len(kept), dropped=dropped)
+
+    result = await cli(FakeBackend(output=output), "logs", LAUNCH, *arguments)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    texts = [json.loads(line)["text"] for line in lines] if arguments else lines
+    assert "".join(texts) == kept.decode()
+
+
+async def test_show_counts_what_was_written_and_says_what_is_kept_of_it():
+    output = OutputView(content=b"end", offset=97, size=10, dropped=90)
+    result = await cli(FakeBackend(show=[launch()], output=output), "show", LAUNCH)
+    assert "output, the last 3 of 100 bytes, of which the last 10 are kept:" in result.stdout
+
+
 async def test_logs_says_how_much_was_not_kept():
     backend = FakeBackend(output=OutputView(content=b"x", size=1, ended=True, dropped=99))
     result = await cli(backend, "logs", LAUNCH)
