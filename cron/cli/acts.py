@@ -20,13 +20,15 @@ from cron.cli.options import (
     person,
 )
 from cron.cli.rows import launch_row
-from cron.errors import InvalidInput
+from cron.errors import InvalidInput, OutcomeUnknown
 
 if TYPE_CHECKING:
     from cron.api.client import Client
 
 _POLL_S: Final = 0.1
 _POLL_S_MAX: Final = 1.0
+_MOMENT_MS: Final = 500
+"""What a leader knows of a launch, it knows this soon: that it is skipped, or what it waits for."""
 
 
 @click.command("trigger")
@@ -35,36 +37,73 @@ _POLL_S_MAX: Final = 1.0
 @cell_options
 @pass_settings
 def trigger_command(settings: Settings, job: str, wait: bool) -> None:
-    """Launch JOB now, besides its schedule."""
+    """Launch JOB now, besides its schedule.
+
+    With --wait, --timeout bounds the wait as well, where it is given: it ends with 6 then, and the
+    launch goes on. Without --wait, 1 says that the launch was over at once and did not succeed.
+    """
     with settings.client() as client:
         view = client.trigger(job, new_request_id(), person())
         if not settings.is_json:
             click.echo(f"triggered {view.launch}")
-        if wait:
-            view = _wait(client, view)
+        view = _Watch(settings, client).until(view, is_end=wait)
     if settings.is_json:
         render.json_lines([launch_row(view)])
-    elif wait:
+    elif not view.is_open and (wait or view.state != "succeeded"):
         click.echo(f"{view.launch} {_ending(view)}")
-    if wait and view.state != "succeeded":
+    if view.is_open and wait:
+        within = f"within {(settings.timeout_ms or 0) / 1000:g} s"
+        raise OutcomeUnknown(
+            f"{view.launch} is not over {within}: {view.state}",
+            "it goes on; `raftcron show` says what became of it",
+        )
+    if not view.is_open and view.state != "succeeded":
         raise click.exceptions.Exit(exits.FAILED)
 
 
-def _wait(client: Client, view: LaunchView) -> LaunchView:
-    """The launch once it is over. A change of leader meanwhile is waited for, too."""
-    pause_s = _POLL_S
-    view = client.show(view.launch)[-1]
-    while view.is_open:
-        time.sleep(pause_s)
-        pause_s = min(2 * pause_s, _POLL_S_MAX)
-        view = client.show(view.launch)[-1]
-    return view
+class _Watch:
+    """Looks at a launch until there is enough to tell, and says meanwhile what it waits for."""
+
+    def __init__(self, settings: Settings, client: Client) -> None:
+        self._clock = settings.clock
+        self._client = client
+        self._wait_ms = settings.timeout_ms
+        self._said = ""
+
+    def until(self, view: LaunchView, *, is_end: bool) -> LaunchView:
+        """Return the launch once it is over (`is_end`), or once it has begun or a moment is over.
+
+        A change of leader meanwhile is waited for, too.
+        """
+        patience_ms = self._wait_ms if is_end else _MOMENT_MS
+        end_ms = None if patience_ms is None else self._clock.mono_ms() + patience_ms
+        pause_s = _POLL_S if is_end else _POLL_S / 2
+        while view.is_open and (is_end or not view.attempt):
+            left_ms = None if end_ms is None else end_ms - self._clock.mono_ms()
+            if left_ms is not None and left_ms <= 0:
+                break
+            time.sleep(pause_s if left_ms is None else min(pause_s, left_ms / 1000))
+            pause_s = min(2 * pause_s, _POLL_S_MAX)
+            view = self._client.show(view.launch)[-1]
+            if is_end:
+                self._say(view)
+        if not is_end:
+            self._say(view)
+        return view
+
+    def _say(self, view: LaunchView) -> None:
+        """Say on stderr what the launch waits for, when that is news."""
+        news = view.waiting if view.is_open else ""
+        if news and news != self._said:
+            click.echo(f"raftcron: {view.launch} waits: {news}", err=True)
+        self._said = news
 
 
 def _ending(view: LaunchView) -> str:
     code = f", exit code {view.exit_code}" if view.exit_code else ""
     reason = f" ({view.reason})" if view.reason else ""
-    return f"{view.state}{reason}{code}"
+    detail = f": {view.detail}" if view.detail else ""
+    return f"{view.state}{reason}{code}{detail}"
 
 
 @click.command("backfill")

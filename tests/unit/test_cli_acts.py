@@ -32,7 +32,7 @@ def rows(result: Result) -> list[dict]:
 
 
 async def test_trigger_names_the_launch_and_who_asked():
-    backend = FakeBackend(trigger=launch(launch=f"{LAUNCH}+t1", state="due"))
+    backend = FakeBackend(trigger=launch(launch=f"{LAUNCH}+t1", state="launched", is_open=True))
     result = await cli(backend, "trigger", "backup")
     assert result.exit_code == 0
     assert result.stdout == f"triggered {LAUNCH}+t1\n"
@@ -68,8 +68,42 @@ async def test_trigger_with_wait_ends_with_the_launch(state, code):
     assert len(backend.calls) == 5
 
 
+async def test_trigger_with_wait_says_once_what_the_launch_waits_for_and_ends_with_its_timeout():
+    waits = launch(state="due", attempt=0, is_open=True, waiting="no executor is connected")
+    backend = FakeBackend(trigger=waits, show=[waits])
+    result = await cli(backend, "trigger", "--wait", "backup", "--timeout", "1s")
+    assert result.exit_code == 6
+    assert result.stdout == f"triggered {LAUNCH}\n"
+    first, second, hint = result.stderr.splitlines()
+    assert first == f"raftcron: {LAUNCH} waits: no executor is connected"
+    assert second == f"raftcron: {LAUNCH} is not over within 1 s: due"
+    assert "goes on" in hint
+
+
+async def test_trigger_says_what_became_of_a_launch_that_is_over_in_a_moment():
+    skipped = launch(state="skipped", reason="overlap", attempt=0, exit_code=None)
+    triggered = launch(state="due", attempt=0, is_open=True)
+    result = await cli(FakeBackend(trigger=triggered, show=[skipped]), "trigger", "backup")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [f"triggered {LAUNCH}", f"{LAUNCH} skipped (overlap)"]
+
+
+async def test_trigger_without_wait_says_what_the_launch_waits_for_and_leaves_it():
+    waits = launch(state="due", attempt=0, is_open=True, waiting="no executor is connected")
+    result = await cli(FakeBackend(trigger=waits, show=[waits]), "trigger", "backup")
+    assert result.exit_code == 0
+    assert result.stderr == f"raftcron: {LAUNCH} waits: no executor is connected\n"
+
+
+async def test_trigger_with_wait_says_why_it_failed():
+    view = launch(state="failed", reason="user", exit_code=126, detail="no such user: eve")
+    result = await cli(FakeBackend(trigger=view), "trigger", "--wait", "backup")
+    assert result.exit_code == 1
+    assert f"{LAUNCH} failed (user), exit code 126: no such user: eve" in result.stdout
+
+
 async def test_trigger_as_json_prints_the_launch_once_and_only_that():
-    backend = FakeBackend(trigger=launch(state="due"), show=[launch()])
+    backend = FakeBackend(trigger=launch(state="due", is_open=True), show=[launch()])
     (row,) = rows(await cli(backend, "trigger", "--wait", "backup", "-o", "json"))
     assert row["state"] == "succeeded"
 
