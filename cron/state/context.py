@@ -7,6 +7,7 @@ from cron.limits import LOST_KEPT
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
+from launcher.names import SCHEDULED_S_MAX, format_time
 from launcher.work import Epoch
 
 
@@ -111,3 +112,15 @@ class Context:
 def work_of(row: LaunchRow, record: JobRecord) -> Job | None:
     """Return what a launch runs: what it began with, else the current revision (rule R2)."""
     return row.job if row.job is not None else record.job
+
+
+def pause_told(record: JobRecord, reason: Reason) -> str:
+    """Return by whom, until when and why a job is paused, for a row that says it was: once it is
+    resumed, nothing else knows. Empty for any other reason."""
+    paused = record.paused
+    if reason is not Reason.PAUSED or paused is None:
+        return ""
+    until_s = min(max(paused.until_ms // 1000, 0), SCHEDULED_S_MAX)
+    until = format_time(until_s) if paused.until_ms else "somebody resumes it"
+    why = f": {paused.reason}" if paused.reason else ""
+    return f"paused by {paused.by or 'somebody'} until {until}{why}"

@@ -7,7 +7,7 @@ from typing import Final
 from cron.job import Overlap
 from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
-from cron.state.context import Context
+from cron.state.context import Context, pause_told
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
@@ -108,6 +108,7 @@ def _record_skipped(context: Context, record: JobRecord, item: c.SkipItem) -> No
             last_s=item.last_s,
             count=item.count,
             local_min=item.local_min,
+            detail=pause_told(record, item.reason),
         )
     )
 
@@ -276,7 +277,8 @@ def skip(context: Context, command: c.Skip) -> Result:
         if row is None:
             items.append(Verdict.NOT_DUE)
         else:
-            context.end(row, LaunchState.SKIPPED, item.reason, detail=item.detail)
+            told = pause_told(context.state.by_number[row.number], item.reason)
+            context.end(row, LaunchState.SKIPPED, item.reason, detail=told or item.detail)
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 
