@@ -101,7 +101,7 @@ def output_option(command: F) -> F:
         type=click.Choice(["table", "json"]),
         expose_value=False,
         callback=_keep,
-        help="table (default), or json: one object a line.",
+        help="table (default), or json: one object a line. Errors are text on stderr in both.",
     )(command)
 
 
