@@ -4,7 +4,7 @@ CronError                     .code (stable, snake_case)   .hint (what the opera
 ├ InvalidInput                CrontabError(problems)  ScheduleError(column)  ConfigError(path)
 ├ NotFound                    UnknownJob  UnknownLaunch  UnknownExecutor
 ├ Conflict                    RevisionConflict  NotNow
-├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown
+├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway
 ├ OutcomeUnknown              the change may or may not happen. Never retried blindly
 └ LimitExceeded               TooManyTimes
 InvariantViolated(Exception)  a bug. Not a CronError, never caught: the replica stops
@@ -98,7 +98,7 @@ class UnknownLaunch(NotFound):
 
 
 class UnknownExecutor(NotFound):
-    """No such executor, or it is not connected."""
+    """No such executor."""
 
     code = "unknown_executor"
 
@@ -147,6 +147,12 @@ class Shutdown(Unavailable):
     """The replica is stopping."""
 
     code = "shutdown"
+
+
+class ExecutorAway(Unavailable):
+    """The executor that has what was asked for is known, and not connected now."""
+
+    code = "executor_away"
 
 
 class OutcomeUnknown(CronError):

@@ -75,7 +75,7 @@ class Backend(Protocol):
 
         Raises:
             UnknownLaunch: there is no such launch or attempt.
-            UnknownExecutor: its executor is not connected.
+            ExecutorAway: its executor is not connected.
             NotNow: it has not begun, so there is none yet.
         """
 

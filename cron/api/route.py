@@ -22,6 +22,7 @@ from cron.api.link import Link, NoAnswer, NotReached, Refused
 from cron.clock import Clock, SystemClock
 from cron.errors import (
     CronError,
+    ExecutorAway,
     InvalidInput,
     NoQuorum,
     NotLeader,
@@ -149,8 +150,8 @@ class Route:
         if isinstance(error, OutcomeUnknown):
             self._note_unknown(course, str(error), error)
             return
-        if not isinstance(error, Unavailable):
-            raise error
+        if not isinstance(error, Unavailable) or isinstance(error, ExecutorAway):
+            raise error  # no other replica has the executor either
         course.last = error
         if isinstance(error, NotLeader):
             raise error

@@ -23,7 +23,7 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.clock import Clock
-from cron.errors import Conflict, NotLeader, NotNow, UnknownExecutor, UnknownJob, UnknownLaunch
+from cron.errors import Conflict, ExecutorAway, NotLeader, NotNow, UnknownJob, UnknownLaunch
 from cron.history.projection import Projection
 from cron.leader.applier import StateApplier
 from cron.leader.backfill import Backfills
@@ -188,7 +188,7 @@ class CellService:
             (s for s in self._leader.pool.sessions() if s.executor == view.executor), None
         )
         if session is None:
-            raise UnknownExecutor(
+            raise ExecutorAway(
                 f"executor {view.executor}, which keeps the output, is not connected",
                 "`raftcron status` shows it",
             )
@@ -203,7 +203,7 @@ class CellService:
                 timeout_ms=_OUTPUT_TIMEOUT_MS,
             )
         except (NotConnected, TimedOut) as error:
-            raise UnknownExecutor(str(error), "`raftcron status` shows it") from error
+            raise ExecutorAway(str(error), "`raftcron status` shows it") from error
         except OutputUnavailable as error:
             raise Conflict(str(error)) from error
         return OutputView(

@@ -7,7 +7,7 @@ from click.testing import Result
 
 from cron.api.views import HistoryQuery, LaunchView, OutputQuery, OutputView, StoryLine, WhyReport
 from cron.cli.rows import LAUNCH_COLUMNS
-from cron.errors import NotNow, UnknownExecutor, UnknownLaunch
+from cron.errors import ExecutorAway, NotNow, UnknownLaunch
 from tests.unit.api_rig import FakeBackend, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
@@ -162,7 +162,7 @@ async def test_show_of_an_attempt_shows_that_attempt():
 
 
 async def test_show_without_its_executor_shows_the_rest():
-    backend = FakeBackend(show=[launch()], output=UnknownExecutor("e1 is not connected"))
+    backend = FakeBackend(show=[launch()], output=ExecutorAway("e1 is not connected"))
     result = await cli(backend, "show", LAUNCH)
     assert result.exit_code == 0
     assert "output: e1 is not connected" in result.stdout
@@ -214,6 +214,14 @@ async def test_logs_says_how_much_was_not_kept():
     result = await cli(backend, "logs", LAUNCH)
     assert result.stdout == "x"
     assert "99 bytes" in result.stderr
+
+
+async def test_logs_of_an_executor_that_is_away_says_so_at_once_and_exits_with_five():
+    backend = FakeBackend(output=ExecutorAway("executor e1 is not connected", "see status"))
+    result = await cli(backend, "logs", LAUNCH)
+    assert result.exit_code == 5
+    assert result.stderr == "raftcron: executor e1 is not connected\n  hint: see status\n"
+    assert len(backend.calls) == 1  # it is not asked for again until the time is over
 
 
 async def test_logs_follows_from_before_the_begin_to_the_end():
