@@ -12,6 +12,7 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version as distribution_version
@@ -175,6 +176,7 @@ class Daemon:
         return 0
 
     def _serve(self) -> grpc.aio.Server:
+        _check_free(self._config.client)
         server = grpc.aio.server(options=SERVER_OPTIONS)
         add_admin(server, self._service, [peer.client for peer in self._config.peers.values()])
         add_pool_service(server, self._pool, self._leader_address)
@@ -188,6 +190,23 @@ class Daemon:
         if not bound:
             raise ConfigError(f"client address {self._config.client} cannot be used")
         return server
+
+
+def _check_free(address: str) -> None:
+    """Refuse an address that cannot be bound: gRPC would write pages of its own about it."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, int(port)))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"client address {address} cannot be used: {reason}",
+            "another process may have the port; `client` in the configuration names another",
+        ) from error
 
 
 def _projection(config: ReplicaConfig) -> Projection:
@@ -248,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return asyncio.run(_run(config))
     except (CronError, ConsensusError, LauncherError) as error:
         hint = getattr(error, "hint", "")
-        sys.stderr.write(f"raftcron replica: {error}\n" + (f"{hint}\n" if hint else ""))
+        sys.stderr.write(f"raftcron replica: {error}\n" + (f"  hint: {hint}\n" if hint else ""))
         return 2
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from launcher import config as configuration
 from launcher import failpoints, logs
 from launcher.config import ExecutorConfig
-from launcher.errors import BadConfig, LauncherError
+from launcher.errors import BadConfig, DirectoryInUse, LauncherError
 from launcher.executor.foreman import Foreman, interrupt_all
 from launcher.executor.ledger import Ledger
 from launcher.executor.lockfile import lock
@@ -29,14 +29,20 @@ from launcher.executor.stream import Way
 
 log = logs.get()
 
+CANNOT_RUN: Final = 1
+BAD_INPUT: Final = 2
+IN_USE: Final = 4
+"""Exit codes, as those of the command line: 4 is that somebody was faster."""
+
 DRAIN_EXTRA_S: Final = 1.5
 """Beyond the grace: recording the ends. Together with the next below 8 s."""
 CLOSE_WAIT_S: Final = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run an executor; return its exit code: 0 ended on request, 1 cannot run, 2 bad input."""
-    parser = argparse.ArgumentParser(prog="launcher.executor", description="run an executor")
+    """Run an executor; return its exit code: 0 ended on request, 1 cannot run, 2 bad input, 4
+    another process has its directory."""
+    parser = argparse.ArgumentParser(prog="raftcron executor", description="run an executor")
     parser.add_argument("--config", required=True, type=Path, metavar="FILE")
     parser.add_argument(
         "--die-with-parent",
@@ -49,17 +55,24 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.die_with_parent is not None and not die_with_parent(options.die_with_parent):
-            return 1
+            return CANNOT_RUN
         failpoints.arm()
         config = configuration.load(options.config)
         logs.configure(config.id)
         return asyncio.run(run(config))
     except LauncherError as error:
-        sys.stderr.write(f"{error}\n{error.hint}\n" if error.hint else f"{error}\n")
-        return 2 if isinstance(error, BadConfig) else 1
+        hint = f"  hint: {error.hint}\n" if error.hint else ""
+        sys.stderr.write(f"raftcron executor: {error}\n{hint}")
+        return _exit_code(error)
     except OSError as error:
-        sys.stderr.write(f"executor: {error}\n")
-        return 1
+        sys.stderr.write(f"raftcron executor: {error}\n")
+        return CANNOT_RUN
+
+
+def _exit_code(error: LauncherError) -> int:
+    if isinstance(error, BadConfig):
+        return BAD_INPUT
+    return IN_USE if isinstance(error, DirectoryInUse) else CANNOT_RUN
 
 
 async def run(config: ExecutorConfig) -> int:
