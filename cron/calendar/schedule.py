@@ -10,18 +10,20 @@ The rules (Debian's cron(8), with instants instead of wake-ups):
 3. `@every` is due at whole multiples of its period since the epoch.
 
 croniter 7.0.0 is exact on naive time and launches twice in a repeated hour, and it reads `7-7` as
-everything; so it never steps, and reads only canonical text. Nothing here knows the time.
+everything; so it never steps, and reads only canonical text, field by field. Nothing here knows
+the time.
 """
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from cron.calendar.days import DAY_MIN, DAYS_END, LocalTimes
 from cron.calendar.expression import parse
-from cron.calendar.fields import DAY_OF_WEEK, KINDS, Field
+from cron.calendar.fields import DAY_OF_WEEK, KINDS, Kind, parse_field
 from cron.calendar.zones import Zone, zone
 from cron.errors import ScheduleError, TooManyTimes, invariant
 from cron.job import Schedule
@@ -250,42 +252,50 @@ def _shortest_period_s(resolved: str) -> int:
     return LocalTimes(parse(resolved).fields).shortest_distance() * 60
 
 
-def check(schedule: Schedule) -> None:
+def check(schedule: Schedule, columns: Sequence[int] = ()) -> None:
     """Have croniter read the five fields too, when a job is declared: a second pair of eyes.
+
+    `columns` says where the user wrote each of them, for the error.
 
     Raises:
         ScheduleError: croniter refuses them, or reads other values than we do.
     """
     compile(schedule)
-    if schedule.resolved:
-        _check_fields(schedule.resolved)
+    for place, text in enumerate(schedule.resolved.split()):
+        doubt = _doubt(place, text)
+        if doubt:
+            column = columns[place] if columns else 1
+            raise ScheduleError(doubt, column, "write the values of the field as a list")
 
 
 @lru_cache(maxsize=8192)
-def _check_fields(resolved: str) -> None:
+def _doubt(place: int, text: str) -> str:
+    """Return why the field at `place` (from 0) is not sure to mean what we read; "" if it is.
+
+    Each field is read by itself: what croniter knows of impossible dates forgets that Debian joins
+    the two day fields by "or".
+    """
     # Imported where used: it costs 40 ms that only a declaration needs. It ships no types.
     from croniter import CroniterError, croniter  # type: ignore[import-untyped]
 
+    kind = KINDS[place]
+    fields = ["*"] * len(KINDS)
+    fields[place] = text
     try:
-        columns, _ = croniter.expand(resolved, strict=True)
-    except CroniterError as error:
-        raise ScheduleError(
-            f"croniter refuses {resolved!r}: {error}", 1, "write the fields in a simpler way"
-        ) from error
-    for kind, field, values in zip(KINDS, parse(resolved).fields, columns, strict=True):
-        if _read_by_croniter(values, field, is_weekday=kind is DAY_OF_WEEK) != field.mask:
-            raise ScheduleError(
-                f"croniter reads {kind.name} {field.text!r} in another way",
-                1,
-                "write the values of the field as a list",
-            )
+        columns, _ = croniter.expand(" ".join(fields))
+    except CroniterError:
+        return f"{kind.name} {text!r} is not read by every cron"
+    if _read_by_croniter(columns[place], kind) != parse_field(kind, text, 1).mask:
+        return f"{kind.name} {text!r} is not read alike by every cron"
+    return ""
 
 
-def _read_by_croniter(values: list[object], field: Field, *, is_weekday: bool) -> int:
+def _read_by_croniter(values: list[object], kind: Kind) -> int:
+    """Return the mask of what croniter found; `*` is its word for all values, however written."""
+    numbers = range(kind.lowest, kind.highest + 1) if "*" in values else values
     mask = 0
-    for value in values:
-        if value == "*":
-            return field.mask if "*" in field.text.split(",") else -1
+    for value in numbers:
         invariant(isinstance(value, int), "croniter expands to numbers")
-        mask |= 1 << (int(str(value)) % 7 if is_weekday else int(str(value)))
+        number = int(str(value))
+        mask |= 1 << (number % 7 if kind is DAY_OF_WEEK else number)
     return mask

@@ -9,6 +9,7 @@ import pytest
 
 from cron.calendar.expression import parse
 from cron.calendar.schedule import check, compile
+from cron.crontab.reader import read_crontab
 from cron.errors import ScheduleError
 from launcher.names import format_time, parse_time
 
@@ -50,3 +51,19 @@ def test_what_another_dialect_might_mean_is_refused_with_place_and_way_out(case)
         parse(case["expr"])
     assert 1 <= caught.value.column <= len(case["expr"]) + 1
     assert caught.value.hint
+
+
+def test_a_crontab_of_all_cases_is_accepted_as_it_stands():
+    lines = [f"CRON_TZ={case['tz']}\n{case['expr']} true" for case in ACCEPTED]
+    reading = read_crontab("\n".join(lines).encode(), file="tab")
+    assert reading.errors == []
+    for case, job in zip(ACCEPTED, reading.jobs, strict=True):
+        first_s = compile(job.schedule).next(parse_time(case["after"]))
+        assert format_time(first_s) == case["expected"][0], case["id"]
+
+
+@pytest.mark.parametrize("case", REJECTED, ids=lambda case: case["id"])
+def test_a_crontab_of_a_case_to_refuse_is_refused(case):
+    # Read as a line, six fields are five and a command.
+    if len(case["expr"].split()) == 5:
+        assert read_crontab(f"{case['expr']} true".encode(), file="tab").errors

@@ -136,8 +136,24 @@ def test_a_schedule_in_no_zone_has_no_times():
         compile(Schedule("0 0 * * *", "0 0 * * *", "Mars/Base"))
 
 
-def test_what_croniter_would_read_otherwise_is_refused():
-    # Stored schedules are canonical; one that is not (7-7 is every day to croniter) is found.
-    with pytest.raises(ScheduleError, match="croniter reads day of week") as caught:
-        check(Schedule("", "0 0 * * 7-7"))
+@pytest.mark.parametrize(
+    ("resolved", "column", "message"),
+    [
+        # Stored schedules are canonical; one that is not (7-7 is every day to croniter) is found.
+        ("0 0 * * 7-7", 11, "day of week '7-7' is not read alike by every cron"),
+        ("0 0 * 3-3/2 *", 7, "month '3-3/2' is not read alike by every cron"),
+        ("5-5,9 0 * * *", 1, "minute '5-5,9' is not read alike by every cron"),
+    ],
+)
+def test_what_croniter_would_read_otherwise_is_refused_where_it_stands(resolved, column, message):
+    with pytest.raises(ScheduleError) as caught:
+        check(Schedule("", resolved), columns=(1, 3, 5, 7, 11))
+    assert (str(caught.value), caught.value.column) == (message, column)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "text", ["*/1 * * * *", "* 0-23 * * *", "* * 1-31 * 0-6", "* * * 1-12 1-7", "5,* * * * *"]
+)
+def test_what_croniter_calls_all_values_is_all_values(text):
+    check(parse(text).schedule("UTC"))
