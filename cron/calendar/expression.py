@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,6 +24,7 @@ from cron.calendar.fields import (
     KINDS,
     MINUTE,
     Field,
+    Kind,
     parse_field,
 )
 from cron.errors import ScheduleError, invariant
@@ -40,19 +42,30 @@ ALIASES: Final = {
 MONTH_DAYS_MAX: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 _TOKEN = re.compile(r"[^ \t]+")
+_CHOICE_HINT: Final = "see the choice with `raftcron apply --dry-run`, or write a value yourself"
 _FIVE_HINT: Final = "write five fields: minute hour day-of-month month day-of-week"
+
+
+class Warned(NamedTuple):
+    """What is likely to surprise the one who wrote it, where it stands (from 1), the way out."""
+
+    column: int
+    message: str
+    hint: str
 
 
 class Expression(msgspec.Struct, frozen=True):
     """A schedule that was read. Either `fields` has five fields, or `every_s` is a period.
 
-    `text` is what the user wrote with single blanks. `warnings` are sentences for the user.
+    `text` is what the user wrote with single blanks; `columns` say where in it, as it was written,
+    each field begins (from 1).
     """
 
     text: str
     fields: tuple[Field, ...] = ()
     every_s: int = 0
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Warned, ...] = ()
+    columns: tuple[int, ...] = ()
 
     @property
     def has_any(self) -> bool:
@@ -145,7 +158,7 @@ def _parse_at(tokens: list[tuple[str, int]]) -> Expression:
         parse_field(kind, field, column)
         for kind, field in zip(KINDS, ALIASES[alias].split(), strict=True)
     )
-    return Expression(alias, fields)
+    return Expression(alias, fields, columns=(column,) * len(fields))
 
 
 def _parse_every(column: int, rest: list[tuple[str, int]]) -> Expression:
@@ -176,29 +189,50 @@ def _parse_fields(tokens: list[tuple[str, int]], end: int) -> Expression:
     fields = tuple(
         parse_field(kind, word, column) for kind, (word, column) in zip(KINDS, tokens, strict=True)
     )
-    fields = _with_possible_days(fields, tokens[2][1])
-    text = " ".join(word for word, _ in tokens)
-    return Expression(text, fields, warnings=tuple(_warnings(fields, tokens)))
+    never = _never(fields, tokens[2][1])
+    fields = _without_impossible_days(fields, tokens[2][1])
+    columns = tuple(column for _, column in tokens)
+    warnings = [*never, *_warnings(fields, columns)]
+    return Expression(
+        " ".join(word for word, _ in tokens),
+        fields,
+        warnings=tuple(sorted(warnings, key=lambda warned: warned.column)),
+        columns=columns,
+    )
 
 
-def _with_possible_days(fields: tuple[Field, ...], column: int) -> tuple[Field, ...]:
-    """Refuse dates that never come, and take options out that would make one.
+def _never(fields: tuple[Field, ...], column: int) -> list[Warned]:
+    """Refuse a date that never comes; warn where weekdays beside it come by themselves.
 
-    A weekday beside it does not save an impossible day: `0 0 30 2 1` would run on Mondays only,
-    and half of what was written would mean nothing.
+    Debian joins two restricted day fields by "or": `0 0 30 2 1` is every Monday of February.
     """
+    _, _, day, month, weekday = fields
+    if day.options or all(_occurs(day.mask, months) for months in _months(month)):
+        return []
+    message = f"day of month {day.text} never comes in month {month.text}"
+    if day.has_star or weekday.has_star:
+        raise ScheduleError(message, column, "choose a day that the month has")
+    return [Warned(column, f"{message}: only the day of week counts", "write * for the day")]
+
+
+def _without_impossible_days(fields: tuple[Field, ...], column: int) -> tuple[Field, ...]:
+    """Take out what a `?` would become for a date that never comes."""
     minute, hour, day, month, weekday = fields
-    months = [option.mask for option in month.options] or [month.mask]
-    if day.options:
-        options = tuple(o for o in day.options if all(_occurs(o.mask, m) for m in months))
-        day = msgspec.structs.replace(day, options=options)
-    if not (day.options or all(_occurs(day.mask, m) for m in months)):
+    if not day.options:
+        return fields
+    months = _months(month)
+    options = tuple(o for o in day.options if all(_occurs(o.mask, m) for m in months))
+    if not options:
         raise ScheduleError(
-            f"day of month {fields[2].text} never comes in month {month.text}",
+            f"day of month {day.text} never comes in month {month.text}",
             column,
             "choose a day that the month has",
         )
-    return minute, hour, day, month, weekday
+    return minute, hour, msgspec.structs.replace(day, options=options), month, weekday
+
+
+def _months(month: Field) -> list[int]:
+    return [option.mask for option in month.options] or [month.mask]
 
 
 def _occurs(days: int, months: int) -> bool:
@@ -207,20 +241,24 @@ def _occurs(days: int, months: int) -> bool:
     )
 
 
-def _warnings(fields: tuple[Field, ...], tokens: list[tuple[str, int]]) -> list[str]:
-    found = []
-    for kind, field in zip(KINDS, fields, strict=True):
+def _warnings(fields: tuple[Field, ...], columns: tuple[int, ...]) -> Iterator[Warned]:
+    for kind, field, column in zip(KINDS, fields, columns, strict=True):
         if field.options and kind in (DAY_OF_MONTH, DAY_OF_WEEK):
-            found.append(
-                f"? in {kind.name} is a day chosen by raftcron, not every day as in Quartz"
-            )
+            message = f"? in {kind.name} is a day chosen by raftcron, not every day as in Quartz"
+            yield Warned(column, message, _CHOICE_HINT)
         if kind is DAY_OF_MONTH and any(not o.mask & ((1 << 29) - 1) for o in field.options):
-            found.append(f"{field.text} in {kind.name} may choose a day that some months lack")
-    for kind, (word, _) in zip(KINDS, tokens, strict=True):
-        steps = re.findall(r"\*/([0-9]+)", word) if kind in (MINUTE, HOUR) else []
-        found.extend(
-            f"{kind.name} */{step} is the same as {kind.lowest}"
-            for step in steps
-            if int(step) > kind.highest
-        )
-    return found
+            message = f"{field.text} in {kind.name} may choose a day that some months lack"
+            yield Warned(column, message, _CHOICE_HINT)
+        if kind in (MINUTE, HOUR):
+            yield from _long_steps(kind, field, column)
+
+
+def _long_steps(kind: Kind, field: Field, column: int) -> Iterator[Warned]:
+    """Warn of `*/90` minutes, which are not ninety but those of every full hour."""
+    unit, unit_s = ("m", 60) if kind is MINUTE else ("h", 3600)
+    for step in map(int, re.findall(r"\*/([0-9]+)", field.text)):
+        if step > kind.highest:
+            hint = f"write {kind.lowest}"
+            if step * unit_s <= limits.PERIOD_S_MAX:
+                hint += f", or @every {step}{unit} for a period"
+            yield Warned(column, f"{kind.name} */{step} is the same as {kind.lowest}", hint)

@@ -151,7 +151,8 @@ def _parse_number(kind: Kind, text: str, column: int, part: str) -> int:
         raise ScheduleError(
             f"{kind.name} {value} is not in {kind.lowest}-{kind.highest}",
             column,
-            f"write a {kind.name} from {kind.lowest} to {kind.highest}",
+            f"write {'an' if kind is HOUR else 'a'} {kind.name} "
+            f"from {kind.lowest} to {kind.highest}",
         )
     return value
 

@@ -103,13 +103,13 @@ def read_schedule(
     try:
         expression = parse(text)
         resolved = "" if expression.every_s else expression.sample
-        check(Schedule(expression.text, resolved, zone, expression.every_s))
+        schedule = Schedule(expression.text, resolved, zone, expression.every_s)
+        check(schedule, expression.columns)
     except ScheduleError as error:
         problems.error(line, column + max(error.column, 1) - 1, str(error), error.hint)
         return None
     for warning in expression.warnings:
-        hint = "see the choice with `raftcron apply --dry-run`, or write a value yourself"
-        problems.warn(line, column, warning, hint)
+        problems.warn(line, column + warning.column - 1, warning.message, warning.hint)
     return expression
 
 

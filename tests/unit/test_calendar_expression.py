@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from cron import limits
 from cron.calendar.duration import format_duration, parse_duration
 from cron.calendar.expression import parse
-from cron.calendar.schedule import check
+from cron.calendar.schedule import LAST_MIN, check, compile
 from cron.errors import ScheduleError
 from cron.job import Schedule
-from launcher.names import format_time
+from launcher.names import format_time, parse_time
 
 REFUSED = [
     # text, part of the message, column, part of the hint
     ("61 * * * *", "minute 61 is not in 0-59", 1, "0 to 59"),
-    ("* 24 * * *", "hour 24 is not in 0-23", 3, "0 to 23"),
+    ("* 24 * * *", "hour 24 is not in 0-23", 3, "write an hour from 0 to 23"),
     ("* * 0 * *", "day of month 0 is not in 1-31", 5, "1 to 31"),
     ("* * 32 * *", "day of month 32 is not in 1-31", 5, "1 to 31"),
     ("* * * 13 *", "month 13 is not in 1-12", 7, "1 to 12"),
@@ -44,7 +44,8 @@ REFUSED = [
     ("R * * * *", "minute R is not understood", 1, "write ?"),
     ("0 0 30 2 *", "day of month 30 never comes in month 2", 5, "a day that the month has"),
     ("0 0 31 2,4,6,9,11 *", "never comes", 5, "a day that the month has"),
-    ("0 0 30 2 1", "never comes", 5, "a day that the month has"),
+    ("0 0 30 2 */2", "never comes", 5, "a day that the month has"),
+    ("0 0 ?(30-31) 2 1", "never comes", 5, "a day that the month has"),
     ("0 0 ?(30-31) 2 *", "never comes", 5, "a day that the month has"),
     ("0\u00a00 * * *", "schedule has the character U+00A0", 2, "ASCII"),
     ("\u0665 * * * *", "schedule has the character U+0665", 1, "ASCII"),
@@ -179,15 +180,50 @@ def test_a_question_mark_offers_what_it_may_become(text, place, options):
 
 def test_a_question_mark_for_a_day_warns_those_who_know_quartz():
     (warning,) = parse("0 0 ? * *").warnings
-    assert warning == "? in day of month is a day chosen by raftcron, not every day as in Quartz"
-    assert "day of week" in parse("0 0 * * ?").warnings[0]
+    message = "? in day of month is a day chosen by raftcron, not every day as in Quartz"
+    assert warning.message == message
+    assert "--dry-run" in warning.hint
     assert parse("? ? * * *").warnings == ()
-    assert "some months lack" in parse("0 0 ?(29-31) * *").warnings[1]
+    assert "some months lack" in parse("0 0 ?(29-31) * *").warnings[1].message
+
+
+def test_a_warning_stands_at_its_field():
+    columns = [(w.column, w.message[:9]) for w in parse("*/90  */24 ?\t*  ?").warnings]
+    assert columns == [(1, "minute */"), (7, "hour */24"), (12, "? in day "), (17, "? in day ")]
 
 
 def test_a_step_beyond_the_range_is_read_as_debian_does_and_warned_of():
     assert parse("*/90 * * * *").fields[0].mask == 1
-    assert parse("*/90 * * * *").warnings == ("minute */90 is the same as 0",)
+    (warning,) = parse("*/90 * * * *").warnings
+    assert warning.message == "minute */90 is the same as 0"
+    assert warning.hint == "write 0, or @every 90m for a period"
+    (warning,) = parse("0 5,*/48 * * *").warnings
+    assert warning == (3, "hour */48 is the same as 0", "write 0, or @every 48h for a period")
+    (warning,) = parse(f"*/{10**30} * * * *").warnings
+    assert warning.hint == "write 0"
+
+
+@pytest.mark.parametrize(
+    ("text", "weekdays"), [("0 0 30 2 1", 0b10), ("0 0 31 2,4,6,9,11 sun-sat", 0b1111111)]
+)
+def test_a_day_that_never_comes_leaves_the_weekdays_beside_it(text, weekdays):
+    expression = parse(text)
+    check(expression.schedule("UTC"))
+    assert expression.fields[4].mask == weekdays
+    (warning,) = expression.warnings
+    assert warning.column == 5
+    assert "never comes in month" in warning.message
+    assert warning.hint == "write * for the day"
+
+
+def test_thirtieth_of_february_or_monday_is_every_monday_of_february():
+    ticks = compile(parse("0 0 30 2 1").schedule("UTC"))
+    found = ticks.between(
+        parse_time("2026-01-01T00:00:00Z"), parse_time("2027-02-02T00:00:00Z"), limit=9
+    )
+    assert [format_time(tick.scheduled_s)[:10] for tick in found] == [
+        "2026-02-02", "2026-02-09", "2026-02-16", "2026-02-23", "2027-02-01",
+    ]  # fmt: skip
 
 
 def test_an_expression_may_have_256_bytes_and_not_one_more():
@@ -247,8 +283,6 @@ def refusal(text):
 
 def test_the_year_2199_is_the_last():
     # What lies behind the table of months is "never", not an error.
-    from cron.calendar.schedule import LAST_MIN, compile
-
     ticks = compile(parse("0 0 1 1 *").schedule("UTC"))
     last_s = ticks.previous(LAST_MIN * 60 + 10**12)
     assert format_time(last_s) == "2199-01-01T00:00:00Z"

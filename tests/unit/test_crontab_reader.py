@@ -298,7 +298,7 @@ def test_a_question_mark_is_left_to_the_leader():
         Schedule("0 0 ? * *"),
     ]
     (warning,) = reading.problems
-    assert (warning.line, warning.column, warning.is_warning) == (3, 1, True)
+    assert (warning.line, warning.column, warning.is_warning) == (3, 5, True)
 
 
 # Names
