@@ -64,7 +64,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
     `schedule` is what the user wrote, `resolved` the same without `?` and aliases ("" for
     `@every`). The policies are lower-case labels. `timeout_ms` is 0 for none. `next_s` are the next
-    scheduled times, oldest first; none while nothing is due any more.
+    scheduled times, oldest first; none while nothing is due any more, or in a pause without an end.
     """
 
     name: str
@@ -90,13 +90,19 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NextTimes(msgspec.Struct, frozen=True, kw_only=True):
-    """The next scheduled times of one schedule, oldest first."""
+    """The next scheduled times of one schedule, oldest first.
+
+    Those before `paused_until_ms` (0: all of them) are skipped while the job is `paused`.
+    """
 
     job: str
     schedule: str
     resolved: str = ""
     zone: str = "UTC"
     times_s: list[int] = []
+    paused: bool = False
+    pause_reason: str = ""
+    paused_until_ms: int = 0
 
 
 class SourceFile(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ def pause_command(
     with settings.client() as client:
         report = client.pause(request)
     until_text = f" until {show_ms(until_ms)}" if until_ms else ""
-    _show(settings, report, "paused", f"paused{until_text}")
+    _show(settings, report, "paused", f"paused{until_text}", "was paused already")
 
 
 @click.command("resume")
@@ -58,10 +58,12 @@ def resume_command(settings: Settings, pattern: str) -> None:
     """Launch the jobs that PATTERN matches again."""
     with settings.client() as client:
         report = client.resume(pattern, person())
-    _show(settings, report, "resumed", "resumed")
+    _show(settings, report, "resumed", "resumed", "was not paused")
 
 
-def _show(settings: Settings, report: PauseReport, action: str, text: str) -> None:
+def _show(
+    settings: Settings, report: PauseReport, action: str, text: str, unchanged_text: str
+) -> None:
     if settings.is_json:
         names = [(name, True) for name in report.changed]
         names += [(name, False) for name in report.unchanged]
@@ -72,4 +74,4 @@ def _show(settings: Settings, report: PauseReport, action: str, text: str) -> No
     for name in report.changed:
         click.echo(f"{short_job_name(name)} {text}")
     for name in report.unchanged:
-        click.echo(f"{short_job_name(name)} was {action} already, or need not be")
+        click.echo(f"{short_job_name(name)} {unchanged_text}")

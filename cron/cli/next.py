@@ -18,7 +18,7 @@ from cron.cli import render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import job_keys
 from cron.cli.sources import STDIN, read_source
-from cron.cli.times import format_s, local_time, show_s
+from cron.cli.times import format_s, local_time, show_ms, show_s
 from cron.errors import InvalidInput, ScheduleError
 from cron.job import Schedule
 from launcher.names import short_job_name
@@ -27,13 +27,19 @@ COUNT_MAX: Final = 10_000
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """A schedule and its next times; `job` is "" for an expression."""
+    """A schedule and its next times; `job` is "" for an expression.
+
+    Times before `paused_until_ms` (0: all) will be skipped if the job is `paused`.
+    """
 
     job: str
     text: str
     resolved: str
     zone: str
     times_s: list[int]
+    paused: bool = False
+    pause_reason: str = ""
+    paused_until_ms: int = 0
 
 
 @click.command("next")
@@ -109,7 +115,16 @@ def _of_job(
     """What the cell says of a job; `zone` only changes the wall clock that is shown."""
     with settings.client() as client:
         answer = client.next_times(name, after_s, count)
-    return Coming(answer.job, answer.schedule, answer.resolved, zone or answer.zone, answer.times_s)
+    return Coming(
+        answer.job,
+        answer.schedule,
+        answer.resolved,
+        zone or answer.zone,
+        answer.times_s,
+        paused=answer.paused,
+        pause_reason=answer.pause_reason,
+        paused_until_ms=answer.paused_until_ms,
+    )
 
 
 def _coming(job: str, schedule: Schedule, after_s: int, count: int) -> Coming:
@@ -131,7 +146,13 @@ def _row(one: Coming, at_s: int) -> render.Row:
         "zone": one.zone,
         "schedule": one.text,
         "resolved": one.resolved or None,
+        "paused": _is_paused(one, at_s),
     }
+
+
+def _is_paused(one: Coming, at_s: int) -> bool:
+    """Whether an instant is skipped because its job is paused, as things stand."""
+    return one.paused and (not one.paused_until_ms or at_s * 1000 < one.paused_until_ms)
 
 
 def _local(one: Coming, at_s: int) -> str:
@@ -143,6 +164,11 @@ def _show(found: list[Coming]) -> None:
         if "?" in one.text:
             name = f"{short_job_name(one.job)}: " if one.job else ""
             click.echo(f"{name}{one.text} = {one.resolved}")
+        if one.paused:
+            reason = f" ({one.pause_reason})" if one.pause_reason else ""
+            until = f" until {show_ms(one.paused_until_ms)}" if one.paused_until_ms else ""
+            name = short_job_name(one.job)
+            click.echo(f"{name} is paused{until}{reason}: what is due meanwhile is skipped")
     is_local = any(one.zone != "UTC" for one in found)
     has_jobs = any(one.job for one in found)
     columns = ["job"] * has_jobs + ["scheduled"] + ["local time", "zone"] * is_local

@@ -34,7 +34,7 @@ from cron.leader.requests import appending
 from cron.leader.roster import Roster
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from cron.state.state import State
+from cron.state.state import Paused, State
 from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName, parse_launch_name
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
@@ -103,7 +103,18 @@ class CellService:
     async def resume(self, pattern: str, by: str) -> PauseReport:
         """Resume jobs."""
         names = self._select(pattern)
-        return await self._pause(names, c.Resume(tuple(names), by))
+        now_ms = self._clock.wall_ms()
+        going = {name for name in names if self._pause_of(name, now_ms) is None}
+        report = await self._pause(names, c.Resume(tuple(names), by))
+        # A pause whose time is over is removed with the others, but nothing goes on by that.
+        changed = [name for name in report.changed if name not in going]
+        unchanged = sorted({*report.unchanged, *report.changed} - {*changed})
+        return PauseReport(changed=changed, unchanged=unchanged)
+
+    def _pause_of(self, name: str, now_ms: int) -> Paused | None:
+        """Return the pause that holds for a job now."""
+        paused = self._state.jobs[name].paused
+        return paused if paused is not None and paused.holds(now_ms) else None
 
     async def _pause(self, names: list[str], command: c.Pause | c.Resume) -> PauseReport:
         _, results = await self._leader.submit(appending(command))
@@ -156,13 +167,18 @@ class CellService:
         if record is None or record.job is None:
             raise unknown_job(job)
         schedule = record.job.schedule
-        begin_s = self._clock.wall_ms() // 1000 if after_s is None else after_s
+        now_ms = self._clock.wall_ms()
+        begin_s = now_ms // 1000 if after_s is None else after_s
+        paused = self._pause_of(job, now_ms)
         return NextTimes(
             job=job,
             schedule=schedule.text,
             resolved=schedule.resolved,
             zone=schedule.zone,
             times_s=next_times(record.job, begin_s, count),
+            paused=paused is not None,
+            pause_reason=paused.reason if paused is not None else "",
+            paused_until_ms=paused.until_ms if paused is not None else 0,
         )
 
     async def history(self, query: HistoryQuery) -> list[LaunchView]:

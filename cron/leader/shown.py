@@ -6,7 +6,7 @@ from cron.api.views import JobView, LaunchView
 from cron.job import Job, Overlap
 from cron.leader.catalog import next_times
 from cron.state.rows import Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, LaunchRow, Paused, State
 from launcher.launch import ACTIVE, LaunchState
 from launcher.names import LaunchName, format_time, split_job_name
 from launcher.work import Epoch
@@ -112,7 +112,7 @@ def of_job(
         schedule=job.schedule.text,
         resolved=job.schedule.resolved,
         zone=job.schedule.zone,
-        next_s=next_times(job, max(now_ms // 1000, record.horizon_s), count),
+        next_s=_next_s(record, job, paused, now_ms, count),
         overlap=job.overlap.name.lower(),
         catchup=job.catchup.name.lower(),
         on_lost=job.on_lost.name.lower(),
@@ -129,6 +129,18 @@ def of_job(
         running=sum(1 for row in record.open.values() if row.state in ACTIVE),
         last=last,
     )
+
+
+def _next_s(
+    record: JobRecord, job: Job, paused: Paused | None, now_ms: int, count: int
+) -> list[int]:
+    """The next times at which the job is launched: none within a pause."""
+    after_s = max(now_ms // 1000, record.horizon_s)
+    if paused is not None:
+        if not paused.until_ms:
+            return []
+        after_s = max(after_s, -(-paused.until_ms // 1000) - 1)
+    return next_times(job, after_s, count)
 
 
 def _lateness_ms(row: Row | LaunchRow) -> int | None:

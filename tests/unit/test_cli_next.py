@@ -134,3 +134,16 @@ async def test_anything_else_is_a_job_of_the_cell():
 async def test_an_unknown_job_exits_with_three():
     async with serving(FakeBackend(next_times=UnknownJob("no job default/x"))) as server:
         assert (await run_cli("next", "x", server=server)).exit_code == 3
+
+
+async def test_the_times_of_a_paused_job_are_marked_and_the_pause_is_told():
+    answer = NextTimes(
+        job="default/backup", schedule="0 * * * *", times_s=[NOON_S, NOON_S + 3_600],
+        paused=True, pause_reason="upgrade", paused_until_ms=(NOON_S + 60) * 1000,
+    )  # fmt: skip
+    async with serving(FakeBackend(next_times=answer)) as server:
+        result = await run_cli("next", "backup", server=server)
+        rows = await run_cli("next", "backup", "-o", "json", server=server)
+    told = "backup is paused until 2026-11-20 15:01:00 UTC (upgrade): "
+    assert result.stdout.startswith(told + "what is due meanwhile is skipped\n")
+    assert [json.loads(line)["paused"] for line in rows.stdout.splitlines()] == [True, False]

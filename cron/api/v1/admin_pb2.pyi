@@ -493,10 +493,16 @@ class NextTimes(google.protobuf.message.Message):
     RESOLVED_FIELD_NUMBER: builtins.int
     ZONE_FIELD_NUMBER: builtins.int
     TIMES_S_FIELD_NUMBER: builtins.int
+    PAUSED_FIELD_NUMBER: builtins.int
+    PAUSE_REASON_FIELD_NUMBER: builtins.int
+    PAUSED_UNTIL_MS_FIELD_NUMBER: builtins.int
     job: builtins.str
     schedule: builtins.str
     resolved: builtins.str
     zone: builtins.str
+    paused: builtins.bool
+    pause_reason: builtins.str
+    paused_until_ms: builtins.int
     @property
     def times_s(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     def __init__(
@@ -507,8 +513,11 @@ class NextTimes(google.protobuf.message.Message):
         resolved: builtins.str = ...,
         zone: builtins.str = ...,
         times_s: collections.abc.Iterable[builtins.int] | None = ...,
+        paused: builtins.bool = ...,
+        pause_reason: builtins.str = ...,
+        paused_until_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "resolved", b"resolved", "schedule", b"schedule", "times_s", b"times_s", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "pause_reason", b"pause_reason", "paused", b"paused", "paused_until_ms", b"paused_until_ms", "resolved", b"resolved", "schedule", b"schedule", "times_s", b"times_s", "zone", b"zone"]) -> None: ...
 
 global___NextTimes = NextTimes
 

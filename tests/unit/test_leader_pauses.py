@@ -1,0 +1,63 @@
+"""Pauses as the API tells them: which jobs go on, and when they are due next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cron.api.views import PauseRequest
+from cron.leader.roster import Roster
+from cron.leader.service import CellService
+from cron.leader.shown import of_job
+from tests.unit.state_rig import job
+from tests.unit.test_leader_reign import Replica, reigning
+
+BACKUP = "default/backup"
+HOUR_MS = 3_600_000
+
+
+def service(replica: Replica) -> CellService:
+    nobody: Any = None
+    roster: Roster = nobody
+    return CellService(
+        leader=replica.leader,
+        applier=replica.applier,
+        projection=nobody,
+        roster=roster,
+        clock=replica.clock,
+        zone="UTC",
+        leader_address=lambda: None,
+    )
+
+
+async def test_resume_tells_apart_what_was_paused_what_no_longer_and_what_never() -> None:
+    async with reigning() as replica:
+        await replica.put(job("backup"), job("over"), job("never"))
+        asked = service(replica)
+        now_ms = replica.clock.ms
+        await asked.pause(PauseRequest(pattern=BACKUP, until_ms=now_ms + 2 * HOUR_MS))
+        await asked.pause(PauseRequest(pattern="default/over", until_ms=now_ms + 10))
+        replica.clock.ms += 20
+        report = await asked.resume("default/*", "ada")
+        assert report.changed == [BACKUP]
+        assert report.unchanged == ["default/never", "default/over"]
+        assert all(record.paused is None for record in replica.state.jobs.values())
+
+
+async def test_a_paused_job_is_due_next_when_its_pause_is_over() -> None:
+    async with reigning() as replica:
+        await replica.put(job("backup"))
+        asked, now_ms = service(replica), replica.clock.ms
+        record = replica.state.jobs[BACKUP]
+        assert record.job is not None
+        going = of_job(record, record.job, None, now_ms).next_s
+
+        until_ms = going[1] * 1000
+        await asked.pause(PauseRequest(pattern=BACKUP, until_ms=until_ms, reason="upgrade"))
+        assert of_job(record, record.job, None, now_ms).next_s[0] == going[1]
+        assert of_job(record, record.job, None, until_ms).next_s[0] > going[1]
+        told = await asked.next_times(BACKUP, None, 2)
+        assert (told.paused, told.pause_reason, told.paused_until_ms) == (True, "upgrade", until_ms)
+        assert told.times_s == going[:2]
+
+        await asked.pause(PauseRequest(pattern=BACKUP))
+        assert of_job(record, record.job, None, now_ms).next_s == []
