@@ -65,6 +65,7 @@ class Spawner:
         self._children: dict[str, Child] = {}
         self._watch: asyncio.TimerHandle | None = None
         self._is_alone = False  # the executor is dead
+        self._is_draining = False
         self._free_s = 0.0
 
     def send(self, messages: list[News]) -> None:
@@ -93,12 +94,18 @@ class Spawner:
             child = self._children.get(rest[0])
             if child is not None:
                 self._end(child, rest[1])
+        elif verb == "drain":
+            self._is_draining = True
+            for child in list(self._children.values()):
+                self._end(child, int(Reason.EXECUTOR_LOST))
         elif verb == "lease":
             self._lease_ms = rest[0]
             self._watch_lease()
 
     def refusal(self, order: dict[str, Any]) -> str:
         """Why a command is not started after all, or nothing."""
+        if self._is_draining:
+            return "the executor is stopping"
         if self._host.boot_ms() >= self._lease_ms:
             return "the executor's lease is over"
         late_ms = self._host.wall_ms() - order["not_after_ms"]
@@ -270,6 +277,7 @@ class Host:
         self.ghosts: list[pool_pb2.Orders] = []  # they wait for the next welcome
         self._base_ms = base_ms
         self._tasks: list[asyncio.Task[None]] = []
+        self._way: Way | None = None
         self._lives = 0
         self.foreman: SimForeman | None = None
         self.seen = Epoch()  # the highest epoch that this ledger was shown
@@ -298,7 +306,7 @@ class Host:
         interrupt_all(self.ledger, "executor")
         self.foreman = SimForeman(self, self.config, self.ledger)
         self.foreman.renewed()
-        way = Way(self.config, self.foreman, f"{self.id}-{self._lives}")
+        way = self._way = Way(self.config, self.foreman, f"{self.id}-{self._lives}")
         self._tasks = [
             self.loop.create_task(self.foreman.run(self)),  # type: ignore[arg-type]
             self.loop.create_task(way.run()),
@@ -321,6 +329,18 @@ class Host:
             self.ledger.close()
             self.ledger = self._new_ledger()
             self.seen = Epoch()
+
+    async def retire(self) -> None:
+        """End the process in order, as SIGTERM does."""
+        foreman, way = self.foreman, self._way
+        if foreman is None or way is None:
+            return
+        try:
+            await foreman.drain(3_000, 4.5)
+            await way.close(1.0)
+        finally:
+            if self.foreman is foreman:
+                self.crash(loses_ledger=False)
 
     def _forget(self) -> None:
         young = [

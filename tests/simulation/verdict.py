@@ -14,6 +14,9 @@ from launcher.launch import LaunchState
 from launcher.names import AttemptName, LaunchName
 from tests.simulation.checkers import Judge
 
+REFUSED_MAX = 25
+"""Attempts of one launch: two a second while clocks disagree about its deadline, and some more."""
+
 
 def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
     """Audit all jobs, twice: as the product does, and naively (checks f and h)."""
@@ -96,6 +99,10 @@ def judge_liveness(judge: Judge, state: State, calm_ms: int, now_ms: int) -> Non
         is_stale = row.state is LaunchState.BEGUN and now_ms - row.begun_at_ms > 75_000
         if is_stale and row.begun_at_ms < calm_ms + 60_000:
             judge.accuse("l", f"{name} is begun for {now_ms - row.begun_at_ms} ms")
+    refused = Counter(one.name.launch for one in judge.begun.values() if one.never_ran)
+    for launch, times in refused.items():
+        if times > REFUSED_MAX:
+            judge.accuse("l", f"{launch} was refused {times} times")
     for record in state.by_number.values():
         if record.job is None:
             continue

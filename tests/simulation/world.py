@@ -150,8 +150,7 @@ class World:
         for request, keys in self.users.triggered.items():
             if len(keys) > 1:
                 judge.accuse("a", f"{request} was given {sorted(keys)}")
-        if not self.nemesis.moved_clocks:
-            judge_liveness(judge, state, calm_ms, self.wall_ms())
+        judge_liveness(judge, state, calm_ms, self.wall_ms())
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for replica in self.replicas.values():
