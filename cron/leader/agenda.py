@@ -16,17 +16,20 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Schedule
 from cron.state.state import JobRecord, State
 
+_GroupKey = tuple[str, str, int]
+
 
 class _Group:
     """Jobs with one schedule, by number, in the order they came."""
 
-    def __init__(self, ticks: Ticks) -> None:
+    def __init__(self, key: _GroupKey, ticks: Ticks) -> None:
+        self.key = key
         self.ticks = ticks
         self.numbers: dict[int, None] = {}
         self.next_s: int | None = None
 
 
-def _group_key(schedule: Schedule) -> tuple[str, str, int]:
+def _group_key(schedule: Schedule) -> _GroupKey:
     return (schedule.resolved, schedule.zone, schedule.every_s)
 
 
@@ -44,7 +47,7 @@ class Agenda:
     """All live jobs of a State, by when they are due next."""
 
     def __init__(self, state: State) -> None:
-        self._groups: dict[tuple[str, str, int], _Group] = {}
+        self._groups: dict[_GroupKey, _Group] = {}
         self._of_job: dict[int, _Group] = {}
         self._heap: list[tuple[int, int, _Group]] = []
         self._order = 0
@@ -66,7 +69,7 @@ class Agenda:
         key = _group_key(record.job.schedule)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = _Group(compile_schedule(record.job.schedule))
+            group = self._groups[key] = _Group(key, compile_schedule(record.job.schedule))
         group.numbers[record.number] = None
         self._of_job[record.number] = group
         self.retry(record.number)
@@ -129,10 +132,8 @@ class Agenda:
         while self._heap and not self._heap[0][2].numbers:
             _, _, group = heapq.heappop(self._heap)
             group.next_s = None
-            for key, known in list(self._groups.items()):
-                if known is group:
-                    del self._groups[key]
-                    break
+            if self._groups.get(group.key) is group:
+                del self._groups[group.key]
 
     def behind(self, state: State, now_s: int) -> Iterable[JobRecord]:
         """Yield the jobs that have an instant between their horizon and `now_s`: an audit's view

@@ -5,10 +5,11 @@ from __future__ import annotations
 from cron.api.views import BackfillReport, BackfillRequest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.errors import Conflict, TooManyTimes
+from cron.history.audited import AuditedJob
 from cron.history.projection import Projection
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.questions import unknown_job
+from cron.leader.questions import audited_job, unknown_job
 from cron.leader.requests import appending
 from cron.limits import BACKFILL_MAX
 from cron.state import commands as c
@@ -16,7 +17,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import REOPENABLE, LaunchState
-from launcher.names import LaunchName
+from launcher.names import LaunchName, format_time
 
 ATTEMPTS = 5
 
@@ -77,6 +78,8 @@ class Backfills:
             _note(newest, row, instants, read_at)
         if len(instants) > BACKFILL_MAX:
             raise TooManyTimes(f"more than {BACKFILL_MAX} launches", "choose a shorter period")
+        missing = {scheduled_s for scheduled_s in instants if scheduled_s not in is_open}
+        _check_history(audited_job(record), sorted(missing - set(newest)))
         items = [
             _item(record.number, scheduled_s, local_min, newest.get(scheduled_s))
             for scheduled_s, local_min in sorted(instants.items())
@@ -85,9 +88,26 @@ class Backfills:
         return [item for item in items if item is not None], read_at
 
 
+def _check_history(job: AuditedJob, without_row: list[int]) -> None:
+    """Refuse where an instant must have a row (rule R1) and this replica's history has none.
+
+    It may have succeeded; what cannot be known is not repeated (promise 2).
+    """
+    for scheduled_s in without_row:
+        if scheduled_s <= job.horizon_s and job.tick_at(scheduled_s) is not None:
+            raise Conflict(
+                f"history of {job.name} at {format_time(scheduled_s)} is not on this replica: it "
+                "cannot be known whether it ran",
+                "choose a later period, or let another replica lead",
+            )
+
+
 def _note(newest: dict[int, Row], row: Row, instants: dict[int, int], read_at: int) -> None:
-    """Keep the newest attempt of each instant; a range stands for each of its instants."""
-    if row.kind is RowKind.AMENDMENT or row.trigger or row.ended_index > read_at:
+    """Keep the newest attempt of each instant; a range stands for each of its instants.
+
+    Late news takes the place of what was lost: it may tell of a success (rule R9).
+    """
+    if row.trigger or row.ended_index > read_at:
         return
     if row.kind is RowKind.RANGE:
         for scheduled_s in instants:

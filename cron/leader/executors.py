@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.plan import Expired
+from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
+from launcher.pool.session import SessionView
+
+REST_MIN_MS = 500
+REST_MAX_MS = 10_000
+"""How long an executor that refuses gets no work; twice as long each time it does so again."""
 
 
 class Executors:
@@ -15,9 +23,29 @@ class Executors:
         self._pool = pool
         self._applier = applier
         self._clock = clock
+        self._rests: dict[Key, tuple[int, int]] = {}  # -> (until, how long), monotonic ms
+
+    def refused(self, executor: str, ledger: str) -> None:
+        """Give an executor no work for a while: it has refused some, and would refuse it again.
+
+        It may be full of launches that the log holds for lost, be stopping, or have a clock of its
+        own. Without a rest the same launch is begun and refused fifty times a second.
+        """
+        now = self._clock.mono_ms()
+        until_ms, rest_ms = self._rests.get((executor, ledger), (0, 0))
+        if now < until_ms:
+            return
+        is_again = now < until_ms + 2 * rest_ms
+        rest_ms = min(2 * rest_ms, REST_MAX_MS) if is_again else REST_MIN_MS
+        self._rests[(executor, ledger)] = (now + rest_ms, rest_ms)
+
+    def _is_resting(self, session: SessionView) -> bool:
+        until_ms, _ = self._rests.get((session.executor, session.ledger), (0, 0))
+        return self._clock.mono_ms() < until_ms
 
     def grant_all(self) -> None:
         """Give every executor of State a full lease: what a new leader does (rule R5)."""
+        self._rests.clear()
         now_mono = self._clock.mono_ms()
         for record in self._applier.state.executors.values():
             self._pool.grant(record.executor, record.ledger, now_mono)
@@ -34,7 +62,9 @@ class Executors:
         slots = {}
         for session in self._pool.sessions():
             record = state.executor_of(session.executor, session.ledger)
-            if record is not None and session.gets_work and record.slots > len(record.open):
+            if record is None or not session.gets_work:
+                continue
+            if record.slots > len(record.open) and not self._is_resting(session):
                 slots[record.number] = record.slots - len(record.open)
         return slots
 
@@ -56,12 +86,14 @@ class Executors:
         for session in self._pool.sessions():
             self._pool.refuse(session.executor, "the leader's clock was set; join again")
 
-    def let_go(self) -> None:
-        """Forget leases and end sessions of executors that State has let go of."""
+    def let_go(self, joining: Container[Key]) -> None:
+        """Forget leases and end sessions of executors that State has let go of; not of those that
+        are `joining`, whose entry is on its way."""
         known = {(r.executor, r.ledger) for r in self._applier.state.executors.values()}
         for executor, ledger in self._pool.expired(self._clock.mono_ms()):
             if (executor, ledger) not in known:
                 self._pool.forget(executor, ledger)
         for session in self._pool.sessions():
-            if (session.executor, session.ledger) not in known:
+            key = (session.executor, session.ledger)
+            if key not in known and key not in joining:
                 self._pool.refuse(session.executor, "its lease ended; join again")

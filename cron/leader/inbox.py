@@ -13,7 +13,7 @@ from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
 from launcher.names import AttemptName
-from launcher.pool.events import Beat, Event, Fact, Joined, Left
+from launcher.pool.events import Beat, Event, Fact, Fate, Joined, Left
 from launcher.pool.pool import Pool
 
 _log = structlog.get_logger()
@@ -27,17 +27,25 @@ _Source = tuple[str, str]  # executor, ledger
 class Inbox:
     """Events of the pool, gathered between two entries.
 
-    `wake` is called when there is something for the next entry, `beat` when a heartbeat arrived.
+    `wake` is called when there is something for the next entry, `beat` when a heartbeat arrived,
+    `refused` with the executor and ledger that refused a start.
     """
 
     def __init__(
-        self, pool: Pool, dispatcher: Dispatcher, wake: Callable[[], None], beat: Callable[[], None]
+        self,
+        pool: Pool,
+        dispatcher: Dispatcher,
+        *,
+        wake: Callable[[], None],
+        beat: Callable[[], None],
+        refused: Callable[[str, str], None],
     ) -> None:
         self._pool = pool
         self._dispatcher = dispatcher
         self._settler = Settler(pool, dispatcher)
         self._wake = wake
         self._beat = beat
+        self._refused = refused
         self._joined: list[Joined] = []
         self._facts: list[tuple[_Source, Fact]] = []
         self._sources: dict[tuple[c.Key, int], _Source] = {}
@@ -48,6 +56,10 @@ class Inbox:
         self._joined.clear()
         self._facts.clear()
         self._sources.clear()
+
+    def joining(self) -> frozenset[_Source]:
+        """Return the executors whose joining is not settled yet."""
+        return self._settler.waiting | {(e.executor, e.ledger) for e in self._joined}
 
     def on_event(self, event: Event) -> None:
         """Take what the pool has heard; returns at once."""
@@ -93,6 +105,8 @@ class Inbox:
             by_source.setdefault(source, []).append(fact)
         commands: list[c.Command] = []
         for source, theirs in by_source.items():
+            if any(fact.fate is Fate.REFUSED for fact in theirs):
+                self._refused(*source)
             digested = Digested()
             digest_facts(state, state.executor_of(*source), theirs, digested)
             self._send(source, digested)

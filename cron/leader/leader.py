@@ -16,13 +16,12 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from consensus.errors import ConsensusError, EntryTooBig, NotLeader, QueueFull, Stopped
+from consensus.errors import ConsensusError, EntryTooBig, NotLeader
 from consensus.leadership import Leadership
 from consensus.log import Applied, ReplicatedLog
 from cron.clock import Clock
-from cron.errors import LimitExceeded, Unavailable
+from cron.errors import LimitExceeded
 from cron.errors import NotLeader as NotTheLeader
-from cron.errors import OutcomeUnknown as ChangeUnknown
 from cron.failpoints import hit
 from cron.leader.agenda import Agenda
 from cron.leader.applier import StateApplier
@@ -32,7 +31,7 @@ from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, describe_jump
 from cron.leader.plan import Settings, View, plan, postponed
-from cron.leader.requests import Build, Change, Changes, answer, fail
+from cron.leader.requests import Build, Change, Changes, answer, as_change_error, fail
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.outcome import Outcome, Result, Verdict
@@ -97,7 +96,13 @@ class Leader:
         self._agenda = Agenda(applier.state)
         self._wake = asyncio.Event()
         self._beat = asyncio.Event()
-        self._inbox = Inbox(pool, self._dispatcher, self._wake.set, self._beat.set)
+        self._inbox = Inbox(
+            pool,
+            self._dispatcher,
+            wake=self._wake.set,
+            beat=self._beat.set,
+            refused=self.executors.refused,
+        )
         self._reign: asyncio.Task[None] | None = None
         self._reign_term = 0
         self._housekeeping = Every(settings.housekeeping_ms)
@@ -239,13 +244,13 @@ class Leader:
             last = changes[-1]
             rest = commands[: changes[0].first] + commands[last.first + len(last.commands) :]
             if rest:  # what executors said once must not go down with it; the reign goes on
-                await self._append(epoch, rest, now_ms)
+                await self._commit(epoch, rest, [], now_ms)
             return
         except ConsensusError as error:
-            fail(changes, _as_change_error(error))
+            fail(changes, as_change_error(error))
             raise
         except asyncio.CancelledError:
-            fail(changes, _as_change_error(ConsensusError("leadership was lost meanwhile")))
+            fail(changes, as_change_error(ConsensusError("leadership was lost meanwhile")))
             raise
         outcome: Outcome = applied.outcome
         if outcome.verdict is not Verdict.ACCEPTED:
@@ -331,7 +336,7 @@ class Leader:
         elif isinstance(command, c.ExecutorJoined):
             self.pool.welcome(command.executor, command.ledger)
         elif isinstance(command, c.ExecutorLeft):
-            self.executors.let_go()
+            self.executors.let_go(self._inbox.joining())
         elif isinstance(command, c.Finished | c.Refused | c.Lost):
             self._inbox.follow(state, command, result)
 
@@ -390,11 +395,3 @@ class Leader:
         self._changes.put(change)
         self._wake.set()
         return await change.done
-
-
-def _as_change_error(error: ConsensusError) -> Exception:
-    if isinstance(error, NotLeader):
-        return NotTheLeader(None)
-    if isinstance(error, QueueFull | Stopped):
-        return Unavailable(f"the change did not happen: {error}", "try again shortly")
-    return ChangeUnknown(f"{error}: the change may still happen", "look before you retry")

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from cron.errors import CronError, LimitExceeded, NotLeader
+from consensus.errors import ConsensusError, QueueFull, Stopped
+from consensus.errors import NotLeader as LogNotLeader
+from cron.errors import CronError, LimitExceeded, NotLeader, OutcomeUnknown, Unavailable
 from cron.state.commands import Command
 from cron.state.outcome import Result
 from cron.state.state import State
@@ -112,3 +114,12 @@ def fail(changes: Sequence[Change], error: Exception) -> None:
     for change in changes:
         if not change.done.done():
             change.done.set_exception(error)
+
+
+def as_change_error(error: ConsensusError) -> Exception:
+    """Return what the failure of an append means for the changes in it."""
+    if isinstance(error, LogNotLeader):
+        return NotLeader(None)
+    if isinstance(error, QueueFull | Stopped):
+        return Unavailable(f"the change did not happen: {error}", "try again shortly")
+    return OutcomeUnknown(f"{error}: the change may still happen", "look before you retry")

@@ -42,6 +42,11 @@ class Settler:
         """Whether any report waits for its executor to be ready."""
         return bool(self._reports)
 
+    @property
+    def waiting(self) -> frozenset[tuple[str, str]]:
+        """The executors and ledgers whose reports wait."""
+        return frozenset(self._reports)
+
     def joined(self, event: Joined, index: int) -> None:
         """Keep an executor's report until it may be given orders; State stood at `index` then."""
         self._reports[(event.executor, event.ledger)] = (event, index)

@@ -42,6 +42,7 @@ class Context:
         self._leave_executor(row)
         self.state.active.pop(row.key, None)
         self.state.due[row.key] = row
+        row.job = None  # the next attempt begins with what the job is then (rule R2)
 
     def _leave_executor(self, row: LaunchRow) -> None:
         executor = self.state.executors.get(row.executor)

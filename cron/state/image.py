@@ -59,7 +59,7 @@ def encode_state(state: State) -> bytes:
             epoch=state.epoch,
             tzdata=state.tzdata,
             catalog=state.catalog,
-            jobs=list(state.by_number.values()),
+            jobs=[_without_copies(record) for record in state.by_number.values()],
             executors=[
                 msgspec.structs.replace(record, open={}) for record in state.executors.values()
             ],
@@ -94,6 +94,7 @@ def decode_state(data: bytes) -> State:
     state.at_ms, state.epoch, state.tzdata = image.at_ms, image.epoch, image.tzdata
     state.catalog = image.catalog
     state.executors = {record.number: record for record in image.executors}
+    state.by_ledger = {(record.executor, record.ledger): record for record in image.executors}
     state.executor_numbers = image.executor_numbers
     state.requests = dict(image.requests)
     state.lost = {(key, attempt): (rev, local) for key, attempt, rev, local in image.lost}
@@ -107,17 +108,27 @@ def decode_state(data: bytes) -> State:
     return state
 
 
+def _without_copies(record: JobRecord) -> JobRecord:
+    """Return the record with a job only in those open launches that began with another one."""
+    if not any(row.job is not None and row.job is record.job for row in record.open.values()):
+        return record
+    rows = {
+        key: msgspec.structs.replace(row, job=None) if row.job is record.job else row
+        for key, row in record.open.items()
+    }
+    return msgspec.structs.replace(record, open=rows)
+
+
 def _derive(state: State) -> None:
     """Fill what follows from the jobs' open launches, oldest scheduled first."""
     rows = [row for record in state.by_number.values() for row in record.open.values()]
     rows.sort(key=lambda row: (row.scheduled_s, row.number, row.trigger))
     for row in rows:
-        current = state.by_number[row.number].job
-        if row.job is not None and row.job == current:
-            row.job = current  # one object for many rows
         if row.state is LaunchState.DUE:
             state.due[row.key] = row
         else:
+            if row.job is None:
+                row.job = state.by_number[row.number].job
             state.active[row.key] = row
             state.executors[row.executor].open[row.key] = row
 

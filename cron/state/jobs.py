@@ -160,7 +160,7 @@ def executor_joined(context: Context, command: c.ExecutorJoined) -> Result:
         known.joined_ms = context.at_ms
         return Result(Verdict.ALREADY, number=known.number)
     state.executor_numbers += 1
-    state.executors[state.executor_numbers] = ExecutorRecord(
+    record = ExecutorRecord(
         number=state.executor_numbers,
         executor=command.executor,
         ledger=command.ledger,
@@ -168,6 +168,8 @@ def executor_joined(context: Context, command: c.ExecutorJoined) -> Result:
         host=command.host,
         joined_ms=context.at_ms,
     )
+    state.executors[record.number] = record
+    state.by_ledger[(record.executor, record.ledger)] = record
     return Result(Verdict.ACCEPTED, number=state.executor_numbers)
 
 
@@ -179,4 +181,5 @@ def executor_left(context: Context, command: c.ExecutorLeft) -> Result:
     if record.open:
         return Result(Verdict.STILL_OPEN)
     del context.state.executors[command.number]
+    del context.state.by_ledger[(record.executor, record.ledger)]
     return Result(Verdict.ACCEPTED)

@@ -136,6 +136,7 @@ class State:
         self.due: dict[Key, LaunchRow] = {}
         self.active: dict[Key, LaunchRow] = {}
         self.executors: dict[int, ExecutorRecord] = {}
+        self.by_ledger: dict[tuple[str, str], ExecutorRecord] = {}  # by executor id and ledger
         self.executor_numbers = 0
         self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
         self.lost: dict[tuple[Key, int], tuple[int, int]] = {}  # -> (revision, local_min)
@@ -162,7 +163,4 @@ class State:
 
     def executor_of(self, executor: str, ledger: str) -> ExecutorRecord | None:
         """Return the record of that very executor and ledger."""
-        for record in self.executors.values():
-            if record.executor == executor and record.ledger == ledger:
-                return record
-        return None
+        return self.by_ledger.get((executor, ledger))

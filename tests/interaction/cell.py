@@ -52,7 +52,13 @@ class Cell:
     def _build_leader(self) -> None:
         pool: Any = self.pool
         self.dispatcher = Dispatcher(pool)
-        self.inbox = Inbox(pool, self.dispatcher, lambda: None, lambda: None)
+        self.inbox = Inbox(
+            pool,
+            self.dispatcher,
+            wake=lambda: None,
+            beat=lambda: None,
+            refused=lambda *_: None,
+        )
         self.agenda = Agenda(self.state)
 
     def play(self, step: Step) -> str:

@@ -135,3 +135,16 @@ def test_a_thousand_jobs_of_one_schedule_are_one_group() -> None:
     _, agenda = rig_of(*[MINUTE] * 1000)
     assert len(numbers(agenda, 60, limit=10_000)) == 1000
     assert len({id(due.ticks) for due in agenda.take(T0 + 120, limit=10_000)}) == 1
+
+
+def test_twenty_thousand_schedules_that_go_at_once_hold_nobody_up() -> None:
+    """Each was looked for among all the others: three minutes, in which no lease was renewed."""
+    schedules = [Schedule(f"@every {n}s", every_s=n) for n in range(1_000, 21_000)]
+    rig = StateRig()
+    rig.put(*(job(f"j{n}", schedule=schedule) for n, schedule in enumerate(schedules)))
+    agenda = Agenda(rig.state)
+    agenda.take(T0, limit=len(schedules))
+    rig.put(removed=tuple(rig.state.jobs))
+    for record in rig.state.jobs.values():
+        agenda.put(record)
+    assert agenda.next_s() is None

@@ -1,0 +1,111 @@
+"""Backfills: what of a period may be due again, and what must not be, whoever asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cron.api.views import BackfillReport, BackfillRequest
+from cron.errors import Conflict
+from cron.leader.backfill import Backfills
+from cron.state.outcome import Result
+from cron.state.rows import Row, RowKind
+from cron.state.state import State
+from launcher.launch import LaunchState
+from tests.unit.state_rig import T0, StateRig, with_job
+
+JOB = "default/backup"
+
+
+class FakeWorld:
+    """A leader, an applier and a history on one rig; history may have lost rows."""
+
+    def __init__(self, rig: StateRig) -> None:
+        self.rig = rig
+        self.forgotten: set[int] = set()
+        self.rows_index = 0
+
+    @property
+    def state(self) -> State:
+        return self.rig.state
+
+    async def submit(self, build: Any) -> tuple[int, tuple[Result, ...]]:
+        outcome = self.rig.append(*build(self.rig.state, self.rig.at_ms))
+        return self.rig.state.index, outcome.results
+
+    async def caught_up(self, _index: int) -> None: ...
+
+    async def of_job(self, job: str, from_s: int, to_s: int) -> list[Row]:
+        rows = [row for row in self.rig.state.recent.rows_after(0) if row.job == job]
+        return [
+            row
+            for row in sorted(rows, key=lambda row: (row.scheduled_s, row.attempt, row.ended_index))
+            if row.ended_index not in self.forgotten and row.last_s > from_s
+            if row.scheduled_s <= to_s
+        ]
+
+    async def run(self, *, dry: bool = False) -> BackfillReport:
+        world: Any = self
+        request = BackfillRequest(job=JOB, from_s=T0 + 1, to_s=T0 + 181, is_dry_run=dry, by="anna")
+        return await Backfills(world, world, world).run(request)
+
+
+def three_instants() -> StateRig:
+    """The first succeeded, the second was lost, the third skipped."""
+    rig = with_job().to(180)
+    rig.account(60, 120, 180)
+    rig.begin(60)
+    rig.finished(60)
+    rig.begin(120)
+    rig.launched(120)
+    rig.lost(120)
+    rig.skip(180)
+    return rig
+
+
+def names(*seconds: int) -> list[str]:
+    state = with_job().state
+    return [str(state.launch_name((1, T0 + second, 0))) for second in seconds]
+
+
+async def test_what_did_not_succeed_is_due_again() -> None:
+    world = FakeWorld(three_instants())
+    assert (await world.run(dry=True)).launches == names(120, 180)
+    assert not world.state.due
+    assert (await world.run()).launches == names(120, 180)
+    assert [row.attempt for row in world.state.due.values()] == [1, 0]
+
+
+async def test_late_news_of_a_success_is_a_success() -> None:  # R9
+    """A lost launch whose late news said that it had succeeded was run again."""
+    rig = three_instants()
+    rig.finished(120)
+    assert [row.kind for row in rig.rows if row.scheduled_s == T0 + 120] == [
+        RowKind.ENDED,
+        RowKind.AMENDMENT,
+    ]
+    assert (await FakeWorld(rig).run()).launches == names(180)
+
+
+async def test_late_news_of_a_failure_is_filled_back() -> None:  # R9
+    rig = three_instants()
+    rig.finished(120, state=LaunchState.FAILED, exit_code=1)
+    assert (await FakeWorld(rig).run()).launches == names(120, 180)
+
+
+async def test_what_history_does_not_know_is_not_run_again() -> None:  # promise 2
+    """A replica without that part of history took "no row" for "never run", and ran it again."""
+    world = FakeWorld(three_instants())
+    world.forgotten = {row.ended_index for row in world.rig.rows if row.scheduled_s == T0 + 60}
+    with pytest.raises(Conflict, match="not on this replica"):
+        await world.run()
+    assert not world.state.due
+
+
+async def test_what_was_before_the_job_may_be_filled_back() -> None:
+    rig = with_job()
+    world: Any = FakeWorld(rig)
+    request = BackfillRequest(job=JOB, from_s=T0 - 119, to_s=T0 + 1, is_dry_run=False, by="anna")
+    report = await Backfills(world, world, world).run(request)
+    assert report.launches == names(-60, 0)

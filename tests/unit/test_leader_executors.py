@@ -1,0 +1,109 @@
+"""Executors as the plan sees them: who rests after a refusal, who is let go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, Executors
+from launcher.pool.session import SessionView
+from tests.unit.state_rig import StateRig, with_job
+
+
+class FakePool:
+    """Sessions that are there, leases that are over, and who was sent away."""
+
+    def __init__(self, *ledgers: str) -> None:
+        self.there = list(ledgers)
+        self.refused: list[str] = []
+
+    def sessions(self) -> list[SessionView]:
+        return [
+            SessionView(
+                executor=ledger.replace("l", "e"),
+                ledger=ledger,
+                slots=4,
+                connected_since_ms=0,
+                running=0,
+                offset_ms=0,
+                address="",
+                pid=1,
+                host="",
+                version="",
+                labels={},
+                is_leased=True,
+                gets_work=True,
+            )
+            for ledger in self.there
+        ]
+
+    def expired(self, _now_mono: int) -> list[tuple[str, str]]:
+        return []
+
+    def refuse(self, executor: str, _reason: str) -> None:
+        self.refused.append(executor)
+
+
+class World:
+    """A rig, a pool and a clock that a test turns."""
+
+    def __init__(self, *ledgers: str) -> None:
+        self.rig: StateRig = with_job()
+        self.rig.join("e2", "l2")
+        self.pool: Any = FakePool(*ledgers)
+        self.now = 1_000_000
+        applier: Any = self.rig
+        clock: Any = self
+        self.executors = Executors(self.pool, applier, clock)
+
+    def mono_ms(self) -> int:
+        return self.now
+
+    def slots(self) -> dict[int, int]:
+        return self.executors.slots()
+
+
+def test_who_refused_gets_no_work_for_a_while_and_the_others_do() -> None:
+    """A full executor was chosen again for the same launch, fifty times a second."""
+    world = World("l1", "l2")
+    assert world.slots() == {1: 4, 2: 4}
+    world.executors.refused("e1", "l1")
+    assert world.slots() == {2: 4}
+    world.now += REST_MIN_MS
+    assert world.slots() == {1: 4, 2: 4}
+
+
+def test_who_refuses_again_rests_twice_as_long_up_to_a_bound() -> None:
+    world = World("l1")
+    rests = []
+    for _ in range(8):
+        world.executors.refused("e1", "l1")
+        began = world.now
+        while not world.slots():
+            world.now += 100
+        rests.append(world.now - began)
+    assert rests[:3] == [REST_MIN_MS, 2 * REST_MIN_MS, 4 * REST_MIN_MS]
+    assert rests[-1] == REST_MAX_MS
+
+
+def test_a_refusal_long_after_the_last_one_is_a_first_one() -> None:
+    world = World("l1")
+    world.executors.refused("e1", "l1")
+    world.now += 10 * REST_MIN_MS
+    world.executors.refused("e1", "l1")
+    world.now += REST_MIN_MS
+    assert world.slots() == {1: 4}
+
+
+def test_many_refusals_at_once_are_one() -> None:
+    world = World("l1")
+    for _ in range(20):
+        world.executors.refused("e1", "l1")
+    world.now += REST_MIN_MS
+    assert world.slots() == {1: 4}
+
+
+def test_who_is_joining_is_not_sent_away() -> None:
+    """Its entry was on its way when another executor was let go, and it had to come again."""
+    world = World("l1", "l2", "l3", "l4")
+    world.executors.let_go(frozenset({("e3", "l3")}))
+    assert world.pool.refused == ["e4"]
