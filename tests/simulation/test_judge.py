@@ -1,0 +1,209 @@
+"""The judge can tell right from wrong: each letter on a history that is made up for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from consensus.leadership import Position
+from cron.job import Overlap
+from cron.state import commands as c
+from cron.state.codec import encode_entry
+from cron.state.rows import Row, RowKind
+from launcher.launch import LaunchState, Reason
+from launcher.work import Epoch
+from tests.simulation.checkers import Eyes, Judge
+from tests.simulation.verdict import judge_liveness, judge_rows
+from tests.unit.state_rig import T0, job
+
+LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"
+FIRST, SECOND = Epoch(1, 1, "r1"), Epoch(1, 2, "r2")
+PERIOD_S = 60
+
+
+class Court:
+    """A judge, a log that a test writes, and a clock that it turns."""
+
+    def __init__(self, overlap: Overlap = Overlap.ALLOW) -> None:
+        self.ms = T0 * 1000
+        self.judge = Judge(lambda: self.ms, lambda _line: None)
+        self.eyes = Eyes(self.judge)
+        self.index = 0
+        self.epoch = FIRST
+        self.write(c.Claim())
+        self.write(c.ExecutorJoined("e1", LEDGER, 9))
+        every = msgspec.structs.replace(job().schedule, text="@every 60s", every_s=PERIOD_S)
+        declared = msgspec.structs.replace(
+            job(overlap=overlap, deadline_s=90), schedule=every, name="default/j"
+        )
+        self.write(c.PutJobs("crontab", 0, T0, (declared,)))
+
+    def write(self, *commands: c.Command) -> None:
+        """Commit an entry of the present epoch."""
+        self.index += 1
+        entry = encode_entry(self.ms, self.epoch, commands)
+        self.judge.committed(Position(self.epoch.term, self.index), entry)
+
+    def due(self, number: int) -> c.Key:
+        """Account for the `number`-th instant: it is due."""
+        record = self.judge.machine.state.by_number[1]
+        at_s = T0 + PERIOD_S * number
+        self.ms = max(self.ms, at_s * 1000)
+        due = (c.DueItem(at_s),)
+        self.write(c.Account((c.AccountItem(1, 1, record.horizon_s, at_s, due),)))
+        return (1, at_s, 0)
+
+    def begin(self, key: c.Key, attempt: int = 1) -> str:
+        """Begin it; the attempt's name."""
+        row = self.judge.machine.state.due[key]
+        self.write(c.Begin((c.BeginItem(key, attempt, 1, 1, row.deadline_ms),)))
+        return list(self.judge.begun)[-1]
+
+    def start(self, name: str) -> None:
+        self.eyes.started(name, "e1", LEDGER)
+
+    def finish(self, key: c.Key, exit_code: int = 0) -> None:
+        """The log says that it succeeded."""
+        state = LaunchState.SUCCEEDED
+        item = c.FinishedItem(key, 1, state, Reason.NONE, exit_code, self.ms, self.ms)
+        self.write(c.Finished((item,)))
+
+    @property
+    def letters(self) -> str:
+        return "".join(problem[0] for problem in self.judge.problems)
+
+
+def test_an_orderly_launch_is_right() -> None:
+    court = Court(Overlap.FORBID)
+    key = court.due(1)
+    name = court.begin(key)
+    court.start(name)
+    court.eyes.ended(name, 0, 0)
+    court.finish(key)
+    state = court.judge.machine.state
+    judge_rows(court.judge, state, list(state.recent.rows_after(0)))
+    judge_liveness(court.judge, state, court.ms, court.ms)
+    assert court.judge.problems == []
+
+
+def started_twice(court: Court) -> None:
+    name = court.begin(court.due(1))
+    court.start(name)
+    court.eyes.ended(name, 0, 0)
+    court.start(name)
+
+
+def started_after_a_refusal(court: Court) -> None:
+    key = court.due(1)
+    name = court.begin(key)
+    court.write(c.Refused((c.RefusedItem(key, 1, "fenced"),)))
+    court.start(name)
+
+
+def refused_after_its_start(court: Court) -> None:
+    key = court.due(1)
+    court.start(court.begin(key))
+    court.write(c.Refused((c.RefusedItem(key, 1, "fenced"),)))
+
+
+def never_begun(court: Court) -> None:
+    court.start("default/j@2026-11-20T15:00:00Z#1")
+
+
+def begun_elsewhere(court: Court) -> None:
+    court.eyes.started(court.begin(court.due(1)), "e2", LEDGER)
+
+
+def obeyed_the_old(court: Court) -> None:
+    court.eyes.obeyed("default/j@2026-11-20T15:00:00Z#1", "e1", FIRST, SECOND)
+
+
+def began_while_running(court: Court) -> None:
+    one, two = court.begin(court.due(1)), court.begin(court.due(2))
+    for begun in court.judge.begun.values():
+        begun.overlap = Overlap.FORBID
+    court.start(one)
+    court.start(two)
+
+
+def two_attempts(court: Court) -> None:
+    key = court.due(1)
+    court.start(court.begin(key))
+    court.judge.begun[next(iter(court.judge.begun))].guarded = True
+    court.write(c.Lost((c.LostItem(key, 1),)))
+    index = court.judge.machine.state.index
+    court.write(
+        c.Reopen((c.ReopenItem(key, -1, int(LaunchState.LOST), 1),), read_at=index, by="anna")
+    )
+    court.start(court.begin(key, 2))
+
+
+def too_late(court: Court) -> None:
+    name = court.begin(court.due(1))
+    court.ms += 91_000
+    court.start(name)
+
+
+def succeeded_unseen(court: Court) -> None:
+    key = court.due(1)
+    court.begin(key)
+    court.finish(key)
+
+
+def other_exit(court: Court) -> None:
+    key = court.due(1)
+    name = court.begin(key)
+    court.start(name)
+    court.eyes.ended(name, 1, 0)
+    court.finish(key)
+
+
+@pytest.mark.parametrize(
+    ("crime", "letter"),
+    [
+        (started_twice, "a"),
+        (two_attempts, "b"),
+        (started_after_a_refusal, "c"),
+        (refused_after_its_start, "c"),
+        (never_begun, "d"),
+        (begun_elsewhere, "d"),
+        (obeyed_the_old, "d"),
+        (began_while_running, "e"),
+        (too_late, "i"),
+        (succeeded_unseen, "h"),
+        (other_exit, "h"),
+    ],
+)
+def test_what_is_wrong_is_called_by_its_letter(crime: Callable[[Court], None], letter: str) -> None:
+    court = Court()
+    crime(court)
+    assert letter in court.letters
+
+
+def test_an_instant_without_a_row_and_one_with_two_are_missed() -> None:
+    court = Court()
+    court.due(3)  # its account jumps over two instants
+    state = court.judge.machine.state
+    judge_rows(court.judge, state, [])
+    assert court.letters.count("f") == 2
+    twice = Row(
+        RowKind.ENDED, "default/j", 1, T0 + PERIOD_S, 0, 0, LaunchState.SKIPPED, Reason.MISSED,
+        state.index, court.ms, T0 + PERIOD_S,
+    )  # fmt: skip
+    other = Court()
+    other.due(1)
+    judge_rows(other.judge, other.judge.machine.state, [twice, twice])
+    assert "f" in other.letters
+
+
+def test_what_never_ends_and_what_stands_still_is_told() -> None:
+    court = Court()
+    court.begin(court.due(1))
+    state, calm_ms = court.judge.machine.state, court.ms
+    judge_liveness(court.judge, state, calm_ms, calm_ms + 30_000)
+    assert court.letters == ""
+    judge_liveness(court.judge, state, calm_ms, calm_ms + 300_000)
+    assert any("is begun" in problem for problem in court.judge.problems)
+    assert any("horizon" in problem for problem in court.judge.problems)
