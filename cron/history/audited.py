@@ -79,6 +79,15 @@ class AuditedJob(msgspec.Struct, frozen=True):
         """Return the instant at `at_s`, None if there is none."""
         return next(self.instants(at_s - 1, at_s), None)
 
+    def newest_at(self, at_s: int) -> int | None:
+        """Return the newest instant at or before `at_s`, None if there is none."""
+        for span in reversed(self.revisions):
+            first_s, last_s = span.clip(0, at_s)
+            found = span.ticks.newest(first_s, last_s, 1) if first_s < last_s else []
+            if found:
+                return found[0].scheduled_s
+        return None
+
     def has_ever(self, at_s: int) -> bool:
         """Whether any revision's schedule has an instant at `at_s`, in its own span or not: what a
         backfill may ask for."""
@@ -112,8 +121,9 @@ class OpenRow(msgspec.Struct, frozen=True):
     revision: int = 0  # 0: not known, that of the span around it
     epoch: Epoch = Epoch()
     executor: str = ""
-    by: str = ""
+    by: str = ""  # who had it made, or made again
     detail: str = ""
+    waiting: str = ""  # why it has not begun
 
 
 class FindingKind(StrEnum):

@@ -59,9 +59,19 @@ def sentence_of(row: Row) -> str:
     if row.state is LaunchState.LOST and not why:
         why = SENTENCES[Reason.EXECUTOR_LOST]
     text = f"{row.state.label}: {why}" if why else row.state.label
-    if row.by and (row.state is LaunchState.CANCELLED or row.reason is Reason.KILLED):
+    if row.reason is Reason.PAUSED and row.detail.startswith("paused by "):
+        return f"{row.state.label}: the job was {row.detail}"
+    if row.by and not asked_by(row) and row.reason is not Reason.REPLACED:
         text += f" (by {row.by})"
     return f"{text} ({row.detail})" if row.detail else text
+
+
+def asked_by(row: Row | OpenRow) -> str:
+    """Return who had a launch made or made again, "" for nobody: whoever ended it is another."""
+    is_ended_by = isinstance(row, Row) and (
+        row.state is LaunchState.CANCELLED or row.reason in (Reason.KILLED, Reason.REPLACED)
+    )
+    return "" if is_ended_by else row.by
 
 
 def tell(
@@ -84,6 +94,7 @@ def tell(
     for row in rows:
         if row.kind is RowKind.RANGE:
             lines += _tell_range(row)
+            before = row
         elif row.kind is RowKind.AMENDMENT:
             lines.append((row.ended_at_ms, _late_news(row)))
         else:
@@ -140,8 +151,7 @@ def _late_news(row: Row) -> str:
 
 
 def _tell_attempt(row: Row, before: Row | None) -> Iterator[Line]:
-    if before is not None:
-        yield from _between(before.epoch, row.epoch, row.begun_at_ms or row.ended_at_ms, row.by)
+    yield from _between(before, row, row.begun_at_ms or row.ended_at_ms)
     if row.begun_index:
         yield row.begun_at_ms, _log_point_1(row)
     if row.launched_index:
@@ -154,8 +164,7 @@ def _tell_attempt(row: Row, before: Row | None) -> Iterator[Line]:
 
 
 def _tell_open(row: OpenRow, before: Row | None) -> Iterator[Line]:
-    if before is not None:
-        yield from _between(before.epoch, row.epoch, row.begun_at_ms, row.by)
+    yield from _between(before, row, row.begun_at_ms)
     if row.state in ACTIVE:
         yield row.begun_at_ms, _log_point_1(row)
     if row.launched_index:
@@ -164,11 +173,17 @@ def _tell_open(row: OpenRow, before: Row | None) -> Iterator[Line]:
         yield row.started_ms, _started(row.executor, row.started_ms, row.scheduled_s)
 
 
-def _between(old: Epoch, new: Epoch, at_ms: int, by: str) -> Iterator[Line]:
-    """What happened between two attempts: who asked for it, and whether another replica led."""
-    if by:
+def _between(before: Row | None, row: Row | OpenRow, at_ms: int) -> Iterator[Line]:
+    """What happened before an attempt: who asked for it, and whether another replica led."""
+    by = asked_by(row)
+    if by and row.trigger and before is None:
+        yield row.scheduled_s * 1000, f"{by} triggered it"
+    elif by and at_ms:
         yield at_ms, f"{by} had it launched again"
-    if old != new and old.replica and new.replica:
+    if before is None or before.epoch == row.epoch:
+        return
+    old, new = before.epoch, row.epoch
+    if old.replica and new.replica:
         yield (
             at_ms,
             f"{new.replica} leads by now, in term {new.term}; the attempt before was begun by "

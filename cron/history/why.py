@@ -8,7 +8,7 @@ import msgspec
 
 from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
 from cron.history.clockchange import explain_clock
-from cron.history.story import Line, changes_of_leader, format_ms, sentence_of, tell
+from cron.history.story import Line, asked_by, changes_of_leader, format_ms, sentence_of, tell
 from cron.state.rows import Row, RowKind
 from cron.state.state import Reign
 from launcher.launch import LaunchState
@@ -57,6 +57,7 @@ def explain(
         verdict = "there is no job of this name, and there never was"
     else:
         verdict = _silent_verdict(job, pause, at_s, now_s)
+    verdict += _with_backfill(rows, open_row)
     verdict += _with_leaders(changes_of_leader(rows, open_row, reigns, due_ms))
     is_triggered = any(row.trigger for row in rows) or bool(open_row and open_row.trigger)
     return Explanation(verdict if is_triggered else _with_clock(verdict, job, at_s), story)
@@ -68,6 +69,13 @@ def _with_leaders(changes: list[tuple[Reign, Reign]]) -> str:
         return ""
     names = [changes[0][0].epoch.replica, *(reign.epoch.replica for _, reign in changes)]
     return f"; meanwhile the leader changed from {' to '.join(names)}"
+
+
+def _with_backfill(rows: list[Row], open_row: OpenRow | None) -> str:
+    """Whether a person had a scheduled launch made again; `by` of a manual one is its maker."""
+    newest_first: list[Row | OpenRow] = [*([open_row] if open_row else []), *reversed(rows)]
+    by = next((asked_by(row) for row in newest_first if not row.trigger and asked_by(row)), "")
+    return f"; it was a backfill, {by} asked for it" if by else ""
 
 
 def _with_clock(verdict: str, job: AuditedJob | None, at_s: int) -> str:
@@ -84,7 +92,8 @@ def _open_verdict(row: OpenRow, now_s: int) -> str:
         late = format_ms(max(0, now_s - row.scheduled_s) * 1000)
         refused = f"; attempt {row.attempt} was taken back" if row.begun_index else ""
         detail = f" ({row.detail})" if row.detail else ""
-        return f"it is due since {late} and waits to be begun{refused}{detail}"
+        waiting = f": {row.waiting}" if row.waiting else ""
+        return f"it is due since {late} and waits to be begun{waiting}{refused}{detail}"
     if row.state is LaunchState.BEGUN:
         return (
             f"it stands between its log points: attempt {row.attempt} was begun, and "
@@ -103,17 +112,21 @@ def _ended_verdict(rows: list[Row]) -> str:
     if last.state is LaunchState.SKIPPED or not last.attempt:
         verdict = f"it did not run, it was {sentence_of(last)}"
     elif last.state is LaunchState.LOST:
-        verdict = f"it was begun{_on(last.executor)} and {sentence_of(last)}"
+        verdict = f"it was begun{_on(last.executor)} and was {sentence_of(last)}"
     elif last.started_ms:
-        verdict = f"it ran{_on(last.executor)}{_lateness(last)}{attempts}, and {sentence_of(last)}"
+        verdict = f"it ran{_on(last.executor)}{_lateness(last)}{attempts}, and {_ended(last)}"
     else:
-        verdict = (
-            f"it was begun{_on(last.executor)}{attempts}, was not started, {sentence_of(last)}"
-        )
+        verdict = f"it was begun{_on(last.executor)}{attempts}, was not started, and {_ended(last)}"
     news = [row for row in rows if row.kind is RowKind.AMENDMENT]
     if news:
         verdict += f"; late news: attempt {news[-1].attempt} {news[-1].state.label} after all"
     return verdict
+
+
+def _ended(row: Row) -> str:
+    """`failed: exit code 2`, `was cancelled: somebody had it killed`."""
+    was = "was " if row.state is LaunchState.CANCELLED else ""
+    return f"{was}{sentence_of(row)}"
 
 
 def _lateness(row: Row) -> str:

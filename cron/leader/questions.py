@@ -22,6 +22,7 @@ from cron.api.views import (
 )
 from cron.clock import Clock
 from cron.errors import InvalidInput, UnknownJob, UnknownLaunch
+from cron.history.around import tell_manual, tell_newer
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
 from cron.history.expand import expand
@@ -32,7 +33,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.shown import of_job, of_open, of_row
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.launch import LaunchState
+from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, LaunchName, parse_launch_name, short_job_name
 
 LAST_SHOWN_MAX = 2_000
@@ -41,6 +42,10 @@ SILENT_S = 30
 """An instant that is older than this and has no row although a leader ticks is a violation."""
 
 
+NEWER_LOOKED_AT = 100
+"""What replaced a launch is looked for among so many rows before its end."""
+CLOCKS_APART_MS = 10_000
+"""The end of a launch and the next ScheduledTime may be told by two leaders' clocks (rule R10)."""
 WINDOW_MAX = 20_000
 """Instants that an audit looks at in one go: about 0.1 s of a thread."""
 
@@ -144,9 +149,11 @@ class Questions:
             return list(self._state.open_rows())
         return list(self._state.jobs[job].open.values())
 
-    def _open_row(self, row: LaunchRow) -> OpenRow:
+    def _open_row(self, row: LaunchRow, asked_s: int) -> OpenRow:
+        """Return an open launch; one of the second that is asked about says what it waits for."""
         executor = self._state.executors.get(row.executor) if row.begun_index else None
-        return _open_row(row, executor.executor if executor is not None else "")
+        waiting = self._of_open(row).waiting if row.scheduled_s == asked_s else ""
+        return _open_row(row, executor.executor if executor is not None else "", waiting)
 
     def _of_open(self, row: LaunchRow) -> LaunchView:
         return of_open(self._state, row, self.connected, self._clock.wall_ms())
@@ -220,37 +227,52 @@ class Questions:
         if record.job is not None and (silent := _silent(audited, until_s)) is not None:
             tally.found(record.name, silent, "silent", "it is over and nothing accounted for it")
 
-    async def why(self, job: str, at_s: int) -> WhyReport:
-        """Return why a job did or did not run at an instant."""
+    async def why(self, job: str, at_s: int, *, is_nearest: bool = False) -> WhyReport:
+        """Return why a job did or did not run at an instant, or, with `is_nearest`, at the newest
+        instant that is not after it, if there is one."""
         record = self._state.jobs.get(job)
         if record is None:
             raise unknown_job(job)
-        name = LaunchName(job, at_s)
-        open_row = record.open.get((at_s, 0))
-        rows = await self._rows_of(name)
-        pause = None
-        if record.paused is not None:
-            paused = record.paused
-            pause = PauseState(paused.reason, paused.by, paused.since_ms, paused.until_ms)
-        told = explain(
-            audited_job(record),
-            pause,
-            at_s,
-            rows,
-            self._open_row(open_row) if open_row is not None else None,
-            self._clock.wall_ms() // 1000,
-            self._state.reigns,
+        audited, index = audited_job(record), self._state.index
+        newest_s = audited.newest_at(at_s) if is_nearest else None
+        at_s = at_s if newest_s is None else newest_s
+        open_rows = [self._open_row(row, at_s) for row in record.open.values()]
+        open_views = [self._of_open(row) for row in record.open.values() if row.scheduled_s == at_s]
+        open_row = next(
+            (row for row in open_rows if (row.scheduled_s, row.trigger) == (at_s, 0)), None
         )
-        views = await self._ended(name)
-        if open_row is not None:
-            views.append(self._of_open(open_row))
+        pause = _pause_of(record)
+        found = await self._rows_at(job, at_s, index)
+        rows = [row for row in found if not row.trigger]
+        told = explain(
+            audited, pause, at_s, rows, open_row, self._clock.wall_ms() // 1000, self._state.reigns
+        )
+        newer = await self._newer(rows[-1], open_rows) if rows and open_row is None else ""
+        at_ms = at_s * 1000
+        views = [view for row in found for view in self._expanded(row, at_ms, at_ms, 1)]
         return WhyReport(
             job=job,
             at_s=at_s,
-            verdict=told.verdict,
-            story=[StoryLine(at_ms, text) for at_ms, text in told.story],
-            launches=views,
+            verdict=told.verdict + newer + tell_manual(found, open_rows, job, at_s),
+            story=[StoryLine(line_ms, text) for line_ms, text in told.story],
+            launches=views + open_views,
         )
+
+    async def _rows_at(self, job: str, at_s: int, index: int) -> list[Row]:
+        """Return what history had at `index` of all launches of one second, in log order."""
+        await self._projection.caught_up(self._applier.rows_index)
+        rows = await self._projection.of_job(job, at_s, at_s)
+        return sorted(
+            (row for row in rows if row.ended_index <= index), key=lambda row: row.ended_index
+        )
+
+    async def _newer(self, row: Row, open_rows: list[OpenRow]) -> str:
+        """Say which launch replaced an ended one, if one did: it was due when that one ended."""
+        if row.reason is not Reason.REPLACED:
+            return ""
+        since_ms, until_ms = row.scheduled_s * 1000, row.ended_at_ms + CLOCKS_APART_MS
+        newest = Query(row.job, None, since_ms, until_ms, NEWER_LOOKED_AT)
+        return tell_newer(row, await self._projection.newest(newest), open_rows)
 
 
 def _newest_first(view: LaunchView) -> tuple[int, int, int]:
@@ -270,7 +292,14 @@ def _open(record: JobRecord) -> list[OpenRow]:
     return [_open_row(row) for row in record.open.values()]
 
 
-def _open_row(row: LaunchRow, executor: str = "") -> OpenRow:
+def _pause_of(record: JobRecord) -> PauseState | None:
+    paused = record.paused
+    if paused is None:
+        return None
+    return PauseState(paused.reason, paused.by, paused.since_ms, paused.until_ms)
+
+
+def _open_row(row: LaunchRow, executor: str = "", waiting: str = "") -> OpenRow:
     return OpenRow(
         scheduled_s=row.scheduled_s,
         trigger=row.trigger,
@@ -284,8 +313,9 @@ def _open_row(row: LaunchRow, executor: str = "") -> OpenRow:
         revision=row.revision,
         epoch=row.epoch,
         executor=executor,
-        by=row.cancel_by or row.by,
+        by=row.by,
         detail=row.detail,
+        waiting=waiting,
     )
 
 

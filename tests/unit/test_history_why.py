@@ -122,17 +122,64 @@ def test_an_instant_in_a_skipped_range_tells_the_range() -> None:
 
 def test_a_launch_that_was_cancelled_tells_by_whom() -> None:
     told = why([ran(state=S.CANCELLED, reason=Reason.KILLED, by="ann")])
-    assert told.verdict.endswith("and cancelled: somebody had it killed (by ann)")
+    assert told.verdict.endswith("and was cancelled: somebody had it killed (by ann)")
     told = why([unbegun(state=S.CANCELLED, reason=Reason.REPLACED, by="ann")])
     assert "a newer launch of the job took its place" in told.verdict
     assert told.verdict.startswith("it did not run")
 
 
+def test_a_replaced_launch_was_cancelled_by_no_person() -> None:
+    told = why([ran(state=S.CANCELLED, reason=Reason.REPLACED, by="a newer launch", exit_code=143)])
+    assert told.verdict == (
+        "it ran on worker-7, 41 ms late, and was cancelled: a newer launch of the job took its "
+        "place, as overlap=replace asks"
+    )
+
+
+def test_what_a_pause_skipped_is_told_with_who_until_when_and_why() -> None:
+    detail = "paused by ann until 2026-03-21T00:00:00Z: new disks"
+    told = why([unbegun(reason=Reason.PAUSED, detail=detail)])
+    assert told.verdict == (
+        "it did not run, it was skipped: the job was paused by ann until 2026-03-21T00:00:00Z: new "
+        "disks"
+    )
+
+
+def test_a_backfill_is_told_as_one_whatever_was_there_before() -> None:
+    again = ran(by="ann", attempt=1, begun_at_ms=AT_S * 1000 + 7_200_000)
+    in_range = unbegun(kind=RowKind.RANGE, reason=Reason.MISSED, count=3, last_s=AT_S + 2 * 86_400)
+    for before in ([], [unbegun(reason=Reason.MISSED)], [in_range]):
+        told = why([*before, again])
+        assert told.verdict.endswith("and succeeded; it was a backfill, ann asked for it")
+        assert (AT_S * 1000 + 7_200_000, "ann had it launched again") in told.story
+
+
+def test_a_backfill_that_waits_is_told_as_one() -> None:
+    due = OpenRow(AT_S, 0, 0, S.DUE, by="ann")
+    told = why([unbegun(reason=Reason.MISSED)], due, now="2026-03-20T02:31:00Z")
+    assert told.verdict.endswith("waits to be begun; it was a backfill, ann asked for it")
+    assert [line for line, _ in told.story] == [AT_S * 1000 + 3300]
+
+
+def test_who_kills_a_launch_did_not_ask_for_it() -> None:
+    told = why(
+        [unbegun(reason=Reason.MISSED), ran(state=S.CANCELLED, reason=Reason.KILLED, by="bo")]
+    )
+    assert "backfill" not in told.verdict
+    assert all("launched again" not in line for _, line in told.story)
+
+
+def test_a_queued_launch_names_the_one_it_waits_for() -> None:
+    waiting = "default/backup@2026-03-19T02:30:00Z of the same job is not over (overlap=queue)"
+    told = why([], OpenRow(AT_S, 0, 0, S.DUE, waiting=waiting), now="2026-03-20T02:31:00Z")
+    assert told.verdict == f"it is due since 1 min 0 s and waits to be begun: {waiting}"
+
+
 def test_a_launch_that_was_begun_and_never_started_is_told_so() -> None:
     told = why([ran(state=S.FAILED, reason=Reason.USER, launched_index=0, started_ms=0)])
     assert told.verdict == (
-        "it was begun on worker-7, was not started, failed: the executor may not run it as the "
-        "user that the job names"
+        "it was begun on worker-7, was not started, and failed: the executor may not run it as "
+        "the user that the job names"
     )
 
 
@@ -145,8 +192,8 @@ def test_what_its_executor_killed_and_told_is_no_mystery() -> None:
 def test_a_lost_launch_and_its_late_news() -> None:
     lost = ran(state=S.LOST, reason=Reason.EXECUTOR_LOST, finished_ms=0, exit_code=-1)
     assert why([lost]).verdict == (
-        "it was begun on worker-7 and lost: its executor was lost: nobody can know what became of "
-        "it"
+        "it was begun on worker-7 and was lost: its executor was lost: nobody can know what became "
+        "of it"
     )
     news = unbegun(
         kind=RowKind.AMENDMENT, state=S.SUCCEEDED, attempt=1, exit_code=0, ended_index=300,
@@ -177,7 +224,10 @@ def test_another_leader_between_two_attempts_is_told() -> None:
     lines = [line for _, line in told.story]
     assert "ann had it launched again" in lines
     assert "r2 leads by now, in term 5; the attempt before was begun by r1 in term 4" in lines
-    assert told.verdict == "it ran on worker-7, 9.0 s late, attempt 2, and succeeded"
+    assert told.verdict == (
+        "it ran on worker-7, 9.0 s late, attempt 2, and succeeded; it was a backfill, ann asked for"
+        " it"
+    )
     assert [at for at, _ in told.story] == sorted(at for at, _ in told.story)
 
 

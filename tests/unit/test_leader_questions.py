@@ -1,0 +1,157 @@
+"""Answers from State and history together: why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consensus.log import Position
+from cron.history.projection import Projection
+from cron.job import Overlap
+from cron.leader.applier import StateApplier
+from cron.leader.questions import Questions
+from cron.state import commands as c
+from cron.state.state import State
+from launcher.launch import LaunchState, Reason
+from tests.unit.state_rig import T0, StateRig, job
+
+JOB = "default/backup"
+
+
+class HandClock:
+    """A clock that stands."""
+
+    def __init__(self) -> None:
+        self.now_ms = T0 * 1000
+
+    def wall_ms(self) -> int:
+        return self.now_ms
+
+    def mono_ms(self) -> int:
+        return self.now_ms
+
+
+class Machine:
+    """The applier as what `StateRig` drives."""
+
+    def __init__(self, applier: StateApplier) -> None:
+        self._applier = applier
+
+    @property
+    def state(self) -> State:
+        return self._applier.state
+
+    def apply(self, term: int, index: int, entry: bytes) -> Any:
+        return self._applier.apply(Position(term, index), entry)
+
+
+class Asked(StateRig):
+    """A State with its history, and questions to both."""
+
+    def __init__(self, projection: Projection, overlap: Overlap) -> None:
+        super().__init__(is_claimed=False)
+        applier = StateApplier(projection)
+        self.machine: Any = Machine(applier)
+        self.clock = HandClock()
+        self.questions = Questions(applier, projection, self.clock)
+        self.append(c.Claim("2026b", "0.1.0"))
+        self.put(job(overlap=overlap))
+        self.join()
+
+    def run(self, second: int, **fields: Any) -> None:
+        """Let a launch begin, start and succeed."""
+        self.begin(second)
+        self.launched(second)
+        self.finished(second, **fields)
+
+    async def why(self, second: int, *, is_nearest: bool = False) -> str:
+        told = await self.questions.why(JOB, T0 + second, is_nearest=is_nearest)
+        return told.verdict
+
+
+@pytest.fixture
+def projection(tmp_path: Path) -> Iterator[Projection]:
+    made = Projection(tmp_path / "history.sqlite", "cell-1")
+    made.start()
+    yield made
+    made.stop()
+
+
+async def test_a_replaced_launch_names_the_one_that_replaced_it(projection: Projection) -> None:
+    rig = Asked(projection, Overlap.REPLACE)
+    rig.account(60)
+    rig.begin(60)
+    rig.launched(60)
+    rig.account(120)
+    rig.to(120).cancel(60, reason=Reason.REPLACED)
+    rig.finished(60, state=LaunchState.CANCELLED, reason=Reason.REPLACED)
+    newer = f"; the newer launch is {JOB}@2026-11-20T16:02:00Z"
+    assert (await rig.why(60)).endswith(newer)  # it waits still
+    rig.run(120)
+    assert (await rig.why(60)).endswith(newer)
+    assert "newer" not in await rig.why(120)
+
+
+async def test_a_manual_launch_of_the_second_is_told_with_its_outcome(
+    projection: Projection,
+) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.to(60).account(60)
+    rig.run(60)
+    rig.trigger("first")
+    rig.begin(60, trigger=1)
+    assert (await rig.why(60)).endswith(
+        f"{JOB}@2026-11-20T16:01:00Z+t1 by anna, begun and not over"
+    )
+    told = await rig.questions.why(JOB, T0 + 60)
+    assert [view.launch[-5:] for view in told.launches] == ["1:00Z", "0Z+t1"]
+    assert told.verdict.startswith("it ran on e1, ")
+
+
+async def test_a_queued_launch_tells_which_one_it_waits_for(projection: Projection) -> None:
+    rig = Asked(projection, Overlap.QUEUE)
+    rig.account(60, 120)
+    rig.begin(60)
+    told = await rig.why(120)
+    assert f"waits to be begun: {JOB}@2026-11-20T16:01:00Z of the same job is not over" in told
+
+
+async def test_a_pause_is_told_when_it_is_long_over(projection: Projection) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.append(c.Pause((JOB,), "new disks", 0, "ann"))
+    paused = c.SkipItem(T0 + 60, T0 + 180, 3, Reason.PAUSED)
+    rig.account(to=200, skipped=(paused,))
+    rig.append(c.Resume((JOB,), "ann"))
+    told = await rig.why(120)
+    assert told.endswith("the job was paused by ann until somebody resumes it: new disks")
+
+
+async def test_a_backfill_is_told_by_the_one_who_asked_for_it(projection: Projection) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.account(to=200, skipped=(c.SkipItem(T0 + 60, T0 + 180, 3, Reason.MISSED),))
+    rig.reopen(120, LaunchState.SKIPPED)
+    assert (await rig.why(120)).endswith("; it was a backfill, anna asked for it")
+    rig.run(120)
+    assert (await rig.why(120)).endswith("and succeeded; it was a backfill, anna asked for it")
+    assert "backfill" not in await rig.why(60)
+
+
+async def test_the_nearest_instant_is_the_newest_not_after_the_time(projection: Projection) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.account(60, 120)
+    rig.run(60)
+    told = await rig.questions.why(JOB, T0 + 119, is_nearest=True)
+    assert (told.at_s, told.verdict[:13]) == (T0 + 60, "it ran on e1,")
+    assert (await rig.questions.why(JOB, T0 + 120, is_nearest=True)).at_s == T0 + 120
+    assert "no instant of the schedule" in await rig.why(119)
+    assert (await rig.questions.why(JOB, T0 + 59, is_nearest=True)).at_s == T0 + 59  # none yet
+
+
+async def test_the_nearest_instant_may_be_one_of_an_older_schedule(projection: Projection) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.account(60, to=90)
+    rig.to(90).put(job(deadline_s=30), effective_s=T0 + 90)
+    assert (await rig.questions.why(JOB, T0 + 100, is_nearest=True)).at_s == T0 + 60
