@@ -79,8 +79,9 @@ class Backend(Protocol):
             NotNow: it has not begun, so there is none yet.
         """
 
-    async def why(self, job: str, at_s: int) -> WhyReport:
-        """Return why a job did or did not run at an instant.
+    async def why(self, job: str, at_s: int, is_nearest: bool) -> WhyReport:
+        """Return why a job did or did not run at an instant, or, with `is_nearest`, at the newest
+        one that is not after it, if there is one.
 
         Raises:
             UnknownJob: there is no such job and never was.

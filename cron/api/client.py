@@ -116,9 +116,10 @@ class Client:
         """Return a part of a launch's output."""
         return self._one("Output", to_message(query), OutputView)
 
-    def why(self, job: str, at_s: int) -> WhyReport:
-        """Return what became of an instant."""
-        return self._one("Why", admin_pb2.WhyRequest(job=job, at_s=at_s), WhyReport)
+    def why(self, job: str, at_s: int, is_nearest: bool = False) -> WhyReport:
+        """Return what became of an instant, or of the newest one that is not after it."""
+        message = admin_pb2.WhyRequest(job=job, at_s=at_s, is_nearest=is_nearest)
+        return self._one("Why", message, WhyReport)
 
     def audit(self, job: str, since_ms: int) -> AuditReport:
         """Return what the ledger proves."""

@@ -170,7 +170,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
 
         async def why() -> Any:
             at_s = checks.instant_s(request.at_s)
-            return await self._backend.why(checks.job_name(request.job), at_s)
+            return await self._backend.why(checks.job_name(request.job), at_s, request.is_nearest)
 
         return to_message(await self._answer(context, why()))
 

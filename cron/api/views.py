@@ -290,7 +290,15 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit looked at and what it found; `open` launches pass."""
+    """What an audit counted and what it found.
+
+    Without violations, each of `instants`, those of the schedules in the period, is one of: `ran`
+    (an attempt was begun, whatever became of it), `skipped` (or cancelled before it began, with a
+    row of its own), `skipped_in_runs` (one row for many; there are `runs` of them), `open` (not
+    over; passes). Besides these: `extra_attempts` (backfills and retries: attempts of launches that
+    were over before, or were never due), `manual` launches, and `amendments` (late news, rule R9).
+    `launches` is `ran` and `manual`.
+    """
 
     jobs: int = 0
     instants: int = 0
@@ -299,3 +307,10 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int = 0
     until_ms: int = 0
     violations: list[Violation] = []
+    ran: int = 0
+    skipped: int = 0
+    skipped_in_runs: int = 0
+    runs: int = 0
+    extra_attempts: int = 0
+    manual: int = 0
+    amendments: int = 0

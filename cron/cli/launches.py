@@ -10,7 +10,7 @@ from cron import limits
 from cron.api.views import HistoryQuery, LaunchView, OutputQuery, OutputView
 from cron.cli import render
 from cron.cli.logs import split_attempt
-from cron.cli.options import Moment, Settings, cell_options, pass_settings
+from cron.cli.options import About, Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import (
     LAUNCH_COLUMNS,
     job_keys,
@@ -148,13 +148,17 @@ def _show_tail(tail: OutputView | None, problem: str) -> None:
 
 @click.command("why")
 @click.argument("job")
-@click.argument("time", type=Moment())
+@click.argument("time", type=About())
 @cell_options
 @pass_settings
-def why_command(settings: Settings, job: str, time: int) -> None:
-    """Tell why JOB did or did not run at TIME."""
+def why_command(settings: Settings, job: str, time: tuple[int, bool]) -> None:
+    """Tell why JOB did or did not run at TIME.
+
+    An age such as 5m is about the newest scheduled time that is not after it.
+    """
+    at_ms, is_nearest = time
     with settings.client() as client:
-        report = client.why(job, time // 1000)
+        report = client.why(job, at_ms // 1000, is_nearest)
     if settings.is_json:
         story = [{"at": format_ms(line.at_ms), "text": line.text} for line in report.story]
         row = {
@@ -166,6 +170,8 @@ def why_command(settings: Settings, job: str, time: int) -> None:
         }
         render.json_lines([row])
         return
+    if is_nearest:
+        click.echo(f"at {show_s(report.at_s)}:")
     click.echo(report.verdict)
     for line in report.story:
         click.echo(f"  {show_exact_ms(line.at_ms) if line.at_ms else '':<27}  {line.text}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cron.cli.times import parse_moment, parse_timeout
+from cron.cli.times import is_age, parse_moment, parse_timeout
 from cron.clock import SystemClock
 from cron.errors import InvalidInput
 
@@ -63,6 +63,18 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # not generic before 8
             return parse_moment(value, SystemClock().wall_ms())
         except InvalidInput as error:
             self.fail(f"{error}; {error.hint}", param, ctx)
+
+
+class About(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5
+    """A TIME, as epoch milliseconds and whether it was an age: then about that time is meant."""
+
+    name = "TIME"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, bool]:
+        """Return epoch milliseconds and whether it is an age; as Moment where it is neither."""
+        return Moment().convert(value, param, ctx), is_age(value)
 
 
 class Timeout(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5

@@ -35,6 +35,11 @@ def parse_moment(text: str, now_ms: int) -> int:
     return moment_ms
 
 
+def is_age(text: str) -> bool:
+    """Return whether a TIME is an age: who gives one means about then, not that very second."""
+    return _age_ms(text) is not None
+
+
 def parse_length(text: str) -> int:
     """Return the milliseconds of a length of time such as `90s`, `5m`, `2h30m` or `7d`.
 

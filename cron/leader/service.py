@@ -231,10 +231,10 @@ class CellService:
             executor=view.executor,
         )
 
-    async def why(self, job: str, at_s: int) -> WhyReport:
+    async def why(self, job: str, at_s: int, is_nearest: bool) -> WhyReport:
         """Explain an instant."""
         self._lead()
-        return await self._questions.why(job, at_s)
+        return await self._questions.why(job, at_s, is_nearest=is_nearest)
 
     async def audit(self, job: str, since_ms: int) -> AuditReport:
         """Prove a period."""

@@ -104,8 +104,8 @@ class FakeBackend:
     async def output(self, query: OutputQuery) -> OutputView:
         return await self._answer("output", query)
 
-    async def why(self, job: str, at_s: int) -> WhyReport:
-        return await self._answer("why", job, at_s)
+    async def why(self, job: str, at_s: int, is_nearest: bool) -> WhyReport:
+        return await self._answer("why", job, at_s, is_nearest)
 
     async def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
         return await self._answer("trigger", job, request_id, by)

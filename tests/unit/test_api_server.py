@@ -70,8 +70,8 @@ CALLS = [
     ),
     (
         "why",
-        ("b", 60),
-        ("default/b", 60),
+        ("b", 60, True),
+        ("default/b", 60, True),
         WhyReport(job="b", at_s=60, verdict="ran", story=[StoryLine(1, "x")], launches=[launch()]),
     ),
     ("trigger", ("b", "ab-1", "ada"), ("default/b", "ab-1", "ada"), launch()),

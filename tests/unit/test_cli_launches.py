@@ -268,7 +268,16 @@ async def test_why_tells_the_verdict_first_and_then_the_story():
     assert lines[0] == "skipped: it was paused"
     assert lines[1] == "  2026-11-20 15:00:00.000 UTC  paused by ada"
     assert lines[2].strip() == "catch-up is none"
-    assert backend.calls == [("why", ("default/backup", 1_795_186_800))]
+    assert backend.calls == [("why", ("default/backup", 1_795_186_800, False))]
     (row,) = rows(await cli(backend, "why", "backup", "5m", "-o", "json"))
     assert row["verdict"] == "skipped: it was paused"
     assert row["story"][0] == {"at": "2026-11-20T15:00:00.000Z", "text": "paused by ada"}
+
+
+async def test_why_of_an_age_asks_about_then_and_says_when_that_was():
+    report = WhyReport(job="default/backup", at_s=1_795_186_800, verdict="it ran")
+    backend = FakeBackend(why=report)
+    result = await cli(backend, "why", "backup", "5m")
+    assert result.stdout.splitlines() == ["at 2026-11-20 15:00:00 UTC:", "it ran"]
+    ((_, (_, _, is_nearest)),) = backend.calls
+    assert is_nearest is True

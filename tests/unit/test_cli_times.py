@@ -5,6 +5,7 @@ import pytest
 from cron.cli.times import (
     format_ms,
     format_s,
+    is_age,
     local_time,
     parse_length,
     parse_moment,
@@ -61,6 +62,11 @@ def test_a_time_that_cannot_be_meant_is_refused_with_what_one_looks_like(text):
     with pytest.raises(InvalidInput) as caught:
         parse_moment(text, NOON_MS)
     assert "2026-11-20T15:00:00Z" in caught.value.hint
+
+
+def test_an_age_is_told_from_a_time():
+    assert [is_age(text) for text in ("5m", "0s", "1h30m")] == [True] * 3
+    assert not any(map(is_age, ("2026-11-20T15:00:00Z", "5", "", "now")))
 
 
 def test_a_time_without_a_zone_says_so():

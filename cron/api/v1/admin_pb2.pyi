@@ -139,15 +139,19 @@ class WhyRequest(google.protobuf.message.Message):
 
     JOB_FIELD_NUMBER: builtins.int
     AT_S_FIELD_NUMBER: builtins.int
+    IS_NEAREST_FIELD_NUMBER: builtins.int
     job: builtins.str
     at_s: builtins.int
+    is_nearest: builtins.bool
+    """about the newest instant that is not after at_s, if there is one"""
     def __init__(
         self,
         *,
         job: builtins.str = ...,
         at_s: builtins.int = ...,
+        is_nearest: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["at_s", b"at_s", "job", b"job"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["at_s", b"at_s", "is_nearest", b"is_nearest", "job", b"job"]) -> None: ...
 
 global___WhyRequest = WhyRequest
 
@@ -995,7 +999,7 @@ global___Violation = Violation
 
 @typing.final
 class AuditReport(google.protobuf.message.Message):
-    """What an audit looked at and what it found; `open` launches pass."""
+    """What an audit counted and what it found."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1006,12 +1010,26 @@ class AuditReport(google.protobuf.message.Message):
     SINCE_MS_FIELD_NUMBER: builtins.int
     UNTIL_MS_FIELD_NUMBER: builtins.int
     VIOLATIONS_FIELD_NUMBER: builtins.int
+    RAN_FIELD_NUMBER: builtins.int
+    SKIPPED_FIELD_NUMBER: builtins.int
+    SKIPPED_IN_RUNS_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
+    EXTRA_ATTEMPTS_FIELD_NUMBER: builtins.int
+    MANUAL_FIELD_NUMBER: builtins.int
+    AMENDMENTS_FIELD_NUMBER: builtins.int
     jobs: builtins.int
     instants: builtins.int
     launches: builtins.int
     open: builtins.int
     since_ms: builtins.int
     until_ms: builtins.int
+    ran: builtins.int
+    skipped: builtins.int
+    skipped_in_runs: builtins.int
+    runs: builtins.int
+    extra_attempts: builtins.int
+    manual: builtins.int
+    amendments: builtins.int
     @property
     def violations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Violation]: ...
     def __init__(
@@ -1024,7 +1042,14 @@ class AuditReport(google.protobuf.message.Message):
         since_ms: builtins.int = ...,
         until_ms: builtins.int = ...,
         violations: collections.abc.Iterable[global___Violation] | None = ...,
+        ran: builtins.int = ...,
+        skipped: builtins.int = ...,
+        skipped_in_runs: builtins.int = ...,
+        runs: builtins.int = ...,
+        extra_attempts: builtins.int = ...,
+        manual: builtins.int = ...,
+        amendments: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["instants", b"instants", "jobs", b"jobs", "launches", b"launches", "open", b"open", "since_ms", b"since_ms", "until_ms", b"until_ms", "violations", b"violations"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["amendments", b"amendments", "extra_attempts", b"extra_attempts", "instants", b"instants", "jobs", b"jobs", "launches", b"launches", "manual", b"manual", "open", b"open", "ran", b"ran", "runs", b"runs", "since_ms", b"since_ms", "skipped", b"skipped", "skipped_in_runs", b"skipped_in_runs", "until_ms", b"until_ms", "violations", b"violations"]) -> None: ...
 
 global___AuditReport = AuditReport
