@@ -108,17 +108,17 @@ def _show_change(change: JobChange) -> None:
 @output_option
 @pass_settings
 def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> None:
-    """Check crontabs and job files without a cluster.
+    """Check crontabs and job files without a cluster, together as `apply` takes them.
 
     Prints every error and warning with its place. Exits with 0 on warnings, with 2 on errors.
     """
-    from cron.crontab.reader import read_file
+    from cron.crontab.together import read_together
 
+    sources = map(read_source, files)
+    contents = ((source.name, source.content) for source in sources)
     problems: list[Problem] = []
     jobs = 0
-    for name in files:
-        file = read_source(name)
-        reading = read_file(file.name, file.content, system=system, zone="UTC", tenant="default")
+    for _, reading in read_together(contents, system=system, zone="UTC", tenant="default"):
         problems += reading.problems
         jobs += len(reading.jobs)
     errors = sum(not problem.is_warning for problem in problems)

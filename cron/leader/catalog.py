@@ -16,7 +16,7 @@ from cron.api.views import ApplyReport, ApplyRequest, JobChange
 from cron.calendar import spread
 from cron.calendar.load import Load
 from cron.calendar.schedule import compile as compile_schedule
-from cron.crontab.reader import read_file
+from cron.crontab.together import read_together
 from cron.errors import CrontabError, InvalidInput, LimitExceeded, Problem, RevisionConflict
 from cron.job import Job
 from cron.leader.leader import Leader
@@ -33,10 +33,11 @@ _NEXT_SHOWN = 3
 
 
 class Declared(msgspec.Struct):
-    """What one source declares: its jobs, not placed yet."""
+    """What one source declares: its jobs, not placed yet, and the file of each by its name."""
 
     source: str
     jobs: list[Job]
+    files: dict[str, str] = {}
 
 
 class Diff(msgspec.Struct):
@@ -57,21 +58,15 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
     """
     by_source: dict[str, Declared] = {}
     problems: list[Problem] = []
-    seen: dict[str, str] = {}
-    for file in request.files:
-        reading = read_file(
-            file.name, file.content, system=request.system, zone=zone, tenant=request.tenant
-        )
+    files = [(file.name, file.content) for file in request.files]
+    for name, reading in read_together(
+        files, system=request.system, zone=zone, tenant=request.tenant
+    ):
         problems += reading.problems
-        source = request.source or file.name.rsplit("/", 1)[-1]
+        source = request.source or name.rsplit("/", 1)[-1]
         declared = by_source.setdefault(source, Declared(source, []))
-        for job in reading.jobs:
-            other = seen.setdefault(job.name, file.name)
-            if other != file.name:
-                message = f"job {job.name} stands in {other} as well"
-                hint = "give one of them another name"
-                problems.append(Problem(file.name, job.line, 1, message, hint))
-            declared.jobs.append(job)
+        declared.jobs += reading.jobs
+        declared.files.update((job.name, name) for job in reading.jobs)
     if any(not problem.is_warning for problem in problems):
         raise CrontabError(problems)
     return list(by_source.values()), problems

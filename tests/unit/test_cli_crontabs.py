@@ -186,6 +186,16 @@ async def test_lint_names_every_error_with_its_place_and_exits_with_two(folder):
     assert all(row["message"] and row["hint"] for row in rows)
 
 
+async def test_lint_refuses_what_apply_refuses_of_several_files(folder):
+    (folder / "copy.crontab").write_bytes(GOOD)
+    result = await run_cli("lint", "jobs.crontab", "copy.crontab")
+    assert result.exit_code == 2
+    assert "copy.crontab line 2, column 1: job default/backup stands in jobs.c" in result.stdout
+    result = await run_cli("lint", "jobs.crontab", "jobs.crontab")
+    assert result.exit_code == 2
+    assert "jobs.crontab: file is given twice" in result.stdout
+
+
 async def test_lint_of_a_file_with_warnings_exits_with_zero(folder):
     (folder / "warn.crontab").write_bytes(b"MAILTO=root\n0 3 * * * true\n")
     result = await run_cli("lint", "warn.crontab")

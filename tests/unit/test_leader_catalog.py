@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from cron.leader.catalog import Diff, change_id, split_jobs
+from cron.api.views import ApplyRequest, SourceFile
+from cron.errors import CrontabError
+from cron.leader.catalog import Declared, Diff, change_id, read_declared, split_jobs
 from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -34,6 +37,29 @@ def test_two_changes_at_once_are_not_mixed() -> None:
 def test_the_same_change_has_the_same_id() -> None:
     assert change_id(diff_of(job("a")), "anna") == change_id(diff_of(job("a")), "anna")
     assert change_id(diff_of(job("a")), "anna") != change_id(diff_of(job("a")), "bert")
+
+
+def read(*files: tuple[str, bytes], source: str | None = None) -> list[Declared]:
+    request = ApplyRequest(files=[SourceFile(*file) for file in files], source=source)
+    return read_declared(request, "UTC")[0]
+
+
+def test_a_source_is_the_base_name_of_its_file_unless_one_is_named() -> None:
+    files = (("x/one", b"@daily a\n"), ("y/two", b"@daily b\n"))
+    assert [declared.source for declared in read(*files)] == ["one", "two"]
+    (declared,) = read(*files, source="s")
+    assert (declared.source, len(declared.jobs)) == ("s", 2)
+    assert list(declared.files.values()) == ["x/one", "y/two"]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [("one", "file is given twice"), ("two", "stands in one, line 1 as well")],
+)
+def test_the_same_jobs_twice_in_one_request_are_refused(other: str, message: str) -> None:
+    """`apply tab tab` told of eight changed jobs where there were four."""
+    with pytest.raises(CrontabError, match=message):
+        read(("one", b"@daily a\n"), (other, b"@daily a\n"))
 
 
 def test_a_change_without_jobs_is_one_empty_part() -> None:
