@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import msgspec
 
@@ -15,6 +16,7 @@ from cron.errors import ScheduleError
 from cron.job import Job, Overlap, Schedule
 from launcher.work import WorkSpec
 
+_DEFAULT_NAME = re.compile(r"[^/]+/job-[0-9a-f]{10}(?:-[0-9]+)?")
 NAME_HASH_CHARS = 10
 """40 bits: two of 100,000 commands share a name once in two hundred files, and are told apart."""
 
@@ -94,6 +96,11 @@ class JobList:
         count = self._equals[digest] = self._equals.get(digest, 0) + 1
         suffix = f"-{count}" if count > 1 else ""
         return f"{self._tenant}/job-{digest}{suffix}"
+
+
+def is_default_name(name: str) -> bool:
+    """Return whether a full name looks like one that was made for a job without a name."""
+    return _DEFAULT_NAME.fullmatch(name) is not None
 
 
 def read_schedule(

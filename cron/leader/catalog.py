@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -16,8 +16,10 @@ from cron.api.views import ApplyReport, ApplyRequest, JobChange
 from cron.calendar import spread
 from cron.calendar.load import Load
 from cron.calendar.schedule import compile as compile_schedule
+from cron.crontab.jobs import is_default_name
+from cron.crontab.reading import Problems
 from cron.crontab.together import read_together
-from cron.errors import CrontabError, InvalidInput, LimitExceeded, Problem, RevisionConflict
+from cron.errors import CrontabError, LimitExceeded, Problem, RevisionConflict
 from cron.job import Job
 from cron.leader.leader import Leader
 from cron.leader.policies import account_for
@@ -78,20 +80,20 @@ def compare(
     """Return what changes, with every `?` placed where the load is least.
 
     Raises:
-        InvalidInput: a job belongs to another source.
+        CrontabError: jobs belong to another source; all of them are in it.
     """
     live = {record.name: record for record in records if record.job is not None}
+    clashing = clashes(declared, live)
+    if clashing:
+        raise CrontabError(clashing)
     load = Load()
     for record in live.values():
         if record.job is not None:
             load.add(record.job.schedule)
     diff = Diff(declared.source, base, [], [], [])
-    names = {job.name for job in declared.jobs}
     if prune:
-        for record in live.values():
-            if record.source == declared.source and record.name not in names:
-                diff.removed.append(record.name)
-                diff.changes.append(_removal(record, now_s, load))
+        diff.removed = _left_out(declared, live)
+        diff.changes += [_removal(live[name], now_s, load) for name in diff.removed]
     # What has a fixed place comes first, so that the `?` of the same file keep out of its way.
     for job in sorted(declared.jobs, key=lambda job: not job.schedule.is_placed):
         _compare_job(diff, live.get(job.name), job, load, now_s)
@@ -99,6 +101,61 @@ def compare(
         raise LimitExceeded(f"more than {JOBS_MAX} jobs in one cell", "use another cell for some")
     diff.changes.sort(key=lambda change: change.job)
     return diff
+
+
+def clashes(declared: Declared, live: Mapping[str, JobRecord]) -> list[Problem]:
+    """Return an error for each job that belongs to another source, where its file declares it.
+
+    `live` are the jobs that there are, by name.
+    """
+    by_file: dict[str, Problems] = {}
+    for job in declared.jobs:
+        record = live.get(job.name)
+        if record is None or record.source == declared.source:
+            continue
+        file = declared.files.get(job.name, declared.source)
+        name = "another name"
+        if is_default_name(job.name):
+            name = "a name of its own (equal commands without one are one job)"
+        hint = f"give it {name}, remove it there, or apply it with --source {record.source}"
+        by_file.setdefault(file, Problems(file)).error(
+            job.line,
+            min(job.line, 1),
+            f"job {job.name} belongs to source {record.source}, not to {declared.source}",
+            hint,
+        )
+    return [problem for problems in by_file.values() for problem in problems.listed()]
+
+
+def refuse_clashes(
+    declared: Sequence[Declared], records: Sequence[JobRecord], *, prune: bool
+) -> None:
+    """Return if no job belongs to another source, so that either all sources are put or none.
+
+    What one source prunes, the next may declare.
+
+    Raises:
+        CrontabError: with all that do.
+    """
+    live = {record.name: record for record in records if record.job is not None}
+    found: list[Problem] = []
+    for one in declared:
+        found += clashes(one, live)
+        if prune:
+            for name in _left_out(one, live):
+                del live[name]
+    if found:
+        raise CrontabError(found)
+
+
+def _left_out(declared: Declared, live: Mapping[str, JobRecord]) -> list[str]:
+    """Return the jobs of the source that it declares no more."""
+    names = {job.name for job in declared.jobs}
+    return [
+        record.name
+        for record in live.values()
+        if record.source == declared.source and record.name not in names
+    ]
 
 
 def _removal(record: JobRecord, now_s: int, load: Load) -> JobChange:
@@ -118,11 +175,6 @@ def _removal(record: JobRecord, now_s: int, load: Load) -> JobChange:
 
 def _compare_job(diff: Diff, record: JobRecord | None, job: Job, load: Load, now_s: int) -> None:
     before = record.job if record is not None else None
-    if record is not None and before is not None and record.source != diff.source:
-        raise InvalidInput(
-            f"job {job.name} belongs to source {record.source}, not to {diff.source}",
-            f"apply it with --source {record.source}, remove it there, or give it another name",
-        )
     if len(encode_work(job.work)) > WORK_BYTES_MAX:
         raise LimitExceeded(
             f"line {job.line}: command, environment and input of job {job.name} take more than "
@@ -205,10 +257,16 @@ class Catalog:
             RevisionConflict: somebody else changed the jobs again and again meanwhile.
         """
         declared, problems = await asyncio.to_thread(read_declared, request, self._zone)
+        await asyncio.to_thread(
+            refuse_clashes, declared, list(state.jobs.values()), prune=request.prune
+        )
         changes: list[JobChange] = []
+        gone: set[str] = set()
         for source in declared:
-            diff = await self._put_source(source, request, state, now_s)
+            diff = await self._put_source(source, request, state, now_s, gone)
             changes += diff.changes
+            if request.is_dry_run:
+                gone.update(diff.removed)
         return ApplyReport(
             zone=self._zone,
             source=", ".join(source.source for source in declared),
@@ -220,10 +278,12 @@ class Catalog:
         )
 
     async def _put_source(
-        self, declared: Declared, request: ApplyRequest, state: State, now_s: int
+        self, declared: Declared, request: ApplyRequest, state: State, now_s: int, gone: set[str]
     ) -> Diff:
+        """Put one source; `gone` are jobs that a dry run would have removed before."""
         for _ in range(ATTEMPTS):
-            base, records = state.catalog, list(state.jobs.values())
+            base = state.catalog
+            records = [record for record in state.jobs.values() if record.name not in gone]
             diff = await asyncio.to_thread(
                 compare, declared, records, base, prune=request.prune, now_s=now_s
             )

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 import pytest
 
 from cron.api.views import ApplyRequest, SourceFile
-from cron.errors import CrontabError
-from cron.leader.catalog import Declared, Diff, change_id, read_declared, split_jobs
+from cron.errors import CrontabError, Problem
+from cron.leader.catalog import (
+    Catalog,
+    Declared,
+    Diff,
+    change_id,
+    compare,
+    read_declared,
+    refuse_clashes,
+    split_jobs,
+)
+from cron.leader.leader import Leader
 from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
+from cron.state.state import JobRecord
 from launcher.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, job
 
@@ -60,6 +73,79 @@ def test_the_same_jobs_twice_in_one_request_are_refused(other: str, message: str
     """`apply tab tab` told of eight changed jobs where there were four."""
     with pytest.raises(CrontabError, match=message):
         read(("one", b"@daily a\n"), (other, b"@daily a\n"))
+
+
+def record(name: str, source: str, number: int = 1) -> JobRecord:
+    one = job(name)
+    return JobRecord(number, one.name, source, 1, T0, one, [])
+
+
+def clashing(declared: list[Declared], *records: JobRecord, prune: bool = False) -> list[Problem]:
+    with pytest.raises(CrontabError) as caught:
+        refuse_clashes(declared, records, prune=prune)
+    return caught.value.problems
+
+
+def test_all_jobs_of_another_source_are_named_with_their_places() -> None:
+    text = b"#: name=a\n@daily x\n@daily y\n#: name=c\n@daily z\n"
+    declared = read(("x/two", text), ("three", b"#: name=d\n@daily x\n"))
+    others = [record(name, "one", number) for number, name in enumerate("acd")]
+    found = clashing(declared, *others)
+    assert [(problem.file, problem.line, problem.column) for problem in found] == [
+        ("x/two", 2, 1),
+        ("x/two", 5, 1),
+        ("three", 2, 1),
+    ]
+    assert found[0].message == "job default/a belongs to source one, not to two"
+    assert found[0].hint == "give it another name, remove it there, or apply it with --source one"
+    with pytest.raises(CrontabError) as caught:
+        compare(declared[0], others, 0, prune=False, now_s=T0)
+    assert caught.value.problems == found[:2]
+
+
+def test_the_same_line_without_a_name_in_another_source_asks_for_a_name() -> None:
+    declared = read(("h2", b"@daily true\n"))
+    name = declared[0].jobs[0].name.removeprefix("default/")
+    (problem,) = clashing(declared, record(name, "h1"))
+    assert problem.hint.startswith("give it a name of its own (equal commands without one are")
+    assert problem.hint.endswith("apply it with --source h1")
+
+
+def test_a_job_may_move_from_a_source_that_is_pruned_to_one_after_it() -> None:
+    declared = read(("one", b"@daily x\n"), ("two", b"#: name=a\n@daily x\n"))
+    moved = record("a", "one")
+    refuse_clashes(declared, [moved], prune=True)
+    assert len(clashing(declared, moved)) == 1
+    assert len(clashing(declared[::-1], moved, prune=True)) == 1
+
+
+async def test_where_one_source_clashes_none_is_changed() -> None:
+    """The first source was committed before the second was looked at."""
+    rig = StateRig()
+    put = c.PutJobs("other", 0, T0, (job("a"),), (), "anna", "1", 1, 1)
+    assert rig.answer(put).verdict is Verdict.ACCEPTED
+    files = [SourceFile("one", b"@daily x\n"), SourceFile("two", b"#: name=a\n@daily x\n")]
+    catalog = Catalog(cast("Leader", None), "UTC")  # who must not be asked
+    with pytest.raises(CrontabError, match="belongs to source other, not to two"):
+        await catalog.put(ApplyRequest(files=files), rig.state, T0)
+
+
+@pytest.mark.parametrize("prune", [True, False])
+async def test_a_dry_run_lets_jobs_move_between_sources_as_the_change_does(prune: bool) -> None:
+    rig = StateRig()
+    put = c.PutJobs("one", 0, T0, (job("a"),), (), "anna", "1", 1, 1)
+    assert rig.answer(put).verdict is Verdict.ACCEPTED
+    files = [SourceFile("one", b"@daily x\n"), SourceFile("two", b"#: name=a\n@daily x\n")]
+    request = ApplyRequest(files=files, is_dry_run=True, prune=prune)
+    catalog = Catalog(cast("Leader", None), "UTC")
+    if not prune:
+        with pytest.raises(CrontabError, match="belongs to source one"):
+            await catalog.put(request, rig.state, T0)
+        return
+    report = await catalog.put(request, rig.state, T0)
+    actions = [(change.action, change.job) for change in report.changes]
+    assert ("removed", "default/a") in actions
+    assert ("added", "default/a") in actions
 
 
 def test_a_change_without_jobs_is_one_empty_part() -> None:
