@@ -7,7 +7,7 @@ import click
 from cron.api.views import PauseReport, PauseRequest
 from cron.cli import render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings, person
-from cron.cli.rows import JOB_COLUMNS, job_cells, job_keys, job_row
+from cron.cli.rows import JOB_COLUMNS, JOB_NARROW, job_cells, job_keys, job_row
 from cron.cli.times import parse_length, show_ms
 from launcher.names import short_job_name
 
@@ -23,7 +23,7 @@ def jobs_command(settings: Settings, pattern: str) -> None:
     if settings.is_json:
         render.json_lines(map(job_row, views))
     else:
-        render.table(JOB_COLUMNS, map(job_cells, views), nothing="no jobs")
+        render.table(JOB_COLUMNS, map(job_cells, views), nothing="no jobs", narrow=JOB_NARROW)
 
 
 @click.command("pause")

@@ -13,6 +13,7 @@ from cron.cli.logs import split_attempt
 from cron.cli.options import About, Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import (
     LAUNCH_COLUMNS,
+    LAUNCH_NARROW,
     job_keys,
     launch_cells,
     launch_details,
@@ -59,7 +60,8 @@ def history_command(
     if settings.is_json:
         render.json_lines(map(launch_row, views))
     else:
-        render.table(LAUNCH_COLUMNS, map(launch_cells, views), nothing="no launches")
+        cells = map(launch_cells, views)
+        render.table(LAUNCH_COLUMNS, cells, nothing="no launches", narrow=LAUNCH_NARROW)
 
 
 @click.command("show")
@@ -177,4 +179,4 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool]) -> None:
         click.echo(f"  {show_exact_ms(line.at_ms) if line.at_ms else '':<27}  {line.text}")
     if report.launches:
         click.echo()
-        render.table(LAUNCH_COLUMNS, map(launch_cells, report.launches))
+        render.table(LAUNCH_COLUMNS, map(launch_cells, report.launches), narrow=LAUNCH_NARROW)

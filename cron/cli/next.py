@@ -171,10 +171,10 @@ def _show(found: list[Coming]) -> None:
             click.echo(f"{name} is paused{until}{reason}: what is due meanwhile is skipped")
     is_local = any(one.zone != "UTC" for one in found)
     has_jobs = any(one.job for one in found)
-    columns = ["job"] * has_jobs + ["scheduled"] + ["local time", "zone"] * is_local
+    columns = ["job"] * has_jobs + ["scheduled utc"] + ["local time", "zone"] * is_local
     rows = [
         [short_job_name(one.job)] * has_jobs
-        + [show_s(at_s)]
+        + [show_s(at_s).removesuffix(" UTC")]
         + [_local(one, at_s).replace("T", " "), one.zone] * is_local
         for one in found
         for at_s in one.times_s

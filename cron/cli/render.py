@@ -1,14 +1,17 @@
 """Tables for people and lines for programs.
 
-On a terminal a table is rich's; into a pipe it is plain text of full width, which `grep` and `awk`
-read without surprises. rich is imported only when it is used: it costs more than most commands.
+On a terminal a table is rich's, and a row is a line: columns that can be missed are left out where
+it is narrow, and nothing is folded. Into a pipe it is plain text of full width, which `grep` and
+`awk` read without surprises. rich is imported only when it is used: it costs more than most
+commands.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
@@ -16,6 +19,12 @@ import msgspec
 from cron.errors import CronError, CrontabError, Problem
 
 Row = dict[str, Any]
+
+NOTE: Final = "note"
+"""The column that takes what room is left; without any note it is left out on a terminal."""
+NOTE_CHARS_MIN: Final = 20
+CELL_CHARS_MIN: Final = 10
+GAP: Final = 2
 
 
 def json_lines(rows: Iterable[Row]) -> None:
@@ -25,15 +34,56 @@ def json_lines(rows: Iterable[Row]) -> None:
         click.echo(encoder.encode(row))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], nothing: str = "") -> None:
-    """Print a table, or `nothing` where there are no rows."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    nothing: str = "",
+    *,
+    narrow: Sequence[str] = (),
+    spill: str = "",
+) -> None:
+    """Print a table, or `nothing` where there are no rows.
+
+    On a terminal that is too narrow, the columns of `narrow` are left out, the first of them first,
+    and then the widest are cut, but never the first column. Where the last column has no room
+    and `spill` names a column, it is printed below the table instead, after that column.
+    """
     cells = [[_one_line(cell) for cell in row] for row in rows]
     if not cells:
         click.echo(nothing or "nothing")
-    elif sys.stdout.isatty():
-        _rich_table(columns, cells)
-    else:
+    elif not sys.stdout.isatty():
         _plain_table(columns, cells)
+    else:
+        _terminal_table(columns, cells, narrow, spill)
+
+
+def fit(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, narrow: Sequence[str] = ()
+) -> dict[int, int]:
+    """Return which columns are shown in `width` characters, by number, and how wide each is.
+
+    The first column keeps its width, if need be beyond the terminal's: it is what is copied.
+    """
+    wide = {n: max(len(line[n]) for line in (columns, *rows)) for n in range(len(columns))}
+    kept = {n: min(wide[n], NOTE_CHARS_MIN) if columns[n] == NOTE else wide[n] for n in wide}
+    if columns[-1] == NOTE and not any(row[-1] for row in rows):
+        del kept[len(columns) - 1]
+    for name in narrow:
+        if _total(kept) > width:
+            del kept[columns.index(name)]
+    while _total(kept) > width:
+        widest = max((n for n in kept if n != 0), key=lambda n: kept[n], default=0)
+        if kept[widest] <= CELL_CHARS_MIN or widest == 0:
+            break
+        kept[widest] = max(CELL_CHARS_MIN, kept[widest] - (_total(kept) - width))
+    last = max(kept)
+    if columns[last] == NOTE:
+        kept[last] = max(kept[last], min(wide[last], kept[last] + width - _total(kept)))
+    return kept
+
+
+def _total(kept: dict[int, int]) -> int:
+    return sum(kept.values()) + GAP * (len(kept) - 1)
 
 
 def pairs(title: str, values: Iterable[tuple[str, str]]) -> None:
@@ -72,18 +122,36 @@ def _plain_table(columns: Sequence[str], rows: list[list[str]]) -> None:
         click.echo("  ".join(filled).rstrip())
 
 
-def _rich_table(columns: Sequence[str], rows: list[list[str]]) -> None:
+def _terminal_table(
+    columns: Sequence[str], rows: list[list[str]], narrow: Sequence[str], spill: str
+) -> None:
+    width = shutil.get_terminal_size().columns
+    last = len(columns) - 1
+    kept = fit(columns, rows, width, narrow)
+    is_cut = any(len(row[last]) > kept.get(last, 0) for row in rows)
+    if not spill or not is_cut:
+        _rich_table(columns, rows, kept)
+        return
+    above = fit(columns[:last], [row[:last] for row in rows], width, narrow)
+    _rich_table(columns, rows, above)
+    label = columns.index(spill)
+    for row in rows:
+        if row[last]:
+            click.echo(f"{row[label]}: {row[last]}")
+
+
+def _rich_table(columns: Sequence[str], rows: list[list[str]], kept: dict[int, int]) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    view = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for n, column in enumerate(columns):
-        view.add_column(column.upper(), no_wrap=n == 0, overflow="fold")
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for n, width in kept.items():
+        view.add_column(columns[n].upper(), no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:
-        view.add_row(*(Text(cell) for cell in row))
-    Console(highlight=False).print(view)
+        view.add_row(*(Text(row[n]) for n in kept))
+    Console(highlight=False, width=_total(kept)).print(view)
 
 
 def _one_line(text: str) -> str:

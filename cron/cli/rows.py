@@ -8,17 +8,26 @@ from __future__ import annotations
 from typing import Final
 
 from cron.api.views import JobView, LaunchView, StatusRow
-from cron.cli.render import Row
+from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
-from launcher.names import short_job_name, split_job_name
+from launcher.names import DEFAULT_TENANT, short_job_name, split_job_name
 
 LAUNCH_COLUMNS: Final = (
-    "launch", "attempt", "state", "reason", "started", "late", "ran", "exit", "executor",
+    "launch", "attempt", "state", "reason", "started utc", "late", "ran", "exit", "executor", NOTE,
 )  # fmt: skip
-JOB_COLUMNS: Final = ("job", "schedule", "zone", "next", "last", "state", "running", "paused")
+LAUNCH_NARROW: Final = ("executor", "attempt", "started utc", "exit")
+"""What can be missed first: a second attempt is in the launch's cell, too."""
+JOB_COLUMNS: Final = (
+    "job", "schedule", "zone", "next utc", "last utc", "state", "running", "paused", NOTE,
+)  # fmt: skip
+JOB_NARROW: Final = ("running", "last utc", "zone", "state")
 STATUS_COLUMNS: Final = (
-    "kind", "id", "address", "pid", "role", "term", "applied", "digest", "version", "note",
+    "kind", "id", "address", "pid", "role", "term", "applied", "digest", "version", NOTE,
 )  # fmt: skip
+STATUS_NARROW: Final = ("version", "digest", "pid", "applied")
+
+
+UNREACHABLE: Final = "unreachable"
 
 
 def job_keys(full_name: str) -> Row:
@@ -45,6 +54,7 @@ def launch_row(view: LaunchView) -> Row:
         "executor": view.executor or None,
         "term": view.term or None,
         "lateness_ms": view.lateness_ms,
+        "full_name": f"{view.tenant}/{view.job.rpartition('/')[2]}",
     }
     if view.count > 1:
         row |= {"last_scheduled_at": format_s(view.last_s), "count": view.count}
@@ -73,18 +83,23 @@ def launch_details(view: LaunchView) -> Row:
 
 
 def launch_cells(view: LaunchView) -> list[str]:
-    """Return a launch as cells of LAUNCH_COLUMNS."""
-    name = view.launch if view.count == 1 else f"{view.launch} and {view.count - 1} more"
+    """Return a launch as cells of LAUNCH_COLUMNS; the default tenant is left out of its name."""
+    name = view.launch.removeprefix(f"{DEFAULT_TENANT}/")
+    if view.attempt > 1:
+        name += f"#{view.attempt}"
+    if view.count > 1:
+        name += f" and {view.count - 1} more"
     return [
         name,
         str(view.attempt or "-"),
         view.state if view.kind != "amendment" else f"{view.state} (late news)",
-        view.reason or view.waiting or "-",
-        show_ms(view.started_at_ms),
+        view.reason or ("waits" if view.waiting else "-"),
+        _utc(show_ms(view.started_at_ms)),
         show_length(view.lateness_ms),
         show_length(ran_ms(view)),
         "-" if view.exit_code is None else str(view.exit_code),
         view.executor or "-",
+        view.waiting,
     ]
 
 
@@ -117,6 +132,7 @@ def job_row(view: JobView) -> Row:
         "user": view.user or None,
         "running": view.running,
         "last": launch_row(view.last) if view.last else None,
+        "full_name": view.name,
     }
 
 
@@ -125,30 +141,44 @@ def job_cells(view: JobView) -> list[str]:
     is_placed = view.resolved and "?" in view.schedule
     paused = "-"
     if view.paused:
-        until = f" until {show_ms(view.paused_until_ms)}" if view.paused_until_ms else ""
-        paused = f"{view.pause_reason or 'yes'}{until}"
+        until_ms = view.paused_until_ms
+        paused = f"until {_utc(show_ms(until_ms))}" if until_ms else "yes"
     return [
         short_job_name(view.name),
         f"{view.schedule} = {view.resolved}" if is_placed else view.schedule,
         view.zone,
-        show_s(view.next_s[0]) if view.next_s else "-",
-        show_s(view.last.scheduled_s) if view.last else "-",
+        _utc(show_s(view.next_s[0])) if view.next_s else "-",
+        _utc(show_s(view.last.scheduled_s)) if view.last else "-",
         view.last.state if view.last else "-",
         str(view.running),
         paused,
+        _pause_note(view),
     ]
 
 
+def _pause_note(view: JobView) -> str:
+    by = f"by {view.paused_by}" if view.paused and view.paused_by else ""
+    if not view.pause_reason:
+        return by
+    return f"{view.pause_reason} ({by})" if by else view.pause_reason
+
+
+def _utc(shown: str) -> str:
+    """A time without its zone, for a column whose head names it."""
+    return shown.removesuffix(" UTC")
+
+
 def status_row(view: StatusRow) -> Row:
-    """Return a replica or an executor as JSON."""
+    """Return a replica or an executor as JSON; of a silent replica nobody knows where it stands."""
+    is_known = view.kind == "replica" and view.role != UNREACHABLE
     return {
         "kind": view.kind,
         "id": view.id,
         "address": view.address or None,
         "pid": view.pid or None,
         "role": view.role,
-        "term": view.term,
-        "applied": view.applied,
+        "term": view.term if is_known else None,
+        "applied": view.applied if is_known else None,
         "digest": view.digest or None,
         "version": view.version or None,
         "leader": view.leader or None,
@@ -165,6 +195,7 @@ def status_row(view: StatusRow) -> Row:
 def status_cells(view: StatusRow) -> list[str]:
     """Return a replica or an executor as cells of STATUS_COLUMNS."""
     is_executor = view.kind == "executor"
+    is_blank = is_executor or view.role == UNREACHABLE
     notes = [f"{view.running} of {view.slots} slots"] if is_executor else []
     if view.clock_offset_ms and abs(view.clock_offset_ms) >= 1_000:
         notes.append(f"clock {show_length(view.clock_offset_ms)} off")
@@ -176,8 +207,8 @@ def status_cells(view: StatusRow) -> list[str]:
         view.address or "-",
         str(view.pid or "-"),
         view.role,
-        "-" if is_executor else str(view.term),
-        "-" if is_executor else str(view.applied),
+        "-" if is_blank else str(view.term),
+        "-" if is_blank else str(view.applied),
         view.digest[:12] or "-",
         view.version or "-",
         ", ".join(notes),

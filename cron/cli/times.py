@@ -1,7 +1,7 @@
 """Times on the command line: reading what people write, writing what programs and people read.
 
-A TIME is ISO 8601 with a zone (`2026-11-20T15:00:00Z`, `2026-11-20 16:00:00+01:00`, or as the
-tables print it, `2026-11-20 15:00:00 UTC`) or an age such as `5m`: that long ago.
+A TIME is ISO 8601 with a zone (`2026-11-20T15:00:00Z`, `2026-11-20 16:00:00+01:00`, or as
+`show` prints it, `2026-11-20 15:00:00 UTC`) or an age such as `5m`: that long ago.
 """
 
 from __future__ import annotations

@@ -222,6 +222,7 @@ async def test_jobs_shows_where_a_question_mark_was_placed_and_who_paused():
         next_s=[NOON_S],
         paused=True,
         pause_reason="migration",
+        paused_by="ada",
         paused_until_ms=NOON_S * 1000,
         last=launch(state="failed"),
     )
@@ -229,8 +230,9 @@ async def test_jobs_shows_where_a_question_mark_was_placed_and_who_paused():
     result = await cli(backend, "jobs", "acme/*")
     assert backend.calls == [("jobs", ("acme/*",))]
     line = result.stdout.splitlines()[1]
-    for part in ("acme/b", "? 3 * * * = 17 3 * * *", "failed", "migration until 2026-11-20 15:"):
+    for part in ("acme/b", "? 3 * * * = 17 3 * * *", "failed", "until 2026-11-20 15:00:00"):
         assert part in line
+    assert line.endswith("  migration (by ada)")
     (row,) = rows(await cli(backend, "jobs", "-o", "json"))
     assert (row["job"], row["tenant"], row["paused"]) == ("b", "acme", True)
     assert row["next"] == ["2026-11-20T15:00:00.000Z"]

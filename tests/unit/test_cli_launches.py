@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from click.testing import Result
@@ -28,10 +29,10 @@ def rows(result: Result) -> list[dict]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
-async def test_a_launch_as_json_has_exactly_the_keys_that_were_promised():
+async def test_a_launch_as_json_begins_with_the_keys_that_were_promised():
     result = await cli(FakeBackend(history=[launch()]), "history", "-o", "json")
     (row,) = rows(result)
-    assert list(row) == KEYS
+    assert list(row) == [*KEYS, "full_name"]
     assert row == {
         "launch": LAUNCH,
         "job": "backup",
@@ -48,6 +49,7 @@ async def test_a_launch_as_json_has_exactly_the_keys_that_were_promised():
         "executor": "e1",
         "term": 4,
         "lateness_ms": 7,
+        "full_name": "default/backup",
     }
 
 
@@ -114,13 +116,12 @@ async def test_history_refuses_what_cannot_be_meant(arguments):
     assert backend.calls == []
 
 
-async def test_a_history_in_a_pipe_has_the_tenant_and_the_zone():
+async def test_a_history_in_a_pipe_has_all_columns_and_the_zone_once():
     result = await cli(FakeBackend(history=[launch()]), "history")
     head, line = result.stdout.splitlines()
-    assert head.split() == [column.upper() for column in LAUNCH_COLUMNS]
-    assert line.startswith(f"{LAUNCH}  1 ")
-    assert "2026-11-20 15:00:00 UTC" in line
-    assert line.split()[-5:] == ["UTC", "7ms", "1.5s", "0", "e1"]
+    assert re.split(r"  +", head) == [column.upper() for column in LAUNCH_COLUMNS]
+    assert line.startswith("backup@2026-11-20T15:00:00Z  1 ")
+    assert line.split()[-6:] == ["2026-11-20", "15:00:00", "7ms", "1.5s", "0", "e1"]
 
 
 async def test_show_has_both_log_points_the_epoch_and_the_tail_of_the_output():

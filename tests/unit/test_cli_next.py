@@ -40,6 +40,7 @@ async def test_a_zone_is_that_of_the_schedule():
         "zone": "Europe/Berlin",
         "schedule": "0 3 * * *",
         "resolved": "0 3 * * *",
+        "paused": False,
     }
 
 
@@ -55,8 +56,8 @@ async def test_a_question_mark_shows_what_it_became():
     schedule, _, resolved = first.partition(" = ")
     assert schedule == "? 3 * * *"
     minute = int(resolved.split()[0])
-    assert head == "SCHEDULED"
-    assert line == f"2026-11-21 03:{minute:02d}:00 UTC"
+    assert head == "SCHEDULED UTC"
+    assert line == f"2026-11-21 03:{minute:02d}:00"
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,49 @@ def test_a_table_on_a_terminal_is_drawn_by_rich(monkeypatch):
     assert "[bold]ran[/bold]" in text  # what a job is called is no markup
 
 
+HISTORY = ["launch", "state", "started utc", "executor", "note"]
+WAITING = ["backup@2026-11-20T15:00:00Z", "due", "-", "-", "no executor is connected to the cell"]
+ENDED = ["backup@2026-11-20T14:00:00Z", "failed", "2026-11-20 14:00:00", "executor-1", ""]
+NARROW = ["executor", "started utc"]
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (200, {0: 27, 1: 6, 2: 19, 3: 10, 4: 36}),
+        (90, {0: 27, 1: 6, 2: 19, 3: 10, 4: 20}),
+        (80, {0: 27, 1: 6, 2: 19, 4: 22}),
+        (70, {0: 27, 1: 6, 4: 33}),
+        (50, {0: 27, 1: 6, 4: 13}),
+        (20, {0: 27, 1: 6, 4: 10}),  # a name is never cut: it is what is copied
+    ],
+)
+def test_a_narrow_terminal_leaves_columns_out_and_cuts_the_note(width, shown):
+    assert render.fit(HISTORY, [WAITING, ENDED], width, NARROW) == shown
+
+
+def test_a_note_that_nobody_has_takes_no_room():
+    assert list(render.fit(HISTORY, [ENDED], 80, NARROW)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_each_row_is_one_line_of_a_terminal_and_a_long_note_stands_below(monkeypatch, width):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", str(width))
+    note = "took over from r1 at 2026-11-20T15:00:00Z, " * 3
+    render.table(HISTORY, [[*ENDED[:4], note], ENDED], narrow=NARROW, spill="launch")
+    *drawn, below = terminal.getvalue().splitlines()
+    assert len(drawn) == 4  # a head, a line, two rows
+    assert max(map(len, drawn)) <= width
+    assert below == f"{ENDED[0]}: {note}"
+
+
 def test_what_a_job_wrote_cannot_steer_the_terminal(capsys):
     render.table(["detail"], [["a\x1b[2Jb\nc\u202e"]])
     assert capsys.readouterr().out == "DETAIL\na\\x1b[2Jb\\nc\\u202e\n"

@@ -10,7 +10,7 @@ from tests.unit.api_rig import NOON_S, launch
 
 LAUNCH_KEYS = """
 launch job tenant scheduled_at attempt state reason begun_at launched_at started_at finished_at
-exit_code executor term lateness_ms
+exit_code executor term lateness_ms full_name
 """
 DETAIL_KEYS = """
 epoch replica begun_index launched_index ended_index ended_at local_time revision by detail in_doubt
@@ -18,7 +18,7 @@ waiting deadline_at is_open kind
 """
 JOB_KEYS = """
 job tenant schedule resolved zone next overlap catchup on_lost deadline_s timeout_ms paused
-pause_reason paused_by paused_until source revision command user running last
+pause_reason paused_by paused_until source revision command user running last full_name
 """
 STATUS_KEYS = """
 kind id address pid role term applied digest version leader clock_offset_ms tzdata since slots
@@ -67,7 +67,7 @@ def test_a_job_shows_the_default_tenant_to_programs_only():
     view = JobView(name="default/a", schedule="@daily", next_s=[NOON_S])
     assert rows.job_row(view)["tenant"] == "default"
     assert rows.job_cells(view)[0] == "a"
-    assert rows.job_cells(view)[3] == "2026-11-20 15:00:00 UTC"
+    assert rows.job_cells(view)[3] == "2026-11-20 15:00:00"
 
 
 def test_what_is_zero_is_not_what_is_unknown():
@@ -88,7 +88,23 @@ def test_late_news_are_told_from_the_end_they_amend():
 
 
 def test_a_launch_that_waits_says_for_what():
-    assert rows.launch_cells(launch(state="due", waiting="a free slot"))[3] == "a free slot"
+    cells = rows.launch_cells(launch(state="due", waiting="no executor has a free slot"))
+    assert (cells[3], cells[-1]) == ("waits", "no executor has a free slot")
+
+
+def test_a_launch_is_called_in_tables_as_its_job_is_and_names_a_second_attempt():
+    assert rows.launch_cells(launch())[0] == "backup@2026-11-20T15:00:00Z"
+    assert rows.launch_cells(launch(attempt=2))[0] == "backup@2026-11-20T15:00:00Z#2"
+    other = launch(launch="acme/a@2026-11-20T15:00:00Z", job="a", tenant="acme")
+    assert rows.launch_cells(other)[0] == "acme/a@2026-11-20T15:00:00Z"
+    assert rows.launch_row(other)["full_name"] == "acme/a"
+
+
+def test_of_a_replica_that_does_not_answer_nobody_knows_where_it_stands():
+    row = rows.status_row(StatusRow(kind="replica", id="r1", role="unreachable"))
+    assert (row["term"], row["applied"]) == (None, None)
+    row = rows.status_row(StatusRow(kind="replica", id="r1", role="follower"))
+    assert (row["term"], row["applied"]) == (0, 0)
 
 
 def test_a_clock_that_is_a_little_off_is_no_note():
