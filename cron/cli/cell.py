@@ -7,7 +7,7 @@ import click
 from cron.api.views import AuditReport
 from cron.cli import exits, render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings
-from cron.cli.rows import STATUS_COLUMNS, job_keys, status_cells, status_row
+from cron.cli.rows import STATUS_COLUMNS, STATUS_NARROW, job_keys, status_cells, status_row
 from cron.cli.times import format_ms, format_s, show_ms, show_s
 
 
@@ -21,7 +21,8 @@ def status_command(settings: Settings) -> None:
     if settings.is_json:
         render.json_lines(map(status_row, views))
     else:
-        render.table(STATUS_COLUMNS, map(status_cells, views))
+        cells = map(status_cells, views)
+        render.table(STATUS_COLUMNS, cells, narrow=STATUS_NARROW, spill="id")
 
 
 @click.command("audit")
@@ -64,16 +65,39 @@ def audit_row(report: AuditReport) -> render.Row:
         "since": format_ms(report.since_ms),
         "until": format_ms(report.until_ms),
         "violations": violations,
+        "ran": report.ran,
+        "skipped": report.skipped,
+        "skipped_in_runs": report.skipped_in_runs,
+        "runs": report.runs,
+        "extra_attempts": report.extra_attempts,
+        "manual": report.manual,
+        "amendments": report.amendments,
     }
 
 
 def _show_audit(report: AuditReport) -> None:
     since = show_ms(report.since_ms) if report.since_ms else "from the beginning"
     period = f"{since} to {show_ms(report.until_ms)}"
-    click.echo(
-        f"{period}: {report.jobs} jobs, {report.instants} instants, "
-        f"{report.launches} launches, {report.open} of them open"
-    )
+    click.echo(f"{period}: {_number(report.jobs, 'job')}")
+    runs = f"{report.skipped_in_runs} skipped in {_number(report.runs, 'run')}"
+    parts = [f"{report.ran} ran", f"{report.skipped} skipped or cancelled one by one", runs]
+    parts.append(f"{report.open} open")
+    known = report.ran + report.skipped + report.skipped_in_runs + report.open
+    if known < report.instants:
+        parts.append(f"{report.instants - known} without a row")
+    click.echo(f"{_number(report.instants, 'instant')} = {' + '.join(parts)}")
+    besides = [
+        _number(report.extra_attempts, "extra attempt") + " (backfills, retries)",
+        _number(report.manual, "manual launch", "manual launches"),
+        _number(report.amendments, "amendment") + " (late news)",
+    ]
+    click.echo(f"besides: {', '.join(besides)}")
     for one in report.violations:
         click.echo(f"violation: {one.job} at {show_s(one.scheduled_s)}: {one.kind}: {one.message}")
-    click.echo(f"{len(report.violations)} violations" if report.violations else "no violation")
+    click.echo(
+        _number(len(report.violations), "violation") if report.violations else "no violation"
+    )
+
+
+def _number(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"

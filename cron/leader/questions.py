@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 
+import msgspec
+
 from cron.api.pattern import is_wild, select
 from cron.api.views import (
     AuditReport,
@@ -25,6 +27,7 @@ from cron.errors import InvalidInput, UnknownJob, UnknownLaunch
 from cron.history.around import tell_manual, tell_newer
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
+from cron.history.census import Census, count
 from cron.history.expand import expand
 from cron.history.projection import Projection
 from cron.history.queries import Query
@@ -54,15 +57,25 @@ class Tally:
     """What an audit has counted and found so far."""
 
     def __init__(self) -> None:
-        self.instants = 0
-        self.launches = 0
-        self.open = 0
+        self.census = Census()
         self.violations: list[Violation] = []
 
     def found(self, job: str, scheduled_s: int, kind: str, message: str) -> None:
         """Note a violation."""
         self.violations.append(
             Violation(job=job, scheduled_s=scheduled_s, kind=kind, message=message)
+        )
+
+    def report(self, jobs: int, since_ms: int, until_ms: int) -> AuditReport:
+        """Return all of it."""
+        counts = msgspec.structs.asdict(self.census)
+        return AuditReport(
+            jobs=jobs,
+            launches=self.census.ran + self.census.manual,
+            since_ms=since_ms,
+            until_ms=until_ms,
+            violations=self.violations,
+            **counts,
         )
 
 
@@ -194,30 +207,23 @@ class Questions:
                 "is not on this replica"
             )
             tally.found("", 0, "unproven", message)
-        return AuditReport(
-            jobs=len(names),
-            instants=tally.instants,
-            launches=tally.launches,
-            open=tally.open,
-            since_ms=since_ms,
-            until_ms=until_s * 1000,
-            violations=tally.violations,
-        )
+        return tally.report(len(names), since_ms, until_s * 1000)
 
     async def _audit_job(self, record: JobRecord, since_s: int, until_s: int, tally: Tally) -> None:
         """Audit one job, window by window: its history may be longer than one look can take."""
         audited, open_rows, index = audited_job(record), _open(record), self._state.index
-        tally.open += len(open_rows)
-        tally.instants += audited.count(since_s, min(until_s, audited.horizon_s))
+        begin_s = since_s
         await self._projection.caught_up(self._applier.rows_index)
         while since_s < until_s:
             end_s = _window_end(audited, since_s, until_s)
             rows = await self._projection.of_job(record.name, since_s, end_s)
             rows = [row for row in rows if row.ended_index <= index]
-            tally.launches += sum(1 for row in rows if row.kind is not RowKind.AMENDMENT)
-            found = await asyncio.to_thread(
-                partial(_findings, audited, rows, open_rows, since_s, end_s)
+            counted, found = await asyncio.to_thread(
+                partial(
+                    _look, audited, rows, open_rows, since_s, end_s, is_first=since_s == begin_s
+                )
             )
+            tally.census.add(counted)
             for finding in found:
                 if finding.is_violation:
                     tally.found(
@@ -319,10 +325,18 @@ def _open_row(row: LaunchRow, executor: str = "", waiting: str = "") -> OpenRow:
     )
 
 
-def _findings(
-    audited: AuditedJob, rows: list[Row], open_rows: list[OpenRow], since_s: int, until_s: int
-) -> list[Finding]:
-    return list(audit(audited, rows, open_rows, since_s, until_s))
+def _look(
+    audited: AuditedJob,
+    rows: list[Row],
+    open_rows: list[OpenRow],
+    since_s: int,
+    until_s: int,
+    *,
+    is_first: bool,
+) -> tuple[Census, list[Finding]]:
+    """Count and audit one window of a job's history."""
+    counted = count(audited, rows, open_rows, since_s, until_s, is_first=is_first)
+    return counted, list(audit(audited, rows, open_rows, since_s, until_s))
 
 
 def _window_end(audited: AuditedJob, since_s: int, until_s: int) -> int:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, FindingKind, OpenRow, RevisionSpan
+from cron.history.census import Census, count
 from cron.job import Overlap, Schedule
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
@@ -172,6 +173,39 @@ def test_any_part_of_a_correct_history_passes(seed: int, one: int, other: int) -
     ]
     found = audit(history.job, rows, history.open, since_s, until_s)
     assert [f for f in found if f.is_violation] == []
+
+
+def _reached(rows: list[Row], since_s: int, until_s: int) -> list[Row]:
+    return [
+        row
+        for row in rows
+        if row.scheduled_s <= until_s and max(row.last_s, row.scheduled_s) >= since_s
+    ]
+
+
+@given(_seeds, st.lists(st.integers(0, 7200), max_size=4))
+@settings(max_examples=100, deadline=None)
+def test_the_census_adds_up_and_does_not_depend_on_how_it_is_cut(
+    seed: int, cuts: list[int]
+) -> None:
+    history = History(seed)
+    rows = history.ordered(history.rows)
+    whole = count(history.job, rows, history.open, BEGIN_S, history.until_s)
+    assert whole.instants == whole.ran + whole.skipped + whole.skipped_in_runs + whole.open
+    assert whole.instants == len(list(history.job.instants(BEGIN_S, history.job.horizon_s)))
+    ends = [row for row in history.rows if row.kind is RowKind.ENDED and not row.trigger]
+    ran = {row.scheduled_s for row in ends if row.begun_index}
+    assert whole.ran == len(ran)
+    assert whole.skipped == len({row.scheduled_s for row in ends} - ran)
+    assert whole.runs == sum(row.kind is RowKind.RANGE for row in history.rows)
+    assert whole.manual == sum(row.trigger > 0 for row in history.rows)
+    pieces, since_s = Census(), BEGIN_S
+    for until_s in [*(BEGIN_S + cut for cut in sorted(set(cuts) - {0})), history.until_s]:
+        reached = _reached(rows, since_s, until_s)
+        is_first = since_s == BEGIN_S
+        pieces.add(count(history.job, reached, history.open, since_s, until_s, is_first=is_first))
+        since_s = max(since_s, until_s)
+    assert pieces == whole
 
 
 def _changed(row: Row, **fields: object) -> Row:

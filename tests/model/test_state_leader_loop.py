@@ -14,6 +14,7 @@ import pytest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.history.audit import audit
 from cron.history.audited import OpenRow
+from cron.history.census import count
 from cron.job import Catchup, Job, Overlap, Schedule
 from cron.leader.agenda import Agenda
 from cron.leader.catalog import _build as build_change
@@ -221,11 +222,14 @@ class World:
                 OpenRow(
                     row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
                     row.begun_at_ms, row.launched_index, row.started_ms, revision=row.revision,
+                    by=row.by,
                 )
                 for row in record.open.values()
             ]  # fmt: skip
             found = audit(audited_job(record), mine, open_rows, T0, self.now_ms // 1000)
             assert [finding for finding in found if finding.is_violation] == []
+            n = count(audited_job(record), mine, open_rows, T0, self.now_ms // 1000)
+            assert n.instants == n.ran + n.skipped + n.skipped_in_runs + n.open
 
     def settle(self) -> None:
         """No more trouble, until nothing is open and everything is accounted."""

@@ -98,17 +98,47 @@ async def test_what_is_no_command_line_exits_with_two(arguments):
 
 async def test_an_audit_without_a_violation_exits_with_zero():
     report = AuditReport(
-        jobs=2, instants=10, launches=9, open=1, since_ms=1, until_ms=NOON_S * 1000
+        jobs=2,
+        instants=10,
+        launches=7,
+        ran=4,
+        skipped=2,
+        skipped_in_runs=3,
+        runs=1,
+        open=1,
+        extra_attempts=1,
+        manual=3,
+        since_ms=1,
+        until_ms=NOON_S * 1000,
     )
     backend = FakeBackend(audit=report)
     async with serving(backend) as server:
         result = await run_cli("audit", "--since", "2026-11-20T15:00:00Z", server=server)
         row = await run_cli("audit", "backup", "-o", "json", server=server)
     assert result.exit_code == row.exit_code == 0
-    assert "10 instants, 9 launches, 1 of them open" in result.stdout
-    assert result.stdout.endswith("no violation\n")
-    assert json.loads(row.stdout)["ok"] is True
+    assert result.stdout.splitlines()[1:] == [
+        "10 instants = 4 ran + 2 skipped or cancelled one by one + 3 skipped in 1 run + 1 open",
+        "besides: 1 extra attempt (backfills, retries), 3 manual launches, "
+        "0 amendments (late news)",
+        "no violation",
+    ]
+    told = json.loads(row.stdout)
+    assert told["ok"] is True
+    assert told["instants"] == sum(told[k] for k in ("ran", "skipped", "skipped_in_runs", "open"))
+    assert (told["runs"], told["extra_attempts"], told["manual"], told["amendments"]) == (
+        1,
+        1,
+        3,
+        0,
+    )
     assert backend.calls == [("audit", ("", NOON_S * 1000)), ("audit", ("default/backup", 0))]
+
+
+async def test_instants_without_a_row_are_counted_too():
+    report = AuditReport(jobs=1, instants=3, ran=1)
+    async with serving(FakeBackend(audit=report)) as server:
+        result = await run_cli("audit", server=server)
+    assert "0 open + 2 without a row\n" in result.stdout
 
 
 async def test_an_audit_of_all_time_says_so():

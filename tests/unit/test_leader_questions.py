@@ -11,6 +11,7 @@ import pytest
 from consensus.log import Position
 from cron.history.projection import Projection
 from cron.job import Overlap
+from cron.leader import questions
 from cron.leader.applier import StateApplier
 from cron.leader.questions import Questions
 from cron.state import commands as c
@@ -155,3 +156,22 @@ async def test_the_nearest_instant_may_be_one_of_an_older_schedule(projection: P
     rig.account(60, to=90)
     rig.to(90).put(job(deadline_s=30), effective_s=T0 + 90)
     assert (await rig.questions.why(JOB, T0 + 100, is_nearest=True)).at_s == T0 + 60
+
+
+async def test_the_counts_of_an_audit_add_up(
+    projection: Projection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.account(60, 120, to=600, skipped=(c.SkipItem(T0 + 180, T0 + 600, 8, Reason.MISSED),))
+    rig.run(60)
+    rig.reopen(300, LaunchState.SKIPPED)
+    rig.run(300)
+    rig.to(600).trigger("first")
+    rig.clock.now_ms = (T0 + 601) * 1000
+    whole = await rig.questions.audit(JOB, 0)
+    assert whole.violations == []
+    assert (whole.instants, whole.ran, whole.skipped, whole.skipped_in_runs) == (10, 2, 0, 7)
+    assert (whole.runs, whole.open, whole.extra_attempts, whole.manual) == (1, 1, 1, 1)
+    assert whole.launches == 3
+    monkeypatch.setattr(questions, "WINDOW_MAX", 2)
+    assert await rig.questions.audit("", 0) == whole

@@ -1,0 +1,128 @@
+"""Census: how many instants of a job ran, were skipped or are open, so that the numbers add up.
+
+Pure. What is counted is what `audit` walks through: one job's rows of a period, and its open
+launches.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import msgspec
+
+from cron.history.audited import AuditedJob, OpenRow
+from cron.state.rows import Row, RowKind
+from launcher.launch import LaunchState
+
+
+class Census(msgspec.Struct):
+    """Counts; of an audit without violations, instants = ran + skipped + skipped_in_runs + open.
+
+    `ran`: an attempt was begun, whatever became of it. `skipped`: or cancelled before it was begun,
+    with a row of its own. `open`: not over, also one that was reopened. `extra_attempts`: of
+    launches that were over before, or that no schedule had. `manual`: launches, not attempts.
+    """
+
+    instants: int = 0
+    ran: int = 0
+    skipped: int = 0
+    skipped_in_runs: int = 0
+    runs: int = 0
+    open: int = 0
+    extra_attempts: int = 0
+    manual: int = 0
+    amendments: int = 0
+
+    def add(self, other: Census) -> None:
+        """Add the counts of another period or job."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class _Launch:
+    """What the rows of one launch come to."""
+
+    __slots__ = ("attempts", "is_open", "is_reopened", "ran")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.ran = False
+        self.is_open = False
+        self.is_reopened = False  # or cancelled by somebody
+
+
+def count(
+    job: AuditedJob,
+    rows: Iterable[Row],
+    open_rows: Iterable[OpenRow],
+    after_s: int,
+    until_s: int,
+    *,
+    is_first: bool = True,
+) -> Census:
+    """Return the counts of (after_s, until_s], which ends at `job.horizon_s` at the latest.
+
+    `rows` and `open_rows` as for `audit`. A run of skipped instants that reaches into the period is
+    counted in it if the period `is_first`; it was in the one before otherwise.
+    """
+    census = Census(instants=job.count(after_s, min(until_s, job.horizon_s)))
+    runs: list[Row] = []
+    launches: dict[tuple[int, int], _Launch] = {}
+    for row in rows:
+        if row.kind is RowKind.RANGE:
+            runs.append(row)
+        elif not after_s < row.scheduled_s <= until_s:
+            continue
+        elif row.kind is RowKind.AMENDMENT:
+            census.amendments += 1
+        else:
+            _add_ended(launches.setdefault((row.scheduled_s, row.trigger), _Launch()), row)
+    for open_row in open_rows:
+        if after_s < open_row.scheduled_s <= until_s:
+            launch = launches.setdefault((open_row.scheduled_s, open_row.trigger), _Launch())
+            launch.attempts += 1
+            launch.is_open = True
+            launch.is_reopened |= bool(open_row.by)
+    own = _count_launches(census, job, launches, runs)
+    for run in runs:
+        first_s, last_s = max(run.scheduled_s - 1, after_s), min(run.last_s, until_s)
+        inside = bisect_right(own, last_s) - bisect_right(own, first_s)
+        census.skipped_in_runs += job.count(first_s, last_s) - inside
+        census.runs += is_first or run.scheduled_s > after_s
+    return census
+
+
+def _add_ended(launch: _Launch, row: Row) -> None:
+    launch.attempts += 1
+    is_stopped_before = row.state is LaunchState.CANCELLED and not row.begun_index
+    launch.ran |= row.state is not LaunchState.SKIPPED and not is_stopped_before
+    launch.is_reopened |= bool(row.by)
+
+
+def _count_launches(
+    census: Census, job: AuditedJob, launches: dict[tuple[int, int], _Launch], runs: list[Row]
+) -> list[int]:
+    """Count launches and return the instants that are counted by them, in order."""
+    runs.sort(key=lambda run: run.scheduled_s)
+    starts = [run.scheduled_s for run in runs]
+    own: list[int] = []
+    for (at_s, trigger), launch in launches.items():
+        if trigger:
+            census.manual += 1
+            census.extra_attempts += launch.attempts - 1
+            continue
+        if launch.is_reopened and job.tick_at(at_s) is None:
+            census.extra_attempts += launch.attempts  # a backfill of a time before the job was
+            continue
+        before = bisect_right(starts, at_s) - 1
+        is_in_run = before >= 0 and runs[before].last_s >= at_s
+        census.extra_attempts += launch.attempts - (not is_in_run)
+        own.append(at_s)
+        if launch.is_open:
+            census.open += 1
+        elif launch.ran:
+            census.ran += 1
+        else:
+            census.skipped += 1
+    return sorted(own)
