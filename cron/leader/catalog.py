@@ -29,9 +29,11 @@ from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
+from launcher.names import short_job_name
 
 ATTEMPTS = 5
 _NEXT_SHOWN = 3
+_LEFT_SHOWN = 5
 
 
 class Declared(msgspec.Struct):
@@ -50,6 +52,8 @@ class Diff(msgspec.Struct):
     changed: list[Job]
     removed: list[str]
     changes: list[JobChange]
+    left: list[str] = []
+    """Jobs of the source that it declares no more, and that are not removed."""
 
 
 def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], list[Problem]]:
@@ -91,8 +95,9 @@ def compare(
         if record.job is not None:
             load.add(record.job.schedule)
     diff = Diff(declared.source, base, [], [], [])
+    diff.left = _left_out(declared, live)
     if prune:
-        diff.removed = _left_out(declared, live)
+        diff.removed, diff.left = diff.left, []
         diff.changes += [_removal(live[name], now_s, load) for name in diff.removed]
     # What has a fixed place comes first, so that the `?` of the same file keep out of its way.
     for job in sorted(declared.jobs, key=lambda job: not job.schedule.is_placed):
@@ -156,6 +161,18 @@ def _left_out(declared: Declared, live: Mapping[str, JobRecord]) -> list[str]:
         for record in live.values()
         if record.source == declared.source and record.name not in names
     ]
+
+
+def _left_warning(diff: Diff) -> list[Problem]:
+    if not diff.left:
+        return []
+    count = len(diff.left)
+    names = ", ".join(short_job_name(name) for name in sorted(diff.left)[:_LEFT_SHOWN])
+    more = f" and {count - _LEFT_SHOWN} more" if count > _LEFT_SHOWN else ""
+    what = "1 job of this source is" if count == 1 else f"{count} jobs of this source are"
+    message = f"{what} no longer declared: {names}{more}"
+    hint = "apply with --prune to remove what a source has no more"
+    return [Problem(diff.source, 0, 0, message, hint, is_warning=True)]
 
 
 def _removal(record: JobRecord, now_s: int, load: Load) -> JobChange:
@@ -265,6 +282,7 @@ class Catalog:
         for source in declared:
             diff = await self._put_source(source, request, state, now_s, gone)
             changes += diff.changes
+            problems += _left_warning(diff)
             if request.is_dry_run:
                 gone.update(diff.removed)
         return ApplyReport(

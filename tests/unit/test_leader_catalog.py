@@ -148,6 +148,29 @@ async def test_a_dry_run_lets_jobs_move_between_sources_as_the_change_does(prune
     assert ("added", "default/a") in actions
 
 
+@pytest.mark.parametrize(("is_dry_run", "prune"), [(True, False), (False, False), (True, True)])
+async def test_jobs_that_a_source_declares_no_more_are_told_unless_removed(
+    is_dry_run: bool, prune: bool
+) -> None:
+    rig = StateRig()
+    text = b"#: name=kept\n* * * * * kept\n"
+    (declared,) = read(("tab", text))
+    gone = [job(f"gone{number}") for number in range(7)]
+    put = c.PutJobs("tab", 0, T0, (*declared.jobs, *gone), (), "anna", "1", 1, 1)
+    assert rig.answer(put).verdict is Verdict.ACCEPTED
+    request = ApplyRequest(files=[SourceFile("tab", text)], is_dry_run=is_dry_run, prune=prune)
+    report = await Catalog(cast("Leader", None), "UTC").put(request, rig.state, T0)
+    if prune:
+        assert report.problems == []
+        return
+    (warning,) = report.problems
+    assert str(warning) == (
+        "tab: warning: 7 jobs of this source are no longer declared: "
+        "gone0, gone1, gone2, gone3, gone4 and 2 more"
+    )
+    assert "--prune" in warning.hint
+
+
 def test_a_change_without_jobs_is_one_empty_part() -> None:
     assert split_jobs([]) == [()]
 
