@@ -96,6 +96,8 @@ def _show_change(change: JobChange) -> None:
     mark = _MARKS.get(change.action, "?")
     schedule = f": {change.schedule}{placed} {change.zone}" if change.schedule else ""
     click.echo(f"{mark} {short_job_name(change.job)}{schedule}{what}")
+    if change.action == "changed" and change.next_before_s == change.next_after_s:
+        return  # when it is due did not change: there is nothing to compare
     if change.next_before_s:
         click.echo(f"    before: {', '.join(map(show_s, change.next_before_s))}")
     if change.next_after_s:

@@ -21,6 +21,7 @@ from cron.crontab.reading import Problems
 from cron.crontab.together import read_together
 from cron.errors import CrontabError, LimitExceeded, Problem, RevisionConflict
 from cron.job import Job
+from cron.leader.differences import differences
 from cron.leader.leader import Leader
 from cron.leader.policies import account_for
 from cron.leader.requests import appending
@@ -199,7 +200,7 @@ def _compare_job(diff: Diff, record: JobRecord | None, job: Job, load: Load, now
             "keep them in a file of their own, and let the command read it",
         )
     placed = _placed(job, before, load)
-    what = [] if before is None else _differences(before, placed)
+    what = [] if before is None else differences(before, placed)
     action = "added" if before is None else ("changed" if what else "unchanged")
     if action != "unchanged":
         diff.changed.append(placed)
@@ -229,23 +230,6 @@ def _placed(job: Job, before: Job | None, load: Load) -> Job:
     if before is None or schedule != before.schedule:
         load.add(schedule)
     return msgspec.structs.replace(job, schedule=schedule)
-
-
-def _differences(before: Job, after: Job) -> list[str]:
-    """Return the names of the fields that differ; where it stands in its file is none of them."""
-    names = []
-    for field in Job.__struct_fields__:
-        if field == "line" or getattr(before, field) == getattr(after, field):
-            continue
-        if field == "work":
-            names += [
-                part
-                for part in before.work.__struct_fields__
-                if getattr(before.work, part) != getattr(after.work, part)
-            ]
-        else:
-            names.append(field)
-    return names
 
 
 def next_times(job: Job, after_s: int, count: int) -> list[int]:

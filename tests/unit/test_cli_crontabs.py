@@ -97,6 +97,22 @@ async def test_apply_shows_the_zone_the_changes_and_the_times_before_and_after(f
     ]
 
 
+async def test_where_only_the_command_changes_there_are_no_times_to_compare(folder):
+    change = JobChange(
+        action="changed",
+        job="default/a",
+        schedule="@daily",
+        zone="UTC",
+        what=["command"],
+        next_before_s=[NOON_S],
+        next_after_s=[NOON_S],
+    )
+    backend = FakeBackend(put_jobs=ApplyReport(changes=[change], applied=True))
+    lines = (await cli(backend, "apply", "jobs.crontab")).stdout.splitlines()
+    assert lines[1] == "~ a: @daily UTC (command)"
+    assert lines[2].startswith("applied as revision")
+
+
 async def test_apply_as_json_has_one_change_a_line(folder):
     result = await cli(FakeBackend(put_jobs=REPORT), "apply", "jobs.crontab", "-o", "json")
     rows = [json.loads(line) for line in result.stdout.splitlines()]

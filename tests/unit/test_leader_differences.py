@@ -1,0 +1,63 @@
+"""What changed in a job is told in the words of crontabs, and nothing that changed is left out."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cron.crontab.reader import read_crontab
+from cron.job import Job, Schedule
+from cron.leader.differences import differences
+from launcher.work import WorkSpec
+
+
+def one(text: str) -> Job:
+    reading = read_crontab(text.encode(), file="tab")
+    assert reading.errors == []
+    return reading.jobs[0]
+
+
+BEFORE = one("#: name=a\n@daily run\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("#: name=a\n@daily run\n", []),
+        ("\n\n#: name=a\n@daily run\n", []),
+        ("#: name=a\n@daily walk\n", ["command"]),
+        ("#: name=a\n@daily run%now\n", ["stdin"]),
+        ("#: name=a timeout=5m\n@daily run\n", ["timeout"]),
+        ("#: name=a user=www-data cwd=/srv\n@daily run\n", ["user", "cwd"]),
+        ("A=b\n#: name=a\n@daily run\n", ["environment"]),
+        ("SHELL=/bin/bash\n#: name=a\n@daily run\n", ["shell", "environment"]),
+        ("CRON_TZ=Europe/Riga\n#: name=a\n@daily run\n", ["zone"]),
+        ("#: name=a deadline=1h\n0 1 * * * run\n", ["schedule"]),
+        ("#: name=a overlap=forbid\n@daily run\n", ["overlap"]),
+        ("#: name=a catchup=all on-lost=skip deadline=5m\n@daily run\n", ["catchup", "deadline"]),
+    ],
+)
+def test_a_difference_has_the_name_of_its_option(text: str, what: list[str]) -> None:
+    assert differences(BEFORE, one(text)) == what
+
+
+def test_a_question_mark_that_moved_is_another_place() -> None:
+    jobs = [
+        msgspec.structs.replace(BEFORE, schedule=Schedule("? 3 * * *", resolved, placement=1))
+        for resolved in ("7 3 * * *", "9 3 * * *")
+    ]
+    assert differences(*jobs) == ["place"]
+
+
+OTHER = {str: "x", int: 7, bool: True}
+
+
+@pytest.mark.parametrize("kind", [Job, WorkSpec])
+def test_no_field_can_change_unseen(kind: type[msgspec.Struct]) -> None:
+    part = BEFORE if kind is Job else BEFORE.work
+    for field in set(kind.__struct_fields__) - {"line", "schedule", "work", "argv", "env"}:
+        value = getattr(part, field)
+        other = OTHER[type(value)] if type(value) in OTHER else list(type(value))[-1]
+        changed = msgspec.structs.replace(part, **{field: other})
+        after = changed if kind is Job else msgspec.structs.replace(BEFORE, work=changed)
+        assert len(differences(BEFORE, after)) == 1, field
