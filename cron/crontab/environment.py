@@ -44,6 +44,7 @@ class Environment:
         self._problems = problems
         self._zone_line = 0
         self._tz_line = 0
+        self._fooled: tuple[int, str] | None = None
 
     def read(self, name: str, written: str, line: int, column: int) -> None:
         """Take in one line; `column` is that of the value. What is wrong is reported."""
@@ -51,7 +52,7 @@ class Environment:
         if value is None:
             return
         if name == "CRON_TZ":
-            self._zone_line = line
+            self._zone_line = self._zone_line or line
             self._set_zone(value, line, column)
         else:
             self.set(name, value, line, column)
@@ -80,11 +81,20 @@ class Environment:
         self.lines = tuple(self._values.items())
         self.shell = self._values.get("SHELL", DEFAULT_SHELL)
 
+    def note_job(self) -> None:
+        """Note that a job stands here, of which `warn_of_tz` may have to speak."""
+        if self._tz_line and not self._zone_line and self._fooled is None:
+            self._fooled = (self._tz_line, self.zone_name)
+
     def warn_of_tz(self) -> None:
         """Warn, at the end of the file, of a TZ where no CRON_TZ says the zone of schedules."""
-        if self._tz_line and not self._zone_line:
-            message = f"TZ does not move schedules, which are in {self.zone_name}"
-            self._problems.warn(self._tz_line, 1, message, TZ_HINT)
+        line, zone_name = self._fooled or (self._tz_line, self.zone_name)
+        if not line or (self._zone_line and self._fooled is None):
+            return
+        message = f"TZ does not move schedules, which are in {zone_name}"
+        if self._zone_line:
+            message += f" as far as CRON_TZ on line {self._zone_line}"
+        self._problems.warn(line, 1, message, TZ_HINT)
 
     def _set_zone(self, value: str, line: int, column: int) -> None:
         try:

@@ -151,6 +151,7 @@ class _Crontab:
         command = self._read_command(match["rest"] or "", number, column, policies)
         if expression is None or not command:
             return
+        self._environment.note_job()
         script, stdin = split_percent(command)
         self.jobs.add(
             Declaration(

@@ -216,6 +216,25 @@ def test_tz_is_only_passed_on_and_that_is_said():
     assert read("CRON_TZ=UTC\nTZ=Asia/Tokyo\n@daily a").problems == []
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("TZ=Europe/Riga\n@daily a\nCRON_TZ=Europe/Riga\n@daily b", 1),
+        ("\nTZ=Asia/Tokyo\n@daily a\n@daily b\nTZ=UTC\nCRON_TZ=UTC\n", 2),
+    ],
+)
+def test_a_zone_that_comes_later_does_not_help_the_jobs_above_it(text, line):
+    (warning,) = read(text).problems
+    assert (warning.line, warning.is_warning) == (line, True)
+    zone_line = text[: text.index("CRON_TZ")].count("\n") + 1
+    assert warning.message.endswith(f"in UTC as far as CRON_TZ on line {zone_line}")
+
+
+def test_a_zone_between_tz_and_its_jobs_is_enough():
+    assert read("TZ=Asia/Tokyo\nCRON_TZ=UTC\n@daily a\nCRON_TZ=Asia/Tokyo\n@daily b").problems == []
+    assert read("@daily a\nTZ=Asia/Tokyo\nCRON_TZ=UTC\n@daily b").problems == []
+
+
 def test_mailto_is_taken_with_a_warning_that_points_to_the_logs():
     reading = read("MAILTO=ops@example.org\n@daily a")
     assert reading.jobs[0].work.env == (("MAILTO", "ops@example.org"),)
