@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import launcher
 from launcher.errors import SpawnerDied, invariant
+from launcher.executor.groups import SPAWNER_MARK
 from launcher.executor.surroundings import PATH
 from launcher.limits import FRAME_BYTES_MAX
 
@@ -29,15 +30,17 @@ News = list[Any]
 
 
 class Children:
-    """A spawner process. `hear` gets its news, frame by frame, on the loop's thread.
+    """A spawner process of the ledger with the UUID `ledger`, by which it is found should it
+    outlive its executor. `hear` gets its news, frame by frame, on the loop's thread.
 
     It is the leader of a session of its own: a signal to the executor's process group does not
     reach it, so that it outlives the executor by the moment that it takes to kill the groups.
     """
 
-    def __init__(self, hear: Callable[[list[News]], None], slots: int) -> None:
+    def __init__(self, hear: Callable[[list[News]], None], slots: int, ledger: str) -> None:
         self._hear = hear
         self._slots = slots
+        self._ledger = ledger
         self._writer: asyncio.StreamWriter | None = None
         self._reader: asyncio.StreamReader | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -57,7 +60,7 @@ class Children:
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd="/",
-                env={"PATH": PATH},
+                env={"PATH": PATH, SPAWNER_MARK: self._ledger},
             )
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
 

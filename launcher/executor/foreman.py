@@ -21,7 +21,7 @@ from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
 from launcher.executor.children import Children, News
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.groups import kill_groups
+from launcher.executor.groups import SurvivorsRemain, kill_groups
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Ledger
 from launcher.executor.outputs import Outputs
@@ -38,6 +38,8 @@ log = logs.get()
 
 TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms added to a busy executor's answer."""
+SURVIVORS_PAUSE_S: Final = 1.0
+"""Before what could not be killed is looked for again."""
 
 
 class Outlet(Protocol):
@@ -86,9 +88,12 @@ class Foreman:
         self._config = config
         self._ledger = ledger
         self._outputs = outputs
-        self._children = Children(self._hear, self._config.slots)
+        self._children = Children(self._hear, self._config.slots, ledger.uuid)
         self._running: dict[str, None] = {}
         self._next = _Turn()
+        self.able = asyncio.Event()
+        """Set unless something of a dead spawner cannot be killed; be connected only then."""
+        self.able.set()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._replaced = asyncio.Event()
@@ -199,9 +204,7 @@ class Foreman:
         loop = asyncio.get_running_loop()
         lost: list[str] | None = None
         if turn.spawner_died:
-            lost = await loop.run_in_executor(
-                ledger_thread, interrupt_all, self._ledger, "spawner", turn.news
-            )
+            lost = await self._interrupted(ledger_thread, turn.news)
         conditions = self._conditions()
         written = await loop.run_in_executor(ledger_thread, self._write, turn, conditions, lost)
         self.highest = self._ledger.highest
@@ -213,6 +216,23 @@ class Foreman:
         if turn.arriving is not None:
             self._outlet = turn.arriving
             self._outlet.begin(written.known, self.highest)
+
+    async def _interrupted(self, ledger_thread: ThreadPoolExecutor, news: list[News]) -> list[str]:
+        """Interrupt what the dead spawner ran, however long it takes; in this time the stream is
+        left, so that the leader gives this executor up rather than wait for it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                lost = await loop.run_in_executor(
+                    ledger_thread, interrupt_all, self._ledger, "spawner", news
+                )
+            except SurvivorsRemain as error:
+                log.error("launches.survive", error=str(error), hint=error.hint)
+                self.able.clear()
+                await asyncio.sleep(SURVIVORS_PAUSE_S)
+            else:
+                self.able.set()
+                return lost
 
     def _conditions(self) -> Conditions:
         obstacle = ""
@@ -298,7 +318,7 @@ class Foreman:
     async def _replace_spawner(self) -> None:
         self._running.clear()
         await self._children.stop()
-        self._children = Children(self._hear, self._config.slots)
+        self._children = Children(self._hear, self._config.slots, self.ledger_uuid)
         await self.start()
         self._replaced.set()
 
@@ -311,12 +331,15 @@ def interrupt_all(ledger: Ledger, died: str, news: Sequence[News] = ()) -> list[
     """Kill the groups of all rows without a result and record them as interrupted (rule R4).
 
     `died` says who did, `news` is what it still said. In the ledger's thread. Returns the names.
+
+    Raises:
+        SurvivorsRemain: something still lives; no row is interrupted. Call it again.
     """
     if news:
         with ledger.transaction():
             record(ledger, news)
     rows = ledger.accepted()
-    killed = kill_groups(rows) if ledger.is_same_boot or died == "spawner" else []
+    killed = kill_groups(rows, ledger.uuid) if ledger.is_same_boot or died == "spawner" else []
     names = [row.name for row in rows]
     if names:
         with ledger.transaction():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import functools
 import secrets
 import signal
@@ -20,7 +21,8 @@ from launcher import config as configuration
 from launcher import failpoints, logs
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
-from launcher.executor.foreman import Foreman, interrupt_all
+from launcher.executor.foreman import SURVIVORS_PAUSE_S, Foreman, interrupt_all
+from launcher.executor.groups import SurvivorsRemain
 from launcher.executor.ledger import Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.outputs import Outputs
@@ -92,7 +94,8 @@ async def run(config: ExecutorConfig) -> int:
         ledger = await in_thread(Ledger, directory / "ledger.sqlite")
         try:
             # Before anybody is told anything: what survived the last executor must not run.
-            await in_thread(interrupt_all, ledger, "executor")
+            if not await _cleared(thread, ledger, stop):
+                return 0
             outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
             foreman = Foreman(config, ledger, outputs)
             await foreman.start()
@@ -100,6 +103,23 @@ async def run(config: ExecutorConfig) -> int:
             return await _serve(config, foreman, thread, stop)
         finally:
             await in_thread(ledger.close)
+
+
+async def _cleared(thread: ThreadPoolExecutor, ledger: Ledger, stop: asyncio.Event) -> bool:
+    """Interrupt what the last executor ran, however long it takes; whether it was done before
+    `stop` was set."""
+    loop = asyncio.get_running_loop()
+    while not stop.is_set():
+        try:
+            await loop.run_in_executor(thread, interrupt_all, ledger, "executor")
+        except SurvivorsRemain as error:
+            log.error("launches.survive", error=str(error), hint=error.hint)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SURVIVORS_PAUSE_S):
+                    await stop.wait()
+        else:
+            return True
+    return False
 
 
 async def _serve(

@@ -13,8 +13,9 @@ _PR_SET_PDEATHSIG: Final = 1
 def die_with_parent(parent: int) -> bool:
     """Have the kernel kill this process once its parent ends; return whether it is still there.
 
-    `parent` is the expected parent's process id, 0 for whichever it is now. The spawner needs no
-    such signal: it sees the end of its socket, and kills the commands before it leaves.
+    `parent` is the expected parent's process id, 0 for whichever it is now. It holds over an exec
+    and ends with a change of user. The spawner needs no such signal: it sees the end of its socket,
+    and kills the commands before it leaves.
 
     Raises:
         OSError: the kernel refused.

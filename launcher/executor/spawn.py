@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Callable
 from typing import Any, Final
 
 # launcher.launch.Reason; a test compares.
@@ -89,10 +90,13 @@ def _spawn_as_self(order: dict[str, Any], stdin: int, writing: int) -> int:
 
 def _spawn_as_user(order: dict[str, Any], stdin: int, writing: int) -> int:
     # posix_spawn cannot switch users; this process is small enough for a real fork.
+    from launcher.executor.parent import die_with_parent  # ctypes: only who switches users pays
+
     failed, fails = os.pipe2(os.O_CLOEXEC)
+    parent = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become(order, stdin, writing, fails)
+        _become(order, stdin, writing, fails, lambda: die_with_parent(parent))
     os.close(fails)
     with os.fdopen(failed, "rb") as pipe:
         text = pipe.read().decode(errors="replace")
@@ -103,10 +107,18 @@ def _spawn_as_user(order: dict[str, Any], stdin: int, writing: int) -> int:
     return pid
 
 
-def _become(order: dict[str, Any], stdin: int, writing: int, fails: int) -> None:
-    """The forked child: becomes the command, or says over `fails` why not. Never returns."""
+def _become(
+    order: dict[str, Any], stdin: int, writing: int, fails: int, bind: Callable[[], bool]
+) -> None:
+    """The forked child: becomes the command, or says over `fails` why not. Never returns.
+
+    `bind` ties its life to the spawner's and returns whether that one still lives: a command must
+    not begin after whoever would have reported it is dead.
+    """
     reason = SPAWN
     try:
+        if not bind():
+            return
         os.setsid()
         for number in _DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -119,7 +131,9 @@ def _become(order: dict[str, Any], stdin: int, writing: int, fails: int) -> None
         os.setuid(uid)
         reason = SPAWN
         _enter(order["cwd"])
-        os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
+        # Once more: the kernel forgets it when the user changes.
+        if bind():
+            os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606
     except BaseException as error:  # noqa: BLE001 - a copy of the spawner must not go on
         os.write(fails, f"{reason} {_explain(error)}".encode()[:4000])
     finally:

@@ -232,6 +232,8 @@ class Visit:
         clock_ms = wall_ms() - due_ms
         while True:
             now_ms = boot_ms()
+            if not self._foreman.able.is_set():
+                raise StreamEnded("commands of a dead spawner cannot be ended")
             # The next welcome measures the offset anew.
             if abs(wall_ms() - now_ms - clock_ms) > CLOCK_SET_MS:
                 raise StreamEnded("this host's clock was set")
@@ -267,6 +269,7 @@ class Way:
             followed = bool(hint)
             address = hint or leaders[number % len(leaders)]
             number += not followed
+            await self._foreman.able.wait()
             visit = self._visit = Visit(self._config, self._foreman, self._incarnation)
             hint = ""
             try:

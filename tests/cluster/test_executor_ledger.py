@@ -348,6 +348,50 @@ async def test_commands_that_survived_executor_and_spawner_are_killed_before_it_
     assert leader.hellos[1].known[0].fate == pool_pb2.INTERRUPTED
 
 
+async def test_a_command_whose_start_was_not_yet_recorded_is_killed_before_it_connects(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    # Two launches of a job that forbids overlap would run at once otherwise (rules R4, R6).
+    process = host.start(failpoints="after-start=stop")
+    await leader.connected()
+    path = tmp_path / "pid"
+    leader.start(NAME, shell(f"sleep 60 & echo $$ $! > {path}; wait"))
+    await until(lambda: path.exists() and path.read_text().endswith("\n"), "the command's pids")
+    pids = [int(pid) for pid in path.read_text().split()]
+    await until(lambda: state_of(process.pid) == "T", "the failpoint")
+    spawner = children_of(process.pid)[0]
+    stop(spawner)
+    kill(spawner, process.pid)
+    await host.ended()
+    assert all(runs(pid) for pid in pids)
+    host.start()
+    await leader.connected(streams=2)
+    assert not any(runs(pid) for pid in pids)
+    assert leader.hellos[1].known[0].fate == pool_pb2.INTERRUPTED
+
+
+async def test_a_stopped_spawner_of_a_dead_executor_does_not_wake(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    process = host.start()
+    await leader.connected()
+    spawner = children_of(process.pid)[0]
+    command, path = mark(tmp_path)
+    stop(spawner)
+    leader.start(NAME, shell(command))
+    leader.order(kills=[pool_pb2.Kill(name=OTHER)])
+    await leader.told(OTHER, pool_pb2.UNKNOWN)  # so the start is in the spawner's socket by now
+    await host.kill()
+    host.start()
+    await leader.connected(streams=2)
+    assert not runs(spawner)
+    assert not path.exists()
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def children_of(pid: int) -> list[int]:
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():

@@ -6,26 +6,36 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from launcher.executor.groups import kill_groups
+from launcher.executor import groups
+from launcher.executor.clock import boot_ms
+from launcher.executor.groups import SPAWNER_MARK, SurvivorsRemain, kill_groups
 from launcher.executor.row import ACCEPTED, Row
 from launcher.executor.spawn import start_ticks
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
+LEDGER = "11111111-2222-4333-8444-555555555555"
+EPOCH = "0.1.r1"
+UNREPORTED = Row(NAME, ACCEPTED, epoch=EPOCH)
 
 
 class Group:
     """A shell in a group of its own, with a child in it."""
 
-    def __init__(self, command: str, launch: str) -> None:
+    def __init__(self, command: str, launch: str, **env: str) -> None:
         self.shell = subprocess.Popen(
             ["/bin/sh", "-c", command],
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env={"PATH": "/usr/bin:/bin", "RAFTCRON_LAUNCH": launch},
+            env={
+                "PATH": "/usr/bin:/bin",
+                "RAFTCRON_LAUNCH": launch,
+                **{"RAFTCRON_ATTEMPT": "1", "RAFTCRON_EPOCH": EPOCH, **env},
+            },
         )
         assert self.shell.stdout is not None
         self.child = int(self.shell.stdout.readline())
@@ -86,6 +96,70 @@ def test_members_of_somebody_elses_group_under_the_same_id_are_spared() -> None:
         assert lives(group.child)
     finally:
         group.close()
+
+
+@pytest.mark.parametrize("main_is_there", [True, False])
+def test_a_command_whose_start_was_never_recorded_is_found_by_its_environment(
+    group: Group, main_is_there: bool
+) -> None:
+    if not main_is_there:
+        group.shell.kill()
+        group.shell.wait()
+    assert kill_groups([UNREPORTED]) == [NAME]
+    assert not lives(group.shell.pid)
+    assert not lives(group.child)
+
+
+@pytest.mark.parametrize(
+    "env", [{"RAFTCRON_ATTEMPT": "2"}, {"RAFTCRON_EPOCH": "0.2.r1"}, {"RAFTCRON_LAUNCH": "x"}]
+)
+def test_another_attempt_is_not_taken_for_it(env: dict[str, str]) -> None:
+    group = Group("sleep 60 & echo $!; wait", **{"launch": LAUNCH, **env})
+    try:
+        assert kill_groups([UNREPORTED], LEDGER) == []
+        assert lives(group.shell.pid)
+    finally:
+        group.close()
+
+
+@pytest.mark.parametrize(("ledger", "survives"), [("of another cell", True), (LEDGER, False)])
+def test_what_another_executors_spawner_started_is_spared(ledger: str, survives: bool) -> None:
+    command = f"exec env -u {SPAWNER_MARK} RAFTCRON_LAUNCH={LAUNCH} setsid sleep 60"
+    group = Group(f"({command}) & echo $!; wait", "", **{SPAWNER_MARK: ledger})
+    try:
+        await_marks(group.child)
+        assert kill_groups([UNREPORTED], LEDGER) == ([] if survives else [NAME])
+        assert lives(group.child) is survives
+    finally:
+        group.close()
+
+
+def await_marks(pid: int) -> None:
+    """Return once a process has become the command."""
+    path = Path(f"/proc/{pid}/cmdline")
+    deadline_ms = boot_ms() + 5_000
+    while not path.read_bytes().startswith(b"sleep"):
+        assert boot_ms() < deadline_ms
+
+
+def test_a_spawner_that_was_stopped_is_killed_before_it_wakes() -> None:
+    group = Group("kill -STOP $$ & echo $!; sleep 60", "", **{SPAWNER_MARK: LEDGER})
+    try:
+        assert kill_groups([], "of another executor") == []
+        assert lives(group.shell.pid)
+        assert kill_groups([], LEDGER) == []
+        assert not lives(group.shell.pid)
+    finally:
+        group.close()
+
+
+def test_what_does_not_die_is_named_and_not_passed_over(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "DEATH_WAIT_MS", 50)
+    monkeypatch.setattr(groups, "_send_kill", lambda send, target: None)
+    with pytest.raises(SurvivorsRemain, match=str(group.shell.pid)):
+        kill_groups([group.row])
 
 
 @pytest.mark.parametrize("pid", [0, 1, 1 << 22])

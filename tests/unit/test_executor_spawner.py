@@ -332,6 +332,14 @@ def test_another_users_command_has_its_groups_and_is_ended_like_any(bench: Bench
     assert bench.output("a") == "65534\n65534\nin\n"
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root switches user")
+def test_another_users_command_dies_with_a_spawner_that_could_tell_nobody(bench: Bench) -> None:
+    bench.start("a", "exec sleep 60", login=["nobody", 65534, 65534], cwd="/")
+    pid = bench.wait("started", "a")[0]
+    bench.process.kill()
+    await_end(pid)
+
+
 def test_it_holds_no_descriptors_of_commands_that_ended(bench: Bench) -> None:
     def descriptors() -> int:
         return len(os.listdir(f"/proc/{bench.process.pid}/fd"))
