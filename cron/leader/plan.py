@@ -131,6 +131,7 @@ class _Candidate(msgspec.Struct, gc=False):
     attempt: int
     detail: str
     is_reopened: bool = False
+    refused_by: int = 0  # the executor that would not start its newest attempt
 
 
 def _too_late(candidate: _Candidate) -> Reason:
@@ -212,7 +213,14 @@ class _Choice:
         record = self._view.state.by_number[row.number]
         is_reopened = row.trigger == 0 and bool(row.by)
         return _Candidate(
-            row.key, record, row.deadline_ms, row.is_late, row.attempt, row.detail, is_reopened
+            row.key,
+            record,
+            row.deadline_ms,
+            row.is_late,
+            row.attempt,
+            row.detail,
+            is_reopened,
+            row.executor if row.detail else 0,
         )
 
     def _decide(self, candidate: _Candidate) -> None:
@@ -227,7 +235,7 @@ class _Choice:
         job = candidate.record.job
         if job is None or not self._may_begin(candidate, job.overlap):
             return
-        executor = self._choose_executor()
+        executor = self._choose_executor(candidate.refused_by)
         if executor is None:
             return
         if candidate.is_late:
@@ -300,11 +308,19 @@ class _Choice:
         if key not in self._skip:
             self._cancel[key] = c.CancelItem(key, Reason.REPLACED, "a newer launch")
 
-    def _choose_executor(self) -> int | None:
-        """Return the executor with most free slots, the lowest number among equals."""
+    def _choose_executor(self, refused_by: int) -> int | None:
+        """Return the executor with most free slots, the lowest number among equals; not the one
+        that refused the launch before, as long as another has room (rule R7)."""
         if self._free <= 0:
             return None
         slots = self._slots
         if len(slots) == 1:
             return next(iter(slots))
-        return max(slots, key=lambda number: (slots[number], -number))
+        best = max(slots, key=lambda number: (slots[number], -number))
+        if best != refused_by:
+            return best
+        other = max(
+            (number for number in slots if number != refused_by),
+            key=lambda number: (slots[number], -number),
+        )
+        return other if slots[other] > 0 else best

@@ -32,6 +32,21 @@ def test_what_was_refused_begins_again_only_when_all_that_waits_is_looked_at() -
     assert len(begun(rig, scan_waiting=True)) == 1
 
 
+def test_what_one_executor_refused_begins_on_another_that_has_room() -> None:  # R7
+    rig = with_job(deadline_s=60).to(60)
+    rig.account(60)
+    rig.begin(60)
+    rig.refused(60)
+
+    def chosen(slots: dict[int, int]) -> list[int]:
+        commands = plan(View(rig.state, [], slots, late_budget=100), rig.state.at_ms)
+        return [item.executor for one in commands if isinstance(one, c.Begin) for item in one.items]
+
+    assert chosen({1: 9, 2: 1}) == [2]
+    assert chosen({1: 9, 2: 0}) == [1]
+    assert chosen({1: 9}) == [1]
+
+
 async def test_executors_join_again_when_the_leaders_clock_was_set() -> None:  # R10
     hello = pool_pb2.Hello(
         cell="test", executor="e1", ledger=LEDGER, incarnation="a", slots=4,
