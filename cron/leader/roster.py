@@ -22,6 +22,7 @@ _log = structlog.get_logger()
 
 POLL_MS = 2_000
 _NO_WORK = "gets no work: its lease is not renewed yet, or its clock is off"
+_NO_EXECUTOR = "no executor is connected: launches wait, and are skipped at their deadline"
 _SILENT = "silent: what runs there is in doubt until it returns or its lease ends"
 ASK_TIMEOUT_MS = 1_000
 
@@ -58,6 +59,29 @@ class Identity(msgspec.Struct, frozen=True):
     version: str
     tzdata: str
     peers: dict[str, str]
+
+
+def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
+    """Return the rows of all replicas, with a note where one believes in a leader that is none.
+
+    A replica hears of a leader's end only from the next one; until then its word is of no use.
+    """
+    leading = {row.id for row in rows if row.role == "leader"}
+    answering = sum(row.role != "unreachable" for row in rows)
+    majority = len(rows) // 2 + 1
+    if leading:
+        note = "does not know the leader yet"
+    elif answering < majority:
+        verb = "answers" if answering == 1 else "answer"
+        note = f"no leader: {answering} of {len(rows)} replicas {verb}, {majority} are needed"
+    else:
+        note = "no leader yet: the replicas elect one"
+    return [
+        row
+        if row.role == "unreachable" or row.leader in leading
+        else msgspec.structs.replace(row, leader="", note=note)
+        for row in rows
+    ]
 
 
 class Roster:
@@ -109,9 +133,15 @@ class Roster:
             clock_offset_ms=0,
             tzdata=self._identity.tzdata,
             since_ms=self._role[1],
-            note=(self._leader.note or self._succession()) if role == "leader" else "",
+            note=self._leaders_note() if role == "leader" else "",
             wall_ms=self._clock.wall_ms(),
         )
+
+    def _leaders_note(self) -> str:
+        note = self._leader.note or self._succession()
+        if self._leader.pool.sessions():
+            return note
+        return f"{_NO_EXECUTOR}; {note}" if note else _NO_EXECUTOR
 
     def _succession(self) -> str:
         """From whom this leader took over, where it is not the cell's first."""
@@ -128,8 +158,9 @@ class Roster:
         """Return all replicas, by id, then all executors. Answers for all within about a second."""
         await self.poll()
         rows = [self.own(), *(self._row_of(peer) for peer in self._peers.values())]
-        rows.sort(key=lambda row: row.id)
-        return rows + await self._executors()
+        rows = with_leader(sorted(rows, key=lambda row: row.id))
+        leader = next((row.id for row in rows if row.role == "leader"), "")
+        return rows + await self._executors(leader)
 
     async def poll(self) -> None:
         """Ask every other replica, at once."""
@@ -159,9 +190,9 @@ class Roster:
             )  # fmt: skip
         return msgspec.structs.replace(peer.row, clock_offset_ms=peer.offset_ms)
 
-    async def _executors(self) -> list[StatusRow]:
+    async def _executors(self, leader_id: str) -> list[StatusRow]:
         """Return the executors, by id: only the leader knows which are connected."""
-        leader = self._peers.get(self._replicated.leadership.leader or "")
+        leader = self._peers.get(leader_id)
         if self._leader.epoch is None and leader is not None:
             try:
                 rows = await self._ask.status(leader.address, ASK_TIMEOUT_MS)

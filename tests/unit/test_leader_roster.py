@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from cron.api.views import StatusRow
-from cron.leader.roster import Identity, Roster
+from cron.leader.roster import Identity, Roster, with_leader
+from launcher.pool.messages import parse_hello
+from launcher.rpc.v1 import pool_pb2
+from tests.unit.test_leader_reign import reigning
 
 LIMIT_MS = 10_000
+HELLO = pool_pb2.Hello(
+    cell="test", executor="e1", ledger="0f0e0d0c-0b0a-4909-8807-060504030201", incarnation="a",
+    slots=4, host="h", pid=1, version="1", wall_ms=0,
+)  # fmt: skip
 HOUR_MS = 3_600_000
 START_MS = 1_800_000_000_000
 
@@ -109,3 +116,64 @@ def test_time_that_passes_is_no_jump() -> None:
     clock.wall += HOUR_MS
     clock.mono += HOUR_MS
     assert one.clock_error_ms() == 0
+
+
+# ---- who leads
+
+
+def row(name: str, role: str, leader: str = "", note: str = "") -> StatusRow:
+    return StatusRow(kind="replica", id=name, role=role, leader=leader, note=note)
+
+
+def told(*rows: StatusRow) -> list[tuple[str, str]]:
+    return [(one.leader, one.note) for one in with_leader(list(rows))]
+
+
+def test_what_a_cell_with_a_leader_says_stays_as_it_is() -> None:
+    rows = [row("r1", "leader", "r1", "took over"), row("r2", "follower", "r1")]
+    assert with_leader(rows) == rows
+
+
+def test_a_survivor_without_a_majority_does_not_name_the_dead_leader() -> None:
+    dead = [row(name, "unreachable", note="it does not answer") for name in ("r2", "r3")]
+    assert told(row("r1", "follower", "r3"), *dead) == [
+        ("", "no leader: 1 of 3 replicas answers, 2 are needed"),
+        ("", "it does not answer"),
+        ("", "it does not answer"),
+    ]
+
+
+def test_two_of_five_are_too_few() -> None:
+    dead = [row(name, "unreachable") for name in ("r3", "r4", "r5")]
+    (_, note), *_ = told(row("r1", "follower", "r3"), row("r2", "follower"), *dead)
+    assert note == "no leader: 2 of 5 replicas answer, 3 are needed"
+
+
+def test_a_majority_without_a_leader_elects_one() -> None:
+    elects = "no leader yet: the replicas elect one"
+    followers = [row("r1", "follower", "r3"), row("r2", "follower", "r2")]
+    assert told(*followers, row("r3", "unreachable")) == [("", elects), ("", elects), ("", "")]
+
+
+def test_a_follower_that_missed_the_election_says_so() -> None:
+    late = row("r3", "follower", "r2")
+    assert told(row("r1", "leader", "r1"), late)[1] == ("", "does not know the leader yet")
+
+
+async def test_a_leader_without_executors_says_what_becomes_of_launches() -> None:
+    async with reigning() as replica:
+        one = Roster(
+            identity=Identity("r1", "r1", 1, "0", "2026a", {"r1": "r1"}),
+            log=replica.log,
+            applier=replica.applier,
+            leader=replica.leader,
+            clock=replica.clock,
+            ask=Others(),
+            offset_ms_max=LIMIT_MS,
+        )
+        said = "no executor is connected: launches wait, and are skipped at their deadline"
+        assert [told.note for told in await one.status()] == [said]
+        session = replica.pool.join(parse_hello(HELLO, "test"), "127.0.0.1:1")
+        await replica.until(lambda: session.is_welcome)
+        leader, executor = await one.status()
+        assert (leader.note, executor.role) == ("", "connected")
