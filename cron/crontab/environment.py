@@ -19,6 +19,20 @@ MAILTO_HINT: Final = "raftcron sends no mail: see the output with `raftcron logs
 TZ_HINT: Final = "TZ is only passed to the command: CRON_TZ sets the zone of schedules"
 LOGNAME_HINT: Final = "it is always the user that the job runs as: remove it"
 
+EXPAND_HINT: Final = "write it out, or set it in the command, where the shell reads it"
+
+_OVERRIDDEN: Final = (
+    "RAFTCRON_LAUNCH",
+    "RAFTCRON_JOB",
+    "RAFTCRON_SCHEDULED_TIME",
+    "RAFTCRON_ATTEMPT",
+    "RAFTCRON_EPOCH",
+)
+"""What each launch sets itself, after the crontab's lines."""
+_GIVEN: Final = ("SHELL", "PATH", "HOME", "LOGNAME", "USER")
+_REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_HOME_MARK = re.compile(r"(?:\A|:)~")
+
 _LINE = re.compile(
     r"""[ \t]*("[^"]*"|'[^']*'|[^\s=*?@0-9"'][^\s="']*)[ \t]*=[ \t]*(.*)""", re.DOTALL
 )
@@ -73,6 +87,7 @@ class Environment:
             self._problems.warn(line, 1, "MAILTO sends no mail", MAILTO_HINT)
         if name == "TZ":
             self._tz_line = line
+        self._warn_of_likely_mistakes(name, value, line)
         if name not in self._values and len(self._values) == limits.ENVIRONMENT_LINES_MAX:
             message = f"more than {limits.ENVIRONMENT_LINES_MAX} variables are set"
             self._problems.error(line, 1, message, "set them in a script that the job runs")
@@ -80,6 +95,26 @@ class Environment:
         self._values[name] = value
         self.lines = tuple(self._values.items())
         self.shell = self._values.get("SHELL", DEFAULT_SHELL)
+
+    def _warn_of_likely_mistakes(self, name: str, value: str, line: int) -> None:
+        """Warn of what has no effect, or not the one that it looks like."""
+        if name in _OVERRIDDEN:
+            hint = "remove it: each launch has its own"
+            self._problems.warn(line, 1, f"{name} is set anew for each launch", hint)
+        elif name == "USER":
+            message = "USER does not change who the job runs as"
+            hint = "give the job the option user, or use the user column of a system crontab"
+            self._problems.warn(line, 1, message, hint)
+        # A value may hold a $ of its own, as passwords do: only what names a variable is meant so.
+        known = {name, *_GIVEN, *self._values}
+        for match in _REFERENCE.finditer(value):
+            if (match[1] or match[2]) in known:
+                message = f"{name} keeps {match[0]} as it stands: nothing is expanded here"
+                self._problems.warn(line, 1, message, EXPAND_HINT)
+                return
+        if (name == "HOME" or name.endswith("PATH")) and _HOME_MARK.search(value):
+            message = f"{name} keeps ~ as it stands: nothing is expanded here"
+            self._problems.warn(line, 1, message, EXPAND_HINT)
 
     def note_job(self) -> None:
         """Note that a job stands here, of which `warn_of_tz` may have to speak."""

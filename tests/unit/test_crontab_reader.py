@@ -235,6 +235,39 @@ def test_a_zone_between_tz_and_its_jobs_is_enough():
     assert read("@daily a\nTZ=Asia/Tokyo\nCRON_TZ=UTC\n@daily b").problems == []
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("RAFTCRON_JOB=evil", "RAFTCRON_JOB is set anew for each launch"),
+        ("RAFTCRON_EPOCH=1", "RAFTCRON_EPOCH is set anew for each launch"),
+        ("USER=evil", "USER does not change who the job runs as"),
+        ('PATH="$PATH:/x"', "PATH keeps $PATH as it stands: nothing is expanded here"),
+        ("PATH=/x:${PATH}", "PATH keeps ${PATH} as it stands: nothing is expanded here"),
+        ("LOG=$HOME/log", "LOG keeps $HOME as it stands: nothing is expanded here"),
+        ("A=b\nC=x$A/y", "C keeps $A as it stands: nothing is expanded here"),
+        ("HOME=~joe", "HOME keeps ~ as it stands: nothing is expanded here"),
+        ("PYTHONPATH=/a:~/b", "PYTHONPATH keeps ~ as it stands: nothing is expanded here"),
+    ],
+)
+def test_variables_that_do_not_do_what_they_look_like_are_warned_of(text, message):
+    reading = read(f"{text}\n@daily x")
+    (warning,) = reading.problems
+    assert (warning.line, warning.column) == (text.count("\n") + 1, 1)
+    assert (warning.message, warning.is_warning) == (message, True)
+    assert warning.hint
+    name, _, value = text.rpartition("\n")[2].partition("=")
+    assert reading.jobs[0].work.env[-1] == (name, value.strip('"'))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["PASSWORD='pa$word'", "A=$", "A='$1 $$ ${} $-'", "A=$(date)", "A=~/x", "PATH=/a~/b:/c",
+     "RAFTCRON_SERVER=127.0.0.1:7400", "SHELL=/no/such", "PRICE=$B"],
+)  # fmt: skip
+def test_variables_that_may_be_meant_as_they_stand_are_passed_on_in_silence(text):
+    assert read(f"{text}\n@daily x").problems == []
+
+
 def test_mailto_is_taken_with_a_warning_that_points_to_the_logs():
     reading = read("MAILTO=ops@example.org\n@daily a")
     assert reading.jobs[0].work.env == (("MAILTO", "ops@example.org"),)
