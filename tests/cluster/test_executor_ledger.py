@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
-from tests.cluster.executor_host import ExecutorHost, FakeLeader, runs, shell, until
+from tests.cluster.executor_host import ExecutorHost, FakeLeader, shell, until
 
 pytestmark = pytest.mark.cluster
 NAME = "default/a@2026-11-20T15:00:00Z#1"
@@ -304,122 +303,3 @@ async def test_killed_at_any_point_it_never_runs_twice(
     await leader.told(NAME, pool_pb2.ENDED if fate is None else fate)
     count = len(path.read_text().splitlines()) if path.exists() else 0
     assert count in runs_counted
-
-
-async def test_killed_in_the_middle_it_reports_the_launch_as_interrupted_and_the_child_is_dead(
-    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
-) -> None:
-    host.start()
-    await leader.connected()
-    path = tmp_path / "pids"
-    leader.start(NAME, shell(f"sleep 60 & echo $$ $! > {path}; wait"))
-    await leader.told(NAME, pool_pb2.ACCEPTED)
-    await until(lambda: path.exists() and path.read_text().endswith("\n"), "the command's pids")
-    pids = [int(pid) for pid in path.read_text().split()]
-    assert all(runs(pid) for pid in pids)
-    await host.kill()
-    await until(lambda: not any(runs(pid) for pid in pids), "the commands' end")
-    host.start()
-    await leader.connected(streams=2)
-    (row,) = leader.hellos[1].known
-    assert (row.name, row.fate) == (NAME, pool_pb2.INTERRUPTED)
-    assert row.started_ms
-
-
-async def test_commands_that_survived_executor_and_spawner_are_killed_before_it_connects(
-    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
-) -> None:
-    process = host.start()
-    await leader.connected()
-    path = tmp_path / "pid"
-    leader.start(NAME, shell(f"echo $$ > {path}; exec sleep 60"))
-    await leader.told(NAME, pool_pb2.ACCEPTED)
-    await until(lambda: path.exists() and path.read_text(), "the command's pid")
-    pid = int(path.read_text())
-    spawner = children_of(process.pid)[0]
-    # Frozen, neither can react to the other's end.
-    stop(process.pid, spawner)
-    kill(spawner, process.pid)
-    await host.ended()
-    assert runs(pid)
-    host.start()
-    await leader.connected(streams=2)
-    assert not runs(pid)
-    assert leader.hellos[1].known[0].fate == pool_pb2.INTERRUPTED
-
-
-async def test_a_command_whose_start_was_not_yet_recorded_is_killed_before_it_connects(
-    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
-) -> None:
-    # Two launches of a job that forbids overlap would run at once otherwise (rules R4, R6).
-    process = host.start(failpoints="after-start=stop")
-    await leader.connected()
-    path = tmp_path / "pid"
-    leader.start(NAME, shell(f"sleep 60 & echo $$ $! > {path}; wait"))
-    await until(lambda: path.exists() and path.read_text().endswith("\n"), "the command's pids")
-    pids = [int(pid) for pid in path.read_text().split()]
-    await until(lambda: state_of(process.pid) == "T", "the failpoint")
-    spawner = children_of(process.pid)[0]
-    stop(spawner)
-    kill(spawner, process.pid)
-    await host.ended()
-    assert all(runs(pid) for pid in pids)
-    host.start()
-    await leader.connected(streams=2)
-    assert not any(runs(pid) for pid in pids)
-    assert leader.hellos[1].known[0].fate == pool_pb2.INTERRUPTED
-
-
-async def test_a_stopped_spawner_of_a_dead_executor_does_not_wake(
-    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
-) -> None:
-    process = host.start()
-    await leader.connected()
-    spawner = children_of(process.pid)[0]
-    command, path = mark(tmp_path)
-    stop(spawner)
-    leader.start(NAME, shell(command))
-    leader.order(kills=[pool_pb2.Kill(name=OTHER)])
-    await leader.told(OTHER, pool_pb2.UNKNOWN)  # so the start is in the spawner's socket by now
-    await host.kill()
-    host.start()
-    await leader.connected(streams=2)
-    assert not runs(spawner)
-    assert not path.exists()
-
-
-def state_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(child) for child in (task / "children").read_text().split()]
-    return found
-
-
-def stop(*pids: int) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-
-
-def kill(*pids: int) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
-async def test_a_dead_spawner_is_replaced_and_what_it_ran_is_interrupted(
-    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
-) -> None:
-    process = host.start()
-    await leader.connected()
-    path = tmp_path / "pid"
-    leader.start(NAME, shell(f"echo $$ > {path}; exec sleep 60"))
-    await leader.told(NAME, pool_pb2.ACCEPTED)
-    await until(lambda: path.exists() and path.read_text(), "the command's pid")
-    kill(children_of(process.pid)[0])
-    await leader.told(NAME, pool_pb2.INTERRUPTED)
-    assert not runs(int(path.read_text()))
-    leader.start(OTHER, shell("true"))
-    assert (await leader.told(OTHER, pool_pb2.ENDED)).exit_code == 0
