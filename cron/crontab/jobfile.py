@@ -25,6 +25,10 @@ KEYS: Final = ("schedule", "command", "zone", "stdin", "env", *READERS)
 _PLACE = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _HEADER = re.compile(r"[ \t]*\[\[[ \t]*job[ \t]*\]\]")
 _KEY = re.compile(r"""[ \t]*["']?(?P<key>[A-Za-z0-9_-]+)["']?[ \t]*=""")
+_TOP = re.compile(
+    r"""[ \t]*(?P<header>\[\[?[ \t]*)?"""
+    r"""(?:"(?P<double>[^"\\]*)"|'(?P<single>[^']*)'|(?P<bare>[A-Za-z0-9_-]+))[ \t]*[].=]"""
+)
 _QUOTED = re.compile(r"#|\"\"\"|'''|\"(?:\\.|[^\"\\])*\"|'[^']*'")
 _SUBTABLE = re.compile(r"[ \t]*\[[ \t]*job[ \t]*\.[ \t]*(?P<key>[A-Za-z0-9_-]+)[ \t]*\]")
 
@@ -62,18 +66,31 @@ class _JobFile:
         document = None if text is None else self._parse(text)
         if text is None or document is None:
             return
-        for key in document:
-            if key != "job":
-                _, hint = unknown_key(key, ("job",))
-                self._problems.error(0, 0, f"table {key[:40]!r} is not known", hint)
         tables = document.get("job", [])
-        if not (isinstance(tables, list) and all(isinstance(table, dict) for table in tables)):
-            self._problems.error(0, 0, "job is not a list of tables", "begin each with [[job]]")
+        is_list = isinstance(tables, list) and all(isinstance(table, dict) for table in tables)
+        if len(document) > ("job" in document) or not is_list:
+            self._report_tables(document, _top_places(text), is_list=is_list)
+        if not is_list:
             return
         for table, places in zip(tables, _places(text, len(tables)), strict=True):
             job = _JobTable(self._problems, table, places)
             job.check_keys()
             self._read_job(job)
+
+    def _report_tables(
+        self, document: dict[str, Any], places: dict[str, tuple[int, int]], *, is_list: bool
+    ) -> None:
+        for key, value in document.items():
+            line, column = places.get(key, (0, 0))
+            if key != "job":
+                what = "table" if isinstance(value, dict | list) else "key"
+                _, hint = unknown_key(key, ("job",))
+                if key in KEYS:
+                    hint = "put it below a line [[job]]"
+                self._problems.error(line, column, f"{what} {key[:40]!r} is not known", hint)
+            elif not is_list:
+                hint = "begin each with [[job]]"
+                self._problems.error(line, column, "job is not a list of tables", hint)
 
     def _decode(self, content: bytes) -> str | None:
         try:
@@ -254,21 +271,41 @@ def _places(text: str, count: int) -> list[dict[str, tuple[int, int]]]:
     """
     found: list[dict[str, tuple[int, int]]] = []
     in_job = False
+    for number, line in _plain_lines(text):
+        header, subtable, key = _HEADER.match(line), _SUBTABLE.match(line), _KEY.match(line)
+        if header:
+            found.append({"": (number, line.index("[") + 1)})
+            in_job = True
+        elif line.lstrip().startswith("["):
+            in_job = False
+            if subtable and found:
+                found[-1].setdefault(subtable["key"], (number, line.index("[") + 1))
+        elif key and in_job:
+            found[-1].setdefault(key["key"], (number, key.start("key") + 1))
+    return found if len(found) == count else [{} for _ in range(count)]
+
+
+def _top_places(text: str) -> dict[str, tuple[int, int]]:
+    """Return where each table and each key outside of tables first stands, as far as lines show."""
+    found: dict[str, tuple[int, int]] = {}
+    is_inside = False
+    for number, line in _plain_lines(text):
+        match = _TOP.match(line)
+        is_header = line.lstrip(" \t").startswith("[")
+        if match and (match["header"] or not is_inside):
+            name = match["double"] or match["single"] or match["bare"] or ""
+            found.setdefault(name, (number, len(line) - len(line.lstrip(" \t")) + 1))
+        is_inside = is_inside or is_header
+    return found
+
+
+def _plain_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines that do not begin inside a text of several lines."""
     quotes = ""
     for number, line in enumerate(text.split("\n"), 1):
         if not quotes:
-            header, subtable, key = _HEADER.match(line), _SUBTABLE.match(line), _KEY.match(line)
-            if header:
-                found.append({"": (number, line.index("[") + 1)})
-                in_job = True
-            elif line.lstrip().startswith("["):
-                in_job = False
-                if subtable and found:
-                    found[-1].setdefault(subtable["key"], (number, line.index("[") + 1))
-            elif key and in_job:
-                found[-1].setdefault(key["key"], (number, key.start("key") + 1))
+            yield number, line
         quotes = _open_quotes(line, quotes)
-    return found if len(found) == count else [{} for _ in range(count)]
 
 
 def _open_quotes(line: str, quotes: str) -> str:
