@@ -23,7 +23,8 @@ def jobs_command(settings: Settings, pattern: str) -> None:
     if settings.is_json:
         render.json_lines(map(job_row, views))
     else:
-        render.table(JOB_COLUMNS, map(job_cells, views), nothing="no jobs", narrow=JOB_NARROW)
+        cells = map(job_cells, views)
+        render.table(JOB_COLUMNS, cells, nothing="no jobs", narrow=JOB_NARROW, spill="job")
 
 
 @click.command("pause")

@@ -25,6 +25,8 @@ NOTE: Final = "note"
 NOTE_CHARS_MIN: Final = 20
 CELL_CHARS_MIN: Final = 10
 GAP: Final = 2
+TIME: Final = " utc"
+"""How the heads of columns of times end."""
 
 
 def json_lines(rows: Iterable[Row]) -> None:
@@ -44,9 +46,10 @@ def table(
 ) -> None:
     """Print a table, or `nothing` where there are no rows.
 
-    On a terminal that is too narrow, the columns of `narrow` are left out, the first of them first,
-    and then the widest are cut, but never the first column. Where the last column has no room
-    and `spill` names a column, it is printed below the table instead, after that column.
+    On a terminal that is too narrow, columns without any value are left out, then those of
+    `narrow`, the first of them first; then the widest are cut, but never the first column and never
+    a time. Where `spill` names a column, notes that have no room are printed below the table, after
+    that column.
     """
     cells = [[_one_line(cell) for cell in row] for row in rows]
     if not cells:
@@ -68,12 +71,14 @@ def fit(
     kept = {n: min(wide[n], NOTE_CHARS_MIN) if columns[n] == NOTE else wide[n] for n in wide}
     if columns[-1] == NOTE and not any(row[-1] for row in rows):
         del kept[len(columns) - 1]
-    for name in narrow:
+    blank = [n for n in kept if n and all(row[n] in ("", "-") for row in rows)]
+    for n in (*blank, *map(columns.index, narrow)):
         if _total(kept) > width:
-            del kept[columns.index(name)]
-    while _total(kept) > width:
-        widest = max((n for n in kept if n != 0), key=lambda n: kept[n], default=0)
-        if kept[widest] <= CELL_CHARS_MIN or widest == 0:
+            kept.pop(n, None)
+    elastic = [n for n in kept if n and not columns[n].endswith(TIME)]
+    while elastic and _total(kept) > width:
+        widest = max(elastic, key=lambda n: kept[n])
+        if kept[widest] <= CELL_CHARS_MIN:
             break
         kept[widest] = max(CELL_CHARS_MIN, kept[widest] - (_total(kept) - width))
     last = max(kept)
@@ -127,12 +132,11 @@ def _terminal_table(
 ) -> None:
     width = shutil.get_terminal_size().columns
     last = len(columns) - 1
-    kept = fit(columns, rows, width, narrow)
-    is_cut = any(len(row[last]) > kept.get(last, 0) for row in rows)
-    if not spill or not is_cut:
-        _rich_table(columns, rows, kept)
-        return
     above = fit(columns[:last], [row[:last] for row in rows], width, narrow)
+    note_chars = max(len(row[last]) for row in rows)
+    if not spill or note_chars <= max(NOTE_CHARS_MIN, width - _total(above) - GAP):
+        _rich_table(columns, rows, fit(columns, rows, width, narrow))
+        return
     _rich_table(columns, rows, above)
     label = columns.index(spill)
     for row in rows:

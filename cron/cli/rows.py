@@ -15,7 +15,7 @@ from launcher.names import DEFAULT_TENANT, short_job_name, split_job_name
 LAUNCH_COLUMNS: Final = (
     "launch", "attempt", "state", "reason", "started utc", "late", "ran", "exit", "executor", NOTE,
 )  # fmt: skip
-LAUNCH_NARROW: Final = ("executor", "attempt", "started utc", "exit")
+LAUNCH_NARROW: Final = ("executor", "attempt", "started utc", "ran", "exit")
 """What can be missed first: a second attempt is in the launch's cell, too."""
 JOB_COLUMNS: Final = (
     "job", "schedule", "zone", "next utc", "last utc", "state", "running", "paused", NOTE,
@@ -139,10 +139,6 @@ def job_row(view: JobView) -> Row:
 def job_cells(view: JobView) -> list[str]:
     """Return a job as cells of JOB_COLUMNS; a placed `?` shows what it became."""
     is_placed = view.resolved and "?" in view.schedule
-    paused = "-"
-    if view.paused:
-        until_ms = view.paused_until_ms
-        paused = f"until {_utc(show_ms(until_ms))}" if until_ms else "yes"
     return [
         short_job_name(view.name),
         f"{view.schedule} = {view.resolved}" if is_placed else view.schedule,
@@ -151,16 +147,18 @@ def job_cells(view: JobView) -> list[str]:
         _utc(show_s(view.last.scheduled_s)) if view.last else "-",
         view.last.state if view.last else "-",
         str(view.running),
-        paused,
+        "yes" if view.paused else "-",
         _pause_note(view),
     ]
 
 
 def _pause_note(view: JobView) -> str:
-    by = f"by {view.paused_by}" if view.paused and view.paused_by else ""
-    if not view.pause_reason:
-        return by
-    return f"{view.pause_reason} ({by})" if by else view.pause_reason
+    """Until when, by whom and why a job is paused."""
+    if not view.paused:
+        return ""
+    by = f" by {view.paused_by}" if view.paused_by else ""
+    until = f" until {show_ms(view.paused_until_ms)}" if view.paused_until_ms else ""
+    return f"paused{by}{until}" + (f": {view.pause_reason}" if view.pause_reason else "")
 
 
 def _utc(shown: str) -> str:

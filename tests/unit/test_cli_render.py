@@ -70,6 +70,14 @@ def test_a_note_that_nobody_has_takes_no_room():
     assert list(render.fit(HISTORY, [ENDED], 80, NARROW)) == [0, 1, 2, 3]
 
 
+def test_columns_without_a_value_go_first_and_times_are_never_cut():
+    columns = ["job", "schedule", "next utc", "zone", "paused", "note"]
+    row = ["backup", "? 3 * * * = 12 3 * * *", "2026-11-20 15:00:00", "UTC", "-", ""]
+    assert list(render.fit(columns, [row], 80, ["zone"])) == [0, 1, 2, 3, 4]
+    assert list(render.fit(columns, [row], 60, ["zone"])) == [0, 1, 2, 3]
+    assert render.fit(columns, [row], 45, ["zone"]) == {0: 6, 1: 16, 2: 19}
+
+
 @pytest.mark.parametrize("width", [40, 80, 120])
 def test_each_row_is_one_line_of_a_terminal_and_a_long_note_stands_below(monkeypatch, width):
     class Terminal(io.StringIO):
