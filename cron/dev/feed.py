@@ -118,6 +118,17 @@ def read_crontab(name: str) -> SourceFile:
     return SourceFile(Path(name).name, content)
 
 
+def refuse_errors(file: SourceFile, *, system: bool) -> None:
+    """Return if the cell would take the file by itself: a cell takes seconds to say that it won't.
+
+    Raises:
+        CrontabError: with all errors of the file.
+    """
+    from cron.crontab.reader import read_file  # it costs time that `--help` need not wait for
+
+    read_file(file.name, file.content, system=system).raise_for_errors()
+
+
 def format_report(report: ApplyReport, name: str) -> str:
     """Return what an apply did: warnings first, then one line with what was counted."""
     counts: dict[str, int] = {}

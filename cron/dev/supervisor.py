@@ -22,7 +22,7 @@ import click
 
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
-from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab
+from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab, refuse_errors
 from cron.dev.files import Member, Ports, move_cell, ports_of, write_cell
 from cron.dev.options import EXECUTORS_MAX, DevOptions
 from cron.dev.ports import check_ports, check_range
@@ -58,6 +58,8 @@ def run_dev(
             hint = "a cell on one machine needs one or two"
             raise ConfigError(f"--executors: {options.executors} is not in 0-{EXECUTORS_MAX}", hint)
         files = [read_crontab(options.crontab)] if options.crontab is not None else []
+        for file in files:
+            refuse_errors(file, system=options.system)
         feed = Feed(connect or _client, files, system=options.system)
         with _folder(options) as folder, _locked(folder):
             return asyncio.run(_Dev(options, folder, feed, say).run(commands))

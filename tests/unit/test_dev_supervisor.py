@@ -221,13 +221,25 @@ def test_the_crontab_is_applied_once_there_is_a_leader(
     assert dev.end() == 0
 
 
-def test_a_crontab_with_errors_ends_dev_with_2(start: Callable[..., Dev], tmp_path: Path) -> None:
-    (tmp_path / "crontab").write_text("broken\n")
+def test_a_crontab_that_the_cell_refuses_ends_dev_with_2(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "crontab").write_text("* * * * * broken\n")
     dev = start(str(tmp_path / "crontab"))
     pids = dev.pids()
     assert dev.end() == 2
     assert "crontab line 1, column 2: minute 61 is not\n  hint: 0-59" in dev.output
     assert all(is_gone(pid) for pid in pids.values())
+
+
+def test_a_crontab_with_errors_starts_nothing(start: Callable[..., Dev], tmp_path: Path) -> None:
+    (tmp_path / "crontab").write_text("61 * * * * true\n* 24 * * * true\n")
+    dev = start(str(tmp_path / "crontab"))
+    assert dev.end() == 2
+    assert "crontab line 1, column 1: minute 61 is not in 0-59\n  hint: " in dev.output
+    assert "crontab line 2, column 3: hour 24 is not in 0-23\n  hint: " in dev.output
+    assert "cell in" not in dev.output
+    assert not (tmp_path / "data").exists()
 
 
 def test_a_crontab_that_is_not_there_starts_nothing(start: Callable[..., Dev]) -> None:
