@@ -25,6 +25,7 @@ from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.simulation.network import APART_S, Network, Stream
+from tests.simulation.patching import patched
 
 News = list[Any]
 
@@ -300,13 +301,19 @@ class Host:
         """Whether its executor runs."""
         return self.foreman is not None
 
+    @property
+    def running(self) -> int:
+        """How many commands its executor runs."""
+        return self.foreman.running if self.foreman is not None else 0
+
     def start(self) -> None:
         """Start the executor's process."""
         self._lives += 1
         interrupt_all(self.ledger, "executor")
         self.foreman = SimForeman(self, self.config, self.ledger)
         self.foreman.renewed()
-        way = self._way = Way(self.config, self.foreman, f"{self.id}-{self._lives}")
+        incarnation = f"{self.ledger.uuid[:8]}-{self._lives}"
+        way = self._way = Way(self.config, self.foreman, incarnation)
         self._tasks = [
             self.loop.create_task(self.foreman.run(self)),  # type: ignore[arg-type]
             self.loop.create_task(way.run()),
@@ -365,19 +372,6 @@ class Host:
             task.cancel()
         self.ledger.close()
         return self._tasks
-
-
-@contextlib.contextmanager
-def patched(target: Any, **values: Any) -> Iterator[None]:
-    """Set attributes for a while."""
-    before = {name: getattr(target, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(target, name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(target, name, value)
 
 
 @contextlib.contextmanager

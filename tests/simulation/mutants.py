@@ -22,7 +22,8 @@ from launcher.names import AttemptName
 from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
 from launcher.pool.pool import Pool
-from tests.simulation.executors import Host, Spawner, patched
+from tests.simulation.executors import Host, Spawner
+from tests.simulation.patching import patched
 
 Mutant = Callable[[], contextlib.AbstractContextManager[None]]
 

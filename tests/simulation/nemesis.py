@@ -25,6 +25,7 @@ class Mood(msgspec.Struct):
 FAULTS = {
     "crash_replica": 3,
     "isolate": 3,
+    "entrench": 1,
     "depose": 2,
     "freeze_replica": 3,
     "lose_answer": 2,
@@ -114,6 +115,22 @@ class Nemesis:
         world.cell.isolate(name, believes=believes)
         await asyncio.sleep(away_s)
         world.cell.rejoin(name)
+
+    async def _entrench(self) -> None:
+        """A leader is cut off, does not know it, and keeps one executor to itself."""
+        world = self._world
+        leader = world.cell.leader
+        if leader is None:
+            return
+        away_s = self._rng.choice((20.0, 70.0, 70.0))
+        kept = max(world.hosts, key=lambda name: world.hosts[name].running)
+        self._say(f"{leader} is cut off for {away_s} s with {kept}, and believes that it leads")
+        world.cell.isolate(leader, believes=True)
+        for stream in world.network.between(None, leader):
+            if stream.executor != world.hosts[kept].id:
+                stream.break_(loses_all=True, replica_learns_s=0.01, executor_learns_s=0.01)
+        await asyncio.sleep(away_s)
+        world.cell.rejoin(leader)
 
     async def _depose(self) -> None:
         world = self._world
@@ -254,7 +271,12 @@ class Nemesis:
             self._say(f"{replica.name} takes a snapshot at {position.index}")
 
     async def _set_clock(self) -> None:
-        replica = self._world.replicas[self._some_replica()]
+        world = self._world
+        replica = world.replicas[self._some_replica()]
+        if any(
+            other.clock.offset_ms != world.skews[name] for name, other in world.replicas.items()
+        ):
+            return  # of two wrong clocks out of three nobody could tell which is right
         jump_ms = self._rng.choice((-3_600_000, 3_600_000))
         self._say(f"{replica.name}'s clock jumps by {jump_ms} ms")
         replica.clock.offset_ms += jump_ms

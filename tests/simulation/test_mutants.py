@@ -19,6 +19,11 @@ from tests.simulation.world import simulate
 
 TRIES = 25
 AMBUSH = Mood(2.0, {"ambush": 1})
+ENTRENCHED = Mood(60.0, {"entrench": 1})
+LONG = "".join(
+    f"#: name=long{number} overlap=forbid deadline=60s\n@every 20s run 90\n\n"
+    for number in range(3)
+)
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -39,8 +44,8 @@ GATES = (
     Gate("known-names", AMBUSH, "a"),
     Gate("not-after", Mood(2.0, {"stall": 1}), "i", 1),
     Gate("overlap", Mood(8.0, {"break_stream": 1}), "e"),
-    # A leader that does not know that it is none for longer than a lease.
-    Gate("majority", Mood(25.0, {"isolate": 1}), "e", 11, {"append_timeout_ms": 40_000}),
+    # A leader that does not know that it is none, for longer than a lease.
+    Gate("majority", ENTRENCHED, "e", 0, {"append_timeout_ms": 90_000, "crontab": LONG}),
     Gate("durable-rows", AMBUSH, "ac"),
     Gate("self-kill", Mood(15.0, {"part_executor": 1}), "e", 3),
 )

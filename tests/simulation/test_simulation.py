@@ -15,7 +15,8 @@ import pytest
 from tests.simulation.world import World, simulate
 
 FIRST = int(os.environ.get("SIM_SEED", "0"))
-SEEDS = range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "100")))
+PINNED = () if FIRST else (1003, 1007, 1337, 1416)
+SEEDS = (*range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "100"))), *PINNED)
 
 
 def expect_sound(world: World) -> None:
@@ -29,7 +30,9 @@ def expect_sound(world: World) -> None:
 def test_no_promise_is_broken(seed: int) -> None:
     world = simulate(seed)
     expect_sound(world)
-    assert world.judge.started > 10, "hardly anything was started: the world is wrong"
+    # Where a leader with a wrong clock had nobody to compare it with, the log's time may be ahead.
+    is_ahead = world.judge.machine.state.at_ms > world.wall_ms() + 60_000
+    assert world.judge.started > 10 or is_ahead, "hardly anything was started"
 
 
 def test_a_seed_repeats_its_run_exactly() -> None:

@@ -53,6 +53,7 @@ class Users:
         self._tell = tell
         self._jobs = jobs
         self._requests = 0
+        self.fixed = ""  # a crontab that nobody changes
         self._recent: list[tuple[str, str]] = []
         self.triggered: dict[str, set[tuple[int, int]]] = {}
 
@@ -140,7 +141,7 @@ class Users:
                 await leader.leader.submit(appending(c.Cancel(items)))
 
     async def _edit(self, leader: Replica) -> str:
-        text = draw_crontab(self._rng, self._rng.randint(self._jobs - 1, self._jobs))
+        text = self.fixed or draw_crontab(self._rng, self._rng.randint(self._jobs - 1, self._jobs))
         return f"applied {await self.apply(text)}"
 
     async def _pause(self, leader: Replica) -> str:

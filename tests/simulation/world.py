@@ -31,6 +31,8 @@ BASE_MS = 1_795_190_400_000
 CHAOS_S = 180.0
 CALM_S = 130.0
 SILENT = logging.CRITICAL
+TWINS = 0.1
+"""How often a second executor is started by mistake under the id of another."""
 
 
 class World:
@@ -38,7 +40,7 @@ class World:
 
     def __init__(
         self, seed: int, *, loop: SimLoop, chaos_s: float = CHAOS_S, mood: Mood | None = None,
-        append_timeout_ms: int | None = None,
+        append_timeout_ms: int | None = None, crontab: str = "",
     ) -> None:  # fmt: skip
         self.seed = seed
         self.loop = loop
@@ -64,15 +66,18 @@ class World:
                 peers=self.replicas, fail=self._fatal.append, applied=self._applied,
             )  # fmt: skip
         self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 3) + 1)}
+        if rng.random() < TWINS:
+            self.hosts["twin"] = self._host("e1", rng, chance="twin")
         jobs = rng.randint(3, 6)
         self.users = Users(self._chance("users"), self.replicas, self.tell, jobs)
-        self.crontab = draw_crontab(rng, jobs)
+        self.users.fixed = crontab
+        self.crontab = crontab or draw_crontab(rng, jobs)
         self.nemesis = Nemesis(self, self._chance("nemesis"), mood or draw_mood(rng))
 
     def _chance(self, name: str) -> random.Random:
         return random.Random(f"{self.seed}/{name}")
 
-    def _host(self, name: str, rng: random.Random) -> Host:
+    def _host(self, name: str, rng: random.Random, *, chance: str = "") -> Host:
         config = ExecutorConfig(
             id=name,
             data="/nowhere",
@@ -81,8 +86,8 @@ class World:
             slots=rng.choice((2, 4, 16)),
             answer_ms=rng.choice((2_000, 8_000, 30_000)),
         )
-        chance = self._chance(name)
-        return Host(self.loop, self.network, Eyes(self.judge), chance, config, BASE_MS)
+        own = self._chance(chance or name)
+        return Host(self.loop, self.network, Eyes(self.judge), own, config, BASE_MS)
 
     def wall_ms(self) -> int:
         """The true time."""
