@@ -13,10 +13,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import launcher
+from launcher import logs
 from launcher.errors import SpawnerDied, invariant
+from launcher.executor.clock import boot_ms
 from launcher.executor.groups import SPAWNER_MARK
+from launcher.executor.lease import Lease
+from launcher.executor.pulse import STEP_MS, Finding, Pulse
 from launcher.executor.surroundings import PATH
 from launcher.limits import FRAME_BYTES_MAX
+
+log = logs.get()
 
 _ROOT: Final = Path(launcher.__file__).resolve().parent.parent
 # Neither site-packages nor the caller's environment: it starts in 20 ms and stays small.
@@ -72,31 +78,70 @@ class Children:
         body = json.dumps(messages).encode()
         self._writer.write(len(body).to_bytes(4, "big") + body)
 
-    async def listen(self) -> None:
-        """Pass on news until the spawner is gone.
+    async def listen(self, lease: Lease) -> None:
+        """Pass on news until the spawner is gone; kill it where it takes no turns any more, in
+        time for what must end with `lease`.
 
         Raises:
-            SpawnerDied: it is.
+            SpawnerDied: it is, or was killed.
         """
         invariant(self._reader is not None, "the spawner is not started")
+        pulse = Pulse(boot_ms())
+        reading = asyncio.create_task(self._read(pulse))
+        watching = asyncio.create_task(self._watch(pulse, lease))
+        try:
+            await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if watching.done():
+                watching.result()
+                # What it still said may be there, and its end.
+                await asyncio.wait({reading}, timeout=EXIT_WAIT_S)
+                if not reading.done():
+                    raise SpawnerDied("the process that starts commands hangs and does not die")
+            await reading
+        finally:
+            reading.cancel()
+            watching.cancel()
+            await asyncio.gather(reading, watching, return_exceptions=True)
+
+    async def _read(self, pulse: Pulse) -> None:
         while self._reader is not None:
             try:
                 size = int.from_bytes(await self._reader.readexactly(4), "big")
                 invariant(size <= FRAME_BYTES_MAX, f"a frame of {size} bytes")
-                self._hear(json.loads(await self._reader.readexactly(size)))
+                frame = json.loads(await self._reader.readexactly(size))
             except (asyncio.IncompleteReadError, ConnectionError) as error:
                 raise SpawnerDied("the process that starts commands is gone") from error
+            pulse.heard(boot_ms())
+            if news := [one for one in frame if one[0] != "pong"]:
+                self._hear(news)
 
-    async def stop(self) -> None:
-        """Close the socket, which makes the spawner kill what runs and leave; wait for it."""
+    async def _watch(self, pulse: Pulse, lease: Lease) -> None:
+        """Return after killing a spawner that hangs."""
+        while True:
+            await asyncio.sleep(STEP_MS / 1000)
+            finding = pulse.look(boot_ms(), lease)
+            if finding is Finding.ASK:
+                self.send([["ping"]])
+            elif finding is Finding.HUNG and self._process is not None:
+                log.error("spawner.killed", error="it does not answer", pid=self._process.pid)
+                self._process.kill()
+                return
+
+    async def stop(self) -> bool:
+        """Close the socket, which makes the spawner kill what runs and leave; wait for it.
+
+        Returns whether it left by itself; one that hangs is killed, and ended nothing.
+        """
         if self._writer is not None:
             self._writer.close()
             with contextlib.suppress(ConnectionError):
                 await self._writer.wait_closed()
-        if self._process is not None:
-            process, self._process = self._process, None
-            try:
-                await asyncio.to_thread(process.wait, EXIT_WAIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                await asyncio.to_thread(process.wait)
+        if self._process is None:
+            return True
+        process, self._process = self._process, None
+        try:
+            return await asyncio.to_thread(process.wait, EXIT_WAIT_S) >= 0
+        except subprocess.TimeoutExpired:
+            process.kill()
+            await asyncio.to_thread(process.wait)
+            return False

@@ -166,7 +166,7 @@ class Foreman:
         while True:
             children = self._children
             try:
-                await children.listen()
+                await children.listen(self.lease)
             except SpawnerDied as error:
                 if self._closed:
                     return
@@ -187,10 +187,13 @@ class Foreman:
                     self._idle.clear()
                     await self._idle.wait()
 
-    async def stop(self) -> None:
+    async def stop(self, ledger_thread: ThreadPoolExecutor) -> None:
         """End the spawner, and with it all that still runs."""
         self._closed = True
-        await self._children.stop()
+        if not await self._children.stop():
+            await asyncio.get_running_loop().run_in_executor(
+                ledger_thread, lambda: kill_groups(self._ledger.accepted(), self.ledger_uuid)
+            )
 
     # ---- a turn
 

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 
 class Lease:
-    """Until when the leader vouches for this executor. Pure: whoever calls brings the time."""
+    """Until when the leader vouches for this executor. Pure: whoever calls brings the time.
+
+    `self_kill_ms` is what an answer grants, 0 until a leader has said.
+    """
 
     def __init__(self) -> None:
         self.until_ms = 0
         self._number = 0
         self._sent_ms: dict[int, int] = {}
-        self._self_kill_ms = 0
+        self.self_kill_ms = 0
 
     def connected(self, self_kill_ms: int) -> None:
         """Begin counting on a new stream; heartbeats of the one before can no longer be answered.
         What was granted stays granted."""
         self._number = 0
         self._sent_ms.clear()
-        self._self_kill_ms = self_kill_ms
+        self.self_kill_ms = self_kill_ms
 
     def sent(self, now_ms: int) -> int:
         """Return the number of the heartbeat that is sent at `now_ms` (boot time)."""
@@ -38,7 +41,7 @@ class Lease:
         if sent_ms is None:
             return False
         self._sent_ms = {other: at for other, at in self._sent_ms.items() if other > number}
-        self.until_ms = sent_ms + self._self_kill_ms
+        self.until_ms = sent_ms + self.self_kill_ms
         return True
 
     def unanswered_ms(self, now_ms: int) -> int:

@@ -142,7 +142,7 @@ async def _serve(
         log.info("executor.stopped", running=foreman.running)
         return 0
     finally:
-        await foreman.stop()
+        await foreman.stop(thread)
         for task in (*tasks, stopping):
             task.cancel()
         await asyncio.gather(*tasks, stopping, return_exceptions=True)

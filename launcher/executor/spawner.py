@@ -11,9 +11,9 @@ here ever blocks on the executor: a stopped one must not keep a deadline from be
 A launch ends when its main process does; what it left in its group is killed. A process that made
 a session of its own (setsid, a double-forking daemon) is out of reach; its output is not read then.
 
-to:    start{...}  kill(name, reason)  lease(boot_ms)  drain(grace_ms)
+to:    start{...}  kill(name, reason)  lease(boot_ms)  drain(grace_ms)  ping
 from:  started(name, pid, ticks, wall_ms)  refused(name, detail)  failed(name, reason, detail)
-       ended(name, exit_code, reason, wall_ms, kept, detail)
+       ended(name, exit_code, reason, wall_ms, kept, detail)  pong
 """
 
 from __future__ import annotations
@@ -146,6 +146,9 @@ class Spawner:
             self._kill(*rest)
         elif verb == "lease":
             self._lease_ms = rest[0]
+        elif verb == "ping":
+            # Sent at the end of this turn: by then what was due is done.
+            self._news.append(["pong"])
         elif verb == "drain":
             self._draining = True
             for child in list(self._children.values()):

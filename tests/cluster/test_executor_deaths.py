@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executor.clock import boot_ms
 from launcher.rpc.v1 import pool_pb2
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, runs, shell, until
 
@@ -116,6 +117,71 @@ async def test_a_stopped_spawner_of_a_dead_executor_does_not_wake(
     await leader.connected(streams=2)
     assert not runs(spawner)
     assert not path.exists()
+
+
+async def test_a_spawner_that_hangs_is_killed_when_the_lease_ends_and_guarded_work_with_it(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    # Stopped, it meets no deadline; and the leader counts on this one (rules R5, R6).
+    leader.self_kill_ms = 2_000
+    process = host.start()
+    await leader.connected()
+    path = tmp_path / "pid"
+    leader.start(NAME, shell(f"echo $$ > {path}; exec sleep 60", guarded=True))
+    await leader.told(NAME, pool_pb2.ACCEPTED)
+    await until(lambda: path.exists() and path.read_text(), "the command's pid")
+    leader.answers = False
+    stop(children_of(process.pid)[0])
+    stopped_ms = boot_ms()
+    await until(lambda: not runs(int(path.read_text())), "the command's end")
+    assert boot_ms() - stopped_ms < 2_000 + 500
+
+
+async def test_a_spawner_that_hangs_while_the_lease_is_renewed_is_replaced(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    leader.self_kill_ms = 2_000
+    process = host.start()
+    await leader.connected()
+    stop(children_of(process.pid)[0])
+    leader.start(NAME, shell("sleep 60"))
+    await leader.told(NAME, pool_pb2.INTERRUPTED)
+    leader.start(OTHER, shell("true"))
+    assert (await leader.told(OTHER, pool_pb2.ENDED)).exit_code == 0
+    assert "it does not answer" in host.errors()
+
+
+async def test_an_executor_that_was_stopped_does_not_blame_its_spawner(
+    leader: FakeLeader, host: ExecutorHost
+) -> None:
+    leader.self_kill_ms = 1_200
+    process = host.start()
+    await leader.connected()
+    leader.start(NAME, shell("sleep 60"))
+    await leader.told(NAME, pool_pb2.ACCEPTED)
+    spawner, beats = children_of(process.pid)[0], leader.beats
+    stop(process.pid)
+    stopped_ms = boot_ms()
+    await until(lambda: boot_ms() - stopped_ms > 2_000)
+    host.signal(signal.SIGCONT)
+    await until(lambda: leader.beats > beats + 20, "a second of heartbeats")
+    assert children_of(process.pid) == [spawner]
+    assert not leader.about(NAME, pool_pb2.INTERRUPTED)
+
+
+async def test_told_to_end_it_leaves_no_command_of_a_spawner_that_hangs(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    process = host.start()
+    await leader.connected()
+    path = tmp_path / "pid"
+    leader.start(NAME, shell(f"echo $$ > {path}; exec sleep 60"))
+    await leader.told(NAME, pool_pb2.ACCEPTED)
+    await until(lambda: path.exists() and path.read_text(), "the command's pid")
+    stop(children_of(process.pid)[0])
+    host.signal(signal.SIGTERM)
+    assert await host.ended() == 0
+    assert not runs(int(path.read_text()))
 
 
 def state_of(pid: int) -> str:

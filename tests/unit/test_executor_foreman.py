@@ -72,7 +72,7 @@ class Shop:
         self.foreman.renewed()
 
     async def close(self) -> None:
-        await self.foreman.stop()
+        await self.foreman.stop(self.thread)
         await self.watch
         await asyncio.wrap_future(self.thread.submit(self.ledger.close))
         self.thread.shutdown()

@@ -235,6 +235,11 @@ def test_a_renewed_lease_spares_guarded_commands(bench: Bench) -> None:
     assert bench.wait("ended", "a")[:2] == [5, 0]
 
 
+def test_it_says_that_it_is_there_when_it_is_asked(bench: Bench) -> None:
+    bench.send(["ping"])
+    assert json.loads(bench._exactly(int.from_bytes(bench._exactly(4), "big"))) == [["pong"]]
+
+
 def test_nothing_is_started_without_a_lease_or_too_late(bench: Bench, tmp_path: Path) -> None:
     bench.start("late", "touch ran", not_after_ms=wall_ms() - 50)
     assert "too late" in bench.wait("refused", "late")[0]
