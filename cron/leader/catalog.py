@@ -19,7 +19,14 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.crontab.jobs import is_default_name
 from cron.crontab.reading import Problems
 from cron.crontab.together import read_together
-from cron.errors import CrontabError, LimitExceeded, Problem, RevisionConflict
+from cron.errors import (
+    CronError,
+    CrontabError,
+    LimitExceeded,
+    OutcomeUnknown,
+    Problem,
+    RevisionConflict,
+)
 from cron.job import Job
 from cron.leader.differences import differences
 from cron.leader.leader import Leader
@@ -256,6 +263,7 @@ class Catalog:
         Raises:
             CrontabError, InvalidInput: nothing was changed.
             RevisionConflict: somebody else changed the jobs again and again meanwhile.
+            OutcomeUnknown: some of several sources were changed, or may be.
         """
         declared, problems = await asyncio.to_thread(read_declared, request, self._zone)
         await asyncio.to_thread(
@@ -263,8 +271,14 @@ class Catalog:
         )
         changes: list[JobChange] = []
         gone: set[str] = set()
+        done: list[str] = []
         for source in declared:
-            diff = await self._put_source(source, request, state, now_s, gone)
+            try:
+                diff = await self._put_source(source, request, state, now_s, gone)
+            except CronError as error:
+                raise _of_many(error, done, source.source) from error
+            if not request.is_dry_run:
+                done.append(source.source)
             changes += diff.changes
             problems += _left_warning(diff)
             if request.is_dry_run:
@@ -306,7 +320,7 @@ class Catalog:
         change = change_id(diff, by)
         for number, jobs in enumerate(parts[:-1], 1):
             part = c.PutJobs(diff.source, diff.base, 0, jobs, (), by, change, number, len(parts))
-            _, results = await self._leader.submit(appending(part), changes_jobs=True)
+            _, results = await self._leader.submit(appending(part))  # it changes nothing yet
             _check(results[0].verdict)
         last = c.PutJobs(
             diff.source, diff.base, 0, parts[-1], tuple(diff.removed), by, change,
@@ -317,6 +331,17 @@ class Catalog:
             lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
         )
         _check(results[-1].verdict)
+
+
+def _of_many(error: CronError, done: Sequence[str], source: str) -> CronError:
+    """Return the error of one source; where others are done already, not one that says "nothing
+    happened"."""
+    if not done:
+        return error
+    return OutcomeUnknown(
+        f"applied {', '.join(done)}, but not {source}: {error}",
+        "apply again: what is there already stays as it is",
+    )
 
 
 def change_id(diff: Diff, by: str) -> str:

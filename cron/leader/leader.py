@@ -93,6 +93,7 @@ class Leader:
         self.clock_error_ms: Callable[[], int] = lambda: 0  # ahead of the others, if too much
         self._dispatcher = Dispatcher(pool)
         self._changes = Changes()
+        self._owes_plan = False
         self._agenda = Agenda(applier.state)
         self._wake = asyncio.Event()
         self._beat = asyncio.Event()
@@ -218,11 +219,13 @@ class Leader:
         now_ms = self.now_ms()
         state = self._applier.state
         commands = self._gather(now_ms)
-        changes = self._changes.take(state, now_ms)
+        changes = [] if self._owes_plan else self._changes.take(state, now_ms)
         for change in changes:
             change.first = len(commands)
             commands += change.commands
-        if not any(change.changes_jobs for change in changes):
+        # The plan must see the jobs as they will be; but applies in a row must not hold up ticks.
+        self._owes_plan = any(change.changes_jobs for change in changes)
+        if not self._owes_plan:
             commands += self._plan(now_ms)
         epoch = self.epoch
         if epoch is None:

@@ -197,7 +197,7 @@ class Questions:
         if job and job not in self._state.jobs:
             raise unknown_job(job)
         names = [job] if job else list(self._state.jobs)
-        since_s, until_s = since_ms // 1000, self._clock.wall_ms() // 1000
+        since_s, until_s = -(-since_ms // 1000) - 1, self._clock.wall_ms() // 1000
         tally = Tally()
         for name in names:
             await self._audit_job(self._state.jobs[name], since_s, until_s, tally)

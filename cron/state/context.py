@@ -61,7 +61,6 @@ class Context:
     ) -> None:
         """End an open launch: it leaves State and becomes a row of history."""
         record = self.state.by_number[row.number]
-        executor = self.state.executors.get(row.executor) if row.begun_index else None
         self._leave_executor(row)
         self.state.active.pop(row.key, None)
         self.state.due.pop(row.key, None)
@@ -70,36 +69,47 @@ class Context:
         record.counts[state] = record.counts.get(state, 0) + 1
         if state is LaunchState.LOST:
             self._remember_lost(row)
+        self.record(self._row_of(row, state, reason, exit_code, finished_ms, detail))
+
+    def _row_of(
+        self,
+        row: LaunchRow,
+        state: LaunchState,
+        reason: Reason,
+        exit_code: int,
+        finished_ms: int,
+        detail: str,
+    ) -> Row:
+        """Return the row that history keeps of a launch as it stands now."""
+        executor = self.state.executors.get(row.executor) if row.begun_index else None
         # By place, in the order of Row: with names it takes five times as long, for each launch.
-        self.record(
-            Row(
-                RowKind.ENDED,
-                record.name,
-                row.revision,
-                row.scheduled_s,
-                row.trigger,
-                row.attempt,
-                state,
-                reason,
-                self.index,
-                self.at_ms,
-                row.scheduled_s,  # last_s
-                1,  # count
-                row.local_min,
-                row.begun_index,
-                row.begun_at_ms,
-                row.epoch,
-                executor.executor if executor else "",
-                executor.ledger if executor else "",
-                row.launched_index,
-                row.launched_at_ms,
-                row.started_ms,
-                finished_ms,
-                exit_code,
-                row.cancel_by or row.by,
-                detail or row.detail,
-                row.due_at_ms,
-            )
+        return Row(
+            RowKind.ENDED,
+            self.state.by_number[row.number].name,
+            row.revision,
+            row.scheduled_s,
+            row.trigger,
+            row.attempt,
+            state,
+            reason,
+            self.index,
+            self.at_ms,
+            row.scheduled_s,  # last_s
+            1,  # count
+            row.local_min,
+            row.begun_index,
+            row.begun_at_ms,
+            row.epoch,
+            executor.executor if executor else "",
+            executor.ledger if executor else "",
+            row.launched_index,
+            row.launched_at_ms,
+            row.started_ms,
+            finished_ms,
+            exit_code,
+            row.cancel_by or row.by,
+            detail or row.detail,
+            row.due_at_ms,
         )
 
     def _remember_lost(self, row: LaunchRow) -> None:

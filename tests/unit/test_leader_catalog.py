@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cron.api.views import ApplyRequest, SourceFile
-from cron.errors import CrontabError, Problem
+from cron.errors import CrontabError, NotLeader, OutcomeUnknown, Problem
 from cron.leader.catalog import (
     Catalog,
     Declared,
@@ -20,9 +20,10 @@ from cron.leader.catalog import (
     split_jobs,
 )
 from cron.leader.leader import Leader
+from cron.leader.requests import Build
 from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
 from cron.state import commands as c
-from cron.state.outcome import Verdict
+from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord
 from launcher.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, job
@@ -187,3 +188,28 @@ def test_a_job_larger_than_a_part_is_a_part_of_its_own() -> None:
     huge = WorkSpec(("x" * (JOBS_PER_ENTRY_BYTES_MAX + 1),))
     jobs = [job("a"), msgspec.structs.replace(job("b"), work=huge), job("d")]
     assert [len(part) for part in split_jobs(jobs)] == [1, 1, 1]
+
+
+class LostHalfWay:
+    """A leader that commits one change and then leads no more."""
+
+    def __init__(self, rig: StateRig) -> None:
+        self.rig = rig
+        self.left = 1
+
+    async def submit(self, build: Build, **_named: bool) -> tuple[int, tuple[Result, ...]]:
+        if not self.left:
+            raise NotLeader(None)
+        self.left -= 1
+        outcome = self.rig.append(*build(self.rig.state, self.rig.at_ms))
+        return self.rig.state.index, outcome.results
+
+
+async def test_half_an_apply_is_never_told_as_nothing() -> None:
+    """Leadership was lost between two sources; the answer was that nothing had happened."""
+    rig = StateRig()
+    catalog = Catalog(cast("Leader", LostHalfWay(rig)), "UTC")
+    files = [SourceFile("one", b"@daily a\n"), SourceFile("two", b"@daily b\n")]
+    with pytest.raises(OutcomeUnknown, match="applied one, but not two"):
+        await catalog.put(ApplyRequest(files=files), rig.state, T0)
+    assert [record.source for record in rig.state.jobs.values()] == ["one"]

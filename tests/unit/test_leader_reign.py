@@ -182,3 +182,19 @@ async def test_a_clock_that_jumps_forward_launches_each_instant_once() -> None: 
         await replica.leader.submit(appending(c.Trigger("default/j0", "q1", "anna")))
         assert replica.state.index > before
         assert all(record.horizon_s == T0 + 3600 for record in replica.state.jobs.values())
+
+
+async def test_applies_in_a_row_do_not_hold_up_the_ticks() -> None:
+    """A turn that changes jobs does not plan; a queue of them kept a job silent for seconds."""
+    async with reigning() as replica:
+        await replica.put(job())
+        replica.clock.ms = (T0 + 60) * 1000
+        # Each is stale and refused, but takes a turn of its own all the same.
+        stale = c.PutJobs("crontab", -1, T0 + 60, ())
+        waiting = [
+            asyncio.ensure_future(replica.leader.submit(appending(stale), changes_jobs=True))
+            for _ in range(20)
+        ]
+        await replica.until(lambda: bool(replica.state.due))
+        assert sum(one.done() for one in waiting) < 5
+        await asyncio.gather(*waiting)
