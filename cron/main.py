@@ -28,7 +28,9 @@ from cron.cli.times import parse_length
     show_default=True,
     help="Clients on P, P+1, P+2; Raft on P+10 to P+12.",
 )
-@click.option("--for", "for_", metavar="LENGTH", help="End after this time, such as 90s.")
+@click.option(
+    "--for", "for_", metavar="LENGTH", help="Run for this time once it works, such as 90s."
+)
 @click.option("--executors", type=click.IntRange(1, 50), default=1, show_default=True, metavar="N")
 @click.option("--no-restart", is_flag=True, help="Leave processes that die dead.")
 @click.option("--system", is_flag=True, help="The crontab has a user column.")

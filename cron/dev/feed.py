@@ -59,13 +59,15 @@ class Feed:
         clock: Clock,
         say: Callable[[str], None],
         ended: Callable[[], None],
+        works: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin; from now on `say` is called in the feed's thread."""
+        """Begin; from now on `say` is called in the feed's thread, and `works` once the cell has
+        a leader and the crontab."""
 
         def run() -> None:
             try:
                 with self._connect(servers) as client:
-                    self._run(client, clock, say)
+                    self._run(client, clock, say, works)
             except Exception as error:  # noqa: BLE001 - the end of a thread: told by whoever waits
                 self.failure = error
                 ended()
@@ -77,16 +79,24 @@ class Feed:
         """Have it end after the call that is under way."""
         self._stopping.set()
 
-    def _run(self, client: CellClient, clock: Clock, say: Callable[[str], None]) -> None:
+    def _run(
+        self,
+        client: CellClient,
+        clock: Clock,
+        say: Callable[[str], None],
+        works: Callable[[], None],
+    ) -> None:
         started_ms = clock.wall_ms()
         if self._files and (report := self._apply(client, clock, say)) is not None:
             say(format_report(report, self._files[0].name))
+            works()
         launches = LiveList(client, say, started_ms)
         while not self._stopping.wait(LOOK_S):
             try:
                 launches.run_once(clock.wall_ms())
             except (Unavailable, OutcomeUnknown):
                 continue  # no leader for a moment: what happened meanwhile is shown afterwards
+            works()
 
     def _apply(
         self, client: CellClient, clock: Clock, say: Callable[[str], None]

@@ -10,7 +10,8 @@ class DevOptions(msgspec.Struct, frozen=True):
 
     `crontab`: a file to apply, with prune, once there is a leader. `data`: a folder that keeps
     state between runs; None is one that is removed at the end. `port`: clients on P, P+1, P+2, Raft
-    on P+10 to P+12. `for_ms`: how long to run; None is until Ctrl-C. `restart`: whether a process
+    on P+10 to P+12. `for_ms`: how long to run, from when there are a leader and
+    the crontab; None is until Ctrl-C. `restart`: whether a process
     that dies is started again. `system`: the crontab has a user column.
     """
 

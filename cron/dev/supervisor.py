@@ -31,6 +31,8 @@ from cron.errors import ConfigError, CronError
 SAME_SIGNAL_MS: Final = 500
 CLIENT_MS: Final = 30_000
 """A crontab of 100,000 lines takes some seconds. Nobody waits for this but the live list."""
+START_MS_MAX: Final = 30_000
+"""What --for counts from at the latest, where the cell never works."""
 _END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Commands = Callable[[Member], list[str]]
@@ -83,6 +85,7 @@ class _Dev:
         self._say = say
         self._clock = SystemClock()
         self._ending = asyncio.Event()
+        self._working = asyncio.Event()
         self._hurry = asyncio.Event()
         self._asked_ms = 0
 
@@ -96,7 +99,7 @@ class _Dev:
         try:
             cell.start()
             self._introduce(ports, cell)
-            self._feed.start(ports.servers, self._clock, self._say, self._end_from_outside())
+            self._feed.start(ports.servers, self._clock, self._say, *self._from_outside())
             await self._watch_until_the_end(cell)
         finally:
             self._feed.stop()
@@ -121,15 +124,18 @@ class _Dev:
         for number in _END_SIGNALS:
             loop.add_signal_handler(number, self._end)
 
-    def _end_from_outside(self) -> Callable[[], None]:
-        """Return what another thread calls to end this."""
+    def _from_outside(self) -> Iterator[Callable[[], None]]:
+        """Return what another thread calls: to end this, and when the cell works."""
         loop = asyncio.get_running_loop()
 
-        def end() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
-                loop.call_soon_threadsafe(self._ending.set)
+        def setter(event: asyncio.Event) -> Callable[[], None]:
+            def set_it() -> None:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+                    loop.call_soon_threadsafe(event.set)
 
-        return end
+            return set_it
+
+        return map(setter, (self._ending, self._working))
 
     def _end(self) -> None:
         """End; on a later call, do not wait for anybody.
@@ -146,17 +152,21 @@ class _Dev:
     async def _watch_until_the_end(self, cell: LocalCell) -> None:
         watch = asyncio.create_task(cell.watch(self._say, restart=self._options.restart))
         ending = asyncio.create_task(self._ending.wait())
-        for_ms = self._options.for_ms
-        done, rest = await asyncio.wait(
-            {watch, ending},
-            timeout=None if for_ms is None else for_ms / 1000,
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        tasks = {watch, ending}
+        if self._options.for_ms is not None:
+            tasks.add(asyncio.create_task(self._run_for(self._options.for_ms)))
+        done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
         if watch in done:
             watch.result()
+
+    async def _run_for(self, for_ms: int) -> None:
+        """Return when the cell has worked for so long; its start does not count, within reason."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._working.wait(), START_MS_MAX / 1000)
+        await asyncio.sleep(for_ms / 1000)
 
     def _introduce(self, ports: Ports, cell: LocalCell) -> None:
         kept = "kept" if self._options.data is not None else "removed at the end"

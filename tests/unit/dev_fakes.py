@@ -1,6 +1,7 @@
 """Stand-ins for the programs and the client of a local cell, to test `dev` without a cell.
 
-    python -m tests.unit.dev_fakes dev DATA PORT [--no-restart]    run_dev with stand-ins
+    python -m tests.unit.dev_fakes dev DATA PORT [--no-restart] [--for-ms=N] [--leader-after=N]
+                                                                   run_dev with stand-ins
     python -m tests.unit.dev_fakes member --config FILE            a replica or executor
 
 A member listens on its client port, writes `up` to its log and waits. TERM ends it with 0, unless
@@ -104,10 +105,15 @@ def run_fake_dev(folder: str, port: str, *flags: str) -> int:
     from cron.dev.supervisor import run_dev
 
     cell = FakeCell()
-    cell.failures = [NoQuorum("no leader")]
+    given = dict(flag[2:].split("=") for flag in flags if "=" in flag)
+    cell.failures = [NoQuorum("no leader")] * int(given.get("leader-after", 1))
     crontab = next((flag for flag in flags if not flag.startswith("--")), None)
     options = DevOptions(
-        crontab=crontab, data=folder, port=int(port), restart="--no-restart" not in flags
+        crontab=crontab,
+        data=folder,
+        port=int(port),
+        for_ms=int(given["for-ms"]) if "for-ms" in given else None,
+        restart="--no-restart" not in flags,
     )
     return run_dev(
         options,

@@ -136,6 +136,23 @@ def test_without_a_crontab_nothing_is_applied() -> None:
     assert cell.applied == []
 
 
+@pytest.mark.parametrize("files", [[], [SourceFile("crontab", b"x")]])
+def test_the_cell_works_once_it_has_a_leader_and_the_crontab(files: list[SourceFile]) -> None:
+    cell = FakeCell()
+    cell.failures = [NoQuorum("no leader")]
+    feed, works, failures_left = Feed(cell.connect, files), threading.Event(), []
+
+    def note() -> None:
+        failures_left.append(len(cell.failures))
+        works.set()
+
+    feed.start(["a", "b", "c"], SystemClock(), lambda _: None, works.set, note)
+    assert works.wait(15)
+    feed.stop()
+    assert failures_left[0] == 0
+    assert len(cell.applied) == len(files)
+
+
 def test_a_moment_without_a_leader_does_not_end_the_list() -> None:
     cell = FakeCell()
     cell.failures = [NoQuorum("no leader")]

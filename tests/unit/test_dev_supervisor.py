@@ -67,6 +67,14 @@ def test_ctrl_c_to_dev_or_to_its_group_ends_everything(
     assert "starting it again" not in dev.output
 
 
+def test_for_counts_from_when_there_is_a_leader(start: Callable[..., Dev]) -> None:
+    began = time.monotonic()
+    dev = start("--for-ms=100", "--leader-after=4")
+    assert dev.end() == 0
+    # Four looks without a leader, half a second apart, and one with: 2.5 s.
+    assert time.monotonic() - began > 2.6
+
+
 def test_a_second_ctrl_c_does_not_wait_for_who_will_not_end(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
