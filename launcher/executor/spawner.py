@@ -57,6 +57,7 @@ class Child:
         self.pidfd = os.pidfd_open(pid)
         self.output = Output(order["output"], order["output_bytes_max"])
         self.reason = 0
+        self.kill_ms = NEVER_MS
 
     def signal(self, number: int) -> None:
         """Send a signal to the whole group. Its leader is not reaped, so the id is still ours."""
@@ -227,10 +228,15 @@ class Spawner:
             self._end(child, reason, self._term_grace_ms)
 
     def _end(self, child: Child, reason: int, grace_ms: int) -> None:
-        child.reason = child.reason or reason
-        child.signal(signal.SIGTERM)
-        child.signal(signal.SIGCONT)
-        self._arm(boot_ms() + grace_ms, child, 0)
+        """TERM, and KILL after the grace. Asked again it sends no second TERM, which many programs
+        take for "at once"; a later reason only makes the grace shorter."""
+        if not child.reason:
+            child.reason = reason
+            child.signal(signal.SIGTERM)
+            child.signal(signal.SIGCONT)
+        if boot_ms() + grace_ms < child.kill_ms:
+            child.kill_ms = boot_ms() + grace_ms
+            self._arm(child.kill_ms, child, 0)
 
     def _arm(self, at_ms: int, child: Child, reason: int) -> None:
         """At `at_ms` end the child for `reason`, or kill it if there is none."""

@@ -2,102 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import resource
-import select
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from launcher.executor import spawn, spawner
-from launcher.executor.children import _PROGRAM, _ROOT
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.launch import Reason
-
-LONG_MS = 600_000
-
-
-class Bench:
-    """A spawner process and the executor's end of its socket."""
-
-    def __init__(self, directory: Path, slots: int = 64) -> None:
-        self.directory = directory
-        self.control, theirs = socket.socketpair()
-        self.control.settimeout(10)
-        with theirs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(slots)],
-                stdin=theirs.fileno(),
-                start_new_session=True,
-                env={"PATH": "/usr/bin:/bin", "SECRET": "of the spawner"},
-            )
-        self.news: list[list[Any]] = []
-        self.send(["lease", boot_ms() + LONG_MS])
-
-    def send(self, *messages: list[Any]) -> None:
-        body = json.dumps(messages).encode()
-        self.control.sendall(len(body).to_bytes(4, "big") + body)
-
-    def start(self, name: str, command: str, **fields: Any) -> None:
-        order = {
-            "name": name,
-            "argv": ["/bin/sh", "-c", command],
-            "env": {"PATH": "/usr/bin:/bin"},
-            "cwd": str(self.directory),
-            "stdin": "",
-            "login": None,
-            "timeout_ms": 0,
-            "guarded": False,
-            "not_after_ms": wall_ms() + LONG_MS,
-            "output": str(self.directory / f"{name}.out"),
-            "output_bytes_max": 1 << 16,
-            "term_grace_ms": 10_000,
-            **fields,
-        }
-        self.send(["start", order])
-
-    def start_deaf(self, name: str, **fields: Any) -> None:
-        """Start a command that ignores TERM, and return once it does."""
-        os.mkfifo(self.directory / "deaf")
-        self.start(name, "trap '' TERM; echo > deaf; sleep 60", **fields)
-        (self.directory / "deaf").read_text()
-
-    def wait(self, verb: str, name: str) -> list[Any]:
-        """Return the first such news, what follows its name; `verb` may be several words."""
-        while True:
-            for message in self.news:
-                if message[0] in verb.split() and message[1] == name:
-                    return message[2:]
-            size = int.from_bytes(self._exactly(4), "big")
-            self.news += json.loads(self._exactly(size))
-
-    def _exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            piece = self.control.recv(size - len(data))
-            assert piece, "the spawner is gone"
-            data += piece
-        return data
-
-    def output(self, name: str) -> str:
-        path = self.directory / f"{name}.out.new"
-        return path.read_bytes()[8:].decode() if path.exists() else ""
-
-    def close(self) -> None:
-        self.control.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
+from tests.unit.spawner_bench import LONG_MS, Bench, await_end
 
 
 @pytest.fixture
@@ -105,17 +22,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
     bench.close()
-
-
-def await_end(pid: int, wait_ms: int = 5_000) -> None:
-    """Return once a process is gone; a pidfd becomes readable then."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    ready, _, _ = select.select([pidfd], [], [], wait_ms / 1000)
-    os.close(pidfd)
-    assert ready, f"process {pid} still runs"
 
 
 def test_its_reasons_are_those_of_the_launch() -> None:
@@ -183,6 +89,29 @@ def test_the_first_reason_to_end_counts(bench: Bench) -> None:
     assert bench.wait("ended", "a")[:2] == [137, 8]
 
 
+def test_who_is_told_to_end_again_and_again_gets_one_term_and_its_grace(bench: Bench) -> None:
+    # A leader repeats its order until it hears the end.
+    os.mkfifo(bench.directory / "ready")
+    count = "import signal, sys; n = 0\n"
+    count += "def term(*_): global n; n += 1\n"
+    count += "signal.signal(15, term); open('ready', 'w').close()\n"
+    count += "while not n: signal.pause()\n"
+    count += "import time; time.sleep(0.4); sys.exit(n)"
+    bench.start("a", "", argv=[sys.executable, "-I", "-S", "-c", count])
+    (bench.directory / "ready").read_text()
+    for _ in range(5):
+        bench.send(["kill", "a", 7])
+        bench.send(["ping"])
+        bench.await_pong()
+    assert bench.wait("ended", "a")[:2] == [1, 7]
+
+
+def test_a_drain_shortens_the_grace_of_what_is_ending(bench: Bench) -> None:
+    bench.start_deaf("a", term_grace_ms=LONG_MS)
+    bench.send(["kill", "a", 7], ["drain", 100])
+    assert bench.wait("ended", "a")[:2] == [137, 7]
+
+
 def test_a_grandchild_in_the_group_is_killed_with_it(bench: Bench, tmp_path: Path) -> None:
     bench.start("a", "(trap '' TERM; sleep 60) & echo $! > pid; exit 0")
     assert bench.wait("ended", "a")[:2] == [0, 0]
@@ -237,7 +166,8 @@ def test_a_renewed_lease_spares_guarded_commands(bench: Bench) -> None:
 
 def test_it_says_that_it_is_there_when_it_is_asked(bench: Bench) -> None:
     bench.send(["ping"])
-    assert json.loads(bench._exactly(int.from_bytes(bench._exactly(4), "big"))) == [["pong"]]
+    bench.await_pong()
+    assert bench.news == [["pong"]]
 
 
 def test_nothing_is_started_without_a_lease_or_too_late(bench: Bench, tmp_path: Path) -> None:
@@ -285,105 +215,3 @@ def test_a_deadline_is_met_also_when_nobody_reads_its_news(bench: Bench, tmp_pat
     bench.send(["lease", boot_ms() + 200])
     await_end(pid)
     bench.wait("ended", "guarded")
-
-
-@pytest.mark.parametrize(
-    ("fields", "detail"),
-    [
-        ({"argv": ["/no/such/program"]}, "No such file"),
-        ({"argv": ["/"]}, "Permission denied"),
-        ({"argv": ["/bin/echo", "\0"]}, "null"),
-        ({"cwd": "/no/such/directory"}, "directory /no/such/directory: No such file"),
-    ],
-)
-def test_what_cannot_be_started_is_said(bench: Bench, fields: dict[str, Any], detail: str) -> None:
-    bench.start("a", "true", **fields)
-    reason, text = bench.wait("failed", "a")
-    assert reason == Reason.SPAWN
-    assert detail in text
-    bench.start("b", "exit 2")
-    assert bench.wait("ended", "b")[0] == 2
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root switches user")
-@pytest.mark.parametrize(
-    ("fields", "reason", "detail"),
-    [
-        ({"argv": ["/no/such/program"]}, Reason.SPAWN, "No such file"),
-        ({"cwd": "/no/such/directory"}, Reason.SPAWN, "directory /no/such/directory"),
-        ({"login": ["nobody", -7, -7]}, Reason.USER, ""),
-    ],
-)
-def test_what_cannot_be_started_as_another_user_is_said(
-    bench: Bench, fields: dict[str, Any], reason: Reason, detail: str
-) -> None:
-    login = {"login": ["nobody", 65534, 65534], "cwd": "/"}
-    bench.start("a", "true", **{**login, **fields})
-    found, text = bench.wait("failed", "a")
-    assert (found, detail in text) == (reason, True)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root switches user")
-def test_another_users_command_has_its_groups_and_is_ended_like_any(bench: Bench) -> None:
-    bench.start(
-        "a",
-        "id -u; id -g; cat; sleep 60",
-        login=["nobody", 65534, 65534],
-        cwd="/",
-        stdin="in\n",
-        timeout_ms=300,
-    )
-    assert bench.wait("ended", "a")[:2] == [143, Reason.TIMEOUT]
-    assert bench.output("a") == "65534\n65534\nin\n"
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root switches user")
-def test_another_users_command_dies_with_a_spawner_that_could_tell_nobody(bench: Bench) -> None:
-    bench.start("a", "exec sleep 60", login=["nobody", 65534, 65534], cwd="/")
-    pid = bench.wait("started", "a")[0]
-    bench.process.kill()
-    await_end(pid)
-
-
-def test_it_holds_no_descriptors_of_commands_that_ended(bench: Bench) -> None:
-    def descriptors() -> int:
-        return len(os.listdir(f"/proc/{bench.process.pid}/fd"))
-
-    bench.start("first", "exit 0")
-    bench.wait("ended", "first")
-    before = descriptors()
-    for number in range(20):
-        bench.start(f"n{number}", "echo x")
-        bench.start(f"failed{number}", "", argv=["/no/such/program"])
-    for number in range(20):
-        bench.wait("ended", f"n{number}")
-        bench.wait("failed", f"failed{number}")
-    assert descriptors() == before
-
-
-def test_without_descriptors_a_start_fails_and_the_rest_goes_on(bench: Bench) -> None:
-    pid = bench.process.pid
-    bench.start("first", "sleep 60")
-    bench.wait("started", "first")
-    used = len(os.listdir(f"/proc/{pid}/fd"))
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for room in range(6):
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + room, hard))
-        bench.start(f"n{room}", "sleep 60")
-        bench.wait("started failed", f"n{room}")
-        bench.send(["kill", f"n{room}", 7])
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(1024, hard), hard))
-    bench.start("last", "exit 4")
-    assert bench.wait("ended", "last")[0] == 4
-    failed = [news for news in bench.news if news[0] == "failed"]
-    assert failed
-    assert {news[2] for news in failed} == {Reason.SPAWN}
-
-
-def test_many_slots_raise_the_limit_of_open_files(tmp_path: Path) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    bench = Bench(tmp_path, slots=soft)
-    bench.start("a", "ulimit -n")
-    bench.wait("ended", "a")
-    assert int(bench.output("a")) == min(hard, soft * spawner.FILES_PER_COMMAND + 64)
-    bench.close()

@@ -1,0 +1,113 @@
+"""A spawner process, and what a test says to it and hears from it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from launcher.executor.children import _PROGRAM, _ROOT
+from launcher.executor.clock import boot_ms, wall_ms
+
+LONG_MS = 600_000
+
+
+class Bench:
+    """A spawner process and the executor's end of its socket."""
+
+    def __init__(self, directory: Path, slots: int = 64) -> None:
+        self.directory = directory
+        self.control, theirs = socket.socketpair()
+        self.control.settimeout(10)
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(slots)],
+                stdin=theirs.fileno(),
+                start_new_session=True,
+                env={"PATH": "/usr/bin:/bin", "SECRET": "of the spawner"},
+            )
+        self.news: list[list[Any]] = []
+        self.send(["lease", boot_ms() + LONG_MS])
+
+    def send(self, *messages: list[Any]) -> None:
+        body = json.dumps(messages).encode()
+        self.control.sendall(len(body).to_bytes(4, "big") + body)
+
+    def start(self, name: str, command: str, **fields: Any) -> None:
+        order = {
+            "name": name,
+            "argv": ["/bin/sh", "-c", command],
+            "env": {"PATH": "/usr/bin:/bin"},
+            "cwd": str(self.directory),
+            "stdin": "",
+            "login": None,
+            "timeout_ms": 0,
+            "guarded": False,
+            "not_after_ms": wall_ms() + LONG_MS,
+            "output": str(self.directory / f"{name}.out"),
+            "output_bytes_max": 1 << 16,
+            "term_grace_ms": 10_000,
+            **fields,
+        }
+        self.send(["start", order])
+
+    def start_deaf(self, name: str, **fields: Any) -> None:
+        """Start a command that ignores TERM, and return once it does."""
+        os.mkfifo(self.directory / "deaf")
+        self.start(name, "trap '' TERM; echo > deaf; sleep 60", **fields)
+        (self.directory / "deaf").read_text()
+
+    def wait(self, verb: str, name: str) -> list[Any]:
+        """Return the first such news, what follows its name; `verb` may be several words."""
+        while True:
+            for message in self.news:
+                if message[0] in verb.split() and message[1] == name:
+                    return message[2:]
+            self._read()
+
+    def await_pong(self) -> None:
+        """Return once a ping more was answered."""
+        count = self.news.count(["pong"])
+        while self.news.count(["pong"]) == count:
+            self._read()
+
+    def _read(self) -> None:
+        size = int.from_bytes(self._exactly(4), "big")
+        self.news += json.loads(self._exactly(size))
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            piece = self.control.recv(size - len(data))
+            assert piece, "the spawner is gone"
+            data += piece
+        return data
+
+    def output(self, name: str) -> str:
+        path = self.directory / f"{name}.out.new"
+        return path.read_bytes()[8:].decode() if path.exists() else ""
+
+    def close(self) -> None:
+        self.control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def await_end(pid: int, wait_ms: int = 5_000) -> None:
+    """Return once a process is gone; a pidfd becomes readable then."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    ready, _, _ = select.select([pidfd], [], [], wait_ms / 1000)
+    os.close(pidfd)
+    assert ready, f"process {pid} still runs"

@@ -1,0 +1,124 @@
+"""Starting commands for real: what cannot be started is said, and nothing is leaked."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.executor import spawner
+from launcher.launch import Reason
+from tests.unit.spawner_bench import Bench, await_end
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    yield bench
+    bench.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "detail"),
+    [
+        ({"argv": ["/no/such/program"]}, "No such file"),
+        ({"argv": ["/"]}, "Permission denied"),
+        ({"argv": ["/bin/echo", "\0"]}, "null"),
+        ({"cwd": "/no/such/directory"}, "directory /no/such/directory: No such file"),
+    ],
+)
+def test_what_cannot_be_started_is_said(bench: Bench, fields: dict[str, Any], detail: str) -> None:
+    bench.start("a", "true", **fields)
+    reason, text = bench.wait("failed", "a")
+    assert reason == Reason.SPAWN
+    assert detail in text
+    bench.start("b", "exit 2")
+    assert bench.wait("ended", "b")[0] == 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root switches user")
+@pytest.mark.parametrize(
+    ("fields", "reason", "detail"),
+    [
+        ({"argv": ["/no/such/program"]}, Reason.SPAWN, "No such file"),
+        ({"cwd": "/no/such/directory"}, Reason.SPAWN, "directory /no/such/directory"),
+        ({"login": ["nobody", -7, -7]}, Reason.USER, ""),
+    ],
+)
+def test_what_cannot_be_started_as_another_user_is_said(
+    bench: Bench, fields: dict[str, Any], reason: Reason, detail: str
+) -> None:
+    login = {"login": ["nobody", 65534, 65534], "cwd": "/"}
+    bench.start("a", "true", **{**login, **fields})
+    found, text = bench.wait("failed", "a")
+    assert (found, detail in text) == (reason, True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root switches user")
+def test_another_users_command_has_its_groups_and_is_ended_like_any(bench: Bench) -> None:
+    bench.start(
+        "a",
+        "id -u; id -g; cat; sleep 60",
+        login=["nobody", 65534, 65534],
+        cwd="/",
+        stdin="in\n",
+        timeout_ms=300,
+    )
+    assert bench.wait("ended", "a")[:2] == [143, Reason.TIMEOUT]
+    assert bench.output("a") == "65534\n65534\nin\n"
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root switches user")
+def test_another_users_command_dies_with_a_spawner_that_could_tell_nobody(bench: Bench) -> None:
+    bench.start("a", "exec sleep 60", login=["nobody", 65534, 65534], cwd="/")
+    pid = bench.wait("started", "a")[0]
+    bench.process.kill()
+    await_end(pid)
+
+
+def test_it_holds_no_descriptors_of_commands_that_ended(bench: Bench) -> None:
+    def descriptors() -> int:
+        return len(os.listdir(f"/proc/{bench.process.pid}/fd"))
+
+    bench.start("first", "exit 0")
+    bench.wait("ended", "first")
+    before = descriptors()
+    for number in range(20):
+        bench.start(f"n{number}", "echo x")
+        bench.start(f"failed{number}", "", argv=["/no/such/program"])
+    for number in range(20):
+        bench.wait("ended", f"n{number}")
+        bench.wait("failed", f"failed{number}")
+    assert descriptors() == before
+
+
+def test_without_descriptors_a_start_fails_and_the_rest_goes_on(bench: Bench) -> None:
+    pid = bench.process.pid
+    bench.start("first", "sleep 60")
+    bench.wait("started", "first")
+    used = len(os.listdir(f"/proc/{pid}/fd"))
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for room in range(6):
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + room, hard))
+        bench.start(f"n{room}", "sleep 60")
+        bench.wait("started failed", f"n{room}")
+        bench.send(["kill", f"n{room}", 7])
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    bench.start("last", "exit 4")
+    assert bench.wait("ended", "last")[0] == 4
+    failed = [news for news in bench.news if news[0] == "failed"]
+    assert failed
+    assert {news[2] for news in failed} == {Reason.SPAWN}
+
+
+def test_many_slots_raise_the_limit_of_open_files(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    bench = Bench(tmp_path, slots=soft)
+    bench.start("a", "ulimit -n")
+    bench.wait("ended", "a")
+    assert int(bench.output("a")) == min(hard, soft * spawner.FILES_PER_COMMAND + 64)
+    bench.close()
