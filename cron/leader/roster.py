@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from typing import Protocol
 
 import msgspec
@@ -21,6 +22,11 @@ from launcher.names import format_time
 _log = structlog.get_logger()
 
 POLL_MS = 2_000
+FIRST_POLLS_MS = 200
+FIRST_POLLS = 50
+"""At its start a replica compares clocks more often: it should know of its own before it leads."""
+MISSED_MAX = 5
+"""What a replica said of its clock holds for so many polls that it does not answer."""
 _NO_WORK = "gets no work: its lease is not renewed yet, or its clock is off"
 _NO_EXECUTOR = "no executor is connected: launches wait, and are skipped at their deadline"
 _SILENT = "silent: what runs there is in doubt until it returns or its lease ends"
@@ -48,6 +54,7 @@ class Peer(msgspec.Struct):
     row: StatusRow | None = None
     offset_ms: int | None = None
     frame_ms: int = 0
+    missed: int = 0  # polls in a row that it did not answer
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -174,10 +181,13 @@ class Roster:
             row = await self._ask.peer_status(peer.address, ASK_TIMEOUT_MS)
         except Exception as error:  # noqa: BLE001 - whatever it is, the peer is unreachable
             peer.row = None
-            peer.offset_ms = None
+            peer.missed += 1
+            if peer.missed > MISSED_MAX:
+                peer.offset_ms = None
             _log.debug("peer.unreachable", replica=peer.id, error=str(error))
             return
         peer.row = row
+        peer.missed = 0
         # Halfway between asking and hearing is about when it read its clock.
         peer.offset_ms = row.wall_ms - (asked_ms + self._clock.wall_ms()) // 2
         peer.frame_ms = self._frame_ms()
@@ -237,8 +247,11 @@ class Roster:
     # ---- clocks (rule R10)
 
     def off_by(self) -> int:
-        """Return how far this replica's clock is from the median of all; 0 with fewer than two
-        others to compare with, since of two clocks nobody knows which is wrong."""
+        """Return how far this replica's clock is from the median of all.
+
+        Of two clocks nobody knows which is wrong: then the one that is ahead gives way, since time
+        that is in the log cannot be taken back, and 0 is returned to the other.
+        """
         # A jump of our own clock since the others were asked counts at once: the leader must not
         # act on it until it asks them again.
         frame_ms = self._frame_ms()
@@ -248,7 +261,7 @@ class Roster:
             if peer.offset_ms is not None
         ]
         if len(offsets) < 2:
-            return 0
+            return max([0, *(-offset_ms for offset_ms in offsets)])
         median = sorted([0, *offsets])[(len(offsets) + 1) // 2]
         return -median
 
@@ -269,7 +282,7 @@ class Roster:
 
     async def watch(self) -> None:
         """Compare clocks for ever; a leader whose clock is off says so and hands over."""
-        while True:
+        for number in itertools.count():
             await self.poll()
             reason = self.why_not_tick()
             if reason and self._leader.epoch is not None:
@@ -277,7 +290,11 @@ class Roster:
                 self._leader.note = reason
                 with contextlib.suppress(Exception):
                     await self._replicated.transfer(self._on_time())
-            await asyncio.sleep(POLL_MS / 1000)
+            is_first = number < FIRST_POLLS and not self._knows_all()
+            await asyncio.sleep((FIRST_POLLS_MS if is_first else POLL_MS) / 1000)
+
+    def _knows_all(self) -> bool:
+        return all(peer.offset_ms is not None for peer in self._peers.values())
 
     def _on_time(self) -> str | None:
         """Return a replica whose clock agrees with the median."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cron.api.views import StatusRow
-from cron.leader.roster import Identity, Roster, with_leader
+from cron.leader.roster import MISSED_MAX, Identity, Roster, with_leader
 from launcher.pool.messages import parse_hello
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.test_leader_reign import reigning
@@ -76,7 +76,9 @@ def roster(clock: HandClock, others: Others) -> Roster:
         ({"r2": HOUR_MS, "r3": 0}, 0),
         ({"r2": LIMIT_MS, "r3": LIMIT_MS}, 0),
         ({"r2": LIMIT_MS + 1, "r3": LIMIT_MS + 1}, -LIMIT_MS - 1),
-        ({"r2": HOUR_MS, "r3": None}, 0),  # of two clocks nobody knows which is wrong
+        # Of two clocks nobody knows which is wrong: the one that is ahead gives way.
+        ({"r2": HOUR_MS, "r3": None}, 0),
+        ({"r2": -HOUR_MS, "r3": None}, HOUR_MS),
     ],
 )
 def test_a_clock_is_judged_by_the_median(others: dict[str, int | None], error_ms: int) -> None:
@@ -95,6 +97,19 @@ def test_a_jump_counts_before_the_others_are_asked_again(jump_ms: int) -> None:
     clock.mono += 400
     assert one.clock_error_ms() == jump_ms
     assert one.why_not_tick()
+
+
+def test_what_a_replica_said_of_its_clock_outlasts_a_few_silences() -> None:
+    """A leader that knew itself an hour ahead went on as soon as one poll was not answered."""
+    others = Others(r2=-HOUR_MS, r3=-HOUR_MS)
+    judged = roster(HandClock(), others)
+    asyncio.run(judged.poll())
+    others.off_ms = {"r2": None, "r3": None}
+    for _ in range(MISSED_MAX):
+        asyncio.run(judged.poll())
+        assert judged.clock_error_ms() == HOUR_MS
+    asyncio.run(judged.poll())
+    assert judged.clock_error_ms() == 0
 
 
 def test_when_all_clocks_jump_the_next_question_finds_them_together() -> None:
