@@ -31,7 +31,7 @@ MEANINGS: Final = {
     NOT_FOUND: "no such job, launch or executor",
     CONFLICT: "somebody was faster, or not in this state; nothing changed",
     UNAVAILABLE: "nobody can answer now; nothing changed",
-    UNKNOWN: "the change may or may not happen; look before trying again",
+    UNKNOWN: "the change may or may not happen, or is not over; look before trying again",
 }
 
 TABLE: Final[tuple[tuple[type[CronError], int], ...]] = (
