@@ -1,0 +1,35 @@
+"""The largest greeting that an executor may send is one that arrives."""
+
+from __future__ import annotations
+
+from cron.limits import RPC_BYTES_MAX
+from launcher.executor.row import INTERRUPTED, Row
+from launcher.launch import Reason
+from launcher.limits import (
+    DETAIL_CHARS_MAX,
+    HELLO_ROWS_MAX,
+    LABEL_CHARS_MAX,
+    LABELS_MAX,
+    MESSAGE_BYTES_MAX,
+    SLOTS_MAX,
+)
+from launcher.names import NAME_PART_CHARS_MAX, parse_attempt_name
+from launcher.rpc.v1 import pool_pb2
+
+PART = "x" * NAME_PART_CHARS_MAX
+
+
+def test_a_greeting_full_of_the_longest_rows_fits_into_a_message() -> None:
+    number = 999_999_999
+    name = f"{PART}/{PART}@9999-12-31T23:59:59Z+t{number}#{number}/{number}"
+    assert str(parse_attempt_name(name)) == name
+    late_ms = 253_402_300_799_999
+    row = Row(name, INTERRUPTED, started_ms=late_ms, finished_ms=late_ms, exit_code=-1)
+    row.reason, row.detail = max(Reason), "\U0010ffff" * DETAIL_CHARS_MAX
+    longest = pool_pb2.Hello(known=[row.report()]).ByteSize()
+    labels = LABELS_MAX * (NAME_PART_CHARS_MAX + 4 * LABEL_CHARS_MAX + 20)
+    assert HELLO_ROWS_MAX * longest + labels + 10_000 < MESSAGE_BYTES_MAX < RPC_BYTES_MAX
+
+
+def test_a_greeting_has_room_for_all_that_runs() -> None:
+    assert HELLO_ROWS_MAX > 2 * SLOTS_MAX
