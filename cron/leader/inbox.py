@@ -109,7 +109,7 @@ class Inbox:
                 self._refused(*source)
             digested = Digested()
             digest_facts(state, state.executor_of(*source), theirs, digested)
-            self._send(source, digested)
+            self._send(source, digested, state.index)
             news = digested.commands()
             for command in news:
                 for item in _ends(command):
@@ -117,13 +117,13 @@ class Inbox:
             commands += news
         return commands
 
-    def _send(self, source: _Source, digested: Digested) -> None:
+    def _send(self, source: _Source, digested: Digested, index: int) -> None:
         """Send what needs no entry: known ends are acknowledged, open questions asked again."""
         executor, ledger = source
         if digested.acks:
             self._pool.ack(executor, ledger, digested.acks)
         if digested.fences:
-            self._pool.fence(executor, ledger, digested.fences)
+            self._pool.fence(executor, ledger, digested.fences, index=index)
         if digested.kills:
             self._pool.kill(executor, ledger, digested.kills)
 

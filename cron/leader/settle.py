@@ -71,7 +71,7 @@ class Settler:
         if settlement.starts:
             self._pool.start(executor, ledger, settlement.starts)
         if settlement.fences:
-            self._pool.fence(executor, ledger, settlement.fences)
+            self._pool.fence(executor, ledger, settlement.fences, index=state.index)
         if settlement.kills:
             self._pool.kill(executor, ledger, settlement.kills)
         self._dispatcher.acknowledge(record, settlement.acks)
@@ -118,7 +118,7 @@ class Settler:
         if is_wanted:
             self._pool.start(record.executor, record.ledger, [order])
         else:
-            self._pool.fence(record.executor, record.ledger, [order.name])
+            self._pool.fence(record.executor, record.ledger, [order.name], index=row.begun_index)
 
 
 def _never_heard_of(name: AttemptName) -> Fact:

@@ -70,7 +70,7 @@ def settle(ledger: Ledger, orders: pool_pb2.Orders, conditions: Conditions) -> S
         return settled
     ledger.raise_epoch(epoch)
     _settle_starts(ledger, orders, conditions, settled)
-    _settle_fences(ledger, list(dict.fromkeys(orders.fences)), str(epoch), settled)
+    _settle_fences(ledger, orders, settled)
     _settle_kills(ledger, orders, settled)
     if orders.acks:
         ledger.ack(orders.acks)
@@ -144,11 +144,15 @@ def _forgotten(start: pool_pb2.Start, floor: int) -> Row:
     return Row(start.name, INTERRUPTED, start.begun_index, detail=detail)
 
 
-def _settle_fences(ledger: Ledger, fences: list[str], epoch: str, settled: Settled) -> None:
+def _settle_fences(ledger: Ledger, orders: pool_pb2.Orders, settled: Settled) -> None:
+    fences = list(dict.fromkeys(orders.fences))
     if not fences:
         return
     known = ledger.rows(fences)
-    tombstones = [Row(name, FENCED, epoch=epoch) for name in fences if name not in known]
+    epoch = str(epoch_of(orders.epoch))
+    # A tombstone lasts until the floor has passed what it forbids, whose start may be under way.
+    index = orders.fence_index
+    tombstones = [Row(name, FENCED, index, epoch) for name in fences if name not in known]
     ledger.insert(tombstones)
     for row in known.values():
         _answer(row, settled)

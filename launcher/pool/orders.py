@@ -40,6 +40,7 @@ class Outbox:
     def __init__(self) -> None:
         self._starts: deque[StartOrder] = deque()
         self._fences: deque[AttemptName] = deque()
+        self._fence_index = 0
         self._kills: deque[tuple[AttemptName, Reason]] = deque()
         self._acks: deque[AttemptName] = deque()
         self._floor = 0
@@ -67,9 +68,10 @@ class Outbox:
             self._starts.append(order)
             self._bytes += _start_bytes(order)
 
-    def fence(self, names: Sequence[AttemptName]) -> None:
-        """Queue tombstones."""
+    def fence(self, names: Sequence[AttemptName], index: int) -> None:
+        """Queue tombstones for attempts that were begun at or below log index `index`."""
         self._fences.extend(names)
+        self._fence_index = max(self._fence_index, index)
         self._bytes += sum(map(_name_bytes, names))
 
     def kill(self, kills: Sequence[tuple[AttemptName, Reason]]) -> None:
@@ -102,6 +104,8 @@ class Outbox:
             name = self._fences.popleft()
             room -= _name_bytes(name)
             message.fences.append(str(name))
+        if message.fences:
+            message.fence_index = self._fence_index
         while self._kills and room > 0:
             name, reason = self._kills.popleft()
             room -= _name_bytes(name)

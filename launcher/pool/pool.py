@@ -163,9 +163,15 @@ class Pool:
         """Queue starts; their Begin is applied. Returns False if nothing was queued."""
         return self._queue(executor, ledger, lambda outbox: outbox.start(orders))
 
-    def fence(self, executor: str, ledger: str, names: Sequence[AttemptName]) -> bool:
-        """Queue tombstones; each is answered by a Fact. Returns False if nothing was queued."""
-        return self._queue(executor, ledger, lambda outbox: outbox.fence(names))
+    def fence(
+        self, executor: str, ledger: str, names: Sequence[AttemptName], *, index: int
+    ) -> bool:
+        """Queue tombstones; each is answered by a Fact. Returns False if nothing was queued.
+
+        All of them were begun at or below log index `index`: a tombstone must outlast every start
+        that it forbids, and only the floor's passing that index ends them both (rule R4).
+        """
+        return self._queue(executor, ledger, lambda outbox: outbox.fence(names, index))
 
     def kill(self, executor: str, ledger: str, kills: Sequence[tuple[AttemptName, Reason]]) -> bool:
         """Queue kills; their Cancel is committed (R8). Returns False if nothing was queued."""

@@ -133,7 +133,7 @@ class FakePool:
         for order in orders:
             self._send(executor, ledger, Message("start", self.epoch, order.name, order))
 
-    def fence(self, executor: str, ledger: str, names: list[AttemptName]) -> None:
+    def fence(self, executor: str, ledger: str, names: list[AttemptName], *, index: int) -> None:
         for name in names:
             self._send(executor, ledger, Message("fence", self.epoch, name))
 

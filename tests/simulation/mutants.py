@@ -22,6 +22,7 @@ from launcher.names import AttemptName
 from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
 from launcher.pool.pool import Pool
+from launcher.rpc.v1 import pool_pb2
 from tests.simulation.executors import Host, Spawner
 from tests.simulation.patching import patched
 
@@ -41,7 +42,9 @@ def no_epoch_at_executors() -> contextlib.AbstractContextManager[None]:
 def no_fence() -> contextlib.AbstractContextManager[None]:
     """What would be fenced is taken for never run at once, without asking the executor."""
 
-    def fence(self: Pool, executor: str, ledger: str, names: Sequence[AttemptName]) -> bool:
+    def fence(
+        self: Pool, executor: str, ledger: str, names: Sequence[AttemptName], *, index: int
+    ) -> bool:
         facts = tuple(PoolFact(name, Fate.FENCED) for name in names)
         self._on_event(Facts(executor, ledger, facts))
         return True
@@ -52,13 +55,11 @@ def no_fence() -> contextlib.AbstractContextManager[None]:
 def no_tombstones() -> contextlib.AbstractContextManager[None]:
     """Fences are answered and leave nothing in the ledger."""
 
-    def settle_fences(
-        ledger: Ledger, fences: list[str], epoch: str, settled: rules.Settled
-    ) -> None:
-        known = ledger.rows(fences)
+    def settle_fences(ledger: Ledger, orders: pool_pb2.Orders, settled: rules.Settled) -> None:
+        known = ledger.rows(orders.fences)
         for row in known.values():
             rules._answer(row, settled)
-        settled.answers += [Row(name, FENCED, epoch=epoch) for name in fences if name not in known]
+        settled.answers += [Row(name, FENCED) for name in orders.fences if name not in known]
 
     return patched(rules, _settle_fences=settle_fences)
 

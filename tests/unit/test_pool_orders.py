@@ -30,12 +30,13 @@ async def test_all_that_is_queued_in_one_turn_leaves_as_one_message_with_the_epo
         assert pool.floor("executor-7", LEDGER, 30)
         assert pool.ack("executor-7", LEDGER, [attempt(3)])
         assert pool.kill("executor-7", LEDGER, [(attempt(2), Reason.TIMEOUT)])
-        assert pool.fence("executor-7", LEDGER, [attempt(1)])
+        assert pool.fence("executor-7", LEDGER, [attempt(1)], index=7)
         assert pool.start("executor-7", LEDGER, [order(4, b"w4"), order(5, b"w5")])
         orders = await executor.orders()
         assert (orders.epoch.lineage, orders.epoch.term, orders.epoch.replica) == (0, 7, "r1")
         assert [start.name for start in orders.starts] == [str(attempt(4)), str(attempt(5))]
         assert list(orders.fences) == ["default/backup@2026-11-20T16:01:00Z#1"]
+        assert orders.fence_index == 7
         assert [(kill.name, kill.reason) for kill in orders.kills] == [(str(attempt(2)), 6)]
         assert list(orders.acks) == [str(attempt(3))]
         assert orders.floor == 40
@@ -70,7 +71,7 @@ async def test_orders_for_an_executor_that_is_not_there_say_so() -> None:
     async with rigged() as rig, rig.joined():
         for executor, ledger in (("executor-8", LEDGER), ("executor-7", OTHER_LEDGER)):
             assert not rig.pool.start(executor, ledger, [order(1)])
-            assert not rig.pool.fence(executor, ledger, [attempt(1)])
+            assert not rig.pool.fence(executor, ledger, [attempt(1)], index=7)
             assert not rig.pool.kill(executor, ledger, [(attempt(1), Reason.KILLED)])
             assert not rig.pool.ack(executor, ledger, [attempt(1)])
             assert not rig.pool.floor(executor, ledger, 1)
@@ -79,7 +80,7 @@ async def test_orders_for_an_executor_that_is_not_there_say_so() -> None:
 def test_no_message_is_larger_than_the_bound_and_nothing_is_left_out() -> None:
     outbox = Outbox()
     outbox.start([order(i, bytes(1_000)) for i in range(8_000)])
-    outbox.fence([attempt(i) for i in range(30_000)])
+    outbox.fence([attempt(i) for i in range(30_000)], 7)
     outbox.kill([(attempt(i), Reason.KILLED) for i in range(30_000)])
     outbox.ack([attempt(i) for i in range(30_000)])
     outbox.raise_floor(9)
@@ -144,7 +145,7 @@ def test_every_kind_of_order_counts_and_counts_back(kind: str) -> None:
         "kill": [(attempt(1), Reason.KILLED)],
         "ack": [attempt(1)],
     }[kind]
-    getattr(outbox, kind)(items)
+    getattr(outbox, kind)(items, *([7] if kind == "fence" else []))
     assert outbox._bytes > 0
     drained(outbox)
     assert outbox._bytes == 0

@@ -316,7 +316,7 @@ async def test_nothing_queued_leaves_after_close_but_a_goodbye() -> None:
         await executor.beat(1)
         await rig.heard(Beat)
         assert rig.pool.start("executor-7", LEDGER, [order(i) for i in range(100)])
-        assert rig.pool.fence("executor-7", LEDGER, [attempt(1)])
+        assert rig.pool.fence("executor-7", LEDGER, [attempt(1)], index=7)
         rig.pool.answer_heartbeats(rig.mono)
         events = list(rig.events)
         rig.pool.close("r2 leads", "127.0.0.1:7402")

@@ -95,4 +95,4 @@ async def test_a_pool_that_is_closed_takes_nobody_and_opens_again() -> None:
     rig.pool.open(Epoch(0, 8, "r1"))
     session = rig.pool.join(parse_hello(hello(), CELL), "127.0.0.1:9")
     assert session.epoch == Epoch(0, 8, "r1")
-    assert rig.pool.fence("executor-7", LEDGER, [attempt(1)])
+    assert rig.pool.fence("executor-7", LEDGER, [attempt(1)], index=7)

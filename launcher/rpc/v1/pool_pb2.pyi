@@ -390,8 +390,11 @@ class Orders(google.protobuf.message.Message):
     KILLS_FIELD_NUMBER: builtins.int
     ACKS_FIELD_NUMBER: builtins.int
     FLOOR_FIELD_NUMBER: builtins.int
+    FENCE_INDEX_FIELD_NUMBER: builtins.int
     floor: builtins.int
     """rule R4: rows begun at or below this log index may be forgotten"""
+    fence_index: builtins.int
+    """all that is fenced here was begun at or below this log index"""
     @property
     def epoch(self) -> global___Epoch: ...
     @property
@@ -415,9 +418,10 @@ class Orders(google.protobuf.message.Message):
         kills: collections.abc.Iterable[global___Kill] | None = ...,
         acks: collections.abc.Iterable[builtins.str] | None = ...,
         floor: builtins.int = ...,
+        fence_index: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acks", b"acks", "epoch", b"epoch", "fences", b"fences", "floor", b"floor", "kills", b"kills", "starts", b"starts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acks", b"acks", "epoch", b"epoch", "fence_index", b"fence_index", "fences", b"fences", "floor", b"floor", "kills", b"kills", "starts", b"starts"]) -> None: ...
 
 global___Orders = Orders
 
