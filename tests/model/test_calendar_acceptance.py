@@ -149,7 +149,8 @@ FULL = [
 REFUSED = ["0 0 30 2 *", "60 * * * *", "* 5-1 * * *", "* * * * 1/2", "*/0 * * * *", "1,,2 * * * *"]
 
 
-@pytest.mark.parametrize("text", [*FULL, *REFUSED])
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(EXPRESSIONS, st.sampled_from([*FULL, *REFUSED])))
 def test_lint_and_next_agree_on_what_is_a_schedule(text):
     with TemporaryDirectory() as folder:
         path = Path(folder) / "tab"
@@ -160,4 +161,10 @@ def test_lint_and_next_agree_on_what_is_a_schedule(text):
             "next of a file": accepted_by_command("next", str(path)),
             "next": accepted_by_command("next", text),
         }
-    assert set(found.values()) == {text in FULL}, found
+    assert len(set(found.values())) == 1, found
+
+
+@pytest.mark.parametrize("text", [*FULL, *REFUSED])
+def test_full_ranges_and_steps_of_one_are_schedules(text):
+    assert accepted_by_parser(text) is (text in FULL)
+    assert (read_crontab(f"{text} true\n".encode(), file="tab").errors == []) is (text in FULL)
