@@ -4,9 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 RATE ?= 1000
 SECONDS ?= 20
+SEED ?= 1
 export PYTHONTZPATH :=
 
-.PHONY: help setup run test check unit cluster bench bench-launches lock proto wheel clean
+.PHONY: help setup run test check unit simulate cluster bench bench-launches lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,13 +28,17 @@ check: setup ## style, types, layers and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -p no:cacheprovider tests/style tests/unit
+	$(BIN)/pytest -q -n 2 tests/style tests/unit
 
-test: check ## everything: style, unit, model, interaction, conformance and cluster tests
-	$(BIN)/pytest -q --ignore tests/style --ignore tests/unit tests
+test: check ## everything: and model, interaction, simulation, conformance and cluster tests
+	$(BIN)/pytest -q -n 2 tests/model tests/interaction tests/simulation
+	$(BIN)/pytest -q tests/conformance tests/cluster
 
 unit: setup ## only the fast tests
 	$(BIN)/pytest -q tests/unit
+
+simulate: setup ## one run of the launch protocol by its seed, with its trace: SEED=1
+	$(BIN)/python -m tests.simulation $(SEED)
 
 cluster: setup ## only the tests with real processes
 	$(BIN)/pytest -q tests/cluster
