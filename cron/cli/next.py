@@ -179,4 +179,4 @@ def _show(found: list[Coming]) -> None:
         for one in found
         for at_s in one.times_s
     ]
-    render.table(columns, rows, nothing="no times")
+    render.table(columns, rows, nothing="no times", narrow=["zone"] * is_local)

@@ -25,7 +25,7 @@ NOTE: Final = "note"
 NOTE_CHARS_MIN: Final = 20
 CELL_CHARS_MIN: Final = 10
 GAP: Final = 2
-TIME: Final = " utc"
+TIMES: Final = (" utc", " time")
 """How the heads of columns of times end."""
 
 
@@ -75,7 +75,7 @@ def fit(
     for n in (*blank, *map(columns.index, narrow)):
         if _total(kept) > width:
             kept.pop(n, None)
-    elastic = [n for n in kept if n and not columns[n].endswith(TIME)]
+    elastic = [n for n in kept if n and not columns[n].endswith(TIMES)]
     while elastic and _total(kept) > width:
         widest = max(elastic, key=lambda n: kept[n])
         if kept[widest] <= CELL_CHARS_MIN:

@@ -76,6 +76,9 @@ def test_columns_without_a_value_go_first_and_times_are_never_cut():
     assert list(render.fit(columns, [row], 80, ["zone"])) == [0, 1, 2, 3, 4]
     assert list(render.fit(columns, [row], 60, ["zone"])) == [0, 1, 2, 3]
     assert render.fit(columns, [row], 45, ["zone"]) == {0: 6, 1: 16, 2: 19}
+    columns = ["job", "scheduled utc", "local time"]
+    row = ["backup", "2026-11-23 02:30:00", "2026-11-23 04:30:00+02:00"]
+    assert render.fit(columns, [row], 40) == {0: 6, 1: 19, 2: 25}
 
 
 @pytest.mark.parametrize("width", [40, 80, 120])
