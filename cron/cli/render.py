@@ -132,9 +132,12 @@ def _terminal_table(
 ) -> None:
     width = shutil.get_terminal_size().columns
     last = len(columns) - 1
+    if not spill:
+        _rich_table(columns, rows, fit(columns, rows, width, narrow))
+        return
     above = fit(columns[:last], [row[:last] for row in rows], width, narrow)
     note_chars = max(len(row[last]) for row in rows)
-    if not spill or note_chars <= max(NOTE_CHARS_MIN, width - _total(above) - GAP):
+    if note_chars <= max(NOTE_CHARS_MIN, width - _total(above) - GAP):
         _rich_table(columns, rows, fit(columns, rows, width, narrow))
         return
     _rich_table(columns, rows, above)

@@ -99,6 +99,23 @@ def test_each_row_is_one_line_of_a_terminal_and_a_long_note_stands_below(monkeyp
     assert below == f"{ENDED[0]}: {note}"
 
 
+@pytest.mark.parametrize("width", [60, 80])
+def test_the_last_column_can_be_one_that_is_left_out(monkeypatch, width):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", str(width))
+    row = ["backup", "2026-11-23 02:30:00", "2026-11-23 04:30:00+02:00", "Europe/Riga"]
+    columns = ["job", "scheduled utc", "local time", "zone"]
+    render.table(columns, [row], narrow=["zone"])
+    *_, line = terminal.getvalue().splitlines()
+    assert line.split() == " ".join(row if width == 80 else row[:3]).split()
+
+
 def test_what_a_job_wrote_cannot_steer_the_terminal(capsys):
     render.table(["detail"], [["a\x1b[2Jb\nc\u202e"]])
     assert capsys.readouterr().out == "DETAIL\na\\x1b[2Jb\\nc\\u202e\n"
