@@ -1,13 +1,24 @@
-"""How a command is started: directory, standard input, output pipe, user. Only in the spawner."""
+"""How a command is started: directory, standard input, output pipe, user. Only in the spawner.
+
+Where starting may hang, in a network's directory or in the lookup of a user's groups, a forked
+child does it, which is given up after a while: the spawner has deadlines to meet.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import select
 import signal
 from collections.abc import Callable
 from typing import Any, Final
 
+from launcher.executor.clock import boot_ms
+from launcher.executor.mounts import Mounts
+
+START_WAIT_MS: Final = 2_000
+"""For a forked child to become its command."""
 # launcher.launch.Reason; a test compares.
 USER: Final = 12
 SPAWN: Final = 13
@@ -29,8 +40,12 @@ class SpawnFailed(Exception):
         self.reason = reason
 
 
-def spawn(order: dict[str, Any]) -> tuple[int, int]:
+_mounts: Final = Mounts()
+
+
+def spawn(order: dict[str, Any], wait_ms: int = START_WAIT_MS) -> tuple[int, int]:
     """Start the command of `order`; return its pid and the reading end of its output's pipe.
+    One that may hang is given up after `wait_ms`.
 
     Raises:
         SpawnFailed: nothing was started.
@@ -43,10 +58,10 @@ def spawn(order: dict[str, Any]) -> tuple[int, int]:
     try:
         os.set_blocking(reading, False)
         stdin = _stdin(order["stdin"])
-        if order["login"] is None:
-            pid = _spawn_as_self(order, stdin, writing)
+        if order["login"] is not None or _may_hang(order):
+            pid = _spawn_forked(order, stdin, writing, wait_ms)
         else:
-            pid = _spawn_as_user(order, stdin, writing)
+            pid = _spawn_at_once(order, stdin, writing)
     except (OSError, ValueError) as error:
         os.close(reading)
         raise SpawnFailed(SPAWN, _explain(error)) from error
@@ -72,7 +87,12 @@ def _stdin(text: str) -> int:
     return fd
 
 
-def _spawn_as_self(order: dict[str, Any], stdin: int, writing: int) -> int:
+def _may_hang(order: dict[str, Any]) -> bool:
+    program = order["argv"][0]
+    return _mounts.may_hang(order["cwd"]) or ("/" in program and _mounts.may_hang(program))
+
+
+def _spawn_at_once(order: dict[str, Any], stdin: int, writing: int) -> int:
     _enter(order["cwd"])
     argv = order["argv"]
     actions = [(os.POSIX_SPAWN_DUP2, stdin, 0)]
@@ -88,9 +108,9 @@ def _spawn_as_self(order: dict[str, Any], stdin: int, writing: int) -> int:
     )
 
 
-def _spawn_as_user(order: dict[str, Any], stdin: int, writing: int) -> int:
-    # posix_spawn cannot switch users; this process is small enough for a real fork.
-    from launcher.executor.parent import die_with_parent  # ctypes: only who switches users pays
+def _spawn_forked(order: dict[str, Any], stdin: int, writing: int, wait_ms: int) -> int:
+    # posix_spawn cannot switch users, and waits; this process is small enough for a real fork.
+    from launcher.executor.parent import die_with_parent  # ctypes: only who forks pays
 
     failed, fails = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
@@ -98,13 +118,34 @@ def _spawn_as_user(order: dict[str, Any], stdin: int, writing: int) -> int:
     if pid == 0:
         _become(order, stdin, writing, fails, lambda: die_with_parent(parent))
     os.close(fails)
-    with os.fdopen(failed, "rb") as pipe:
-        text = pipe.read().decode(errors="replace")
+    try:
+        text = _last_words(failed, boot_ms() + wait_ms)
+    finally:
+        os.close(failed)
+    if text is None:
+        # Without a command if it hangs; else it became one just now, and is ended all the same.
+        for send in (os.killpg, os.kill):
+            with contextlib.suppress(ProcessLookupError):
+                send(pid, signal.SIGKILL)
+        text = f"{SPAWN} not started within {wait_ms} ms: its directory, program or user's groups"
+        text += " do not answer; is a mount or a directory service down?"
     if text:
         os.waitpid(pid, 0)
         reason, _, detail = text.partition(" ")
         raise SpawnFailed(int(reason), detail)
     return pid
+
+
+def _last_words(failed: int, until_ms: int) -> str | None:
+    """What a forked child says: nothing if it became the command, None if it is still at it."""
+    poll, data = select.poll(), b""
+    poll.register(failed, select.POLLIN)
+    while poll.poll(max(0, until_ms - boot_ms())):
+        piece = os.read(failed, 4096)
+        data += piece
+        if not piece:
+            return data.decode(errors="replace")
+    return None
 
 
 def _become(
@@ -125,10 +166,11 @@ def _become(
         for source, target in ((stdin, 0), (writing, 1), (writing, 2)):
             os.dup2(source, target)
         reason = USER
-        login, uid, gid = order["login"]
-        os.initgroups(login, gid)
-        os.setgid(gid)
-        os.setuid(uid)
+        if order["login"] is not None:
+            login, uid, gid = order["login"]
+            os.initgroups(login, gid)
+            os.setgid(gid)
+            os.setuid(uid)
         reason = SPAWN
         _enter(order["cwd"])
         # Once more: the kernel forgets it when the user changes.

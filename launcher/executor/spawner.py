@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.output import Output
-from launcher.executor.spawn import SPAWN, SpawnFailed, spawn, start_ticks
+from launcher.executor.spawn import SPAWN, START_WAIT_MS, SpawnFailed, spawn, start_ticks
 
 # launcher.launch.Reason; a test compares. Importing it here would cost more than all of this.
 TIMEOUT: Final = 6
@@ -42,6 +42,9 @@ FILES_BESIDE: Final = 64
 NEVER_MS: Final = 1 << 62
 STARTS_PER_TURN: Final = 8
 """Between two turns exits and deadlines are served; a start takes up to a millisecond."""
+TURN_MS: Final = 50
+"""A start may hang for a while; then nothing more is started before the rest was served."""
+LEASE_WAIT_MS_MIN: Final = 50
 READ_BYTES: Final = 1 << 16
 LAST_READS: Final = 16
 """Read after a command's end: its pipe holds 64 KiB; more is written by somebody it left behind."""
@@ -175,8 +178,11 @@ class Spawner:
     # ---- starting
 
     def _start_some(self) -> None:
-        some, self._waiting = self._waiting[:STARTS_PER_TURN], self._waiting[STARTS_PER_TURN:]
-        for order in some:
+        until_ms = boot_ms() + TURN_MS
+        for _ in range(min(STARTS_PER_TURN, len(self._waiting))):
+            if boot_ms() > until_ms:
+                break
+            order = self._waiting.pop(0)
             refusal = self._refusal(order)
             if refusal:
                 self._news.append(["refused", order["name"], refusal])
@@ -201,7 +207,7 @@ class Spawner:
     def _start(self, order: dict[str, Any]) -> None:
         self._term_grace_ms = order["term_grace_ms"]
         started_ms = wall_ms()
-        pid, pipe = spawn(order)
+        pid, pipe = spawn(order, self._start_wait_ms())
         try:
             child = Child(order, pid, pipe)
         except OSError as error:
@@ -215,6 +221,12 @@ class Spawner:
         if order["timeout_ms"]:
             self._arm(boot_ms() + order["timeout_ms"], child, TIMEOUT)
         self._news.append(["started", child.name, pid, start_ticks(pid), started_ms])
+
+    def _start_wait_ms(self) -> int:
+        if any(child.guarded for child in self._children.values()):
+            left_ms = max(self._lease_ms - boot_ms(), LEASE_WAIT_MS_MIN)
+            return min(START_WAIT_MS, left_ms)
+        return START_WAIT_MS
 
     # ---- ending
 

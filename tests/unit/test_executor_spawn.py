@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from launcher.executor import spawner
+from launcher.executor import spawn, spawner
 from launcher.launch import Reason
 from tests.unit.spawner_bench import Bench, await_end
 
@@ -20,6 +21,38 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     yield bench
     bench.close()
+
+
+def order(directory: Path, *argv: str) -> dict[str, Any]:
+    env = {"PATH": "/usr/bin:/bin"}
+    return {"argv": list(argv), "env": env, "cwd": str(directory), "stdin": "", "login": None}
+
+
+def test_a_start_that_hangs_is_given_up_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawn, "_may_hang", lambda order: True)
+    monkeypatch.setattr(spawn, "_enter", lambda directory: signal.pause())
+    pids: list[int] = []
+    fork = os.fork
+    monkeypatch.setattr(os, "fork", lambda: pids.append(fork()) or pids[0])
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(spawn.SpawnFailed, match="not started within 50 ms") as caught:
+        spawn.spawn(order(tmp_path, "/bin/true"), 50)
+    assert caught.value.reason == Reason.SPAWN
+    with pytest.raises(ChildProcessError):
+        os.waitpid(pids[0], os.WNOHANG)
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_what_may_hang_is_started_in_its_directory_as_the_same_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawn, "_may_hang", lambda order: True)
+    pid, pipe = spawn.spawn(order(tmp_path, "/bin/sh", "-c", "pwd; id -u"))
+    assert os.waitpid(pid, 0)[1] == 0
+    assert os.read(pipe, 1_000).decode() == f"{tmp_path}\n{os.getuid()}\n"
+    os.close(pipe)
 
 
 @pytest.mark.parametrize(
