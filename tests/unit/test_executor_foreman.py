@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,8 +18,11 @@ import pytest
 from launcher import failpoints
 from launcher.config import ExecutorConfig
 from launcher.errors import DirectoryInUse, FailpointHit
+from launcher.executor import foreman
+from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman, interrupt_all
+from launcher.executor.groups import SurvivorsRemain
 from launcher.executor.ledger import Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.outputs import Outputs
@@ -226,6 +232,61 @@ async def test_a_drained_foreman_refuses_and_ends(shop: Shop) -> None:
     await asyncio.gather(turns, return_exceptions=True)
     assert (shop.on_disk(A), shop.on_disk(B)) == (ENDED, REFUSED)
     assert shop.foreman.running == 0
+
+
+class Immortal:
+    """Stands for kill_groups while something hangs in the kernel."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.hangs = True
+        self.asked_again = threading.Event()
+
+    def __call__(self, rows: list[Row], ledger: str) -> list[str]:
+        self.count += 1
+        if self.count > 1:
+            self.asked_again.set()
+        if self.hangs:
+            raise SurvivorsRemain("process 77 is still there", "restart the host")
+        return []
+
+
+@pytest.fixture
+def immortal(monkeypatch: pytest.MonkeyPatch) -> Immortal:
+    immortal = Immortal()
+    monkeypatch.setattr(foreman, "kill_groups", immortal)
+    monkeypatch.setattr(foreman, "SURVIVORS_PAUSE_S", 0.001)
+    monkeypatch.setattr(executor, "SURVIVORS_PAUSE_S", 0.001)
+    return immortal
+
+
+async def test_while_something_cannot_be_killed_nothing_is_concluded_and_no_leader_visited(
+    shop: Shop, immortal: Immortal
+) -> None:
+    shop.foreman.attach(shop.ear)
+    shop.order(names=(A,), command="sleep 60")
+    await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
+    os.kill(shop.foreman._children.pid, signal.SIGKILL)
+    turns = asyncio.create_task(shop.turns_until(lambda: (A, INTERRUPTED) in shop.ear.told))
+    assert await asyncio.to_thread(immortal.asked_again.wait, 10)
+    assert not shop.foreman.able.is_set()
+    assert shop.on_disk(A) == ACCEPTED
+    immortal.hangs = False
+    await turns
+    assert shop.foreman.able.is_set()
+
+
+async def test_an_executor_that_waits_for_survivors_can_be_told_to_end(
+    shop: Shop, immortal: Immortal
+) -> None:
+    shop.ledger.is_same_boot = True
+    stop = asyncio.Event()
+    cleared = asyncio.create_task(executor._cleared(shop.thread, shop.ledger, stop))
+    assert await asyncio.to_thread(immortal.asked_again.wait, 10)
+    stop.set()
+    assert not await cleared
+    immortal.hangs = False
+    assert await executor._cleared(shop.thread, shop.ledger, asyncio.Event())
 
 
 async def test_an_output_is_ended_once_its_launch_is(shop: Shop) -> None:
