@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executor.main import IN_USE
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, shell, until
@@ -245,7 +246,7 @@ async def test_a_second_executor_on_the_same_directory_is_refused(
     second = ExecutorHost(tmp_path, [leader.address])
     second.start()
     try:
-        assert await second.ended() == 1
+        assert await second.ended() == IN_USE
         assert "in use" in second.errors()
         assert leader.streams == 1
     finally:
