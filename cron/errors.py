@@ -2,7 +2,7 @@
 
 CronError                     .code (stable, snake_case)   .hint (what the operator can do, or "")
 ├ InvalidInput                CrontabError(problems)  ScheduleError(column)  ConfigError(path)
-├ NotFound                    UnknownJob  UnknownLaunch  UnknownExecutor
+├ NotFound                    UnknownJob  UnknownLaunch
 ├ Conflict                    RevisionConflict  NotNow
 ├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway
 ├ OutcomeUnknown              the change may or may not happen. Never retried blindly
@@ -95,12 +95,6 @@ class UnknownLaunch(NotFound):
     """No such launch."""
 
     code = "unknown_launch"
-
-
-class UnknownExecutor(NotFound):
-    """No such executor."""
-
-    code = "unknown_executor"
 
 
 class Conflict(CronError):

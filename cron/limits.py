@@ -31,9 +31,6 @@ DEADLINE_S_MAX: Final = 31 * 86_400
 DEADLINE_S_DEFAULT_MIN: Final = 60
 DEADLINE_S_DEFAULT_MAX: Final = 3600
 
-ENTRY_BYTES_MAX: Final = 8 << 20
-"""One log entry. 2,000 launches take about 200 KiB; part of a large crontab up to half of this."""
-LAUNCHES_PER_ENTRY_MAX: Final = 5_000
 JOBS_PER_ENTRY_BYTES_MAX: Final = 1 << 20
 """Encoded jobs in one part of a change; a larger change takes several entries."""
 CATCHUP_ALL_MAX: Final = 100_000

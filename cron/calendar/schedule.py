@@ -64,10 +64,6 @@ class Ticks(abc.ABC):
     def count(self, after_s: int, until_s: int) -> int:
         """Return how many instants lie in (after_s, until_s], without walking through them."""
 
-    @abc.abstractmethod
-    def period_s(self) -> int:
-        """Return the shortest usual distance of two instants; zone changes are not usual."""
-
     def next(self, after_s: int) -> int | None:
         """Return the first instant strictly later, or None if there is none."""
         tick = self.tick_after(after_s)
@@ -132,10 +128,6 @@ class EveryTicks(Ticks):
         """Return the multiples in (after_s, until_s]."""
         until_s = min(until_s, LAST_MIN * 60 - 1)
         return max(0, max(until_s, -1) // self._every_s - max(after_s, -1) // self._every_s)
-
-    def period_s(self) -> int:
-        """Return the period itself."""
-        return self._every_s
 
 
 class FieldTicks(Ticks):
@@ -206,10 +198,6 @@ class FieldTicks(Ticks):
             total += self._times.count(low, high)
             minute = segment.end
         return total
-
-    def period_s(self) -> int:
-        """Return the shortest distance of two matching local minutes."""
-        return self._times.shortest_distance() * 60
 
     def _last_skipped(self, gap_from: int, begin: int) -> int | None:
         """Return the last match in [gap_from, begin] if a gap ends at local minute `begin`."""

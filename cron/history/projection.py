@@ -162,10 +162,6 @@ class Projection:
         """
         return await self._ask(lambda db: queries.of_job(db, job, from_s, to_s, limit))
 
-    async def last_of(self, job: str) -> Row | None:
-        """Return the row of `job` with the newest ScheduledTime, None if it has none."""
-        return (await self.last_of_each([job])).get(job)
-
     async def last_of_each(self, jobs: list[str]) -> dict[str, Row]:
         """Return, by job, the row with the newest ScheduledTime; jobs without rows are left out.
 

@@ -1,15 +1,14 @@
 """Which jobs have an instant by now: a heap over groups of jobs with one schedule.
 
 Derived from State and from schedules, in the leader's memory only; rebuilt at takeover. A hundred
-thousand jobs share a few thousand schedules, so a tick costs what is due, not what exists
-(cron-semantics: one heap entry per schedule and zone, not per job).
+thousand jobs share a few thousand schedules and zones, one heap entry each, so a tick costs what is
+due, not what exists.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable
 
 from cron.calendar.schedule import Ticks
 from cron.calendar.schedule import compile as compile_schedule
@@ -134,12 +133,3 @@ class Agenda:
             group.next_s = None
             if self._groups.get(group.key) is group:
                 del self._groups[group.key]
-
-    def behind(self, state: State, now_s: int) -> Iterable[JobRecord]:
-        """Yield the jobs that have an instant between their horizon and `now_s`: an audit's view
-        of what the ticks should have accounted for."""
-        for number, group in self._of_job.items():
-            record = state.by_number[number]
-            following = group.ticks.next(record.horizon_s)
-            if following is not None and following <= now_s:
-                yield record

@@ -281,10 +281,6 @@ class Questions:
         return tell_newer(row, await self._projection.newest(newest), open_rows)
 
 
-def _newest_first(view: LaunchView) -> tuple[int, int, int]:
-    return (view.scheduled_s, view.attempt, view.ended_index)
-
-
 def audited_job(record: JobRecord) -> AuditedJob:
     """Return a job's past as audits see it."""
     spans = tuple(

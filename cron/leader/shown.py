@@ -7,7 +7,7 @@ from cron.job import Job, Overlap
 from cron.leader.catalog import next_times
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Paused, State
-from launcher.launch import ACTIVE, LaunchState
+from launcher.launch import ACTIVE
 from launcher.names import LaunchName, format_time, split_job_name
 from launcher.work import Epoch
 
@@ -159,8 +159,3 @@ def _local_time(local_min: int) -> str:
     if local_min < 0:
         return ""
     return format_time(local_min * 60)[:16]
-
-
-def is_open_state(label: str) -> bool:
-    """Whether a state's label is that of an open launch."""
-    return label in {LaunchState.DUE.label, LaunchState.BEGUN.label, LaunchState.LAUNCHED.label}

@@ -10,7 +10,6 @@ from launcher.work import Epoch, WorkSpec
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Entry)
-_work_decoder = msgspec.msgpack.Decoder(WorkSpec)
 
 
 def encode_entry(at_ms: int, epoch: Epoch, commands: tuple[Command, ...]) -> bytes:
@@ -40,8 +39,3 @@ def decode_entry(data: bytes) -> Entry:
 def encode_work(work: WorkSpec) -> bytes:
     """Return the bytes of a WorkSpec; equal specs have equal bytes."""
     return _encoder.encode(work)
-
-
-def decode_work(data: bytes) -> WorkSpec:
-    """Return the WorkSpec of its bytes."""
-    return _work_decoder.decode(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from cron.job import Job
 from cron.limits import LOST_KEPT
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
@@ -118,11 +117,6 @@ class Context:
         lost[(row.key, row.attempt)] = (row.revision, row.local_min)
         while len(lost) > LOST_KEPT:
             del lost[next(iter(lost))]
-
-
-def work_of(row: LaunchRow, record: JobRecord) -> Job | None:
-    """Return what a launch runs: what it began with, else the current revision (rule R2)."""
-    return row.job if row.job is not None else record.job
 
 
 def pause_told(record: JobRecord, reason: Reason) -> str:

@@ -105,7 +105,8 @@ async def _compare(
         of_job = [row for row in seen if row.job == job and _overlaps(row, at_s, at_s + 10)]
         of_job.sort(key=lambda row: row.scheduled_s)
         assert await projection.of_job(job, at_s, at_s + 10) == of_job
-        assert await projection.last_of(job) == next(iter(_newest(seen, Query(job))), None)
+        last = await projection.last_of_each([job])
+        assert last.get(job) == next(iter(_newest(seen, Query(job))), None)
         for trigger in (0, 1):
             of_launch = [
                 row

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cron.calendar.expression import parse
-from cron.calendar.schedule import Tick, check, compile
+from cron.calendar.schedule import Tick, check, compile, shortest_period_s
 from cron.errors import ScheduleError, TooManyTimes
 from cron.job import Schedule
 from launcher.names import format_time, parse_time
@@ -93,7 +93,6 @@ def test_every_has_no_local_time_and_counts_without_walking():
     assert not ticks.is_fixed
     assert ticks.between(0, 200, limit=9) == [Tick(90, -1), Tick(180, -1)]
     assert ticks.count(-1, 10**9) == 10**9 // 90 + 1
-    assert ticks.period_s() == 90
 
 
 @pytest.mark.parametrize(
@@ -113,11 +112,10 @@ def test_every_has_no_local_time_and_counts_without_walking():
         ("0 23,1 1 * *", 22 * 3600),
         ("0 0 1 1 *", 365 * 86_400),
         ("0 0 29 2 *", 1461 * 86_400),
-        ("@every 90s", 90),
     ],
 )
 def test_a_period_is_the_shortest_usual_distance(text, period_s):
-    assert ticks_of(text).period_s() == period_s
+    assert shortest_period_s(text) == period_s
 
 
 def test_equal_schedules_are_one_object():

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from cron.history.audited import AuditedJob, RevisionSpan
-from cron.history.expand import expand, expand_all, schedule_of_revision
+from cron.history.expand import expand
 from cron.job import Schedule
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
@@ -56,20 +55,3 @@ def test_the_nominal_local_time_is_computed_again() -> None:
     rows = expand(row(RowKind.RANGE, first_s, last_s, 2), NIGHTLY, 10)
     assert [r.scheduled_s for r in rows] == [last_s, first_s]
     assert [r.local_min % 1440 for r in rows] == [150, 150]
-
-
-def test_expanded_ranges_are_merged_with_other_rows_newest_first() -> None:
-    reopened = row(RowKind.ENDED, 300)
-    reopened = Row(**{f: getattr(reopened, f) for f in Row.__struct_fields__} | {"attempt": 1})
-    newest = row(RowKind.ENDED, 660)
-    job = AuditedJob("default/backup", (RevisionSpan(1, 0, None, EVERY_MINUTE),), 660)
-    rows = expand_all([newest, RANGE, reopened], schedule_of_revision(job), 9)
-    shown = [(r.scheduled_s, r.attempt) for r in rows]
-    assert shown == [
-        (660, 0), (600, 0), (540, 0), (480, 0), (420, 0), (360, 0), (300, 1), (300, 0), (240, 0)
-    ]  # fmt: skip
-
-
-def test_a_row_of_a_revision_that_is_not_known_stays_a_range() -> None:
-    job = AuditedJob("default/backup", (RevisionSpan(7, 0, None, EVERY_MINUTE),), 660)
-    assert expand_all([RANGE], schedule_of_revision(job), 9) == [RANGE]

@@ -151,8 +151,8 @@ async def test_the_last_row_of_a_job_is_the_one_with_the_newest_scheduled_time(
     projection: Projection,
 ) -> None:
     projection.offer([row(1, 300), row(2, 60), row(3, 900, job="default/other")], 3)
-    assert await projection.last_of(BACKUP) == row(1, 300)
-    assert await projection.last_of("default/never") is None
+    lasts = await projection.last_of_each([BACKUP, "default/never"])
+    assert lasts == {BACKUP: row(1, 300)}
 
 
 async def test_the_last_rows_of_many_jobs_are_asked_at_once(projection: Projection) -> None:

@@ -123,14 +123,6 @@ def test_a_group_that_lost_all_its_jobs_can_be_founded_again() -> None:
     assert numbers(agenda, 3660) == [1]
 
 
-def test_jobs_behind_are_those_with_an_instant_that_has_no_row() -> None:
-    rig, agenda = rig_of(MINUTE, HOURLY)
-    assert [record.number for record in agenda.behind(rig.state, T0 + 59)] == []
-    assert [record.number for record in agenda.behind(rig.state, T0 + 60)] == [1]
-    rig.to(60).account(60)
-    assert [record.number for record in agenda.behind(rig.state, T0 + 60)] == []
-
-
 def test_a_thousand_jobs_of_one_schedule_are_one_group() -> None:
     _, agenda = rig_of(*[MINUTE] * 1000)
     assert len(numbers(agenda, 60, limit=10_000)) == 1000

@@ -239,9 +239,6 @@ class MovedTicks(Ticks):
     def count(self, after_s: int, until_s: int) -> int:
         return len([time for time in self._times if after_s < time <= until_s])
 
-    def period_s(self) -> int:
-        return 60
-
 
 def moved(**fields: object) -> Rig:
     """Local minutes 1, 2, 3 were accounted at 60, 120, 180; then the zone moved by two minutes."""
