@@ -1,7 +1,7 @@
 """What a new leader does about launches that stand between their log points. Pure, and a table.
 
-Theory of operation (SRE book ch. 24, "Resolving partial failures"; design.md, "Taking over"). A
-leader died somewhere between Begin and the end of a launch. Asking the executor is not enough: a
+Theory of operation (SRE book ch. 24, "Resolving partial failures"; launcher/DESIGN.md, section 5).
+A leader died somewhere between Begin and the end of a launch. Asking the executor is not enough: a
 start that is still under way could arrive after the look. So whatever is unanswered is *written*:
 while the window is open the same start again, under the same name, which the executor answers and
 does not repeat if the first one arrived; afterwards a fence, and only the answer to the fence

@@ -35,12 +35,12 @@ def settled(item: OpenAttempt, *known: Fact) -> Settlement:
 
 
 def test_an_unknown_launch_whose_window_is_open_gets_the_same_start_again() -> None:
-    # design.md, "Taking over": it writes to the executor; looking it up is not enough.
+    # launcher/DESIGN.md, section 5: it *writes* where it does not know.
     assert settled(begun()) == Settlement(starts=(StartOrder(A, 12, NOW_MS + 60_000, b"work"),))
 
 
 def test_an_unknown_launch_whose_window_is_over_gets_a_fence_and_nothing_is_concluded() -> None:
-    # reliability.md 1.4: "skipped" only after a fence answer.
+    # launcher/DESIGN.md, section 5: from silence nothing is ever concluded.
     over = begun(not_after_ms=NOW_MS)
     assert settled(over) == Settlement(fences=(A,))
 
@@ -170,8 +170,8 @@ def test_the_table_has_a_row_for_everything_an_executor_can_say() -> None:
 
 
 def test_only_what_the_executor_does_not_know_is_ever_started() -> None:
-    # reliability.md section 2: lookup only went wrong in 79 of 100 seeds; "the same create again
-    # while the window is open, tombstone afterwards" in none.
+    # A look alone would miss a start under way: the same start again while the window is open, a
+    # tombstone afterwards.
     starts = {key for key, move in TABLE.items() if move is Move.START}
     assert starts == {(Fate.UNKNOWN, Standing.WANTED)}
     fences = {key for key, move in TABLE.items() if move is Move.FENCE}
