@@ -178,7 +178,7 @@ def _read_catchup(text: str) -> tuple[str, Any]:
 def _read_on_lost(text: str) -> tuple[str, Any]:
     chosen = _choice("on-lost", text, OnLost)
     if chosen is OnLost.RETRY:
-        raise InvalidInput("on-lost retry comes with the executor pool", "write on-lost=skip")
+        raise InvalidInput("on-lost retry is not there yet", "write on-lost=skip")
     return "on_lost", chosen
 
 
