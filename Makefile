@@ -59,10 +59,11 @@ proto: ## generate the gRPC code with a pinned generator in an environment of it
 	@.proto-venv/bin/python -m pip install --quiet grpcio-tools==1.76.0 setuptools mypy-protobuf==3.6.0
 	.proto-venv/bin/python -m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. --mypy_out=. \
 	  --plugin=protoc-gen-mypy=.proto-venv/bin/protoc-gen-mypy \
-	  launcher/rpc/v1/pool.proto $(wildcard cron/api/v1/admin.proto)
+	  launcher/rpc/v1/pool.proto cron/api/v1/admin.proto
 
 wheel: setup ## build the wheel
 	$(BIN)/python -m hatchling build -t wheel
 
 clean: ## remove what was made
-	rm -rf $(VENV) .proto-venv dist build data .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .proto-venv dist build data .mypy_cache .ruff_cache .pytest_cache \
+	  .hypothesis .import_linter_cache
