@@ -19,7 +19,7 @@ import msgspec
 
 from cron.api.address import SERVERS_MAX, parse_server
 from cron.api.link import Link, NoAnswer, NotReached, Refused
-from cron.clock import Clock, SystemClock
+from cron.clock import SystemClock
 from cron.errors import (
     CronError,
     ExecutorAway,
@@ -65,10 +65,10 @@ class _Course(msgspec.Struct):
 class Route:
     """The way to a cell. Remembers who answered last and what servers it heard of."""
 
-    def __init__(self, servers: list[str], clock: Clock | None = None) -> None:
+    def __init__(self, servers: list[str]) -> None:
         self._servers = list(servers)
         self._links: dict[str, Link] = {}
-        self._clock = clock or SystemClock()
+        self._clock = SystemClock()
 
     def ask(self, request: Request, timeout_ms: int) -> list[Any]:
         """Return the messages that answer a request.

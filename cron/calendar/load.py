@@ -47,9 +47,9 @@ class Load:
         key = (schedule.resolved, schedule.zone, schedule.every_s)
         self._pending[key] = self._pending.get(key, 0) + weight
 
-    def remove(self, schedule: Schedule, weight: int = 1) -> None:
-        """Take back what `add` counted."""
-        self.add(schedule, -weight)
+    def remove(self, schedule: Schedule) -> None:
+        """Take back what `add` counted once."""
+        self.add(schedule, -1)
 
     def top(self, zone_name: str) -> list[int]:
         """Return the launches of each local minute of a day, of its worst weekday and season."""

@@ -1,7 +1,7 @@
 """From applied outcomes to orders for executors: the only place from which anything is started.
 
 What is sent follows from what was applied in the leader's own epoch, never from the return of an
-append, which may be lost (design: "Dispatch follows from applied outcomes").
+append, which may be lost (DESIGN.md, "A reign").
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Dispatcher:
         """Forget what was encoded; at a takeover and when jobs change."""
         self._work.clear()
 
-    def follow(self, state: State, index: int, outcome: Outcome) -> None:
+    def follow(self, state: State, outcome: Outcome) -> None:
         """Send starts, kills and acknowledgements for one applied entry of our own."""
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):

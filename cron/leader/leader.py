@@ -319,7 +319,7 @@ class Leader:
         if self.epoch is None or outcome.epoch != self.epoch or not outcome.commands:
             return
         state = self._applier.state
-        self._dispatcher.follow(state, index, outcome)
+        self._dispatcher.follow(state, outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             self._follow(command, result)
         self._wake.set()

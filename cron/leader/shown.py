@@ -11,6 +11,9 @@ from launcher.launch import ACTIVE
 from launcher.names import LaunchName, format_time, split_job_name
 from launcher.work import Epoch
 
+NEXT_SHOWN = 3
+"""Times at which a job is launched next, in the list of jobs."""
+
 _KINDS = {RowKind.ENDED: "launch", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
 
 
@@ -102,9 +105,7 @@ def _waiting(record: JobRecord, row: LaunchRow, connected: frozenset[int], now_m
     return "no executor has a free slot"
 
 
-def of_job(
-    record: JobRecord, job: Job, last: LaunchView | None, now_ms: int, *, count: int = 3
-) -> JobView:
+def of_job(record: JobRecord, job: Job, last: LaunchView | None, now_ms: int) -> JobView:
     """Return a job as it is shown."""
     paused = record.paused if record.paused and record.paused.holds(now_ms) else None
     return JobView(
@@ -112,7 +113,7 @@ def of_job(
         schedule=job.schedule.text,
         resolved=job.schedule.resolved,
         zone=job.schedule.zone,
-        next_s=_next_s(record, job, paused, now_ms, count),
+        next_s=_next_s(record, job, paused, now_ms),
         overlap=job.overlap.name.lower(),
         catchup=job.catchup.name.lower(),
         on_lost=job.on_lost.name.lower(),
@@ -131,16 +132,14 @@ def of_job(
     )
 
 
-def _next_s(
-    record: JobRecord, job: Job, paused: Paused | None, now_ms: int, count: int
-) -> list[int]:
+def _next_s(record: JobRecord, job: Job, paused: Paused | None, now_ms: int) -> list[int]:
     """The next times at which the job is launched: none within a pause."""
     after_s = max(now_ms // 1000, record.horizon_s)
     if paused is not None:
         if not paused.until_ms:
             return []
         after_s = max(after_s, -(-paused.until_ms // 1000) - 1)
-    return next_times(job, after_s, count)
+    return next_times(job, after_s, NEXT_SHOWN)
 
 
 def _lateness_ms(row: Row | LaunchRow) -> int | None:

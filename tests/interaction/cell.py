@@ -91,7 +91,7 @@ class Cell:
 
     def _follow(self, outcome: Outcome) -> None:
         before = len(self.pool.sent)
-        self.dispatcher.follow(self.state, self.index, outcome)
+        self.dispatcher.follow(self.state, outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.ExecutorJoined):
                 self.pool.welcome(command.executor)
