@@ -30,11 +30,26 @@ PICKLE_DOOR: Final = "consensus/engine/guard.py"
 
 CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
-    "cron/calendar/", "cron/crontab/", "cron/state/", "cron/job.py", "cron/leader/plan.py",
-    "cron/leader/policies.py", "consensus/leadership.py", "launcher/launch.py",
-    "launcher/names.py", "launcher/work.py",
+    "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
+    "cron/leader/agenda.py", "cron/leader/budget.py", "cron/leader/differences.py",
+    "cron/leader/jump.py", "cron/leader/news.py", "cron/leader/plan.py", "cron/leader/policies.py",
+    "consensus/leadership.py", "consensus/engine/envelope.py", "consensus/engine/matching.py",
+    "consensus/engine/wire.py", "launcher/launch.py", "launcher/names.py", "launcher/work.py",
+    "launcher/pool/events.py", "launcher/pool/lease.py",
+    "launcher/pool/settle.py", "launcher/executor/lease.py", "launcher/executor/pulse.py",
+    "launcher/executor/row.py", "launcher/executor/rules.py", "snapshots/format.py",
 )  # fmt: skip
 """Values in, values out: what time it is and what is drawn comes in from outside."""
+
+DOORS: Final[dict[str, tuple[str, ...]]] = {
+    "click": ("cron/cli/", "cron/dev/", "cron/main.py"),
+    "croniter": ("cron/calendar/schedule.py",),
+    "grpc": ("cron/api/", "cron/daemon.py", "launcher/pool/", "launcher/executor/stream.py"),
+    "pysyncobj": ("consensus/engine/",),
+    "rich": ("cron/cli/render.py",),
+    "sqlite3": ("cron/history/", "launcher/executor/ledger.py"),
+}
+"""Each thing from outside and the only places that import it themselves."""
 
 VAGUE: Final = {
     "manager", "helper", "helpers", "util", "utils", "common", "base", "data", "info", "master",
@@ -120,6 +135,27 @@ def test_the_core_knows_neither_clock_nor_chance() -> None:
         if (used := imported(source.tree) & set(CLOCKS_AND_CHANCE)) or reads_the_clock(source.tree)
     ]
     expect_none(guilty)
+
+
+def test_what_comes_from_outside_has_its_doors() -> None:
+    users: dict[str, list[str]] = {name: [] for name in DOORS}
+    for source in code():
+        for name in {module.split(".")[0] for module in imported(source.tree)} & set(DOORS):
+            users[name].append(source.path)
+    wrong = [
+        f"{path} imports {name}"
+        for name, paths in users.items()
+        for path in paths
+        if not path.startswith(DOORS[name])
+    ]
+    expect_none(wrong)
+    unused = [
+        f"{door} does not import {name}"
+        for name, doors in DOORS.items()
+        for door in doors
+        if not any(path.startswith(door) for path in users[name])
+    ]
+    expect_none(unused)
 
 
 def test_every_module_begins_with_future_annotations() -> None:
