@@ -12,6 +12,7 @@ from launcher.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_j
 
 PATTERN_CHARS_MAX: Final = 2 * NAME_PART_CHARS_MAX + 1
 _LEGAL = re.compile(r"[A-Za-z0-9_.*?!\[\]-]+(?:/[A-Za-z0-9_.*?!\[\]-]+)?")
+EVERYTHING: Final = "*/*"
 _WILD = frozenset("*?[")
 
 
@@ -33,6 +34,8 @@ def parse_pattern(text: str) -> str:
             f"pattern {text[:PATTERN_CHARS_MAX]!r} is not one of job names",
             "a job name, or one with * ? [...] in it, such as 'billing*' or 'acme/*'",
         )
+    if text == "*":
+        return EVERYTHING  # of every tenant: whoever stops everything must not be taken by the word
     if is_wild(text):
         return text if "/" in text else f"{DEFAULT_TENANT}/{text}"
     try:

@@ -7,6 +7,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.errors import Conflict, TooManyTimes
 from cron.history.audited import AuditedJob
 from cron.history.projection import Projection
+from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.questions import audited_job, unknown_job
@@ -65,12 +66,8 @@ class Backfills:
             raise unknown_job(request.job)
         read_at, rows_index = state.index, self._applier.rows_index
         until_s = min(request.to_s - 1, record.horizon_s)
-        instants = {
-            tick.scheduled_s: tick.local_min
-            for tick in compile_schedule(record.job.schedule).between(
-                request.from_s - 1, max(until_s, request.from_s - 1), limit=BACKFILL_MAX
-            )
-        }
+        job = audited_job(record)
+        instants = _instants(job, record.job.schedule, request.from_s - 1, until_s)
         is_open = {row.scheduled_s for row in record.open.values() if not row.trigger}
         await self._projection.caught_up(rows_index)
         newest: dict[int, Row] = {}
@@ -79,13 +76,30 @@ class Backfills:
         if len(instants) > BACKFILL_MAX:
             raise TooManyTimes(f"more than {BACKFILL_MAX} launches", "choose a shorter period")
         missing = {scheduled_s for scheduled_s in instants if scheduled_s not in is_open}
-        _check_history(audited_job(record), sorted(missing - set(newest)))
+        _check_history(job, sorted(missing - set(newest)))
         items = [
             _item(record.number, scheduled_s, local_min, newest.get(scheduled_s))
             for scheduled_s, local_min in sorted(instants.items())
             if scheduled_s not in is_open
         ]
         return [item for item in items if item is not None], read_at
+
+
+def _instants(job: AuditedJob, schedule: Schedule, after_s: int, until_s: int) -> dict[int, int]:
+    """Return the instants in (after, until] with their local times: those of the schedules of
+    their time, and before the job was first applied those of the present one.
+
+    Raises:
+        TooManyTimes: more than BACKFILL_MAX.
+    """
+    first_s = job.revisions[0].from_s
+    before = compile_schedule(schedule).between(
+        after_s, max(after_s, min(until_s, first_s)), limit=BACKFILL_MAX
+    )
+    if len(before) + job.count(after_s, max(after_s, until_s)) > BACKFILL_MAX:
+        raise TooManyTimes(f"more than {BACKFILL_MAX} launches", "choose a shorter period")
+    ticks = [*before, *job.instants(after_s, until_s)]
+    return {tick.scheduled_s: tick.local_min for tick in ticks}
 
 
 def _check_history(job: AuditedJob, without_row: list[int]) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cron.job import Overlap
+from cron.job import Catchup, Overlap
 from cron.leader.agenda import DueJob
 from cron.leader.policies import Memo, account_for
 from cron.state import commands as c
@@ -134,6 +134,13 @@ class _Candidate(msgspec.Struct, gc=False):
     refused_by: int = 0  # the executor that would not start its newest attempt
 
 
+def _turn(candidate: _Candidate) -> tuple[bool, int]:
+    """Live before late, oldest first; a queue's launches by age alone."""
+    job = candidate.record.job
+    is_queue = job is not None and job.overlap is Overlap.QUEUE
+    return (candidate.is_late and not is_queue, candidate.key[1])
+
+
 def _too_late(candidate: _Candidate) -> Reason:
     """Why a launch past its deadline was not started: fenced, or missed, or no room in time."""
     if candidate.attempt and candidate.detail:
@@ -156,6 +163,7 @@ class _Choice:
         self._begin: list[c.BeginItem] = []
         self._skip: dict[c.Key, c.SkippedItem] = {}
         self._cancel: dict[c.Key, c.CancelItem] = {}
+        self._queued: dict[int, None] = {}  # jobs of which a launch waits
 
     def run(self, accounts: list[c.AccountItem]) -> None:
         """Decide on what was waiting and on what the accounts add; live first, oldest first."""
@@ -163,7 +171,7 @@ class _Choice:
         waiting = [self._of_row(row) for row in self._waiting_rows()]
         candidates = waiting + fresh
         if waiting or any(item.is_late for item in fresh):
-            candidates.sort(key=lambda item: (item.is_late, item.key[1]))
+            candidates.sort(key=_turn)
         self._find_newest(candidates)
         for candidate in candidates:
             self._decide(candidate)
@@ -233,14 +241,17 @@ class _Choice:
                 self._skip[key] = c.SkippedItem(key, reason, candidate.detail)
             return
         job = candidate.record.job
-        if job is None or not self._may_begin(candidate, job.overlap):
+        if job is None:
             return
-        executor = self._choose_executor(candidate.refused_by)
-        if executor is None:
+        # A queue is first in, first out: whoever has to wait holds those behind it.
+        is_held_up = job.overlap is Overlap.QUEUE and key[0] in self._queued
+        executor = None
+        if not is_held_up and self._may_begin(candidate, job.overlap):
+            executor = self._choose_executor(candidate.refused_by)
+        if executor is None or (candidate.is_late and self._late_budget <= 0):
+            self._queued[key[0]] = None
             return
         if candidate.is_late:
-            if self._late_budget <= 0:
-                return
             self._late_budget -= 1
         self._slots[executor] -= 1
         self._free -= 1
@@ -265,8 +276,10 @@ class _Choice:
         if is_scheduled and record.paused is not None and record.paused.holds(self._now_ms):
             return Reason.PAUSED
         job = record.job
-        if job is None or job.overlap is not Overlap.FORBID or candidate.is_reopened:
-            # Whoever fills back several instants wants them one after the other, not the first.
+        if job is None or job.overlap is not Overlap.FORBID:
+            return Reason.NONE
+        if candidate.is_reopened or (candidate.is_late and job.catchup is Catchup.ALL):
+            # Whoever wants all that was missed wants one after the other, not the first alone.
             return Reason.NONE
         return Reason.OVERLAP if self._is_held(record) else Reason.NONE
 

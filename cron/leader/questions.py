@@ -177,8 +177,8 @@ class Questions:
         """Return the jobs that the pattern matches, by name, each with its newest launch."""
         live = [record.name for record in self._state.jobs.values() if record.job is not None]
         names = select(pattern, live)
-        if not names and pattern and not is_wild(pattern):
-            raise unknown_job(pattern)
+        if not names and pattern:
+            raise no_such_job(pattern)
         await self._projection.caught_up(self._applier.rows_index)
         now_ms = self._clock.wall_ms()
         lasts = await self._projection.last_of_each(names[:LAST_SHOWN_MAX])
@@ -360,6 +360,13 @@ def _state_of(label: str) -> LaunchState:
     except KeyError as error:
         known = ", ".join(state.label for state in LaunchState)
         raise InvalidInput(f"state {label!r} is none of {known}") from error
+
+
+def no_such_job(pattern: str) -> UnknownJob:
+    """Return the error for a name or pattern that no job has."""
+    if not is_wild(pattern):
+        return unknown_job(pattern)
+    return UnknownJob(f"pattern {pattern!r} matches no job", "`raftcron jobs` lists them")
 
 
 def unknown_job(name: str) -> UnknownJob:

@@ -18,6 +18,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.state.state import ExecutorRecord
 from launcher.names import format_time
+from launcher.pool.session import SessionView
 
 _log = structlog.get_logger()
 
@@ -30,7 +31,9 @@ MISSED_MAX = 5
 _NO_WORK = "gets no work: its lease is not renewed yet, or its clock is off"
 _NO_EXECUTOR = "no executor is connected: launches wait, and are skipped at their deadline"
 _SILENT = "silent: what runs there is in doubt until it returns or its lease ends"
-ASK_TIMEOUT_MS = 1_000
+ASK_TIMEOUT_MS = 400
+STATUS_TIMEOUT_MS = 1_000
+"""A client gives a replica 2 s for `status`: time for its own poll, and for the leader's."""
 
 
 class Ask(Protocol):
@@ -89,6 +92,14 @@ def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
         else msgspec.structs.replace(row, leader="", note=note)
         for row in rows
     ]
+
+
+def _why_no_work(session: SessionView) -> str:
+    if session.gets_work:
+        return ""
+    if session.is_leased and session.silent_ms >= 2_000:
+        return f"silent for {session.silent_ms // 1000} s: gets no work until it is heard again"
+    return _NO_WORK
 
 
 class Roster:
@@ -205,7 +216,7 @@ class Roster:
         leader = self._peers.get(leader_id)
         if self._leader.epoch is None and leader is not None:
             try:
-                rows = await self._ask.status(leader.address, ASK_TIMEOUT_MS)
+                rows = await self._ask.status(leader.address, STATUS_TIMEOUT_MS)
             except Exception as error:  # noqa: BLE001 - whatever it is, the leader is silent
                 _log.debug("peer.unreachable", replica=leader.id, error=str(error))
             else:
@@ -241,7 +252,7 @@ class Roster:
             slots=record.slots,
             running=len(record.open),
             ledger=record.ledger,
-            note="" if session.gets_work else _NO_WORK,
+            note=_why_no_work(session),
         )
 
     # ---- clocks (rule R10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cron.api.pattern import is_wild, select
+from cron.api.pattern import select
 from cron.api.views import (
     ApplyReport,
     ApplyRequest,
@@ -23,13 +23,13 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.clock import Clock
-from cron.errors import Conflict, ExecutorAway, NotLeader, NotNow, UnknownJob, UnknownLaunch
+from cron.errors import Conflict, ExecutorAway, NotLeader, NotNow, UnknownLaunch
 from cron.history.projection import Projection
 from cron.leader.applier import StateApplier
 from cron.leader.backfill import Backfills
 from cron.leader.catalog import Catalog, next_times
 from cron.leader.leader import Leader
-from cron.leader.questions import Questions, unknown_job
+from cron.leader.questions import Questions, no_such_job, unknown_job
 from cron.leader.requests import appending
 from cron.leader.roster import Roster
 from cron.state import commands as c
@@ -130,9 +130,7 @@ class CellService:
         names = select(pattern, live)
         if names:
             return names
-        if pattern and not is_wild(pattern):
-            raise unknown_job(pattern)
-        raise UnknownJob(f"pattern {pattern!r} matches no job", "`raftcron jobs` lists them")
+        raise no_such_job(pattern)
 
     async def backfill(self, request: BackfillRequest) -> BackfillReport:
         """Make past instants due again."""

@@ -93,9 +93,9 @@ def _waiting(record: JobRecord, row: LaunchRow, connected: frozenset[int], now_m
     if record.job is not None and record.job.overlap is not Overlap.ALLOW:
         for other in record.open.values():
             if other.state in ACTIVE:
-                name = LaunchName(record.name, other.scheduled_s, other.trigger)
+                name = str(LaunchName("", other.scheduled_s, other.trigger))
                 policy = record.job.overlap.name.lower()
-                return f"{name} of the same job is not over (overlap={policy})"
+                return f"{name} is not over (overlap={policy})"
         if record.held_until_ms > now_ms:
             return "a lost launch of the same job may be running until its executor's self-kill"
     if not connected:

@@ -142,12 +142,24 @@ def _each_job(context: Context, names: tuple[str, ...], paused: Paused | None) -
         record = context.state.jobs.get(name)
         if record is None or record.job is None:
             items.append(Verdict.UNKNOWN_JOB)
-        elif paused is None and record.paused is None:
+        elif (paused is None and record.paused is None) or (
+            paused is not None and _outlasts(record.paused, paused)
+        ):
             items.append(Verdict.ALREADY)
         else:
             record.paused = paused
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _outlasts(held: Paused | None, paused: Paused) -> bool:
+    """Whether a pause that holds lasts longer than a new one: then it stays, with its reason.
+
+    A short pause of everything must not set a job going that somebody has stopped for good.
+    """
+    if held is None or not held.holds(paused.since_ms):
+        return False
+    return held.until_ms == 0 or 0 < paused.until_ms < held.until_ms
 
 
 def executor_joined(context: Context, command: c.ExecutorJoined) -> Result:

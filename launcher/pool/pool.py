@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import grpc
 
@@ -34,6 +35,9 @@ from launcher.pool.orders import Outbox, StartOrder, encode_epoch
 from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
+
+SILENT_BEATS: Final = 3
+"""An executor that has missed so many heartbeats gets no work until it is heard again."""
 
 
 class Pool:
@@ -318,6 +322,8 @@ class Pool:
         greeting = session.greeting
         is_leased = now < session.answered_arrival_mono_ms + self.lease.self_kill_ms
         is_on_time = abs(session.offset_ms) <= self._clock_offset_ms_max
+        silent_ms = now - session.heard_mono_ms
+        is_heard = silent_ms <= SILENT_BEATS * self.lease.heartbeat_ms
         return SessionView(
             executor=greeting.executor,
             ledger=greeting.ledger,
@@ -331,7 +337,8 @@ class Pool:
             version=greeting.version,
             labels=greeting.labels,
             is_leased=is_leased,
-            gets_work=is_leased and is_on_time,
+            gets_work=is_leased and is_on_time and is_heard,
+            silent_ms=silent_ms,
         )
 
 

@@ -51,7 +51,8 @@ class SessionView(msgspec.Struct, frozen=True):
 
     `is_leased` is False before its first heartbeat of this session is answered, and once the newest
     answered one is older than the executor's own lease: it would refuse a start, but not a fence.
-    `gets_work` is False too while its clock is off by more than the limit (rule R10).
+    `gets_work` is False too while its clock is off by more than the limit (rule R10), and while it
+    is silent: `silent_ms` since it was heard.
     """
 
     executor: str
@@ -67,6 +68,7 @@ class SessionView(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     is_leased: bool
     gets_work: bool
+    silent_ms: int = 0
 
 
 class Heartbeat(msgspec.Struct, frozen=True):

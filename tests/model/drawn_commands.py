@@ -177,5 +177,6 @@ class Commands:
 
     def paused(self) -> c.Command:
         if self.of((False, True)):
-            return c.Pause((self.name(),), "", 0, "anna")
+            until_ms = self.naive.at_ms + self.between(-10, 100) * 1000
+            return c.Pause((self.name(),), "", self.of((0, max(0, until_ms))), "anna")
         return c.Resume((self.name(),), "anna")

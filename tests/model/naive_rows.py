@@ -29,7 +29,7 @@ class NaiveJob:
     job: Job | None
     local_min: int = -1
     held_until_ms: int = 0
-    paused: bool = False
+    paused: int | None = None  # until when, 0 for good
     last_trigger: tuple[int, int] = (0, 0)
     last_end: int = 0
     accounted: list[tuple[int, int]] = field(default_factory=list)

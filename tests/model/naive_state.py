@@ -113,7 +113,7 @@ class NaiveState:
             self.put_one(put, job)
         for name in put.removed:
             removed = self.jobs[name]
-            removed.job, removed.revision, removed.paused = None, self.catalog, False
+            removed.job, removed.revision, removed.paused = None, self.catalog, None
             for key in [k for k, v in self.open.items() if k[0] == removed.number]:
                 if self.open[key].state is S.DUE:
                     self.end(key, S.CANCELLED, Reason.NONE)
@@ -155,18 +155,21 @@ class NaiveState:
         known.horizon_s, known.job = put.effective_s, job
 
     def pause(self, command: c.Pause) -> Answer:
-        return set(), [self.set_pause(name, True) for name in command.jobs]
+        return set(), [self.set_pause(name, command.until_ms) for name in command.jobs]
 
     def resume(self, command: c.Resume) -> Answer:
-        return set(), [self.set_pause(name, False) for name in command.jobs]
+        return set(), [self.set_pause(name, None) for name in command.jobs]
 
-    def set_pause(self, name: str, paused: bool) -> set[V]:
+    def set_pause(self, name: str, until_ms: int | None) -> set[V]:
         known = self.jobs.get(name)
         if known is None or known.job is None:
             return {V.UNKNOWN_JOB}
-        if not paused and not known.paused:
+        old = known.paused
+        if until_ms is None and old is None:
             return {V.ALREADY}
-        known.paused = paused
+        if until_ms is not None and (old == 0 or self.at_ms < (old or 0) > until_ms > 0):
+            return {V.ALREADY}  # what holds and lasts longer stays
+        known.paused = until_ms
         return set()
 
     # ---- rules of executors

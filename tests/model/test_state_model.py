@@ -136,7 +136,14 @@ class StateAgainstNaive(RuleBasedStateMachine):
     @invariant()
     def jobs_are_the_same(self) -> None:
         actual = [
-            (name, one.number, one.revision, one.horizon_s, one.job, one.paused is not None)
+            (
+                name,
+                one.number,
+                one.revision,
+                one.horizon_s,
+                one.job,
+                one.paused and one.paused.until_ms,
+            )
             for name, one in self.machine.state.jobs.items()
         ]
         assert actual == [

@@ -18,6 +18,8 @@ NAMES = ["default/backup", "default/billing.daily", "acme/backup", "default/b"]
         ("b*", ["default/b", "default/backup", "default/billing.daily"]),
         ("*/backup", ["acme/backup", "default/backup"]),
         ("acme/*", ["acme/backup"]),
+        ("*", sorted(NAMES)),
+        ("*/*", sorted(NAMES)),
         ("?", ["default/b"]),
         ("b[ai]*", ["default/backup", "default/billing.daily"]),
         ("billing?daily", ["default/billing.daily"]),

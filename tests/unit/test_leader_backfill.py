@@ -8,12 +8,13 @@ import pytest
 
 from cron.api.views import BackfillReport, BackfillRequest
 from cron.errors import Conflict
+from cron.job import Schedule
 from cron.leader.backfill import Backfills
 from cron.state.outcome import Result
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState
-from tests.unit.state_rig import T0, StateRig, with_job
+from tests.unit.state_rig import T0, StateRig, job, with_job
 
 JOB = "default/backup"
 
@@ -109,3 +110,16 @@ async def test_what_was_before_the_job_may_be_filled_back() -> None:
     request = BackfillRequest(job=JOB, from_s=T0 - 119, to_s=T0 + 1, is_dry_run=False, by="anna")
     report = await Backfills(world, world, world).run(request)
     assert report.launches == names(-60, 0)
+
+
+async def test_a_period_before_an_edit_has_the_instants_that_it_had_then() -> None:
+    """The new schedule was laid over the time of the old one: the job ran at instants that had
+    never been any."""
+    rig = with_job(schedule=Schedule("0 * * * *", "0 * * * *")).to(180)
+    rig.account(to=180)
+    rig.put(job())
+    rig.to(240).account(240)
+    rig.skip(240)
+    world: Any = FakeWorld(rig)
+    request = BackfillRequest(job=JOB, from_s=T0 + 1, to_s=T0 + 241, is_dry_run=True, by="anna")
+    assert (await Backfills(world, world, world).run(request)).launches == names(240)

@@ -215,6 +215,32 @@ def test_what_is_filled_back_waits_its_turn_where_overlap_is_forbidden() -> None
     assert follow(rig) == ["begin 1@120#1 on 1"]
 
 
+def test_all_that_was_missed_waits_its_turn_where_overlap_is_forbidden() -> None:
+    """Of six missed instants the newest ran alone, and five were skipped for overlap with it."""
+    rig = with_job(overlap=Overlap.FORBID, catchup=Catchup.ALL, deadline_s=600).to(180)
+    assert follow(rig, 1) == ["account 1 to 180", "begin 1@180#1 on 1"]
+    rig.finished(180)
+    assert follow(rig) == ["begin 1@60#1 on 1"]
+    rig.finished(60)
+    assert follow(rig) == ["begin 1@120#1 on 1"]
+
+
+def test_a_queue_is_first_in_first_out_also_for_what_was_missed() -> None:
+    """The live instant went before those that were missed, and a queue is there for its order."""
+    rig = with_job(overlap=Overlap.QUEUE, catchup=Catchup.ALL, deadline_s=600).to(180)
+    assert follow(rig, 1) == ["account 1 to 180", "begin 1@60#1 on 1"]
+    rig.finished(60)
+    assert follow(rig) == ["begin 1@120#1 on 1"]
+    rig.finished(120)
+    assert follow(rig) == ["begin 1@180#1 on 1"]
+
+
+def test_who_waits_in_a_queue_holds_those_behind_it() -> None:
+    rig = with_job(overlap=Overlap.QUEUE, catchup=Catchup.ALL, deadline_s=600).to(180)
+    assert follow(rig, 1, late_budget=0) == ["account 1 to 180"]
+    assert follow(rig, late_budget=1) == ["begin 1@60#1 on 1"]
+
+
 def test_overlap_queue() -> None:
     rig = overlapping(Overlap.QUEUE)
     assert follow(rig, 1) == ["account 1 to 120"]

@@ -117,7 +117,7 @@ async def test_a_queued_launch_tells_which_one_it_waits_for(projection: Projecti
     rig.account(60, 120)
     rig.begin(60)
     told = await rig.why(120)
-    assert f"waits to be begun: {JOB}@2026-11-20T16:01:00Z of the same job is not over" in told
+    assert "waits to be begun: @2026-11-20T16:01:00Z is not over (overlap=queue)" in told
 
 
 async def test_a_pause_is_told_when_it_is_long_over(projection: Projection) -> None:

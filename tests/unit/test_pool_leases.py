@@ -146,10 +146,26 @@ async def test_work_comes_after_the_first_answered_heartbeat_and_ends_with_that_
         [view] = rig.pool.sessions()
         assert (view.gets_work, view.running) == (True, 2)
         rig.mono += 19_999
-        assert rig.pool.sessions()[0].gets_work
+        assert rig.pool.sessions()[0].is_leased
         rig.mono += 1
         [view] = rig.pool.sessions()
         assert (view.is_leased, view.gets_work) == (False, False)
+
+
+async def test_an_executor_that_misses_three_heartbeats_gets_no_work_until_it_is_heard() -> None:
+    """A frozen one was given launches for as long as its lease lasted, beside an idle one."""
+    async with rigged() as rig, rig.joined() as executor:
+        await executor.beat(1)
+        await rig.heard(Beat)
+        rig.pool.answer_heartbeats(rig.mono)
+        rig.mono += 15_000
+        assert rig.pool.sessions()[0].gets_work
+        rig.mono += 1
+        [view] = rig.pool.sessions()
+        assert (view.is_leased, view.gets_work, view.silent_ms) == (True, False, 15_001)
+        await executor.beat(2)
+        await rig.heard(Beat, 2)
+        assert rig.pool.sessions()[0].gets_work
 
 
 @pytest.mark.parametrize(

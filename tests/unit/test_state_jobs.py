@@ -293,3 +293,25 @@ def test_lost_and_left_in_one_entry_is_fine() -> None:
     assert [result.verdict for result in outcome.results] == [Verdict.ACCEPTED] * 2
     assert outcome.rows[0].reason is Reason.EXECUTOR_LOST
     assert outcome.rows[0].executor == "e1"
+
+
+def test_a_pause_never_shortens_a_longer_one() -> None:
+    """`pause '*' --for 2s` set a job going that somebody had stopped for good."""
+    rig = with_job()
+    name = ("default/backup",)
+    assert rig.item(c.Pause(name, "disk", 0, "anna")) is Verdict.ACCEPTED
+    soon_ms = rig.at_ms + 2_000
+    assert rig.item(c.Pause(name, "all", soon_ms, "bert")) is Verdict.ALREADY
+    paused = rig.record().paused
+    assert paused is not None
+    assert (paused.reason, paused.by, paused.until_ms) == ("disk", "anna", 0)
+
+
+def test_a_longer_pause_takes_the_place_of_a_shorter_one() -> None:
+    rig = with_job()
+    name = ("default/backup",)
+    rig.item(c.Pause(name, "", rig.at_ms + 2_000, "anna"))
+    assert rig.item(c.Pause(name, "", rig.at_ms + 9_000, "bert")) is Verdict.ACCEPTED
+    assert rig.item(c.Pause(name, "", rig.at_ms + 3_000, "carl")) is Verdict.ALREADY
+    assert rig.to(10).item(c.Pause(name, "", rig.at_ms + 3_000, "carl")) is Verdict.ACCEPTED
+    assert rig.item(c.Pause(name, "", 0, "dora")) is Verdict.ACCEPTED
