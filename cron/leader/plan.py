@@ -272,7 +272,7 @@ class _Choice:
         if self._now_ms >= candidate.deadline_ms:
             return _too_late(candidate)
         record = candidate.record
-        is_scheduled = candidate.key[2] == 0
+        is_scheduled = candidate.key[2] == 0 and not candidate.is_reopened
         if is_scheduled and record.paused is not None and record.paused.holds(self._now_ms):
             return Reason.PAUSED
         job = record.job

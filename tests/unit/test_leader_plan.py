@@ -194,6 +194,16 @@ def overlapping(overlap: Overlap) -> StateRig:
     return rig
 
 
+def test_what_is_filled_back_is_launched_although_its_job_is_paused() -> None:
+    """A person asks for it, as with a trigger; and pausing the job meanwhile makes room for it."""
+    rig = with_job().to(60)
+    rig.account(60)
+    rig.skip(60)
+    rig.append(c.Pause(("default/backup",), "", 0, "anna"))
+    rig.reopen(60, LaunchState.SKIPPED)
+    assert follow(rig) == ["begin 1@60#1 on 1"]
+
+
 def test_overlap_allow() -> None:
     assert follow(overlapping(Overlap.ALLOW), 1) == ["account 1 to 120", "begin 1@120#1 on 1"]
 
