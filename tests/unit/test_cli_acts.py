@@ -254,7 +254,7 @@ async def test_pause_says_which_jobs_and_until_when():
         "acme/b was paused already",
     ]
     until_ms = 221_845_392_000_000
-    asked = PauseRequest(pattern="default/*", reason="migration", until_ms=until_ms, by="ada")
+    asked = PauseRequest(pattern="*/*", reason="migration", until_ms=until_ms, by="ada")
     assert backend.calls == [("pause", (asked,))]
 
 
