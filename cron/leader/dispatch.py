@@ -14,7 +14,7 @@ from cron.state.codec import encode_work
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import ExecutorRecord, LaunchRow, State
 from launcher.launch import Reason
-from launcher.names import AttemptName, LaunchName
+from launcher.names import AttemptName
 from launcher.pool.orders import StartOrder
 from launcher.pool.pool import Pool
 
@@ -99,4 +99,4 @@ def is_settled(verdict: int) -> bool:
 
 def attempt_name(state: State, key: c.Key, attempt: int) -> AttemptName:
     """Return the name that the executor's ledger has it under."""
-    return AttemptName(LaunchName(state.by_number[key[0]].name, key[1], key[2]), attempt)
+    return AttemptName(state.launch_name(key), attempt)

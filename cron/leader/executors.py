@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.plan import Expired
+from cron.state.state import ExecutorRecord
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
 from launcher.pool.session import SessionView
@@ -52,21 +53,23 @@ class Executors:
 
     def connected(self) -> frozenset[int]:
         """Return the numbers of the executors that are connected."""
-        state = self._applier.state
-        records = (state.executor_of(s.executor, s.ledger) for s in self._pool.sessions())
-        return frozenset(record.number for record in records if record is not None)
+        return frozenset(record.number for _, record in self._joined())
+
+    def _joined(self) -> Iterator[tuple[SessionView, ExecutorRecord]]:
+        """Yield the sessions of executors that State knows, with their records."""
+        for session in self._pool.sessions():
+            record = self._applier.state.executor_of(session.executor, session.ledger)
+            if record is not None:
+                yield session, record
 
     def slots(self) -> dict[int, int]:
         """Return the free slots of the executors that may get work now, by number."""
-        state = self._applier.state
-        slots = {}
-        for session in self._pool.sessions():
-            record = state.executor_of(session.executor, session.ledger)
-            if record is None or not session.gets_work:
-                continue
-            if record.slots > len(record.open) and not self._is_resting(session):
-                slots[record.number] = record.slots - len(record.open)
-        return slots
+        return {
+            record.number: record.slots - len(record.open)
+            for session, record in self._joined()
+            if session.gets_work and record.slots > len(record.open)
+            if not self._is_resting(session)
+        }
 
     def expired(self, now_ms: int) -> list[Expired]:
         """Return the executors whose lease is over. Their self-kill deadline lies before that, so
@@ -89,10 +92,10 @@ class Executors:
     def let_go(self, joining: Container[Key]) -> None:
         """Forget leases and end sessions of executors that State has let go of; not of those that
         are `joining`, whose entry is on its way."""
-        known = {(r.executor, r.ledger) for r in self._applier.state.executors.values()}
-        for executor, ledger in self._pool.expired(self._clock.mono_ms()):
-            if (executor, ledger) not in known:
-                self._pool.forget(executor, ledger)
+        known = self._applier.state.by_ledger
+        for lease in self._pool.expired(self._clock.mono_ms()):
+            if lease not in known:
+                self._pool.forget(*lease)
         for session in self._pool.sessions():
             key = (session.executor, session.ledger)
             if key not in known and key not in joining:

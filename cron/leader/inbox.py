@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import structlog
 
-from cron.leader.dispatch import Dispatcher, is_settled
+from cron.leader.dispatch import Dispatcher, attempt_name, is_settled
 from cron.leader.news import Digested, digest_facts
 from cron.leader.settle import Settler
 from cron.state import commands as c
@@ -135,7 +135,7 @@ class Inbox:
         for item, verdict in zip(_ends(command), result.items, strict=True):
             source = self._sources.pop((item.key, item.attempt), None)
             if source is not None and is_settled(Verdict(verdict)):
-                name = AttemptName(state.launch_name(item.key), item.attempt)
+                name = attempt_name(state, item.key, item.attempt)
                 names.setdefault(source, []).append(name)
         for (executor, ledger), theirs in names.items():
             self._pool.ack(executor, ledger, theirs)

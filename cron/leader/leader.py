@@ -86,7 +86,6 @@ class Leader:
         self._about = about
         self._on_failure = on_failure
         self.epoch: Epoch | None = None
-        self.since_ms = 0
         self.note = ""
         self.leader_address: Callable[[], str | None] = lambda: None
         self.may_tick: Callable[[], str] = lambda: ""  # why not, "" if it may (rule R10)
@@ -188,7 +187,6 @@ class Leader:
             raise NotLeader(self._applier.state.epoch.replica)
         hit("after-claim")
         self.epoch = epoch
-        self.since_ms = self._clock.wall_ms()
         self._dispatcher.clear()
         self._agenda = Agenda(self._applier.state)
         self._jump = Jump(self._clock)

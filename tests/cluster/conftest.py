@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster.executor_host import ExecutorHost, FakeLeader
 from tests.cluster.harness import Cell
 
 # Children are started while the client's threads run; gRPC must not act on that.
@@ -41,3 +42,18 @@ def make_cell(tmp_path: Path) -> Iterator[Callable[..., Cell]]:
     yield make
     for one in cells:
         one.close()
+
+
+@pytest.fixture
+async def leader() -> AsyncIterator[FakeLeader]:
+    """A leader that speaks pool.proto and does what a test tells it."""
+    async with FakeLeader() as leader:
+        yield leader
+
+
+@pytest.fixture
+def host(tmp_path: Path, leader: FakeLeader) -> Iterator[ExecutorHost]:
+    """An executor process of that leader, not started; it ends with the test."""
+    host = ExecutorHost(tmp_path, [leader.address])
+    yield host
+    host.close()

@@ -237,3 +237,9 @@ class ExecutorHost:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
             self.process.wait()
+
+
+def mark(tmp_path: Path) -> tuple[str, Path]:
+    """A command that leaves one line per run, and the file."""
+    path = tmp_path / "runs"
+    return f"echo run >> {path}", path

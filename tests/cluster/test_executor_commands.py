@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,19 +19,6 @@ from tests.cluster.executor_host import ROOT, ExecutorHost, FakeLeader, runs, sh
 pytestmark = pytest.mark.cluster
 NAME = "acme/a@2026-11-20T15:00:00Z+t1#2"
 OTHER = "acme/b@2026-11-20T15:00:00Z#1"
-
-
-@pytest.fixture
-async def leader() -> AsyncIterator[FakeLeader]:
-    async with FakeLeader() as leader:
-        yield leader
-
-
-@pytest.fixture
-def host(tmp_path: Path, leader: FakeLeader) -> Iterator[ExecutorHost]:
-    host = ExecutorHost(tmp_path, [leader.address])
-    yield host
-    host.close()
 
 
 async def run(leader: FakeLeader, spec: bytes) -> tuple[pool_pb2.Report, str]:

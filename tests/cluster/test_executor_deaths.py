@@ -4,37 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from launcher.executor.clock import boot_ms
 from launcher.rpc.v1 import pool_pb2
-from tests.cluster.executor_host import ExecutorHost, FakeLeader, runs, shell, until
+from tests.cluster.executor_host import ExecutorHost, FakeLeader, mark, runs, shell, until
 
 pytestmark = pytest.mark.cluster
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 OTHER = "default/b@2026-11-20T15:00:00Z#1"
-
-
-@pytest.fixture
-async def leader() -> AsyncIterator[FakeLeader]:
-    async with FakeLeader() as leader:
-        yield leader
-
-
-@pytest.fixture
-def host(tmp_path: Path, leader: FakeLeader) -> Iterator[ExecutorHost]:
-    host = ExecutorHost(tmp_path, [leader.address])
-    yield host
-    host.close()
-
-
-def mark(tmp_path: Path) -> tuple[str, Path]:
-    """A command that leaves one line per run, and the file."""
-    path = tmp_path / "runs"
-    return f"echo run >> {path}", path
 
 
 async def test_killed_in_the_middle_it_reports_the_launch_as_interrupted_and_the_child_is_dead(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,30 +10,11 @@ import pytest
 from launcher.executor.main import IN_USE
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
-from tests.cluster.executor_host import ExecutorHost, FakeLeader, shell, until
+from tests.cluster.executor_host import ExecutorHost, FakeLeader, mark, shell, until
 
 pytestmark = pytest.mark.cluster
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 OTHER = "default/b@2026-11-20T15:00:00Z#1"
-
-
-@pytest.fixture
-async def leader() -> AsyncIterator[FakeLeader]:
-    async with FakeLeader() as leader:
-        yield leader
-
-
-@pytest.fixture
-def host(tmp_path: Path, leader: FakeLeader) -> Iterator[ExecutorHost]:
-    host = ExecutorHost(tmp_path, [leader.address])
-    yield host
-    host.close()
-
-
-def mark(tmp_path: Path) -> tuple[str, Path]:
-    """A command that leaves one line per run, and the file."""
-    path = tmp_path / "runs"
-    return f"echo run >> {path}", path
 
 
 async def test_a_repeated_start_is_answered_and_not_repeated(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,19 +15,6 @@ from tests.cluster.executor_host import ExecutorHost, FakeLeader, shell, until
 
 pytestmark = pytest.mark.cluster
 NAME = "acme/a@2026-11-20T15:00:00Z#1"
-
-
-@pytest.fixture
-async def leader() -> AsyncIterator[FakeLeader]:
-    async with FakeLeader() as leader:
-        yield leader
-
-
-@pytest.fixture
-def host(tmp_path: Path, leader: FakeLeader) -> Iterator[ExecutorHost]:
-    host = ExecutorHost(tmp_path, [leader.address])
-    yield host
-    host.close()
 
 
 async def test_it_follows_the_leader(leader: FakeLeader, host: ExecutorHost) -> None:
