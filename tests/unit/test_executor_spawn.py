@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import signal
@@ -36,6 +37,7 @@ def test_a_start_that_hangs_is_given_up_and_leaves_nothing(
     pids: list[int] = []
     fork = os.fork
     monkeypatch.setattr(os, "fork", lambda: pids.append(fork()) or pids[0])
+    gc.collect()  # what other tests left open must not be closed between the two looks
     before = os.listdir("/proc/self/fd")
     with pytest.raises(spawn.SpawnFailed, match="not started within 50 ms") as caught:
         spawn.spawn(order(tmp_path, "/bin/true"), 50)
