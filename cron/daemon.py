@@ -19,6 +19,7 @@ from importlib.metadata import version as distribution_version
 from pathlib import Path
 
 import grpc
+import msgspec
 import structlog
 
 from consensus.engine.config import EngineConfig
@@ -226,12 +227,14 @@ def _engine(config: ReplicaConfig) -> EngineConfig:
         "heartbeat_ms": config.election.heartbeat_ms,
         "snapshot_entries": config.limits.snapshot_entries or None,
     }
-    return EngineConfig(
+    engine = EngineConfig(
         replica=config.id,
         peers={name: peer.raft for name, peer in config.peers.items()},
         data=str(Path(config.data) / "raft"),
-        **{name: value for name, value in times.items() if value is not None},
+        cell=config.cell,
     )
+    given = {name: value for name, value in times.items() if value is not None}
+    return msgspec.structs.replace(engine, **given)
 
 
 def _failed_task(fail: Callable[[BaseException], None]) -> Callable[[asyncio.Task[None]], None]:

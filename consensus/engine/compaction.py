@@ -10,13 +10,13 @@ import logging
 from typing import Final
 
 from consensus.engine.config import EngineConfig
-from consensus.engine.disk import replace
-from consensus.engine.dump import Dump, Incoming
 from consensus.engine.handover import Dumped, TakeDump
-from consensus.engine.journal import FileJournal
 from consensus.engine.matching import align
+from consensus.engine.network.wire import DumpChunk
 from consensus.engine.settings import Files
-from consensus.engine.wire import DumpChunk
+from consensus.engine.storage.disk import replace
+from consensus.engine.storage.dump import Dump, Incoming
+from consensus.engine.storage.journal import FileJournal
 from consensus.leadership import Position
 from consensus.limits import TRAILING_BYTES
 

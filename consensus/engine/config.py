@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import Literal
 
 import msgspec
 
@@ -14,11 +15,22 @@ FALLBACK_SHARE = 0.8
 another replica can be elected, so that two never lead by plan."""
 
 
+class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """PEM files of one replica: the cell's authority, its own certificate and key."""
+
+    authority: str
+    certificate: str
+    key: str
+
+
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One replica: its id, the cell, its directory, and its times in milliseconds.
 
     `peers` maps every id of the cell, this one too, to `host:port`. A dead leader is replaced after
     `election_min_ms` to `election_max_ms`; `heartbeat_ms` is how often a leader speaks.
+    `start` says what an empty directory means: with `resume` it is refused, with `bootstrap` it is
+    one of a new cell, with `join` it takes the place of a disk that was lost. It means nothing for
+    a directory that is not empty. Without `tls` all addresses must be loopback ones.
     A dump is taken after `snapshot_entries` entries or `snapshot_bytes` of journal; the last
     `trailing_entries` before it are kept for followers that were away briefly.
     """
@@ -26,6 +38,9 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     replica: str
     peers: dict[str, str]
     data: str
+    cell: str = "default"
+    start: Literal["resume", "bootstrap", "join"] = "resume"
+    tls: TlsFiles | None = None
     election_min_ms: int = 800
     election_max_ms: int = 1_600
     heartbeat_ms: int = 100

@@ -14,7 +14,7 @@ import pysyncobj.pickle
 import pysyncobj.syncobj
 from pysyncobj.version import VERSION
 
-from consensus.engine.journal import FileJournal
+from consensus.engine.storage.journal import FileJournal
 from consensus.errors import InvariantViolated, invariant
 
 PINNED: Final = "0.3.17"

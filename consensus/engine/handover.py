@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from consensus.engine.dump import Dump
-from consensus.engine.journal import Entry
+from consensus.engine.storage.dump import Dump
+from consensus.engine.storage.journal import Entry
 from consensus.leadership import Leadership, Position
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from consensus.engine.dump import Dump, read_dump
-from consensus.engine.journal import FileJournal
 from consensus.engine.matching import align
 from consensus.engine.settings import Files
+from consensus.engine.storage.dump import Dump, read_dump
+from consensus.engine.storage.journal import FileJournal
 from consensus.errors import LogDamaged
 
 

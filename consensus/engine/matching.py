@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from consensus.engine.journal import FileJournal
-from consensus.engine.wire import Append
+from consensus.engine.network.wire import Append
+from consensus.engine.storage.journal import FileJournal
 from consensus.errors import invariant
 from consensus.leadership import Position
 

@@ -34,12 +34,9 @@ from consensus.engine.handover import (
     Refused,
     Restored,
 )
-from consensus.engine.journal import FileJournal
 from consensus.engine.matching import match_log
-from consensus.engine.sender import Sender
-from consensus.engine.settings import Files, library_conf
-from consensus.engine.transport import PeerTransport
-from consensus.engine.wire import (
+from consensus.engine.network.transport import PeerTransport
+from consensus.engine.network.wire import (
     Answer,
     Append,
     DumpAnswer,
@@ -49,6 +46,9 @@ from consensus.engine.wire import (
     TimeoutNow,
     Vote,
 )
+from consensus.engine.sender import Sender
+from consensus.engine.settings import Files, library_conf
+from consensus.engine.storage.journal import FileJournal
 from consensus.errors import invariant
 from consensus.leadership import Leadership, Position
 from consensus.limits import (

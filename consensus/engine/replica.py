@@ -19,8 +19,6 @@ from pysyncobj.node import Node
 
 from consensus.engine.barriers import Barriers, within
 from consensus.engine.config import EngineConfig
-from consensus.engine.disk import lock_directory
-from consensus.engine.dump import Dump, write_taken
 from consensus.engine.envelope import BARRIER, ENTRY, Origin, seal, unseal
 from consensus.engine.handover import (
     Changed,
@@ -33,13 +31,15 @@ from consensus.engine.handover import (
     Restored,
     TakeDump,
 )
-from consensus.engine.journal import FileJournal
 from consensus.engine.loading import load
+from consensus.engine.network.transport import PeerTransport
 from consensus.engine.pending import Pending
 from consensus.engine.raft import Raft
 from consensus.engine.settings import Files
+from consensus.engine.storage.disk import lock_directory
+from consensus.engine.storage.dump import Dump, write_taken
+from consensus.engine.storage.journal import FileJournal
 from consensus.engine.ticking import tick
-from consensus.engine.transport import PeerTransport
 from consensus.errors import (
     EntryTooBig,
     NotLeader,

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 from pysyncobj.node import Node
 
-from consensus.engine.journal import Entry, FileJournal
-from consensus.engine.transport import PeerTransport
-from consensus.engine.wire import Append, DumpChunk
+from consensus.engine.network.transport import PeerTransport
+from consensus.engine.network.wire import Append, DumpChunk
+from consensus.engine.storage.journal import Entry, FileJournal
 from consensus.errors import invariant
 from consensus.leadership import Position
 from consensus.limits import BATCH_BYTES, CHUNK_BYTES

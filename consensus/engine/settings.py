@@ -8,7 +8,7 @@ import msgspec
 from pysyncobj.config import SyncObjConf
 
 from consensus.engine.config import EngineConfig
-from consensus.engine.journal import FileJournal
+from consensus.engine.storage.journal import FileJournal
 
 
 class Files(msgspec.Struct, frozen=True):

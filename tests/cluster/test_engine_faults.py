@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from consensus.engine.config import EngineConfig
+from consensus.engine.network.wire import HEADER, PROTOCOL, Hello, encode_frame
 from consensus.engine.replica import EngineLog
-from consensus.engine.wire import HEADER, PROTOCOL, Hello, encode_frame
 from consensus.errors import (
     ConsensusError,
     DataInUse,
@@ -97,8 +97,8 @@ async def test_a_forged_frame_runs_nothing_and_the_replica_lives_on(
     evil = pickle.dumps(RunsCode(marker), protocol=2)
     address = cell.configs[leader.replica].peers[leader.replica]
     peer = next(name for name in IDS if name != leader.replica)
-    hello = encode_frame(Hello(PROTOCOL, peer, leader.replica))
-    strange = encode_frame(Hello(PROTOCOL, "mallory", leader.replica))
+    hello = encode_frame(Hello(PROTOCOL, PROTOCOL, "", peer, leader.replica, 0, 0, False))
+    strange = encode_frame(Hello(PROTOCOL, PROTOCOL, "", "mallory", leader.replica, 0, 0, False))
     wrapped = HEADER.pack(len(evil), __import__("zlib").crc32(evil)) + evil
     stock = len(evil).to_bytes(4, "little") + __import__("zlib").compress(evil)
     for sent in (wrapped, stock, hello + wrapped, strange, b"\xff" * 64, hello + b"\xff" * 64):
@@ -114,7 +114,7 @@ async def test_whoever_comes_last_as_a_peer_ends_the_older_connection(cell: Loca
     leader = await cell.leader()
     peer = next(name for name in IDS if name != leader.replica)
     address = cell.configs[leader.replica].peers[leader.replica]
-    hello = encode_frame(Hello(PROTOCOL, peer, leader.replica))
+    hello = encode_frame(Hello(PROTOCOL, PROTOCOL, "", peer, leader.replica, 0, 0, False))
     for _ in range(3):
         reader, writer = await asyncio.open_connection(*address.split(":"))
         writer.write(hello)

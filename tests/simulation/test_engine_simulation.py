@@ -22,12 +22,12 @@ from pysyncobj.transport import Transport
 
 import consensus.engine.raft
 from consensus.engine.config import EngineConfig
-from consensus.engine.dump import Dump, write_taken
 from consensus.engine.handover import Changed, Committed, Event, Handover, Restored, TakeDump
 from consensus.engine.loading import load
+from consensus.engine.network.wire import FrameReader, Message, encode_frame, from_library
 from consensus.engine.raft import Raft
 from consensus.engine.settings import Files
-from consensus.engine.wire import FrameReader, Message, encode_frame, from_library
+from consensus.engine.storage.dump import Dump, write_taken
 from consensus.leadership import Position
 from consensus.limits import MESSAGE_BYTES_MAX
 

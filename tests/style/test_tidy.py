@@ -34,8 +34,8 @@ PURE: Final = (
     "cron/leader/agenda.py", "cron/leader/budget.py", "cron/leader/differences.py",
     "cron/leader/jump.py", "cron/leader/news.py", "cron/leader/plan.py", "cron/leader/policies.py",
     "consensus/leadership.py", "consensus/engine/envelope.py", "consensus/engine/matching.py",
-    "consensus/engine/wire.py", "launcher/launch.py", "launcher/names.py", "launcher/work.py",
-    "launcher/pool/events.py", "launcher/pool/lease.py",
+    "consensus/engine/network/wire.py", "consensus/engine/membership.py", "launcher/launch.py",
+    "launcher/names.py", "launcher/work.py", "launcher/pool/events.py", "launcher/pool/lease.py",
     "launcher/pool/settle.py", "launcher/executor/lease.py", "launcher/executor/pulse.py",
     "launcher/executor/row.py", "launcher/executor/rules.py", "snapshots/format.py",
 )  # fmt: skip
@@ -58,7 +58,7 @@ VAGUE: Final = {
 VAGUE_VERBS: Final = {"handle", "process", "do", "perform"}
 """As the first word of a function's name; an OS process is a noun and stands elsewhere."""
 EXCUSED_NAMES: Final[dict[str, str]] = {
-    "consensus/engine/journal.py:set_base": "Raft's word for where a compacted log begins",
+    "consensus/engine/storage/journal.py:set_base": "Raft's word for where a compacted log begins",
     "consensus/errors.py:DataInUse": "`data` is the configuration's field",
 }
 """`path:name` of names that say enough for a reason."""

@@ -8,12 +8,12 @@ import pytest
 
 from consensus.engine.compaction import Compaction
 from consensus.engine.config import EngineConfig
-from consensus.engine.dump import Dump, Incoming, read_dump, write_taken
 from consensus.engine.handover import Dumped, TakeDump
-from consensus.engine.journal import FileJournal
 from consensus.engine.loading import load
+from consensus.engine.network.wire import DumpChunk
 from consensus.engine.settings import Files
-from consensus.engine.wire import DumpChunk
+from consensus.engine.storage.dump import Dump, Incoming, read_dump, write_taken
+from consensus.engine.storage.journal import FileJournal
 from consensus.errors import LogDamaged
 from consensus.leadership import Position
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consensus.engine.journal import MARK, FileJournal
+from consensus.engine.storage.journal import MARK, FileJournal
 from consensus.errors import InvariantViolated, LogDamaged
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consensus.engine.journal import Entry, FileJournal
 from consensus.engine.matching import align, match_log
-from consensus.engine.wire import Append
+from consensus.engine.network.wire import Append
+from consensus.engine.storage.journal import Entry, FileJournal
 from consensus.errors import InvariantViolated
 from consensus.leadership import Position
 

@@ -12,13 +12,9 @@ from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
 
 from consensus.engine.config import EngineConfig
-from consensus.engine.dump import Dump, write_taken
 from consensus.engine.handover import Changed, Committed, Event, Handover, Refused, Restored
-from consensus.engine.journal import FileJournal
-from consensus.engine.raft import Raft
-from consensus.engine.settings import Files
-from consensus.engine.transport import PeerTransport
-from consensus.engine.wire import (
+from consensus.engine.network.transport import PeerTransport
+from consensus.engine.network.wire import (
     Answer,
     Append,
     DumpAnswer,
@@ -29,6 +25,10 @@ from consensus.engine.wire import (
     Vote,
     from_library,
 )
+from consensus.engine.raft import Raft
+from consensus.engine.settings import Files
+from consensus.engine.storage.dump import Dump, write_taken
+from consensus.engine.storage.journal import FileJournal
 from consensus.errors import InvariantViolated
 from consensus.leadership import Leadership, Position
 from tests.conformance.cells import free_ports

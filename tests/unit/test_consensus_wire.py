@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from consensus.engine import guard
 from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import BARRIER, ENTRY, OVERHEAD_BYTES_MAX, Origin, seal, unseal
-from consensus.engine.wire import (
+from consensus.engine.network.wire import (
     HEADER,
     Answer,
     Append,
@@ -36,7 +36,7 @@ from consensus.engine.wire import (
 from consensus.errors import BadConfig, InvariantViolated
 
 MESSAGES: list[Message] = [
-    Hello(1, "r1", "r2"),
+    Hello(2, 2, "default", "r1", "r2", 1, 77, False),
     RequestVote(4, 17, 3),
     Vote(4),
     Append(4, 10, 9, 3, 1234, [(b"\x00x", 10, 4), (b"", 11, 4)]),

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from consensus.engine.disk import replace, sync_file, write_all
+from consensus.engine.storage.disk import replace, sync_file, write_all
 from consensus.errors import LogDamaged
 from consensus.leadership import Position
 from consensus.limits import DUMP_BYTES_MAX

@@ -24,7 +24,7 @@ from pysyncobj.node import Node
 from pysyncobj.transport import Transport
 
 from consensus.engine.config import EngineConfig, parse_address
-from consensus.engine.wire import (
+from consensus.engine.network.wire import (
     PROTOCOL,
     Append,
     BadFrame,
@@ -110,7 +110,7 @@ class _Link:
         if sock.getpeername() == sock.getsockname():
             raise ConnectionResetError("connected to itself")  # a free port can dial itself
         self.connected = True
-        hello = Hello(PROTOCOL, self._transport.replica, self.node.id)
+        hello = Hello(PROTOCOL, PROTOCOL, "", self._transport.replica, self.node.id, 0, 0, False)
         self.queue(encode_frame(hello))
         self._transport.link_up(self.node)
 

@@ -22,7 +22,7 @@ from typing import Final, overload
 
 from pysyncobj.journal import Journal
 
-from consensus.engine.disk import replace, write_all
+from consensus.engine.storage.disk import replace, write_all
 from consensus.errors import LogDamaged, invariant
 
 Entry = tuple[bytes, int, int]

@@ -18,7 +18,10 @@ from consensus.errors import invariant
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Terms, indexes, sizes and times: what fits the journal's fields."""
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
+"""The newest protocol that this code speaks."""
+PROTOCOL_LEAST: Final = 2
+"""The oldest one: a peer that speaks nothing newer is refused, and says so."""
 HEADER: Final = struct.Struct(">II")
 
 
@@ -27,11 +30,44 @@ class BadFrame(Exception):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, gc=False):
-    """The first frame of a connection: who speaks, to whom it wants to, and how."""
+    """The first frame of a connection, from who dialled: who speaks, and to whom it wants to.
+
+    `token` is drawn when a data directory is made, so it tells two disks of one id apart; `number`
+    is the incarnation that the sender's log gives to that token, 0 if it gives none. `joins` says
+    that the disk was made to replace another one.
+    """
+
+    protocol: Count
+    protocol_least: Count
+    cell: str
+    sender: str
+    receiver: str
+    number: Count
+    token: Count
+    joins: bool
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=8, gc=False):
+    """The answer to a Hello, the only frame that goes this way but Goodbye: messages may follow, of
+    `protocol`, the newest that both know. The other fields are the answering replica's, as in
+    Hello."""
 
     protocol: Count
     sender: str
-    receiver: str
+    number: Count
+    token: Count
+    joins: bool
+
+
+class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=9, gc=False):
+    """The last frame of a connection, from either side: why the other one is refused.
+
+    `number` is the incarnation that the refused id has in the log of who refuses, 0 if none.
+    """
+
+    reason: str
+    number: Count
+    text: str
 
 
 class RequestVote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=1, gc=False):
@@ -99,7 +135,41 @@ class DumpAnswer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", ta
     sent_ms: Count
 
 
-Message = Hello | RequestVote | Vote | Append | Answer | TimeoutNow | DumpChunk | DumpAnswer
+class PreVote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=10, gc=False):
+    """Would you vote for me in `term`? Nothing changes by asking (Raft thesis 9.6)."""
+
+    term: Count
+    last_index: Count
+    last_term: Count
+
+
+class PreVoteAnswer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=11, gc=False):
+    """`asked` is the term of the question; `term` is the one of who answers."""
+
+    term: Count
+    asked: Count
+    granted: bool
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=12, gc=False):
+    """Keeps an idle connection alive, so that the first vote request on it is not lost."""
+
+
+Message = (
+    Hello
+    | Welcome
+    | Goodbye
+    | RequestVote
+    | Vote
+    | PreVote
+    | PreVoteAnswer
+    | Append
+    | Answer
+    | TimeoutNow
+    | DumpChunk
+    | DumpAnswer
+    | Beat
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)

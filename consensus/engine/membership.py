@@ -1,0 +1,166 @@
+"""Who belongs to the cell: which disk stands for each id, as the log says. Pure.
+
+The ids are fixed for the life of a cell. A *disk* is known by the token that was drawn when it was
+made; an id's *incarnation* is the number of the disk that stands for it, counted from 1.
+
+- A cell is founded once: a candidate whose log is empty needs the vote of every id, and its first
+  entry, Found, names the three disks. So an empty disk under an old id (S17) can found nothing:
+  some other id would have to vote for a token that its log does not name.
+- Replace opens the next incarnation of an id: from its appending on the old disk neither votes nor
+  counts. Admit binds it to the first disk that asks. Join lets it vote and count, once it holds all
+  that was committed when it was admitted.
+
+Each is a change of one voter, and they follow Raft's rules for those (thesis 4.1, 4.2): what counts
+is the newest entry in a replica's own log, committed or not; the leader appends one only when the
+one before, and an entry of its own term, are committed.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from consensus.engine.network.wire import Goodbye, Hello, Welcome
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+REPLACED: Final = "replaced"
+"""The disk was replaced by a newer incarnation of its id; it must never take part again."""
+TAKEN: Final = "taken"
+"""The id's incarnation has a disk already; `replica replace` makes a new one."""
+UNKNOWN: Final = "unknown"
+"""The disk is not the one that stands for its id, and was not made to join."""
+WAIT: Final = "wait"
+"""Who refuses cannot tell yet."""
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """The disk that stands for an id: token 0 until one is admitted; votes once it joined.
+
+    `raft` and `about` are addresses that take the place of the configured ones, "" for those:
+    where peers dial, and what the user of the log wants to remember with it.
+    """
+
+    number: Number
+    token: Number
+    votes: bool
+    raft: str = ""
+    about: str = ""
+
+
+Members = dict[str, Member]
+"""By id; empty before the cell is founded."""
+
+
+class Found(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=1):
+    """The first entry of a cell: the token of each id's disk, sorted by id."""
+
+    tokens: list[tuple[str, Number]]
+
+
+class Replace(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=2):
+    """The id's next incarnation is open; its old one is out."""
+
+    replica: str
+    number: Number
+    raft: str
+    about: str
+
+
+class Admit(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=3):
+    """The id's open incarnation is this disk."""
+
+    replica: str
+    number: Number
+    token: Number
+
+
+class Join(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=4):
+    """The id's incarnation votes and counts from here on."""
+
+    replica: str
+    number: Number
+
+
+Change = Found | Replace | Admit | Join
+
+_encoder = msgspec.msgpack.Encoder()
+_changes: msgspec.msgpack.Decoder[Change] = msgspec.msgpack.Decoder(Change)
+_members: msgspec.msgpack.Decoder[Members] = msgspec.msgpack.Decoder(Members)
+
+
+def encode_change(change: Change) -> bytes:
+    """Return the bytes of an entry."""
+    return _encoder.encode(change)
+
+
+def decode_change(entry: bytes) -> Change:
+    """Return the change in an entry. Raises msgspec.DecodeError if there is none."""
+    return _changes.decode(entry)
+
+
+def encode_members(members: Members) -> bytes:
+    """Return the bytes of `members`, the same for equal ones."""
+    return _encoder.encode(dict(sorted(members.items())))
+
+
+def decode_members(content: bytes) -> Members:
+    """Return the members in `content`. Raises msgspec.DecodeError if there are none."""
+    return _members.decode(content)
+
+
+def change_members(members: Members, change: Change) -> Members:
+    """Return the members after `change`; the same ones if it does not apply any more."""
+    match change:
+        case Found(tokens):
+            if members:
+                return members
+            return {name: Member(1, token, votes=True) for name, token in tokens}
+        case Replace(replica, number, raft, about):
+            old = members.get(replica)
+            if old is None or number != old.number + 1:
+                return members
+            new = Member(number, 0, votes=False, raft=raft or old.raft, about=about or old.about)
+        case Admit(replica, number, token):
+            old = members.get(replica)
+            if old is None or number != old.number or old.token:
+                return members
+            new = msgspec.structs.replace(old, token=token)
+        case Join(replica, number):
+            old = members.get(replica)
+            if old is None or number != old.number or not old.token or old.votes:
+                return members
+            new = msgspec.structs.replace(old, votes=True)
+    return {**members, replica: new}
+
+
+def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
+    """Return why a replica with these members in its log refuses `caller`, None if it does not."""
+    member = members.get(caller.sender)
+    if member is None:
+        if caller.number or not caller.joins:
+            return None
+        return Goodbye(WAIT, 0, "no incarnation is known here yet")
+    if member.token == caller.token:
+        return None
+    name, number = caller.sender, member.number
+    if 0 < caller.number < number:
+        return Goodbye(REPLACED, number, f"{name} was replaced: it is at incarnation {number} now")
+    if caller.number > number:
+        return Goodbye(WAIT, number, f"{name} is at incarnation {number} here, as far as is known")
+    if not caller.joins:
+        return Goodbye(
+            UNKNOWN,
+            number,
+            f"{name} is known with another disk; `raftcron replica replace {name}` opens the way"
+            " for a new one, which starts with --join",
+        )
+    if member.token:
+        return Goodbye(
+            TAKEN,
+            number,
+            f"incarnation {number} of {name} has a disk already; if that is lost, run"
+            f" `raftcron replica replace {name}`",
+        )
+    return None

@@ -1,0 +1,203 @@
+"""The one door to files: what a replica's directory can do, and the real one.
+
+Everything that must survive is written through a Disk, so that a simulated one can lose what was
+not synced, tear the last write and run full. Names are flat; a name that was created, renamed or
+removed is durable after `sync_names`, content after the file's own `sync`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Protocol
+
+from consensus.errors import DataInUse
+
+
+class File(Protocol):
+    """One open file. Owned by one thread at a time."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+
+    def append(self, content: bytes | memoryview) -> None:
+        """Write all of `content` at the end; after an OSError a part of it may be there."""
+
+    def read(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes from `offset`, fewer at the end."""
+
+    def cut(self, size: int) -> None:
+        """Keep the first `size` bytes."""
+
+    def sync(self) -> None:
+        """Make the content durable. After an OSError nobody knows what is."""
+
+    def close(self) -> None:
+        """Let go of it; what was not synced may be lost."""
+
+
+class Disk(Protocol):
+    """One replica's directory."""
+
+    @property
+    def place(self) -> str:
+        """What an error calls it."""
+
+    def names(self) -> list[str]:
+        """Return the names that are there, sorted."""
+
+    def open(self, name: str) -> File:
+        """Return an existing file, to be read and appended to. Raises FileNotFoundError."""
+
+    def create(self, name: str) -> File:
+        """Return an empty file; an old one of this name loses its content."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in the place of who had it."""
+
+    def remove(self, name: str) -> None:
+        """Remove a name; nothing if it is not there. Who has it open may read on."""
+
+    def sync_names(self) -> None:
+        """Make created, renamed and removed names durable."""
+
+    def room_bytes(self) -> int:
+        """Return how much can still be written."""
+
+
+class DirectoryDisk:
+    """A Disk that is a directory of this machine, held for this process until `close`."""
+
+    def __init__(self, directory: Path) -> None:
+        """Make `directory` if need be, and hold it.
+
+        Raises:
+            DataInUse: another process has it.
+        """
+        self._directory = directory
+        self._lock = lock_directory(directory)
+
+    @property
+    def place(self) -> str:
+        """The directory's path."""
+        return str(self._directory)
+
+    def names(self) -> list[str]:
+        """Return the names that are there, sorted; the lock is none of them."""
+        return sorted(name for name in os.listdir(self._directory) if name != "lock")
+
+    def open(self, name: str) -> File:
+        """Return an existing file. Raises FileNotFoundError."""
+        return _OpenFile(os.open(self._directory / name, os.O_RDWR | os.O_CLOEXEC))
+
+    def create(self, name: str) -> File:
+        """Return an empty file under `name`, readable by its owner alone."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return _OpenFile(os.open(self._directory / name, flags, 0o600))
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name."""
+        os.rename(self._directory / old, self._directory / new)
+
+    def remove(self, name: str) -> None:
+        """Remove a name, if it is there."""
+        (self._directory / name).unlink(missing_ok=True)
+
+    def sync_names(self) -> None:
+        """Sync the directory."""
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def room_bytes(self) -> int:
+        """Return what an ordinary user may still write on this file system."""
+        room = os.statvfs(self._directory)
+        return room.f_bavail * room.f_frsize
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        os.close(self._lock)
+
+
+class _OpenFile:
+    """A File that is a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._size = os.fstat(descriptor).st_size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def append(self, content: bytes | memoryview) -> None:
+        view = memoryview(content)
+        while view:
+            count = os.pwrite(self._descriptor, view, self._size)
+            self._size += count
+            view = view[count:]
+
+    def read(self, offset: int, count: int) -> bytes:
+        return os.pread(self._descriptor, count, offset)
+
+    def cut(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+def lock_directory(directory: Path) -> int:
+    """Return a descriptor that holds `directory`, made if need be, for this process until it is
+    closed.
+
+    Raises:
+        DataInUse: another process has it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise DataInUse(str(directory)) from None
+    return descriptor
+
+
+def sync_directory(directory: Path) -> None:
+    """Make names that were created or renamed in `directory` durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of `path` durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(temporary: Path, path: Path) -> None:
+    """Put the finished, synced `temporary` in the place of `path`, durably."""
+    temporary.rename(path)
+    sync_directory(path.parent)
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write all of `content`; the kernel may take less at once."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
