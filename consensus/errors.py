@@ -8,7 +8,12 @@ ConsensusError            .code (stable), .hint (what the operator can do, or ""
 ├ Stopped                 the log is closed
 ├ BadConfig               a setting is refused; the message says which and what to write
 ├ DataInUse(path)         another process works in this data directory
-└ LogDamaged(path)        what is on the disk cannot be trusted; the replica does not start
+├ NoData(path)            an empty data directory, and nobody said what that means
+├ DiskFull(path)          no room for the journal; the replica stops, and starts once there is some
+├ LogDamaged(path)        what is on the disk cannot be trusted; the replica does not start
+├ UnknownFormat(what)     written by a newer version; the replica stops until it is upgraded
+├ ChangeRefused           a change of the cell's members does not fit; nothing happened
+└ Replaced(replica)       another disk stands for this id; this one must never take part again
 InvariantViolated         a bug. Not a ConsensusError, never caught: the replica stops
 """
 
@@ -80,6 +85,55 @@ class LogDamaged(ConsensusError):
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path}: {what}")
         self.path = path
+
+
+class NoData(ConsensusError):
+    """The directory at `path` is empty, and the replica was not told what that means."""
+
+    code = "no_data"
+    hint = (
+        "--bootstrap if this is a new cell that has never run; --join if its disk was lost, after"
+        " `raftcron replica replace ID` on the living"
+    )
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: empty; an id that forgot its votes could undo what was agreed")
+        self.path = path
+
+
+class DiskFull(ConsensusError):
+    """There is no room at `path`; nothing that was acknowledged is lost."""
+
+    code = "disk_full"
+    hint = "make room; the replica goes on where it was"
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path}: disk full: {what}")
+        self.path = path
+
+
+class UnknownFormat(ConsensusError):
+    """Something on the disk or in the log was written by a newer version of this program."""
+
+    code = "unknown_format"
+    hint = "upgrade this replica"
+
+
+class ChangeRefused(ConsensusError):
+    """The members cannot be changed like this now; nothing happened."""
+
+    code = "change_refused"
+
+
+class Replaced(ConsensusError):
+    """Another disk stands for this replica's id; it must not take part any more."""
+
+    code = "replaced"
+    hint = "this data directory is of no use to the cell; a new one starts with --join"
+
+    def __init__(self, replica: str, text: str) -> None:
+        super().__init__(text)
+        self.replica = replica
 
 
 class InvariantViolated(Exception):

@@ -7,7 +7,7 @@ Applier has one owner and needs no locks.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import msgspec
@@ -29,11 +29,12 @@ class Applier(Protocol):
         """Apply one committed entry; never raises for bad input. What it raises stops the
         replica."""
 
-    def take(self) -> bytes:
-        """Return the state after the last applied entry, for a snapshot."""
+    def take(self) -> Iterable[bytes]:
+        """Return the state after the last applied entry, in pieces. The call is short; the pieces
+        are asked for in another thread, and stay those of this very state."""
 
-    def restore(self, position: Position, state: bytes) -> None:
-        """Replace the state by one that `take` returned at `position`."""
+    def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
+        """Replace the state by one that `take` returned at `position`, cut in pieces anywhere."""
 
 
 class ReplicatedLog(Protocol):

@@ -228,7 +228,8 @@ class MemoryLog:
         self._state = "running"
         dump = self._cell.dumps.get(self._replica)
         if dump is not None:
-            self._applier.restore(*dump)
+            position, state = dump
+            self._applier.restore(position, [state])
             self._applied = dump[0]
         if self._cell.reaches(self._replica):
             self._apply_all()
@@ -255,7 +256,7 @@ class MemoryLog:
         """Keep the Applier's state; the entries stay, memory is cheap in tests."""
         if self._state != "running":
             raise Stopped("the log is closed")
-        self._cell.dumps[self._replica] = (self._applied, self._applier.take())
+        self._cell.dumps[self._replica] = (self._applied, b"".join(self._applier.take()))
         return self._applied
 
     async def transfer(self, replica: str | None = None) -> None:

@@ -121,7 +121,7 @@ class EngineLog:
             files = Files(directory / "journal", directory / "dump")
             journal, dump = await asyncio.to_thread(load, files, self.replica)
             if dump is not None:
-                self._applier.restore(dump.position, dump.state)
+                self._applier.restore(dump.position, [dump.state])
                 self._applied = dump.position
             self._begin(files, journal)
         except BaseException:
@@ -226,12 +226,12 @@ class EngineLog:
                     self._pending.refuse(counter, NotLeader(self._leadership.leader))
             case TakeDump(position):
                 invariant(position == self._applied, "the state is not at the dump's position")
-                dump = Dump(position, self._applier.take())
+                dump = Dump(position, b"".join(self._applier.take()))
                 self._writing = asyncio.create_task(self._write_dump(dump))
             case Dumped(position, error):
                 self._answer_dumps(position, error)
             case Restored(dump):
-                self._applier.restore(dump.position, dump.state)
+                self._applier.restore(dump.position, [dump.state])
                 self._applied = dump.position
             case Failed(error):
                 self._fail(error)

@@ -5,7 +5,7 @@ Owned by the event loop's thread, like State itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from consensus.leadership import Position
 from cron.history.projection import Projection
@@ -45,13 +45,13 @@ class StateApplier:
             listener(position.index, outcome)
         return outcome
 
-    def take(self) -> bytes:
+    def take(self) -> Iterable[bytes]:
         """Return State's image."""
-        return encode_state(self.state)
+        return [encode_state(self.state)]
 
-    def restore(self, position: Position, state: bytes) -> None:
+    def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
         """Replace State, and give history what the projection does not have yet."""
-        self._machine = Machine(decode_state(state))
+        self._machine = Machine(decode_state(b"".join(pieces)))
         recent = self.state.recent
         mark = self._projection.mark
         gap = recent.gap_after(mark)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from consensus.leadership import Position
@@ -21,11 +23,11 @@ class Ledger:
         self.positions.append(position)
         return len(self.entries)
 
-    def take(self) -> bytes:
-        return msgspec.msgpack.encode((self.entries, self.positions))
+    def take(self) -> Iterable[bytes]:
+        return [msgspec.msgpack.encode((self.entries, self.positions))]
 
-    def restore(self, position: Position, state: bytes) -> None:
+    def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
         self.entries, self.positions = msgspec.msgpack.decode(
-            state, type=tuple[list[bytes], list[Position]]
+            b"".join(pieces), type=tuple[list[bytes], list[Position]]
         )
         self.restored.append(position)
