@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,9 +27,11 @@ ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
 
 
-async def eventually(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+async def eventually(
+    holds: Callable[[], Awaitable[bool]], what: str, within_s: float = DEADLINE_S
+) -> None:
     """Poll until `holds`, or fail with `what`."""
-    until = asyncio.get_running_loop().time() + DEADLINE_S
+    until = asyncio.get_running_loop().time() + within_s
     while not await holds():
         assert asyncio.get_running_loop().time() < until, f"never: {what}"
         await asyncio.sleep(0.02)
@@ -47,7 +50,12 @@ def free_ports(count: int) -> list[int]:
 def engine_configs(directory: Path, **settings: Any) -> dict[str, EngineConfig]:
     """Settings of three replicas with short elections, on free ports."""
     peers = {name: f"127.0.0.1:{port}" for name, port in zip(IDS, free_ports(3), strict=True)}
-    chosen = {"election_min_ms": 400, "election_max_ms": 800, "heartbeat_ms": 50} | settings
+    chosen = {
+        "start": "bootstrap",
+        "election_min_ms": 400,
+        "election_max_ms": 800,
+        "heartbeat_ms": 50,
+    } | settings
     return {
         name: EngineConfig(replica=name, peers=peers, data=str(directory / name), **chosen)
         for name in IDS
@@ -150,28 +158,38 @@ class MemoryDriver:
 
 
 class NodeProcess:
-    """A process of tests.conformance.engine_node and its control channel."""
+    """A process of tests.conformance.engine_node, or of another `module` that serves the same
+    commands, and its control channel. What it writes to stderr is kept in `log`, if there is one.
+    """
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
+        self.module = "tests.conformance.engine_node"
+        self.environment: dict[str, str] = {}
+        self.log: Path | None = None
         self.process: asyncio.subprocess.Process | None = None
+        self._is_gone = False
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._count = 0
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tests.conformance.engine_node",
-            msgspec.json.encode(self.config).decode(),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=64 * 1024 * 1024,
-            cwd=ROOT,
-        )
+        with ExitStack() as opened:
+            errors = opened.enter_context(self.log.open("ab")) if self.log else None
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                self.module,
+                msgspec.json.encode(self.config).decode(),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=errors,
+                limit=64 * 1024 * 1024,
+                cwd=ROOT,
+                env=os.environ | self.environment,
+            )
         ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._count, self._waiting = 0, {0: ready}
+        self._count, self._waiting, self._is_gone = 0, {0: ready}, False
         self._reading = asyncio.create_task(self._read())
         async with asyncio.timeout(DEADLINE_S):
             await ready
@@ -179,7 +197,7 @@ class NodeProcess:
     async def _read(self) -> None:
         assert self.process is not None
         assert self.process.stdout is not None
-        while line := await self.process.stdout.readline():
+        while (line := await self.process.stdout.readline()).endswith(b"\n"):
             reply = json.loads(line)
             waiting = self._waiting.pop(reply["id"], None)
             if waiting is not None and not waiting.done():
@@ -187,13 +205,14 @@ class NodeProcess:
                     waiting.set_exception(error_of(reply))
                 else:
                     waiting.set_result(reply["ok"])
+        self._is_gone = True
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(OutcomeUnknown("the process is gone"))
         self._waiting.clear()
 
     async def ask(self, do: str, **arguments: Any) -> Any:
-        if self.process is None or self.process.returncode is not None:
+        if self.process is None or self._is_gone or self.process.returncode is not None:
             raise Stopped("the process is gone")
         assert self.process.stdin is not None
         self._count += 1
@@ -207,15 +226,22 @@ class NodeProcess:
         assert self.process is not None
         self.process.send_signal(number)
 
-    async def kill(self) -> None:
+    async def kill(self) -> int | None:
+        """End it by SIGKILL, if it runs; return its exit code, None if none was started."""
         if self.process is None:
-            return
+            return None
         if self.process.returncode is None:
             self.process.kill()
-        await self.process.wait()
+        return await self.reap()
+
+    async def reap(self) -> int:
+        """Wait for its end and return its exit code."""
+        assert self.process is not None
+        code = await self.process.wait()
         if self._reading is not None:
             await self._reading
         self.process = None
+        return code
 
 
 def error_of(reply: dict[str, Any]) -> ConsensusError:

@@ -1,14 +1,17 @@
 """One replica as a process: commands on stdin, answers on stdout, a JSON object a line.
 
 Started with the EngineConfig as JSON in its only argument. Any number of commands may be under
-way; answers carry the command's id. It ends with its stdin.
+way; answers carry the command's id. It ends with its stdin; SIGTERM has it leave in an orderly way.
+An error that ends the replica is the last line on stderr: `failed: DiskFull(...)`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -51,6 +54,11 @@ class Node:
                 return [belief.term, belief.leads, belief.leader, self.log.applied]
             case "entries":
                 return [entry.hex() for entry in self.ledger.entries]
+            case "digest":
+                digest = hashlib.sha256()
+                for entry in self.ledger.entries:
+                    digest.update(len(entry).to_bytes(8, "big") + entry)
+                return [len(self.ledger.entries), digest.hexdigest()]
             case "restored":
                 return self.ledger.restored
             case "stop":
@@ -67,16 +75,26 @@ class Node:
             reply |= {"error": error.code, "text": str(error)}
         os.write(1, msgspec.json.encode(reply) + b"\n")
 
+    async def leave(self) -> None:
+        await self.log.stop()
+        os._exit(0)
+
 
 async def main() -> None:
     node = Node(msgspec.json.decode(sys.argv[1], type=EngineConfig))
-    await node.log.start()
+    try:
+        await node.log.start()
+    except ConsensusError as error:
+        node.fail(error)
     os.write(1, b'{"id": 0, "ok": null}\n')
     reader = asyncio.StreamReader(limit=64 * 1024 * 1024)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     tasks: set[asyncio.Task[None]] = set()
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGTERM, lambda: tasks.add(asyncio.create_task(node.leave()))
+    )
     while line := await reader.readline():
         task = asyncio.create_task(node.answer(json.loads(line)))
         tasks.add(task)
