@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "kill": ("cron.cli.acts", "Cancel a launch."),
     "status": ("cron.cli.cell", "Show the replicas and executors."),
     "audit": ("cron.cli.cell", "Prove that every instant has its row, and every row its proof."),
+    "certs": ("cron.cli.certs", "Make the certificates of a cell that spans machines."),
 }
 """Each command with its module and the line that the list of commands shows."""
 

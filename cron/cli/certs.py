@@ -1,0 +1,128 @@
+"""certs: a cell's own authority, and what it issues to replicas, executors and people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cron.cli import render
+from cron.cli.options import Settings, output_option, pass_settings
+from cron.cli.times import format_s, show_s
+from launcher.identity import EXECUTOR, KINDS, PERSON, REPLICA
+
+if TYPE_CHECKING:
+    from cron.certs.reading import Shown
+
+COLUMNS: Final = ("file", "kind", "name", "cell", "expires utc", "days left", "note")
+GOES: Final = {
+    REPLICA: "to the host of {name}; its replica.toml names the three files in [tls]",
+    EXECUTOR: "to the host of {name}; its executor.toml names the three files in [tls]",
+    PERSON: "to {name}; `--tls FOLDER` or RAFTCRON_TLS names the folder",
+}
+
+
+@click.group("certs")
+def certs_command() -> None:
+    """Make and show the certificates of a cell that spans machines.
+
+    The authority is a folder with a key that signs: keep it off the cell's machines.
+    """
+
+
+@certs_command.command("init")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--cell", metavar="NAME", required=True, help="As `cell` in the configurations.")
+@click.option("--days", type=int, default=3650, show_default=True, help="How long it is good.")
+@output_option
+@pass_settings
+def init_command(settings: Settings, folder: Path, cell: str, days: int) -> None:
+    """Make a private authority in DIR; one that is there is never overwritten."""
+    from cron.certs.files import CA, CA_KEY, find_certificates, write_authority
+    from cron.certs.making import make_authority
+
+    write_authority(folder, make_authority(cell, now_s=_now_s(settings), days=days))
+    _show(settings, find_certificates(folder / CA))
+    if not settings.is_json:
+        click.echo(f"\n{folder / CA_KEY} signs for the whole cell: it stays here, and is backed up")
+        click.echo(f"next: raftcron certs issue {folder} replica r1")
+
+
+@certs_command.command("issue")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("name")
+@click.option("--days", type=int, default=365, show_default=True, help="How long it is good.")
+@click.option(
+    "--out",
+    metavar="OUT",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where its folder KIND-NAME is made; default DIR.",
+)
+@output_option
+@pass_settings
+def issue_command(
+    settings: Settings, folder: Path, kind: str, name: str, days: int, out: Path | None
+) -> None:
+    """Issue a certificate of the authority in DIR.
+
+    NAME is the id in the configuration of a replica or executor; a person's name is what the
+    cell records with each change. OUT/KIND-NAME gets ca.pem, cert.pem and key.pem.
+    """
+    from cron.certs.files import CERTIFICATE, find_certificates, open_authority, write_issued
+    from cron.certs.making import issue
+
+    authority = open_authority(folder)
+    made = issue(authority, kind, name, now_s=_now_s(settings), days=days)
+    issued = write_issued(out or folder, authority.pem, made)
+    _show(settings, find_certificates(issued / CERTIFICATE))
+    if not settings.is_json:
+        click.echo(f"\n{issued}: goes {GOES[kind].format(name=name)}")
+
+
+@certs_command.command("show")
+@click.argument("place", metavar="FILE|DIR", type=click.Path(path_type=Path))
+@output_option
+@pass_settings
+def show_command(settings: Settings, place: Path) -> None:
+    """Show the certificates in a file or folder: whose they are, and until when."""
+    from cron.certs.files import find_certificates
+
+    _show(settings, find_certificates(place))
+
+
+def _now_s(settings: Settings) -> int:
+    return settings.now_ms() // 1000
+
+
+def _show(settings: Settings, found: list[Shown]) -> None:
+    now_s = _now_s(settings)
+    if settings.is_json:
+        render.json_lines(_row(one, now_s) for one in found)
+    else:
+        render.table(COLUMNS, (_cells(one, now_s) for one in found))
+
+
+def _cells(one: Shown, now_s: int) -> tuple[str, ...]:
+    identity = one.identity
+    who = (identity.kind, identity.name, identity.cell) if identity else ("-", one.subject, "-")
+    days = str(one.days_left(now_s))
+    return (one.file, *who, show_s(one.not_after_s).removesuffix(" UTC"), days, one.trouble(now_s))
+
+
+def _row(one: Shown, now_s: int) -> render.Row:
+    identity = one.identity
+    return {
+        "file": one.file,
+        "kind": identity.kind if identity else None,
+        "name": identity.name if identity else None,
+        "cell": identity.cell if identity else None,
+        "subject": one.subject,
+        "issuer": one.issuer,
+        "serial": one.serial,
+        "not_before": format_s(one.not_before_s),
+        "expires": format_s(one.not_after_s),
+        "days_left": one.days_left(now_s),
+        "trouble": one.trouble(now_s) or None,
+    }

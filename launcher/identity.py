@@ -1,0 +1,65 @@
+"""Who somebody is: a name of a kind in a cell, as a certificate carries it.
+
+A certificate says it as a URI in its subject alternative names, `raftcron://CELL/KIND/NAME`. Names
+are identities, addresses are not: a replica may move, and its certificate stays good.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+SCHEME: Final = "raftcron://"
+REPLICA: Final = "replica"
+EXECUTOR: Final = "executor"
+PERSON: Final = "person"
+AUTHORITY: Final = "authority"
+KINDS: Final = (REPLICA, EXECUTOR, PERSON)
+"""What an authority issues certificates to."""
+REPLICA_HOST: Final = "replica.raftcron"
+"""What every replica is called to a TLS client, wherever it listens."""
+
+NAME_RULE: Final = "up to 64 of A-Z a-z 0-9 _ . - are allowed, not beginning with . or -"
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+"""As ids in a configuration; 64 is also the most that a certificate's common name takes."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A name of a kind in a cell; the authority's name is that of its cell."""
+
+    cell: str
+    kind: str
+    name: str
+
+    @property
+    def uri(self) -> str:
+        """The form that stands in a certificate."""
+        return f"{SCHEME}{self.cell}/{self.kind}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} of cell {self.cell}"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text may stand in a certificate as the name of a cell, replica, executor, person;
+    NAME_RULE says it in words."""
+    return _NAME.fullmatch(text) is not None
+
+
+def parse_identity(uri: str) -> Identity | None:
+    """Return the identity that a URI states, None where it is not one of ours."""
+    parts = uri.removeprefix(SCHEME).split("/")
+    if not uri.startswith(SCHEME) or len(parts) != 3 or not all(map(is_name, parts)):
+        return None
+    cell, kind, name = parts
+    return Identity(cell, kind, name) if kind in (*KINDS, AUTHORITY) else None
+
+
+def only_identity(names: Iterable[str]) -> Identity | None:
+    """Return the one identity among a certificate's alternative names, None where there is none or
+    are several: who could be two is nobody."""
+    ours = [name for name in names if name.startswith(SCHEME)]
+    return parse_identity(ours[0]) if len(ours) == 1 else None

@@ -1,0 +1,126 @@
+"""What is behind an address: a replica, seen to answer, before anything is asked of it.
+
+gRPC would say the same later and less clearly, or nothing at all about certificates.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from typing import Final
+
+from launcher.identity import REPLICA_HOST
+from launcher.tls import Credentials, fault
+
+# RFC 9113: what a client begins with (3.4), and a SETTINGS frame without settings (6.5), with
+# which a server begins, too.
+_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_SETTINGS: Final = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+_FRAME_HEADER_BYTES: Final = 9
+_FRAME_TYPE: Final = 3  # the byte of a frame's header that says which frame it is
+
+WANTS_TLS: Final = "it wants a certificate"
+NO_TLS: Final = "it does not speak TLS"
+
+
+class Unreached(Exception):
+    """Nothing of use is there: why, in a few words, and what a person can do. `is_distrust`: the
+    two sides do not trust each other, so that waiting is of no use."""
+
+    def __init__(self, reason: str, hint: str = "", *, is_distrust: bool = False) -> None:
+        super().__init__(reason)
+        self.hint = hint
+        self.is_distrust = is_distrust
+
+
+def reach(server: str, timeout_ms: int, credentials: Credentials | None = None) -> None:
+    """Return if `server` (`host:port`) answers the beginning of HTTP/2, as a replica does even when
+    it is busy; with credentials behind TLS, each side proven.
+
+    Raises:
+        Unreached: with the reason as the operating system says it, or whose certificate is wrong.
+    """
+    timeout_s = timeout_ms / 1000
+    try:
+        with _connected(server, timeout_s) as sock:
+            if credentials is None:
+                _greet_plainly(sock, server, timeout_s)
+            else:
+                _greet_behind_tls(sock, credentials)
+    except TimeoutError as error:
+        raise Unreached("no answer") from error
+    except OSError as error:
+        raise Unreached((error.strerror or str(error)).lower()) from error
+
+
+def _connected(server: str, timeout_s: float) -> socket.socket:
+    host, _, port = server.rpartition(":")
+    sock = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    sock.settimeout(timeout_s)
+    return sock
+
+
+def _greet_plainly(sock: socket.socket, server: str, timeout_s: float) -> None:
+    header = _answered(sock)
+    if len(header) < _FRAME_HEADER_BYTES:
+        if _speaks_tls(server, timeout_s):
+            hint = "give --tls DIR or RAFTCRON_TLS; an executor, [tls] in its configuration"
+            raise Unreached(WANTS_TLS, hint, is_distrust=True)
+        raise Unreached("connection closed")
+    _check_http2(header)
+
+
+def _greet_behind_tls(sock: socket.socket, credentials: Credentials) -> None:
+    try:
+        behind = credentials.context().wrap_socket(sock, server_hostname=REPLICA_HOST)
+    except ssl.SSLCertVerificationError as error:
+        hint = f"it must come from the authority in {credentials.files.ca}"
+        raise Unreached(f"its certificate {fault(error)}", hint, is_distrust=True) from error
+    except ssl.SSLEOFError as error:
+        raise Unreached("connection closed") from error
+    except ssl.SSLError as error:
+        hint = "give it [tls] in its configuration, or leave TLS here"
+        raise Unreached(NO_TLS, hint, is_distrust=True) from error
+    with behind:
+        try:
+            header = _answered(behind)
+        except TimeoutError:
+            raise
+        except OSError:
+            header = b""
+    if len(header) < _FRAME_HEADER_BYTES:
+        # In TLS 1.3 a client learns only here that its certificate was refused.
+        hint = (
+            f"does its [tls] ca name the authority of {credentials.files.cert}; are clocks right?"
+        )
+        text = f"it does not accept the certificate of {credentials.identity}"
+        raise Unreached(text, hint, is_distrust=True)
+    _check_http2(header)
+
+
+def _answered(sock: socket.socket) -> bytes:
+    """The first bytes that come back after ours."""
+    sock.sendall(_PREFACE + _SETTINGS)
+    header = b""
+    while len(header) < _FRAME_HEADER_BYTES:
+        piece = sock.recv(_FRAME_HEADER_BYTES - len(header))
+        if not piece:
+            break
+        header += piece
+    return header
+
+
+def _check_http2(header: bytes) -> None:
+    if header[_FRAME_TYPE] != _SETTINGS[_FRAME_TYPE]:
+        raise Unreached("not a replica")
+
+
+def _speaks_tls(server: str, timeout_s: float) -> bool:
+    """Whether who hung up on plain HTTP/2 would have spoken TLS."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with _connected(server, timeout_s) as sock, context.wrap_socket(sock):
+            return True
+    except OSError:
+        return False
