@@ -1,7 +1,8 @@
 """The replica process: the only module that knows all the parts.
 
-`python -m cron.daemon --config FILE [--die-with-parent]`. One event loop owns State, the leader and
-the API; Raft ticks in a thread of its own, SQLite in another (DESIGN.md lists them).
+`python -m cron.daemon --config FILE`; `raftcron replica --help` says what else may be given. One
+event loop owns State, the leader and the API; Raft ticks in a thread of its own, SQLite in another
+(DESIGN.md lists them).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version as distribution_version
 from pathlib import Path
+from typing import Literal
 
 import grpc
 import msgspec
@@ -25,21 +27,25 @@ import structlog
 from consensus.engine.config import EngineConfig
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError
-from cron import failpoints
+from cron import endings, failpoints
 from cron.api.peers import Peers
 from cron.api.server import SERVER_OPTIONS, add_admin
 from cron.calendar import zones
 from cron.clock import SystemClock
-from cron.config import ReplicaConfig, load_replica_config
+from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError
 from cron.history.projection import Projection
+from cron.joining import watch_joining
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader, LeaderSettings
+from cron.leader.membership import client_address
 from cron.leader.plan import Settings
+from cron.leader.replacing import Replacing
 from cron.leader.roster import Identity, Roster
 from cron.leader.service import CellService
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
+from cron.room import with_room
 from cron.state import commands as c
 from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
@@ -50,22 +56,27 @@ _log = structlog.get_logger()
 
 STOP_GRACE_S = 1.0
 
+Start = Literal["resume", "bootstrap", "join"]
+"""What an empty data directory means, as EngineConfig says."""
+
 
 class Daemon:
-    """One replica, from start to stop."""
+    """One replica, from start to stop; it stops when `stopping` is set."""
 
-    def __init__(self, config: ReplicaConfig) -> None:
+    def __init__(self, config: ReplicaConfig, start: Start, stopping: asyncio.Event) -> None:
         self._config = config
         self._failure: BaseException | None = None
-        self._stopping = asyncio.Event()
+        self._stopping = stopping
         self._clock = SystemClock()
-        self._projection = _projection(config)
+        self._projection = _projection(config, start)
         self._applier = StateApplier(self._projection)
-        self._replicated = EngineLog(_engine(config), self._applier, on_failure=self._fail)
+        engine = _engine(config, start)
+        self._replicated = EngineLog(engine, self._applier, on_failure=self._fail)
         self._pool = self._make_pool()
         self._release = distribution_version("raftcron")
         self._leader = self._make_leader()
         self._peers = Peers()
+        self._server: grpc.aio.Server | None = None
         self._roster = self._make_roster()
         self._leader.may_tick = self._roster.why_not_tick
         self._leader.clock_error_ms = self._roster.clock_error_ms
@@ -76,7 +87,7 @@ class Daemon:
             roster=self._roster,
             clock=self._clock,
             zone=config.zone,
-            leader_address=self._leader_address,
+            replacing=Replacing(self._replicated, config.peers, parse_address),
         )
 
     def _make_pool(self) -> Pool:
@@ -135,51 +146,76 @@ class Daemon:
         leader = self._replicated.leadership.leader
         if leader is None or leader == self._config.id:
             return None
-        return self._config.peers[leader].client
+        return self._client_address(leader)
+
+    def _client_address(self, replica: str) -> str:
+        configured = self._config.peers[replica].client
+        return client_address(self._replicated.members, replica, configured)
+
+    def _client_addresses(self) -> list[str]:
+        return [self._client_address(name) for name in self._config.peers]
 
     def _fail(self, error: BaseException) -> None:
         """Stop: better dead than divergent."""
         self._failure = self._failure or error
         self._stopping.set()
 
-    def stop(self) -> None:
-        """Begin to stop, in an orderly way."""
-        self._stopping.set()
+    async def start(self) -> None:
+        """Load what is on the disk, listen, and take part.
+
+        Raises:
+            ConfigError, ConsensusError, Unavailable: it cannot; all is closed again.
+        """
+        server = self._server = self._serve()
+        try:
+            self._projection.start()
+            await self._replicated.start()
+            # What was loaded stays for long: collecting it again and again would only cost pauses.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(50_000, 20, 100)
+            # Raft's thread must get its turn within milliseconds, also while a large crontab is
+            # read.
+            sys.setswitchinterval(0.001)
+            await server.start()
+        except BaseException:
+            await self._close()
+            raise
 
     async def run(self) -> int:
-        """Serve until told to stop; return the exit code."""
-        server = self._serve()
-        self._projection.start()
-        await self._replicated.start()
-        # What was loaded stays for long: collecting it again and again would only cost pauses.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(50_000, 20, 100)
-        # Raft's thread must get its turn within milliseconds, also while a large crontab is read.
-        sys.setswitchinterval(0.001)
-        await server.start()
+        """Serve, once started, until told to stop or failing; return the exit code."""
         self._leader.start()
-        watch = asyncio.create_task(self._roster.watch(), name="roster")
-        watch.add_done_callback(_failed_task(self._fail))
+        tasks = [
+            asyncio.create_task(self._roster.watch(), name="roster"),
+            asyncio.create_task(
+                watch_joining(self._replicated, self._config.id, _tell), name="joining"
+            ),
+        ]
+        for task in tasks:
+            task.add_done_callback(_failed_task(self._fail))
         _log.info("replica.started", address=self._config.client, pid=os.getpid())
         await self._stopping.wait()
-        watch.cancel()
+        for task in tasks:
+            task.cancel()
         await self._leader.stop()
+        await self._close()
+        if self._failure is None:
+            _log.info("replica.stopped")
+            return endings.STOPPED
+        return _ended_by(self._failure)
+
+    async def _close(self) -> None:
         with contextlib.suppress(ConsensusError):
             await self._replicated.stop()
-        await server.stop(STOP_GRACE_S)
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_S)
         await self._peers.close()
         self._projection.stop()
-        if self._failure is not None:
-            _log.error("replica.failed", error=repr(self._failure), exc_info=self._failure)
-            return 1
-        _log.info("replica.stopped")
-        return 0
 
     def _serve(self) -> grpc.aio.Server:
         _check_free(self._config.client)
         server = grpc.aio.server(options=SERVER_OPTIONS)
-        add_admin(server, self._service, [peer.client for peer in self._config.peers.values()])
+        add_admin(server, self._service, self._client_addresses)
         add_pool_service(server, self._pool, self._leader_address)
         try:
             bound = server.add_insecure_port(self._config.client)
@@ -210,17 +246,18 @@ def _check_free(address: str) -> None:
         ) from error
 
 
-def _projection(config: ReplicaConfig) -> Projection:
+def _projection(config: ReplicaConfig, start: Start) -> Projection:
     """Return the history projection; one that stems from a log that is gone begins anew."""
     path = Path(config.data) / "history.sqlite"
     raft = Path(config.data) / "raft"
-    if not raft.is_dir() or not any(raft.iterdir()):
+    has_log = raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
+    if not has_log and start != "resume":  # which is refused, and changes nothing
         for stale in path.parent.glob(f"{path.name}*"):
             stale.unlink()
     return Projection(path, f"{config.cell}/{config.id}")
 
 
-def _engine(config: ReplicaConfig) -> EngineConfig:
+def _engine(config: ReplicaConfig, start: Start) -> EngineConfig:
     times = {
         "election_min_ms": config.election.min_ms,
         "election_max_ms": config.election.max_ms,
@@ -232,6 +269,7 @@ def _engine(config: ReplicaConfig) -> EngineConfig:
         peers={name: peer.raft for name, peer in config.peers.items()},
         data=str(Path(config.data) / "raft"),
         cell=config.cell,
+        start=start,
     )
     given = {name: value for name, value in times.items() if value is not None}
     return msgspec.structs.replace(engine, **given)
@@ -245,33 +283,82 @@ def _failed_task(fail: Callable[[BaseException], None]) -> Callable[[asyncio.Tas
     return done
 
 
-async def _run(config: ReplicaConfig) -> int:
-    daemon = Daemon(config)
+def _tell(line: str) -> None:
+    """Tell a person who watches; the log has it as well."""
+    if sys.stdout.isatty():
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+def _ended_by(error: BaseException) -> int:
+    """Say what ended the replica, and return its exit code."""
+    code = endings.exit_code(error, is_start=False)
+    is_bug = code == endings.FAILED
+    _log.error("replica.failed", error=repr(error), code=code, exc_info=error if is_bug else None)
+    if not is_bug:
+        _complain(error)
+    return code
+
+
+def _complain(error: BaseException) -> None:
+    hint = getattr(error, "hint", "")
+    sys.stderr.write(f"raftcron replica: {error}\n" + (f"  hint: {hint}\n" if hint else ""))
+
+
+async def _run(config: ReplicaConfig, start: Start) -> int:
+    stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, daemon.stop)
-    return await daemon.run()
+        loop.add_signal_handler(number, stopping.set)
+
+    async def started() -> Daemon:
+        daemon = Daemon(config, start, stopping)
+        await daemon.start()
+        return daemon
+
+    daemon = await with_room(started, Path(config.data), stopping)
+    return await daemon.run() if daemon is not None else endings.STOPPED
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="raftcron replica")
+    parser.add_argument("--config", required=True, help="replica.toml")
+    parser.add_argument("--data", help="instead of the configuration's data")
+    empty = parser.add_mutually_exclusive_group()
+    empty.add_argument("--bootstrap", action="store_true", help="an empty disk is of a new cell")
+    empty.add_argument("--join", action="store_true", help="an empty disk replaces a lost one")
+    parser.add_argument("--die-with-parent", action="store_true", help="end when the parent does")
+    return parser.parse_args(argv)
+
+
+def _load(options: argparse.Namespace) -> ReplicaConfig:
+    """Return the configuration, with its folder made."""
+    config = load_replica_config(options.config)
+    if options.data is not None:
+        config = msgspec.structs.replace(config, data=str(Path(options.data).absolute()))
+    try:
+        Path(config.data).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{config.data}: {reason}", "give --data another folder") from error
+    return config
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a replica until it is told to stop; return the exit code."""
-    parser = argparse.ArgumentParser(prog="raftcron replica")
-    parser.add_argument("--config", required=True, help="replica.toml")
-    parser.add_argument("--die-with-parent", action="store_true", help="end when the parent does")
-    options = parser.parse_args(argv)
+    """Run a replica until it is told to stop; return an exit code of `cron.endings`."""
+    options = _parse(argv)
+    start: Start = "join" if options.join else "bootstrap" if options.bootstrap else "resume"
     try:
         if options.die_with_parent:
             die_with_parent()
-        config = load_replica_config(options.config)
+        config = _load(options)
         configure_logs(replica=config.id)
         failpoints.arm()
         zones.pin()
-        Path(config.data).mkdir(parents=True, exist_ok=True)
-        return asyncio.run(_run(config))
+        return asyncio.run(_run(config, start))
     except (CronError, ConsensusError, LauncherError) as error:
-        hint = getattr(error, "hint", "")
-        sys.stderr.write(f"raftcron replica: {error}\n" + (f"  hint: {hint}\n" if hint else ""))
-        return 2
+        _complain(error)
+        return endings.exit_code(error, is_start=True)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,11 @@
 
 CronError                     .code (stable, snake_case)   .hint (what the operator can do, or "")
 ├ InvalidInput                CrontabError(problems)  ScheduleError(column)  ConfigError(path)
-├ NotFound                    UnknownJob  UnknownLaunch
-├ Conflict                    RevisionConflict  NotNow
+├ NotFound                    UnknownJob  UnknownLaunch  UnknownReplica
+├ Conflict                    RevisionConflict  NotNow  StillAlive
 ├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway
 ├ OutcomeUnknown              the change may or may not happen. Never retried blindly
+├ NotAllowed                  NotAuthenticated
 └ LimitExceeded               TooManyTimes
 InvariantViolated(Exception)  a bug. Not a CronError, never caught: the replica stops
 
@@ -97,6 +98,12 @@ class UnknownLaunch(NotFound):
     code = "unknown_launch"
 
 
+class UnknownReplica(NotFound):
+    """The cell has no such replica."""
+
+    code = "unknown_replica"
+
+
 class Conflict(CronError):
     """Somebody else was faster, or the thing is not in the state for this; nothing happened."""
 
@@ -110,9 +117,15 @@ class RevisionConflict(Conflict):
 
 
 class NotNow(Conflict):
-    """The launch's state does not allow it."""
+    """The launch's state, or the cell's, does not allow it."""
 
     code = "not_now"
+
+
+class StillAlive(Conflict):
+    """The replica that is to be replaced seems to be well; whoever means it confirms it."""
+
+    code = "still_alive"
 
 
 class Unavailable(CronError):
@@ -153,6 +166,18 @@ class OutcomeUnknown(CronError):
     """The change may happen now, later or never; look before trying again."""
 
     code = "outcome_unknown"
+
+
+class NotAllowed(CronError):
+    """Whoever asks may not do this; nothing happened."""
+
+    code = "not_allowed"
+
+
+class NotAuthenticated(NotAllowed):
+    """Certificates do not prove who asks, or who answers; nothing happened."""
+
+    code = "not_authenticated"
 
 
 class LimitExceeded(CronError):

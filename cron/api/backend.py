@@ -24,6 +24,8 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    ReplaceReport,
+    ReplaceRequest,
     StatusRow,
     WhyReport,
 )
@@ -122,6 +124,16 @@ class Backend(Protocol):
         Raises:
             UnknownLaunch: there is no such launch.
             NotNow: it is over.
+        """
+
+    async def replace(self, request: ReplaceRequest) -> ReplaceReport:
+        """Return the incarnation of an id that waits for a new disk; its old disk is shut out.
+
+        Raises:
+            UnknownReplica: the cell has no such id.
+            StillAlive: it is connected, and the request is not confirmed.
+            NotNow: it leads, the others are no majority, or the members are just being changed.
+            InvalidInput: an address cannot be used, or belongs to another replica.
         """
 
     async def status(self) -> list[StatusRow]:

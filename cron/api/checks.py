@@ -3,6 +3,7 @@ command line. Each function returns the value in its canonical form or raises In
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from cron import limits
@@ -24,7 +25,10 @@ FILES_MAX: Final = 1_000
 NEXT_MAX: Final = 10_000
 OUTPUT_BYTES_MAX: Final = 1 << 20
 REQUEST_ID_CHARS_MAX: Final = 100
+PLACE_CHARS_MAX: Final = 300
+"""A host's name has at most 253."""
 INSTANT_MS_MAX: Final = SCHEDULED_S_MAX * 1000 + 999
+_REPLICA: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
 def job_name(text: str) -> str:
@@ -46,6 +50,26 @@ def launch_name(text: str) -> str:
         return str(parse_launch_name(_short(text, "launch name", NAME_CHARS_MAX)))
     except BadName as error:
         raise InvalidInput(str(error), "`raftcron history` prints the names of launches") from error
+
+
+def replica_name(text: str) -> str:
+    """Return the id of a replica: 1 to 64 letters, digits, _ . and -, not beginning with . or -."""
+    if not _REPLICA.fullmatch(text):
+        raise InvalidInput(
+            f"replica {text[:80]!r} is not an id", "`raftcron status` lists the replicas"
+        )
+    return text
+
+
+def place(text: str, what: str) -> str:
+    """Return `host:port` or `[v6]:port`, or "" for ""; whether it may be used is not asked."""
+    if not text:
+        return ""
+    host, colon, port = _line(text, what, PLACE_CHARS_MAX).rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
+    if not host or not colon or not is_port or (":" in host and not host.startswith("[")):
+        raise InvalidInput(f"{what} {text!r} is not host:port", "such as 127.0.0.1:7400")
+    return text
 
 
 def instant_s(seconds: int, what: str = "time") -> int:

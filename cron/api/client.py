@@ -24,9 +24,12 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    ReplaceReport,
+    ReplaceRequest,
     StatusRow,
     WhyReport,
 )
+from launcher.tls import Credentials
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -35,14 +38,20 @@ STATUS_TIMEOUT_MS: Final = UNREACHED_MS
 
 
 class Client:
-    """Calls to a cell; `servers` as `cron.api.address.parse_servers` returns them.
+    """Calls to a cell; `servers` as `cron.api.address.parse_servers` returns them, `credentials` if
+    the cell has certificates.
 
     Every method raises what the server raised, or Unavailable, NoQuorum (nothing happened) and
     OutcomeUnknown (something may have) after `timeout_ms`. Without one, 10 s, and 3 s for `status`.
     """
 
-    def __init__(self, servers: list[str], timeout_ms: int | None = None) -> None:
-        self._route = Route(servers)
+    def __init__(
+        self,
+        servers: list[str],
+        timeout_ms: int | None = None,
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._route = Route(servers, credentials)
         self._timeout_ms = timeout_ms or TIMEOUT_MS
         self._status_timeout_ms = timeout_ms or STATUS_TIMEOUT_MS
 
@@ -91,6 +100,10 @@ class Client:
         """Cancel a launch."""
         message = admin_pb2.KillRequest(launch=launch, by=by)
         return self._one("Kill", message, LaunchView, is_change=True)
+
+    def replace(self, request: ReplaceRequest) -> ReplaceReport:
+        """Make room for a new disk under a replica's id."""
+        return self._one("Replace", to_message(request), ReplaceReport, is_change=True)
 
     # ---- reads
 

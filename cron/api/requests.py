@@ -16,6 +16,7 @@ from cron.api.views import (
     HistoryQuery,
     OutputQuery,
     PauseRequest,
+    ReplaceRequest,
     SourceFile,
 )
 from cron.errors import InvalidInput, LimitExceeded
@@ -81,6 +82,18 @@ def checked_pause(message: Any) -> PauseRequest:
         pattern=parse_pattern(request.pattern),
         reason=checks.note(request.reason),
         until_ms=checks.instant_ms(request.until_ms, "until"),
+        by=checks.person(request.by),
+    )
+
+
+def checked_replace(message: Any) -> ReplaceRequest:
+    """Return the request with an id and addresses that can be some; "" stays ""."""
+    request = to_view(message, ReplaceRequest)
+    return ReplaceRequest(
+        replica=checks.replica_name(request.replica),
+        raft=checks.place(request.raft, "raft address"),
+        client=checks.place(request.client, "client address"),
+        is_confirmed=request.is_confirmed,
         by=checks.person(request.by),
     )
 

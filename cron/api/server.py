@@ -8,7 +8,7 @@ whole and the client is told no more than that it happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
@@ -24,6 +24,7 @@ from cron.api.requests import (
     checked_history,
     checked_output,
     checked_pause,
+    checked_replace,
 )
 from cron.api.status import PEERS, to_refusal
 from cron.api.translate import to_message
@@ -48,11 +49,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
-    """Answers for one replica. `peers` are the client addresses of the cell's replicas."""
+    """Answers for one replica. `peers` returns the client addresses of the cell's replicas."""
 
-    def __init__(self, backend: Backend, peers: Sequence[str] = ()) -> None:
+    def __init__(self, backend: Backend, peers: Callable[[], Sequence[str]] = tuple) -> None:
         self._backend = backend
-        self._peers = ",".join(peers)
+        self._peers = peers
         self._changes: set[asyncio.Task[Any]] = set()
 
     # ---- changes. Methods are called as in the proto file, hence N802.
@@ -112,6 +113,14 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             return await self._backend.kill(launch, checks.person(request.by))
 
         return to_message(await self._change(context, kill()))
+
+    async def Replace(self, request: Any, context: Context) -> Any:  # noqa: N802
+        """Make room for a new disk under a replica's id."""
+
+        async def replace() -> Any:
+            return await self._backend.replace(checked_replace(request))
+
+        return to_message(await self._change(context, replace()))
 
     # ---- reads
 
@@ -221,12 +230,14 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     async def _refuse(self, context: Context, error: CronError) -> NoReturn:
         refusal = to_refusal(error)
         metadata = refusal.metadata
-        if self._peers:
-            metadata += ((PEERS, self._peers),)
+        if peers := self._peers():
+            metadata += ((PEERS, ",".join(peers)),)
         await context.abort(refusal.code, refusal.message, metadata)
 
 
-def add_admin(server: grpc.aio.Server, backend: Backend, peers: Sequence[str] = ()) -> None:
+def add_admin(
+    server: grpc.aio.Server, backend: Backend, peers: Callable[[], Sequence[str]] = tuple
+) -> None:
     """Add the API to a server that was made with SERVER_OPTIONS and is not started yet."""
     servicer = AdminServicer(backend, peers)
     admin_pb2_grpc.add_AdminServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]

@@ -250,14 +250,55 @@ class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
     is_dry_run: bool = False
 
 
+class ReplaceRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Make room for a new disk under the id `replica`; the old one is shut out for good.
+
+    `raft` and `client` are where the new one listens, "" for where the old one did. `is_confirmed`:
+    also if the old one is connected to the leader.
+    """
+
+    replica: str
+    raft: str = ""
+    client: str = ""
+    is_confirmed: bool = False
+    by: str = ""
+
+
+class ReplaceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The id's incarnation that waits for its disk, and the addresses where the others expect it.
+
+    `was_open`: it waited for one already, and nothing was changed.
+    """
+
+    replica: str
+    incarnation: int = 0
+    standing: str = ""
+    raft: str = ""
+    client: str = ""
+    was_open: bool = False
+
+
+class JoinProgress(msgspec.Struct, frozen=True):
+    """How far a replica that does not vote yet has come, as `consensus.cell.Joining` says."""
+
+    stage: str
+    done: int = 0
+    goal: int = 0
+    text: str = ""
+
+
 class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     """A replica or an executor, as the one that was asked sees it.
 
-    `kind` is replica or executor. `role` of a replica is leader, follower, learner or unreachable;
-    of an executor connected, in-doubt or lost. `applied` is a log index, `digest` the hex digest of
-    the state there; equal positions must have equal digests. `since_ms` is when it took that role.
-    `clock_offset_ms` is its wall clock minus that of the replica that was asked, `wall_ms` what a
-    replica's clock said.
+    `kind` is replica or executor. `role` of a replica is leader, follower, learner (it does not
+    vote yet) or unreachable; of an executor connected, in-doubt or lost. `applied` is a log index,
+    `digest` the hex digest of the state there; equal positions must have equal digests. `since_ms`
+    is when it took that role. `clock_offset_ms` is its wall clock minus that of the replica that
+    was asked, `wall_ms` what a replica's clock said.
+
+    `incarnation` counts the disks that stood for a replica's id, `standing` is votes, joining or
+    open ("" while the cell is not founded), `joining` how far it is until it votes. `matched` is
+    the log index up to which the leader knows it to have the leader's log, None where it does not.
     """
 
     kind: str
@@ -278,6 +319,10 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     ledger: str = ""
     note: str = ""
     wall_ms: int = 0
+    incarnation: int = 0
+    standing: str = ""
+    matched: int | None = None
+    joining: JoinProgress | None = None
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,20 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from consensus.log import ReplicatedLog
 from cron.api.views import StatusRow
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
+from cron.leader.membership import (
+    LEARNER,
+    UNREACHABLE,
+    CellLog,
+    as_leader_says,
+    client_address,
+    noted,
+    progress_of,
+    with_standing,
+)
 from cron.state.state import ExecutorRecord
 from launcher.names import format_time
 from launcher.pool.session import SessionView
@@ -47,7 +56,8 @@ class Ask(Protocol):
 
 
 class Peer(msgspec.Struct):
-    """Another replica: where it is, what it said last, and how far its clock is off.
+    """Another replica: where it is configured to be, what it said last, and how far its clock is
+    off.
 
     `frame_ms` is our wall clock minus our monotonic one when `offset_ms` was measured.
     """
@@ -77,7 +87,7 @@ def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
     A replica hears of a leader's end only from the next one; until then its word is of no use.
     """
     leading = {row.id for row in rows if row.role == "leader"}
-    answering = sum(row.role != "unreachable" for row in rows)
+    answering = sum(row.role not in (UNREACHABLE, LEARNER) for row in rows)
     majority = len(rows) // 2 + 1
     if leading:
         note = "does not know the leader yet"
@@ -88,7 +98,7 @@ def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
         note = "no leader yet: the replicas elect one"
     return [
         row
-        if row.role == "unreachable" or row.leader in leading
+        if row.role == UNREACHABLE or row.leader in leading
         else msgspec.structs.replace(row, leader="", note=note)
         for row in rows
     ]
@@ -109,7 +119,7 @@ class Roster:
         self,
         *,
         identity: Identity,
-        log: ReplicatedLog,
+        log: CellLog,
         applier: StateApplier,
         leader: Leader,
         clock: Clock,
@@ -134,7 +144,9 @@ class Roster:
         """Return this replica's row; its `wall_ms` is what the others compare clocks with."""
         leadership = self._replicated.leadership
         state = self._applier.state
-        role = "leader" if self._leader.epoch is not None else "follower"
+        joining = self._replicated.joining
+        role = "follower" if joining is None else LEARNER
+        role = "leader" if self._leader.epoch is not None else role
         if self._role[0] != role:
             self._role = (role, self._clock.wall_ms())
         return StatusRow(
@@ -153,6 +165,7 @@ class Roster:
             since_ms=self._role[1],
             note=self._leaders_note() if role == "leader" else "",
             wall_ms=self._clock.wall_ms(),
+            joining=progress_of(joining),
         )
 
     def _leaders_note(self) -> str:
@@ -178,7 +191,18 @@ class Roster:
         rows = [self.own(), *(self._row_of(peer) for peer in self._peers.values())]
         rows = with_leader(sorted(rows, key=lambda row: row.id))
         leader = next((row.id for row in rows if row.role == "leader"), "")
-        return rows + await self._executors(leader)
+        told = await self._ask_leader(leader)
+        if told is not None:
+            executors = [row for row in told if row.kind == "executor"]
+            return noted(as_leader_says(rows, told)) + executors
+        leads = self._leader.epoch is not None
+        rows = with_standing(
+            rows,
+            self._replicated.members,
+            self._replicated.peers() if leads else {},
+            self._applier.state.index if leads else None,
+        )
+        return noted(rows) + self._executors()
 
     async def poll(self) -> None:
         """Ask every other replica, at once."""
@@ -189,7 +213,7 @@ class Roster:
     async def _poll_peer(self, peer: Peer) -> None:
         asked_ms = self._clock.wall_ms()
         try:
-            row = await self._ask.peer_status(peer.address, ASK_TIMEOUT_MS)
+            row = await self._ask.peer_status(self._address_of(peer), ASK_TIMEOUT_MS)
         except Exception as error:  # noqa: BLE001 - whatever it is, the peer is unreachable
             peer.row = None
             peer.missed += 1
@@ -203,24 +227,31 @@ class Roster:
         peer.offset_ms = row.wall_ms - (asked_ms + self._clock.wall_ms()) // 2
         peer.frame_ms = self._frame_ms()
 
+    def _address_of(self, peer: Peer) -> str:
+        return client_address(self._replicated.members, peer.id, peer.address)
+
     def _row_of(self, peer: Peer) -> StatusRow:
         if peer.row is None:
             return StatusRow(
-                kind="replica", id=peer.id, address=peer.address, role="unreachable",
+                kind="replica", id=peer.id, address=self._address_of(peer), role=UNREACHABLE,
                 note="it does not answer",
             )  # fmt: skip
         return msgspec.structs.replace(peer.row, clock_offset_ms=peer.offset_ms)
 
-    async def _executors(self, leader_id: str) -> list[StatusRow]:
-        """Return the executors, by id: only the leader knows which are connected."""
+    async def _ask_leader(self, leader_id: str) -> list[StatusRow] | None:
+        """Return what the leader says of all, where that is another replica that answers: it alone
+        knows which executors are connected, and how far each replica is."""
         leader = self._peers.get(leader_id)
-        if self._leader.epoch is None and leader is not None:
-            try:
-                rows = await self._ask.status(leader.address, STATUS_TIMEOUT_MS)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the leader is silent
-                _log.debug("peer.unreachable", replica=leader.id, error=str(error))
-            else:
-                return [row for row in rows if row.kind == "executor"]
+        if self._leader.epoch is not None or leader is None:
+            return None
+        try:
+            return await self._ask.status(self._address_of(leader), STATUS_TIMEOUT_MS)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the leader is silent
+            _log.debug("peer.unreachable", replica=leader.id, error=str(error))
+            return None
+
+    def _executors(self) -> list[StatusRow]:
+        """Return the executors, by id, as far as this replica knows."""
         rows = [self._executor_row(record) for record in self._applier.state.executors.values()]
         return sorted(rows, key=lambda row: row.id)
 

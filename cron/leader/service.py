@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from cron.api.pattern import select
 from cron.api.views import (
     ApplyReport,
@@ -19,6 +17,8 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    ReplaceReport,
+    ReplaceRequest,
     StatusRow,
     WhyReport,
 )
@@ -30,6 +30,7 @@ from cron.leader.backfill import Backfills
 from cron.leader.catalog import Catalog, next_times
 from cron.leader.leader import Leader
 from cron.leader.questions import Questions, no_such_job, unknown_job
+from cron.leader.replacing import Replacing
 from cron.leader.requests import appending
 from cron.leader.roster import Roster
 from cron.state import commands as c
@@ -54,14 +55,14 @@ class CellService:
         roster: Roster,
         clock: Clock,
         zone: str,
-        leader_address: Callable[[], str | None],
+        replacing: Replacing,
     ) -> None:
         self._leader = leader
         self._applier = applier
         self._projection = projection
         self._roster = roster
         self._clock = clock
-        self._leader_address = leader_address
+        self._replacing = replacing
         self._catalog = Catalog(leader, zone)
         self._questions = Questions(applier, projection, clock)
         self._backfills = Backfills(leader, applier, projection)
@@ -73,7 +74,7 @@ class CellService:
     def _lead(self) -> None:
         """Refuse unless this replica leads: only the leader has it all, and the last of it."""
         if self._leader.epoch is None:
-            raise NotLeader(self._leader_address())
+            raise NotLeader(self._leader.leader_address())
         self._questions.connected = self._leader.executors.connected()
 
     # ---- changes
@@ -150,6 +151,11 @@ class CellService:
         if results[0].items[0] == Verdict.NOT_OPEN:
             raise NotNow(f"launch {name} is over: {views[-1].state}", "nothing is left to kill")
         return views[-1]
+
+    async def replace(self, request: ReplaceRequest) -> ReplaceReport:
+        """Open an id of the cell for a new disk."""
+        self._lead()
+        return await self._replacing.replace(request)
 
     # ---- reads
 

@@ -31,6 +31,8 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    ReplaceReport,
+    ReplaceRequest,
     StatusRow,
     WhyReport,
 )
@@ -122,6 +124,9 @@ class FakeBackend:
     async def kill(self, launch: str, by: str) -> LaunchView:
         return await self._answer("kill", launch, by)
 
+    async def replace(self, request: ReplaceRequest) -> ReplaceReport:
+        return await self._answer("replace", request)
+
     async def status(self) -> list[StatusRow]:
         return await self._answer("status")
 
@@ -148,7 +153,7 @@ class Follower(FakeBackend):
 async def serving(backend: FakeBackend, *peers: str) -> AsyncIterator[str]:
     """Serve a backend; the address of its server."""
     server = grpc.aio.server(options=SERVER_OPTIONS)
-    add_admin(server, backend, peers)
+    add_admin(server, backend, lambda: peers)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

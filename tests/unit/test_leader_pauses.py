@@ -25,7 +25,7 @@ def service(replica: Replica) -> CellService:
         roster=roster,
         clock=replica.clock,
         zone="UTC",
-        leader_address=lambda: None,
+        replacing=nobody,
     )
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from cron.api.views import StatusRow
+from consensus.cell import MemberView, PeerView
+from consensus.leadership import Leadership
+from cron.api.views import JoinProgress, StatusRow
 from cron.leader.roster import MISSED_MAX, Identity, Roster, with_leader
 from launcher.pool.messages import parse_hello
 from launcher.rpc.v1 import pool_pb2
+from tests.unit.cell_fakes import FOUNDED, FakeCell
 from tests.unit.test_leader_reign import reigning
 
 LIMIT_MS = 10_000
@@ -54,11 +58,12 @@ class Others:
 
 
 def roster(clock: HandClock, others: Others) -> Roster:
-    nobody: Any = None  # comparing clocks needs neither log nor leader
+    nobody: Any = None  # comparing clocks needs neither state nor leader
+    log: Any = FakeCell()
     peers = {name: name for name in ("r1", *others.off_ms)}
     return Roster(
         identity=Identity("r1", "r1", 1, "0", "2026a", peers),
-        log=nobody,
+        log=log,
         applier=nobody,
         leader=nobody,
         clock=clock,
@@ -177,9 +182,10 @@ def test_a_follower_that_missed_the_election_says_so() -> None:
 
 async def test_a_leader_without_executors_says_what_becomes_of_launches() -> None:
     async with reigning() as replica:
+        log: Any = FakeCell(replica.log)
         one = Roster(
             identity=Identity("r1", "r1", 1, "0", "2026a", {"r1": "r1"}),
-            log=replica.log,
+            log=log,
             applier=replica.applier,
             leader=replica.leader,
             clock=replica.clock,
@@ -192,3 +198,76 @@ async def test_a_leader_without_executors_says_what_becomes_of_launches() -> Non
         await replica.until(lambda: session.is_welcome)
         leader, executor = await one.status()
         assert (leader.note, executor.role) == ("", "connected")
+
+
+# ---- members
+
+
+async def test_a_replica_that_was_replaced_is_asked_at_its_new_address() -> None:
+    asked: list[str] = []
+
+    class Moved(Others):
+        async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+            asked.append(address)
+            raise OSError("silent")
+
+    one = roster(HandClock(), Moved(r2=0, r3=0))
+    log: Any = one._replicated
+    log.members = FOUNDED | {"r2": MemberView(2, "votes", about="new")}
+    await one.poll()
+    assert sorted(asked) == ["new", "r3"]
+    assert one._row_of(one._peers["r2"]).address == "new"
+
+
+def test_learners_are_no_majority() -> None:
+    rows = [row("r1", "follower", "r3"), row("r2", "learner"), row("r3", "unreachable")]
+    assert told(*rows)[0] == ("", "no leader: 1 of 3 replicas answers, 2 are needed")
+
+
+async def test_a_leader_shows_who_joins_and_how_far_it_is() -> None:
+    class Joins(Others):
+        async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+            progress = JoinProgress("dump", 40, 100)
+            return StatusRow(kind="replica", id="r2", role="learner", leader="r1", joining=progress)
+
+    async with reigning() as replica:
+        log: Any = FakeCell(replica.log)
+        log.members = FOUNDED | {"r2": MemberView(2, "joining")}
+        log.reached = {"r2": PeerView(True, 7), "r3": PeerView(False, 3)}
+        one = Roster(
+            identity=Identity("r1", "r1", 1, "0", "2026a", {"r1": "r1", "r2": "r2"}),
+            log=log,
+            applier=replica.applier,
+            leader=replica.leader,
+            clock=replica.clock,
+            ask=Joins(),
+            offset_ms_max=LIMIT_MS,
+        )
+        leader, joins = await one.status()
+    assert (leader.role, leader.standing, leader.joining) == ("leader", "votes", None)
+    assert leader.matched == leader.applied
+    assert (joins.role, joins.standing, joins.incarnation) == ("learner", "joining", 2)
+    assert (joins.matched, joins.joining) == (7, JoinProgress("dump", 40, 100))
+
+
+async def test_a_follower_repeats_what_the_leader_says() -> None:
+    class Leads(Others):
+        async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+            return StatusRow(kind="replica", id="r2", role="leader", leader="r2")
+
+        async def status(self, address: str, timeout_ms: int) -> list[StatusRow]:
+            assert address == "new"
+            votes = {"incarnation": 3, "standing": "votes", "matched": 8}
+            replicas = [StatusRow(kind="replica", id=name, **votes) for name in ("r1", "r2")]
+            return [*replicas, StatusRow(kind="executor", id="e1")]
+
+    one = roster(HandClock(), Leads(r2=0))
+    log: Any = one._replicated
+    log.members = {"r2": MemberView(3, "votes", about="new")}
+    log.leadership = Leadership(4, False, "r2")
+    some: Any = one
+    some._leader = SimpleNamespace(epoch=None, note="")
+    some._applier = SimpleNamespace(state=SimpleNamespace(index=5, digest=b""))
+    own, leader, executor = await one.status()
+    assert (own.role, own.applied, own.matched, own.incarnation) == ("follower", 5, 8, 3)
+    assert (leader.role, leader.matched, executor.id) == ("leader", 8, "e1")

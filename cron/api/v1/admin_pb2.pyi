@@ -902,6 +902,93 @@ class BackfillReport(google.protobuf.message.Message):
 global___BackfillReport = BackfillReport
 
 @typing.final
+class ReplaceRequest(google.protobuf.message.Message):
+    """Make room for a new disk under the id `replica`; the old one is shut out for good."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPLICA_FIELD_NUMBER: builtins.int
+    RAFT_FIELD_NUMBER: builtins.int
+    CLIENT_FIELD_NUMBER: builtins.int
+    IS_CONFIRMED_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    replica: builtins.str
+    raft: builtins.str
+    client: builtins.str
+    is_confirmed: builtins.bool
+    by: builtins.str
+    def __init__(
+        self,
+        *,
+        replica: builtins.str = ...,
+        raft: builtins.str = ...,
+        client: builtins.str = ...,
+        is_confirmed: builtins.bool = ...,
+        by: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "client", b"client", "is_confirmed", b"is_confirmed", "raft", b"raft", "replica", b"replica"]) -> None: ...
+
+global___ReplaceRequest = ReplaceRequest
+
+@typing.final
+class ReplaceReport(google.protobuf.message.Message):
+    """The id's incarnation that waits for its disk, and the addresses where the others expect it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPLICA_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    STANDING_FIELD_NUMBER: builtins.int
+    RAFT_FIELD_NUMBER: builtins.int
+    CLIENT_FIELD_NUMBER: builtins.int
+    WAS_OPEN_FIELD_NUMBER: builtins.int
+    replica: builtins.str
+    incarnation: builtins.int
+    standing: builtins.str
+    raft: builtins.str
+    client: builtins.str
+    was_open: builtins.bool
+    def __init__(
+        self,
+        *,
+        replica: builtins.str = ...,
+        incarnation: builtins.int = ...,
+        standing: builtins.str = ...,
+        raft: builtins.str = ...,
+        client: builtins.str = ...,
+        was_open: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["client", b"client", "incarnation", b"incarnation", "raft", b"raft", "replica", b"replica", "standing", b"standing", "was_open", b"was_open"]) -> None: ...
+
+global___ReplaceReport = ReplaceReport
+
+@typing.final
+class JoinProgress(google.protobuf.message.Message):
+    """How far a replica that does not vote yet has come."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: builtins.int
+    DONE_FIELD_NUMBER: builtins.int
+    GOAL_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    stage: builtins.str
+    done: builtins.int
+    goal: builtins.int
+    text: builtins.str
+    def __init__(
+        self,
+        *,
+        stage: builtins.str = ...,
+        done: builtins.int = ...,
+        goal: builtins.int = ...,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["done", b"done", "goal", b"goal", "stage", b"stage", "text", b"text"]) -> None: ...
+
+global___JoinProgress = JoinProgress
+
+@typing.final
 class StatusRow(google.protobuf.message.Message):
     """A replica or an executor, as the one that was asked sees it."""
 
@@ -925,6 +1012,10 @@ class StatusRow(google.protobuf.message.Message):
     LEDGER_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    STANDING_FIELD_NUMBER: builtins.int
+    MATCHED_FIELD_NUMBER: builtins.int
+    JOINING_FIELD_NUMBER: builtins.int
     kind: builtins.str
     id: builtins.str
     address: builtins.str
@@ -943,6 +1034,11 @@ class StatusRow(google.protobuf.message.Message):
     ledger: builtins.str
     note: builtins.str
     wall_ms: builtins.int
+    incarnation: builtins.int
+    standing: builtins.str
+    matched: builtins.int
+    @property
+    def joining(self) -> global___JoinProgress: ...
     def __init__(
         self,
         *,
@@ -964,10 +1060,17 @@ class StatusRow(google.protobuf.message.Message):
         ledger: builtins.str = ...,
         note: builtins.str = ...,
         wall_ms: builtins.int = ...,
+        incarnation: builtins.int = ...,
+        standing: builtins.str = ...,
+        matched: builtins.int | None = ...,
+        joining: global___JoinProgress | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "clock_offset_ms", b"clock_offset_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "id", b"id", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "clock_offset_ms", b"clock_offset_ms", "joining", b"joining", "matched", b"matched"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "id", b"id", "incarnation", b"incarnation", "joining", b"joining", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "matched", b"matched", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "standing", b"standing", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]) -> typing.Literal["clock_offset_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_matched", b"_matched"]) -> typing.Literal["matched"] | None: ...
 
 global___StatusRow = StatusRow
 

@@ -64,6 +64,11 @@ class AdminStub(object):
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.KillRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LaunchView.FromString,
                 _registered_method=True)
+        self.Replace = channel.unary_unary(
+                '/raftcron.v1.Admin/Replace',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceReport.FromString,
+                _registered_method=True)
         self.Jobs = channel.unary_stream(
                 '/raftcron.v1.Admin/Jobs',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.JobsRequest.SerializeToString,
@@ -147,6 +152,12 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Kill(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Replace(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,6 +251,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Kill,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.KillRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LaunchView.SerializeToString,
+            ),
+            'Replace': grpc.unary_unary_rpc_method_handler(
+                    servicer.Replace,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceReport.SerializeToString,
             ),
             'Jobs': grpc.unary_stream_rpc_method_handler(
                     servicer.Jobs,
@@ -449,6 +465,33 @@ class Admin(object):
             '/raftcron.v1.Admin/Kill',
             cron_dot_api_dot_v1_dot_admin__pb2.KillRequest.SerializeToString,
             cron_dot_api_dot_v1_dot_admin__pb2.LaunchView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Replace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Replace',
+            cron_dot_api_dot_v1_dot_admin__pb2.ReplaceRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.ReplaceReport.FromString,
             options,
             channel_credentials,
             insecure,

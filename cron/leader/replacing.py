@@ -1,0 +1,161 @@
+"""A replica's disk is lost: its id is opened for a new one, and the old one is shut out for good.
+
+The log would replace any member at any time. What a person must not do by mistake is refused here,
+by what the leader sees: to shut out a disk that is well, or the one that the majority hangs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import structlog
+
+from consensus.cell import MemberView
+from consensus.errors import ChangeRefused, ConsensusError
+from consensus.errors import NotLeader as LogNotLeader
+from consensus.errors import OutcomeUnknown as LogOutcomeUnknown
+from cron.api.views import ReplaceReport, ReplaceRequest
+from cron.config import PeerAddresses
+from cron.errors import (
+    ConfigError,
+    NotLeader,
+    NotNow,
+    OutcomeUnknown,
+    StillAlive,
+    UnknownReplica,
+)
+from cron.leader.membership import OPEN, VOTES, CellLog
+from cron.leader.requests import as_change_error
+
+_log = structlog.get_logger()
+
+TIMEOUT_MS: Final = 8_000
+"""Below what a client waits for a change."""
+
+ParseAddress = Callable[[str, str], tuple[str, int]]
+"""Host and port of an address that may be used, and what it is for; raises ConfigError."""
+
+
+class Replacing:
+    """Replaces members of the cell; `peers` are the configured addresses."""
+
+    def __init__(
+        self, log: CellLog, peers: Mapping[str, PeerAddresses], parse_address: ParseAddress
+    ) -> None:
+        self._log = log
+        self._peers = peers
+        self._parse_address = parse_address
+
+    async def replace(self, request: ReplaceRequest) -> ReplaceReport:
+        """Open the id's next incarnation and return it; one that waits already, as it is.
+
+        Raises:
+            UnknownReplica, NotNow, StillAlive, InvalidInput, NotLeader: nothing happened.
+            OutcomeUnknown: it may happen.
+        """
+        name, members = request.replica, self._log.members
+        if name not in members:
+            known = ", ".join(sorted(members or self._peers))
+            raise UnknownReplica(f"replica {name} does not exist", f"the cell has {known}")
+        self._check_addresses(request, members)
+        if self._is_open(request, members[name]):
+            return self._report(name, members[name], was_open=True)
+        self._check_sense(request, members)
+        said = {"replaced": name, "by": request.by, "raft": request.raft, "client": request.client}
+        _log.info("replacement.asked", **said)
+        try:
+            member = await self._log.replace(
+                name, raft=request.raft, about=request.client, timeout_ms=TIMEOUT_MS
+            )
+        except ConsensusError as error:
+            _log.warning("replacement.failed", **said, error=str(error))
+            raise _as_cron_error(error, name) from error
+        _log.warning("replacement.committed", **said, incarnation=member.incarnation)
+        return self._report(name, member, was_open=False)
+
+    # ---- what speaks against it
+
+    def _is_open(self, request: ReplaceRequest, member: MemberView) -> bool:
+        """Whether all that is asked for is so already, as after a request that came twice."""
+        now = self._addresses(request.replica, member)
+        is_same = request.raft in ("", now.raft) and request.client in ("", now.client)
+        return member.standing == OPEN and is_same
+
+    def _check_sense(self, request: ReplaceRequest, members: Mapping[str, MemberView]) -> None:
+        name, peers = request.replica, self._log.peers()
+        if name == self._log.replica:
+            raise NotNow(
+                f"{name} leads the cell, so it is well; nothing was changed",
+                "stop it first: another one leads then",
+            )
+        missing = [
+            one
+            for one, member in members.items()
+            if one not in (name, self._log.replica)
+            and not (member.standing == VOTES and one in peers and peers[one].connected)
+        ]
+        if len(members) - 1 - len(missing) <= len(members) // 2:
+            raise NotNow(
+                f"without {name} there is no majority while {', '.join(missing)} does not take"
+                " part; nothing was changed",
+                "bring that one back first; `raftcron status` shows it",
+            )
+        peer = peers.get(name)
+        if peer is not None and peer.connected and not request.is_confirmed:
+            behind = max(0, self._log.applied.index - peer.matched)
+            level = f"{behind:,} entries behind it" if behind else "level with it"
+            raise StillAlive(
+                f"{name} is connected to the leader and {level}; its disk would be shut out"
+                " for good; nothing was changed",
+                "stop it first, or repeat it with --yes",
+            )
+
+    def _check_addresses(self, request: ReplaceRequest, members: Mapping[str, MemberView]) -> None:
+        taken = {
+            self._parse_address(address, f"peers.{other}"): f"{other}'s"
+            for other, member in members.items()
+            if other != request.replica
+            for address in self._all_addresses(other, member)
+        }
+        now = self._addresses(request.replica, members[request.replica])
+        wanted = (("--raft", request.raft or now.raft), ("--client", request.client or now.client))
+        for option, address in wanted:
+            place = self._parse_address(address, option)
+            if place in taken:
+                hint = "every replica needs two ports of its own"
+                raise ConfigError(f"{option}: {address} is {taken[place]} already", hint)
+            taken[place] = "its --raft"
+
+    def _addresses(self, name: str, member: MemberView) -> PeerAddresses:
+        """The addresses in force."""
+        configured = self._peers[name]
+        return PeerAddresses(member.about or configured.client, member.raft or configured.raft)
+
+    def _all_addresses(self, name: str, member: MemberView) -> list[str]:
+        now = self._addresses(name, member)
+        return [now.client, now.raft]
+
+    def _report(self, name: str, member: MemberView, *, was_open: bool) -> ReplaceReport:
+        now = self._addresses(name, member)
+        return ReplaceReport(
+            replica=name,
+            incarnation=member.incarnation,
+            standing=member.standing,
+            raft=now.raft,
+            client=now.client,
+            was_open=was_open,
+        )
+
+
+def _as_cron_error(error: ConsensusError, name: str) -> Exception:
+    if isinstance(error, ChangeRefused):
+        return NotNow(f"{error}; nothing was changed", error.hint or "try again in a moment")
+    if isinstance(error, LogNotLeader):
+        return NotLeader(None)
+    if isinstance(error, LogOutcomeUnknown):
+        hint = (
+            f"`raftcron status` shows whether {name} is open; if so, asking again changes nothing"
+        )
+        return OutcomeUnknown(f"{error}: {name} may still be replaced", hint)
+    return as_change_error(error)
