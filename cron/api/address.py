@@ -1,8 +1,9 @@
-"""Addresses of replicas: `host:port`, loopback only until there is TLS."""
+"""Addresses of replicas: `host:port`; without certificates only on loopback."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from typing import Final
 
 from cron.errors import InvalidInput
@@ -12,15 +13,17 @@ REPLICAS: Final = 3
 DEFAULT: Final = ",".join(f"127.0.0.1:{PORT + n}" for n in range(REPLICAS))
 """What is asked where nobody names a server: the replicas of `raftcron dev`."""
 SERVERS_MAX: Final = 32
+_HOST: Final = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})")
 
 
-def parse_servers(text: str) -> list[str]:
+def parse_servers(text: str, *, is_secure: bool = False) -> list[str]:
     """Return the addresses of a comma list, each once, in order; a missing port is 7400.
 
     Raises:
-        InvalidInput: an address cannot be read, or is not on loopback.
+        InvalidInput: an address cannot be read, or is not on loopback and not secure.
     """
-    found = list(dict.fromkeys(parse_server(one.strip()) for one in text.split(",") if one.strip()))
+    each = (one.strip() for one in text.split(","))
+    found = list(dict.fromkeys(parse_server(one, is_secure=is_secure) for one in each if one))
     if not found:
         raise InvalidInput(
             "list of servers is empty", f"--server {DEFAULT}, or leave --server and RAFTCRON_SERVER"
@@ -30,17 +33,17 @@ def parse_servers(text: str) -> list[str]:
     return found
 
 
-def parse_server(text: str) -> str:
-    """Return `host:port` of one server on loopback.
+def parse_server(text: str, *, is_secure: bool = False) -> str:
+    """Return `host:port` of one server, which must be on loopback unless TLS makes it secure.
 
     Raises:
-        InvalidInput: it cannot be read, or is not on loopback.
+        InvalidInput: it cannot be read, or is not on loopback and not secure.
     """
     host, port = _split(text)
-    if not is_loopback(host):
+    if not is_secure and not is_loopback(host):
         raise InvalidInput(
             f"server {text[:100]!r} is beyond loopback, where anybody could read and change jobs",
-            "use 127.0.0.1, [::1] or localhost, through a tunnel if need be; TLS is to come",
+            "with TLS any address will do: --tls DIR or RAFTCRON_TLS, a folder of `raftcron certs`",
         )
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -62,9 +65,17 @@ def _split(text: str) -> tuple[str, int]:
         host, port = text, str(PORT)
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
-    if not host or not _is_port(port):
+    if not _is_host(host) or not _is_port(port):
         raise InvalidInput(f"server {text[:100]!r} is not host:port", "such as 127.0.0.1:7400")
     return host, int(port)
+
+
+def _is_host(text: str) -> bool:
+    """Whether it is an IP address or looks like a name."""
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return _HOST.fullmatch(text) is not None
 
 
 def _is_port(text: str) -> bool:

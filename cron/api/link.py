@@ -6,15 +6,17 @@ replica is first reached and only then asked: until then, nothing was sent.
 
 from __future__ import annotations
 
-import socket
 from typing import Any, Final, cast
 
 import grpc
 
 from cron import limits
+from cron.api.channels import open_channel
 from cron.api.status import METADATA_BYTES_MAX, Metadata, from_refusal, peers_of
 from cron.api.v1 import admin_pb2_grpc
 from cron.errors import CronError, LimitExceeded
+from launcher.reach import Unreached, reach
+from launcher.tls import Credentials
 
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", limits.RPC_BYTES_MAX),
@@ -27,18 +29,17 @@ _OPTIONS: Final = (
     ("grpc.enable_retries", 0),
 )
 
-# RFC 9113: what a client begins with (3.4), and a SETTINGS frame without settings (6.5), with
-# which a server begins, too.
-_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_SETTINGS: Final = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-_FRAME_HEADER_BYTES: Final = 9
-_FRAME_TYPE: Final = 3  # the byte of a frame's header that says which frame it is
-
 _NEVER_SENT: Final = "failed to connect to all addresses"
 
 
 class NotReached(Exception):
-    """There is no connection: the request was certainly not sent. Says why, in a few words."""
+    """There is no connection: the request was certainly not sent. Says why, in a few words.
+    `is_distrust`: certificates do not fit, and waiting does not change that."""
+
+    def __init__(self, reason: str, hint: str = "", *, is_distrust: bool = False) -> None:
+        super().__init__(reason)
+        self.hint = hint
+        self.is_distrust = is_distrust
 
 
 class NoAnswer(Exception):
@@ -57,8 +58,9 @@ class Refused(Exception):
 class Link:
     """A connection to one replica. Not thread-safe."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, credentials: Credentials | None = None) -> None:
         self.server = server
+        self._credentials = credentials
         self._channel: grpc.Channel | None = None
 
     def call(self, method: str, request: Any, *, connect_ms: int, timeout_ms: int) -> list[Any]:
@@ -82,10 +84,17 @@ class Link:
             self._channel = None
 
     def _ready(self, connect_ms: int) -> grpc.Channel:
-        """The channel, once something that speaks HTTP/2 was seen behind the address."""
+        """The channel, once something that speaks HTTP/2 was seen behind the address.
+
+        Waiting for gRPC's own word would cost 0.2 s when the channel is closed: it polls in a
+        thread.
+        """
         if self._channel is None:
-            _reach(self.server, connect_ms)
-            self._channel = grpc.insecure_channel(self.server, options=_OPTIONS)
+            try:
+                reach(self.server, connect_ms, self._credentials)
+            except Unreached as error:
+                raise NotReached(str(error), error.hint, is_distrust=error.is_distrust) from error
+            self._channel = open_channel(self.server, self._credentials, _OPTIONS)
         return self._channel
 
     def _judge(self, call: grpc.Call, timeout_ms: int) -> Exception:
@@ -104,28 +113,3 @@ class Link:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return NoAnswer(f"no answer within {timeout_ms / 1000:g} s")
         return NoAnswer(details.splitlines()[0] if details else code.name.lower())
-
-
-def _reach(server: str, connect_ms: int) -> None:
-    """Return if a server answers the beginning of HTTP/2, as a replica does even when it is busy.
-
-    Waiting for gRPC's own word would cost 0.2 s when the channel is closed: it polls in a thread.
-
-    Raises:
-        NotReached: with the reason as the operating system says it.
-    """
-    host, _, port = server.rpartition(":")
-    timeout_s = connect_ms / 1000
-    try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout_s) as sock:
-            sock.settimeout(timeout_s)
-            sock.sendall(_PREFACE + _SETTINGS)
-            header = sock.recv(_FRAME_HEADER_BYTES, socket.MSG_WAITALL)
-    except TimeoutError as error:
-        raise NotReached("no answer") from error
-    except OSError as error:
-        raise NotReached((error.strerror or str(error)).lower()) from error
-    if len(header) < _FRAME_HEADER_BYTES:
-        raise NotReached("connection closed")
-    if header[_FRAME_TYPE] != _SETTINGS[_FRAME_TYPE]:
-        raise NotReached("not a replica")

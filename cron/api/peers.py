@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import grpc
 
+from cron.api.channels import open_aio_channel
 from cron.api.translate import to_view
 from cron.api.v1 import admin_pb2, admin_pb2_grpc
 from cron.api.views import StatusRow
+from launcher.tls import Credentials
+
+_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),
+    # A replica that comes back must be seen soon, not after a backoff of minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
 
 
 class Peers:
-    """Connections to other replicas, made when first needed and kept."""
+    """Connections to other replicas, made when first needed and kept; with our credentials, if the
+    cell has certificates."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        self._credentials = credentials
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     def _stub(self, address: str) -> admin_pb2_grpc.AdminStub:
         channel = self._channels.get(address)
         if channel is None:
-            channel = grpc.aio.insecure_channel(
-                address,
-                options=[
-                    ("grpc.enable_http_proxy", 0),
-                    # A replica that comes back must be seen soon, not after a backoff of minutes.
-                    ("grpc.initial_reconnect_backoff_ms", 200),
-                    ("grpc.max_reconnect_backoff_ms", 1_000),
-                ],
-            )
+            channel = open_aio_channel(address, self._credentials, _OPTIONS)
             self._channels[address] = channel
         return admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
 

@@ -25,10 +25,12 @@ from cron.errors import (
     ExecutorAway,
     InvalidInput,
     NoQuorum,
+    NotAuthenticated,
     NotLeader,
     OutcomeUnknown,
     Unavailable,
 )
+from launcher.tls import Credentials
 
 UNREACHED_MS: Final = 3_000
 """How long a cell is tried of which no replica is reached: a dead one is back within a second."""
@@ -59,14 +61,16 @@ class _Course(msgspec.Struct):
     may_have_happened: bool = False
     was_answered: bool = False  # some replica said something
     reasons: dict[str, str] = {}  # why each server was no use, the newest
+    distrust: dict[str, str] = {}  # those whose certificates and ours do not fit, with the way out
     last: CronError | None = None
 
 
 class Route:
     """The way to a cell. Remembers who answered last and what servers it heard of."""
 
-    def __init__(self, servers: list[str]) -> None:
+    def __init__(self, servers: list[str], credentials: Credentials | None = None) -> None:
         self._servers = list(servers)
+        self._credentials = credentials
         self._links: dict[str, Link] = {}
         self._clock = SystemClock()
 
@@ -85,7 +89,7 @@ class Route:
             if answer is not None:
                 return answer
             left_ms = self._end_ms(course) - self._clock.mono_ms()
-            if left_ms <= 0:
+            if left_ms <= 0 or course.distrust.keys() >= set(self._servers):
                 raise self._verdict(course)
             time.sleep(min(pause_ms, left_ms) / 1000)
             pause_ms = min(2 * pause_ms, _PAUSE_MS_MAX)
@@ -122,7 +126,7 @@ class Route:
     def _ask_one(self, server: str, course: _Course, left_ms: int) -> list[Any] | None:
         """The server's answer; None where it was no use. Raises NotLeader and final errors."""
         request = course.request
-        link = self._links.setdefault(server, Link(server))
+        link = self._links.setdefault(server, Link(server, self._credentials))
         # A replica that hangs must not use up the time of a read that another could answer.
         patience_ms = left_ms if request.is_change else min(left_ms, max(2_000, left_ms // 3))
         connect_ms = max(1, min(_CONNECT_MS, left_ms // 3))
@@ -132,6 +136,9 @@ class Route:
             )
         except NotReached as failure:
             course.reasons[server] = str(failure)
+            course.distrust.pop(server, None)
+            if failure.is_distrust:
+                course.distrust[server] = failure.hint
         except NoAnswer as failure:
             course.reasons[server] = str(failure)
             course.was_answered = True
@@ -167,18 +174,22 @@ class Route:
             raise error or OutcomeUnknown(f"{reason}: the change may still happen", _LOOK_FIRST)
 
     def _checked_leader(self, server: str, leader: str) -> str:
-        """The leader's address in the form of the list, learned; only loopback is followed."""
+        """The leader's address in the form of the list, learned; without
+        certificates only loopback is followed."""
         try:
-            address = parse_server(leader)
+            address = self._parsed(leader)
         except InvalidInput as error:
             raise Unavailable(f"{server} names a leader that is not asked: {error}") from error
         self._learn([address])
         return address
 
+    def _parsed(self, server: str) -> str:
+        return parse_server(server, is_secure=self._credentials is not None)
+
     def _learn(self, peers: Iterable[str]) -> None:
         for peer in peers:
             with contextlib.suppress(InvalidInput):
-                address = parse_server(peer)
+                address = self._parsed(peer)
                 if address not in self._servers and len(self._servers) < SERVERS_MAX:
                     self._servers.append(address)
 
@@ -195,6 +206,9 @@ class Route:
             text = f"no answer {within}: the change may still happen"
             return OutcomeUnknown(text, _LOOK_FIRST)
         end = ": the change did not happen" if course.request.is_change else ""
+        if not course.was_answered and course.distrust:
+            hint = next(iter(course.distrust.values()))
+            return NotAuthenticated(f"{_places(course.reasons)}{end}", hint)
         if not course.was_answered:
             return Unavailable(
                 f"no replica answers at {_places(course.reasons)}{end}",

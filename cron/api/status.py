@@ -21,6 +21,8 @@ from cron.errors import (
     CrontabError,
     InvalidInput,
     LimitExceeded,
+    NotAllowed,
+    NotAuthenticated,
     NotFound,
     NotLeader,
     OutcomeUnknown,
@@ -50,6 +52,8 @@ TABLE: Final[tuple[tuple[type[CronError], grpc.StatusCode], ...]] = (
     (Unavailable, grpc.StatusCode.UNAVAILABLE),
     (OutcomeUnknown, grpc.StatusCode.UNKNOWN),
     (LimitExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (NotAuthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (NotAllowed, grpc.StatusCode.PERMISSION_DENIED),
 )
 
 Metadata = Sequence[tuple[str, str | bytes]]

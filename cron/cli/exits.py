@@ -9,6 +9,7 @@ from cron.errors import (
     CronError,
     InvalidInput,
     LimitExceeded,
+    NotAllowed,
     NotFound,
     OutcomeUnknown,
     Unavailable,
@@ -21,6 +22,7 @@ NOT_FOUND: Final = 3
 CONFLICT: Final = 4
 UNAVAILABLE: Final = 5
 UNKNOWN: Final = 6
+NOT_ALLOWED: Final = 7
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count
 PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
 
@@ -32,6 +34,7 @@ MEANINGS: Final = {
     CONFLICT: "somebody was faster, or not in this state; nothing changed",
     UNAVAILABLE: "nobody can answer now; nothing changed",
     UNKNOWN: "the change may or may not happen, or is not over; look before trying again",
+    NOT_ALLOWED: "not allowed, or certificates that do not fit; nothing changed",
 }
 
 TABLE: Final[tuple[tuple[type[CronError], int], ...]] = (
@@ -41,6 +44,7 @@ TABLE: Final[tuple[tuple[type[CronError], int], ...]] = (
     (Conflict, CONFLICT),
     (Unavailable, UNAVAILABLE),
     (OutcomeUnknown, UNKNOWN),
+    (NotAllowed, NOT_ALLOWED),
 )
 
 

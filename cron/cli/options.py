@@ -25,22 +25,29 @@ class Settings:
 
     def __init__(self) -> None:
         self.server: str | None = None
+        self.tls: str | None = None
         self.timeout_ms: int | None = None
         self.is_json = False
         self.clock = SystemClock()
 
     def client(self) -> Client:
-        """Return a client of the cell that --server, RAFTCRON_SERVER or the default names.
+        """Return a client of the cell that --server, RAFTCRON_SERVER or the default names, with the
+        certificate that --tls or RAFTCRON_TLS names, if any.
 
         Raises:
-            InvalidInput: the list of servers cannot be used.
+            InvalidInput: the list of servers, or the certificate, cannot be used.
         """
         # gRPC costs 60 ms to import: only commands that talk to a cell pay for it.
         from cron.api.address import DEFAULT, parse_servers
+        from cron.api.channels import load
         from cron.api.client import Client
+        from launcher.tls import files_of
 
         text = self.server or os.environ.get("RAFTCRON_SERVER") or DEFAULT
-        return Client(parse_servers(text), self.timeout_ms)
+        folder = self.tls or os.environ.get("RAFTCRON_TLS")
+        credentials = load(files_of(folder)) if folder else None
+        servers = parse_servers(text, is_secure=credentials is not None)
+        return Client(servers, self.timeout_ms, credentials)
 
     def now_ms(self) -> int:
         """Return the time of this machine's clock."""
@@ -101,6 +108,8 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         settings.is_json = value == "json"
     elif param.name == "timeout":
         settings.timeout_ms = value
+    elif param.name == "tls":
+        settings.tls = value
     else:
         settings.server = value
 
@@ -118,7 +127,7 @@ def output_option(command: F) -> F:
 
 
 def cell_options(command: F) -> F:
-    """Add --server, --timeout and --output."""
+    """Add --server, --tls, --timeout and --output."""
     command = output_option(command)
     command = click.option(
         "--timeout",
@@ -126,6 +135,13 @@ def cell_options(command: F) -> F:
         expose_value=False,
         callback=_keep,
         help="How long to try, such as 10s (default; status 3s).",
+    )(command)
+    command = click.option(
+        "--tls",
+        metavar="DIR",
+        expose_value=False,
+        callback=_keep,
+        help="Folder of `raftcron certs issue`: ca.pem, cert.pem, key.pem; default $RAFTCRON_TLS.",
     )(command)
     return click.option(
         "--server",

@@ -19,9 +19,12 @@ def asked(monkeypatch):
     """The servers and timeouts that clients are made with."""
     made = []
     monkeypatch.setattr(
-        client_module, "Client", lambda servers, timeout_ms: made.append((servers, timeout_ms))
+        client_module,
+        "Client",
+        lambda servers, timeout_ms, credentials: made.append((servers, timeout_ms)),
     )
     monkeypatch.delenv("RAFTCRON_SERVER", raising=False)
+    monkeypatch.delenv("RAFTCRON_TLS", raising=False)
     return made
 
 

@@ -1,0 +1,130 @@
+"""Who calls, and what they may: every call to a replica that has certificates passes here first.
+
+TLS proves that a caller's certificate is one of the cell's authority; what it says is read here.
+`may` is the one place that decides by role.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import grpc
+import structlog
+
+from cron.api.status import to_refusal
+from cron.errors import CronError, NotAllowed, NotAuthenticated
+from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, only_identity
+
+log = structlog.get_logger()
+
+TLS_VERSION: Final = b"TLSv1.3"
+ADMIN: Final = "/raftcron.v1.Admin/"
+POOL: Final = "/raftcron.pool.v1.Pool/"
+ROLES: Final[dict[str, tuple[str, ...]]] = {
+    REPLICA: (ADMIN,),
+    PERSON: (ADMIN,),
+    EXECUTOR: (POOL,),
+}
+"""The services that each kind of certificate is for."""
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Properties = Mapping[str, Iterable[bytes]]
+
+
+def may(kind: str, method: str) -> bool:
+    """Whether a certificate of this kind may call `/package.Service/Method`."""
+    return method.startswith(ROLES.get(kind, ()))
+
+
+def caller_of(properties: Properties, cell: str) -> Identity:
+    """Return who calls, from what TLS proved of the connection.
+
+    Raises:
+        NotAuthenticated: TLS is too old, the certificate states nobody, or somebody of another
+            cell.
+    """
+    if list(properties.get("ssl_tls_version", ())) != [TLS_VERSION]:
+        raise NotAuthenticated("the connection is not TLS 1.3", "upgrade the client's TLS library")
+    names = properties.get("x509_subject_alternative_name", ())
+    identity = only_identity(name.decode(errors="replace") for name in names)
+    hint = "`raftcron certs issue` makes certificates; `raftcron certs show` tells what one says"
+    if identity is None:
+        raise NotAuthenticated("the certificate states no raftcron:// identity", hint)
+    if identity.cell != cell:
+        text = f"the certificate is of {identity}; this is cell {cell}"
+        raise NotAuthenticated(text, "ask a replica of that cell, or use this one's certificate")
+    return identity
+
+
+def name_of(identity: Identity) -> str:
+    """Return how the record names who made a change: people by their name alone."""
+    return identity.name if identity.kind == PERSON else f"{identity.kind} {identity.name}"
+
+
+def executor_of(context: Context) -> str:
+    """Return the one executor that a caller whom the Guard let through may be."""
+    names = context.auth_context().get("x509_subject_alternative_name", ())
+    identity = only_identity(name.decode(errors="replace") for name in names)
+    return identity.name if identity is not None and identity.kind == EXECUTOR else ""
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """Stands before all services of a replica's server: refuses who may not, and writes who asks
+    over what a request says of it."""
+
+    def __init__(self, cell: str) -> None:
+        self._cell = cell
+        self._noted = ""
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Return the handler of a call behind this guard; None where there is none."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        kind = "_".join(
+            "stream" if streams else "unary"
+            for streams in (handler.request_streaming, handler.response_streaming)
+        )
+        guarded = self._guarded(getattr(handler, kind), str(handler_call_details.method))
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(guarded, handler.request_deserializer, handler.response_serializer)
+
+    def _guarded(self, served: Callable[..., Any], method: str) -> Callable[..., Any]:
+        async def answer(request: Any, context: Context) -> Any:
+            await self._admit(request, context, method)
+            return await served(request, context)
+
+        async def answers(request: Any, context: Context) -> AsyncIterator[Any]:
+            await self._admit(request, context, method)
+            async for one in served(request, context):
+                yield one
+
+        return answers if inspect.isasyncgenfunction(served) else answer
+
+    async def _admit(self, request: Any, context: Context, method: str) -> None:
+        """Return for a caller who may, with the request signed; else end the call."""
+        try:
+            caller = caller_of(context.auth_context(), self._cell)
+            if not may(caller.kind, method):
+                service = method.strip("/").partition("/")[0].rpartition(".")[2]
+                text = f"{caller} may not use {service}"
+                raise NotAllowed(text, "people and executors have certificates of their own")
+        except CronError as error:
+            self._note(context, error)
+            refusal = to_refusal(error)
+            await context.abort(refusal.code, refusal.message, refusal.metadata)
+        fields = getattr(getattr(request, "DESCRIPTOR", None), "fields_by_name", {})
+        if "by" in fields:
+            request.by = name_of(caller)
+
+    def _note(self, context: Context, error: CronError) -> None:
+        """Log a refusal that a person has to end; some clients try again several times a second."""
+        if str(error) != self._noted:
+            self._noted = str(error)
+            log.warning("caller.refused", address=context.peer(), error=str(error))
