@@ -8,7 +8,15 @@ from cron.errors import InvariantViolated
 from cron.state.commands import ENTRY_VERSION, Command, Entry
 from launcher.work import Epoch, WorkSpec
 
+
+class _Versioned(msgspec.Struct, array_like=True, gc=False):
+    """The one field of an entry that every version of this program can read."""
+
+    version: int
+
+
 _encoder = msgspec.msgpack.Encoder()
+_versions = msgspec.msgpack.Decoder(_Versioned)
 _decoder = msgspec.msgpack.Decoder(Entry)
 
 
@@ -25,15 +33,15 @@ def decode_entry(data: bytes) -> Entry:
             divergent: a replica that skipped it would disagree with the others for ever.
     """
     try:
-        entry = _decoder.decode(data)
+        version = _versions.decode(data).version
+        if version != ENTRY_VERSION:
+            raise InvariantViolated(
+                f"log entry has version {version}, this program knows {ENTRY_VERSION}: "
+                "upgrade this replica"
+            )
+        return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvariantViolated(f"log entry cannot be read: {error}") from error
-    if entry.version != ENTRY_VERSION:
-        raise InvariantViolated(
-            f"log entry has version {entry.version}, this program knows {ENTRY_VERSION}: "
-            "upgrade this replica"
-        )
-    return entry
 
 
 def encode_work(work: WorkSpec) -> bytes:

@@ -131,3 +131,10 @@ def test_a_damaged_entry_is_refused_or_read_but_nothing_else(seed: int) -> None:
             continue
         machine.apply(1, 1000, bytes(data))
         assert encode_state(machine.state)
+
+
+def test_an_entry_of_a_newer_version_asks_for_an_upgrade_whatever_it_holds() -> None:
+    # its commands may be unknown too: the version is what a person can act on
+    newer = msgspec.msgpack.encode([2, 5, [1, 1, "r1"], [["Teleport", 1]], "a field of the future"])
+    with pytest.raises(InvariantViolated, match="version 2, this program knows 1: upgrade"):
+        decode_entry(newer)
