@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import NoReturn
 
 import click
 
 from cron.cli.app import cli
+from cron.cli.become import become
+from cron.cli.replica import replica_group
 from cron.cli.times import parse_length
 
 
@@ -65,29 +66,15 @@ def dev_command(
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-@click.command("replica", context_settings=_PASSED_ON)
-@click.option("--config", metavar="FILE", required=True, type=click.Path())
-@click.argument("more", nargs=-1, type=click.UNPROCESSED)
-def replica_command(config: str, more: tuple[str, ...]) -> NoReturn:
-    """Run one replica, as its configuration file says."""
-    _become("cron.daemon", "--config", config, *more)
-
-
 @click.command("executor", context_settings=_PASSED_ON)
 @click.option("--config", metavar="FILE", required=True, type=click.Path())
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
 def executor_command(config: str, more: tuple[str, ...]) -> NoReturn:
     """Run one executor, as its configuration file says."""
-    _become("launcher.executor", "--config", config, *more)
+    become("launcher.executor", "--config", config, *more)
 
 
-def _become(module: str, *arguments: str) -> NoReturn:
-    """Replace this process: whoever signals the command signals the daemon."""
-    sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", module, *arguments])  # noqa: S606 - no shell
-
-
-for _command in (dev_command, replica_command, executor_command):
+for _command in (dev_command, replica_group, executor_command):
     cli.add_command(_command)
 
 

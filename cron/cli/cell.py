@@ -21,7 +21,8 @@ def status_command(settings: Settings) -> None:
     if settings.is_json:
         render.json_lines(map(status_row, views))
     else:
-        cells = map(status_cells, views)
+        at = next((view.matched for view in views if view.role == "leader"), None)
+        cells = (status_cells(view, at) for view in views)
         render.table(STATUS_COLUMNS, cells, narrow=STATUS_NARROW, spill="id")
 
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from cron.api.views import JobView, LaunchView, StatusRow
 from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
+from cron.progress import describe_progress
 from launcher.names import DEFAULT_TENANT, short_job_name, split_job_name
 
 LAUNCH_COLUMNS: Final = (
@@ -22,9 +25,12 @@ JOB_COLUMNS: Final = (
 )  # fmt: skip
 JOB_NARROW: Final = ("running", "last utc", "zone", "state")
 STATUS_COLUMNS: Final = (
-    "kind", "id", "address", "pid", "role", "term", "applied", "digest", "version", NOTE,
+    "kind", "id", "address", "pid", "role", "term", "applied", "digest", "version", "standing",
+    NOTE,
 )  # fmt: skip
-STATUS_NARROW: Final = ("version", "digest", "pid", "applied")
+STATUS_NARROW: Final = ("version", "digest", "pid", "applied", "standing")
+BEHIND_MIN: Final = 100
+"""Entries that are on their way are no news."""
 
 
 UNREACHABLE: Final = "unreachable"
@@ -187,16 +193,28 @@ def status_row(view: StatusRow) -> Row:
         "running": view.running,
         "ledger": view.ledger or None,
         "note": view.note or None,
+        "incarnation": view.incarnation or None,
+        "standing": view.standing or None,
+        "matched": view.matched,
+        "joining": msgspec.structs.asdict(view.joining) if view.joining else None,
     }
 
 
-def status_cells(view: StatusRow) -> list[str]:
-    """Return a replica or an executor as cells of STATUS_COLUMNS."""
+def status_cells(view: StatusRow, leader_at: int | None = None) -> list[str]:
+    """Return a replica or an executor as cells of STATUS_COLUMNS.
+
+    `leader_at` is the leader's own `matched`, where there is one.
+    """
     is_executor = view.kind == "executor"
     is_blank = is_executor or view.role == UNREACHABLE
     notes = [f"{view.running} of {view.slots} slots"] if is_executor else []
     if view.clock_offset_ms and abs(view.clock_offset_ms) >= 1_000:
         notes.append(f"clock {show_length(view.clock_offset_ms)} off")
+    if view.joining:
+        notes.append(describe_progress(view.joining))
+    elif leader_at is not None and view.matched is not None:
+        behind = leader_at - view.matched
+        notes += [f"{behind:,} entries behind"] if behind >= BEHIND_MIN else []
     if view.note:
         notes.append(view.note)
     return [
@@ -209,5 +227,6 @@ def status_cells(view: StatusRow) -> list[str]:
         "-" if is_blank else str(view.applied),
         view.digest[:12] or "-",
         view.version or "-",
+        f"{view.standing} #{view.incarnation}" if view.standing else "-",
         ", ".join(notes),
     ]

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from cron.clock import Clock
-from cron.dev.files import Member
+from cron.dev.files import REPLICA, Member
+from cron.endings import REPLACED
 
 RESTART_MS_MIN: Final = 100
 """Also long enough to learn of a Ctrl-C that the process got a moment before us."""
@@ -93,6 +94,8 @@ class Child:
     def _mourn(self, pid: int, code: int, *, restart: bool) -> str:
         self._process = None
         died = f"{self.member.id} (pid {pid}) {describe_exit(code)}"
+        if code == REPLACED and self.member.kind == REPLICA:
+            return f"{died}: {self._shut_out()}"
         if not restart:
             return f"{died}; it stays down (--no-restart); log: {self.member.log}"
         lived_ms = self._clock.mono_ms() - self._started_ms
@@ -106,6 +109,14 @@ class Child:
         return (
             f"{died}, for the {SHORT_LIVES_MAX}rd time within {SHORT_LIFE_MS // 1000} s of its "
             f"start; trying again every second; end of {self.member.log}:\n{self._tail()}"
+        )
+
+    def _shut_out(self) -> str:
+        return (
+            "its disk does not stand for it any more, so it is never started again; end of "
+            f"{self.member.log}:\n{self._tail()}\n"
+            f"start its new one with: raftcron replica --config {self.member.config} --join "
+            "--data NEWDIR"
         )
 
     def _tail(self) -> str:

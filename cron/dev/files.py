@@ -5,6 +5,10 @@
     DIR/r1.log ...                                    what each of them says
     DIR/dev.lock                                      held by whoever runs the cell
 
+Every replica is started with --bootstrap, at every start: it says that an empty directory is one of
+a new cell, and a cell that exists believes that of none of its ids. A folder whose state is gone is
+refused by the other two, where it could otherwise vote a second time.
+
 Files that are there are not written again, so whoever wants other times or limits edits them. Only
 the addresses are brought up to date where the cell is to run on other ports: replicas are known by
 name, so their state does not care where they listen.
@@ -71,8 +75,9 @@ class Member(msgspec.Struct, frozen=True):
         """The command that starts it. `-P`: a folder `cron` where the user stands is not ours."""
         program = [sys.executable, "-P", "-m", _MODULES[self.kind], "--config", str(self.config)]
         # A replica learns from the environment whom it must not outlive, an executor from this.
-        parent = f"={os.getpid()}" if self.kind == EXECUTOR else ""
-        return [*program, f"--die-with-parent{parent}"]
+        if self.kind == EXECUTOR:
+            return [*program, f"--die-with-parent={os.getpid()}"]
+        return [*program, "--bootstrap", "--die-with-parent"]
 
 
 def write_cell(

@@ -107,8 +107,8 @@ class Replacing:
             level = f"{behind:,} entries behind it" if behind else "level with it"
             raise StillAlive(
                 f"{name} is connected to the leader and {level}; its disk would be shut out"
-                " for good; nothing was changed",
-                "stop it first, or repeat it with --yes",
+                " for good",
+                "stop it first, or repeat it with --yes; nothing was changed",
             )
 
     def _check_addresses(self, request: ReplaceRequest, members: Mapping[str, MemberView]) -> None:

@@ -5,7 +5,7 @@
     python -m tests.unit.dev_fakes member --config FILE            a replica or executor
 
 A member listens on its client port, writes `up` to its log and waits. TERM ends it with 0, unless
-DATA/stubborn exists; DATA/<id>.broken makes it end with exit code 3 at once.
+DATA/stubborn exists; DATA/<id>.broken makes it end at once with exit code 3, or with the one in it.
 """
 
 from __future__ import annotations
@@ -82,9 +82,10 @@ def run_member(config: Path) -> int:
     die_with_parent()
     fields = tomllib.loads(config.read_text())
     folder = config.parent
-    if (folder / f"{fields['id']}.broken").exists():
+    broken = folder / f"{fields['id']}.broken"
+    if broken.exists():
         print("cannot read my journal", flush=True)
-        return 3
+        return int(broken.read_text() or "3")
     ended = threading.Event()
     stubborn = (folder / "stubborn").exists()
     for number in (signal.SIGTERM, signal.SIGINT):

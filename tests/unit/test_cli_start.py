@@ -69,13 +69,14 @@ async def test_each_command_has_help(name):
 async def test_a_daemon_takes_the_place_of_its_command(monkeypatch, command, module):
     became = []
     monkeypatch.setattr(os, "execv", lambda *given: became.append(given))
-    await run_cli(command, "--config", "r1.toml", "--die-with-parent", "7")
-    program = [sys.executable, "-m", module, "--config", "r1.toml", "--die-with-parent", "7"]
+    await run_cli(command, "--config", "r1.toml", "--die-with-parent")
+    program = [sys.executable, "-m", module, "--config", "r1.toml", "--die-with-parent"]
     assert became == [(sys.executable, program)]
 
 
 async def test_a_daemon_needs_its_configuration():
     assert (await run_cli("replica")).exit_code == 2
+    assert (await run_cli("executor")).exit_code == 2
 
 
 async def test_dev_hands_its_options_to_the_supervisor(monkeypatch, tmp_path):

@@ -49,7 +49,15 @@ def test_the_example_of_an_executor_fits_to_the_example_of_a_replica() -> None:
 def test_a_command_names_its_module_and_its_configuration(tmp_path: Path) -> None:
     members = write_cell(tmp_path, PORTS)
     assert members[0].argv[1:] == [
-        *("-P", "-m", "cron.daemon", "--config", str(tmp_path / "r1.toml"), "--die-with-parent")
+        *(
+            "-P",
+            "-m",
+            "cron.daemon",
+            "--config",
+            str(tmp_path / "r1.toml"),
+            "--bootstrap",
+            "--die-with-parent",
+        )
     ]
     assert "launcher.executor" in members[3].argv
 

@@ -175,6 +175,22 @@ def test_who_dies_again_and_again_is_shown_with_the_end_of_its_log(
     assert dev.end() == 0
 
 
+def test_a_replica_that_was_replaced_is_never_started_again(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "r3.broken").write_text("4")
+    (tmp_path / "data" / "executor-1.broken").write_text("4")
+    dev = start()
+    dev.read_until(r"r3 .* ended with exit code 4: .* never started again; .*\n    cannot read my")
+    config = tmp_path / "data" / "r3.toml"
+    dev.read_until(f"raftcron replica --config {config} --join --data NEWDIR\n")
+    dev.read_until("executor-1 .* ended with exit code 4, for the 3rd time")
+    dev.process.send_signal(signal.SIGTERM)
+    assert dev.end() == 0
+    assert dev.log("r3").count("cannot read my journal") == 1
+
+
 def test_a_port_in_use_is_named_before_anything_starts(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
