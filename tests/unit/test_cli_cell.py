@@ -188,7 +188,7 @@ async def test_status_shows_who_stands_for_an_id_and_how_far_it_is():
     assert leader.endswith("votes #1")
     assert "joining #2" in joins
     assert joins.endswith("receives the state: 40 of 100 MB")
-    assert third.split("votes #1")[1].strip() == "it does not answer", "99 entries may be on their way"
+    assert third.split("votes #1")[1].strip() == "it does not answer", "99 are on their way"
     assert fourth.endswith("100 entries behind")
     one, two, *_ = [json.loads(line) for line in told.stdout.splitlines()]
     assert (one["incarnation"], one["standing"], one["matched"]) == (1, "votes", 1_500)
