@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from cron.errors import ConfigError
+from launcher.tls import TlsFiles
 
 REPLICAS: Final = 3
 """Size of a cell; fixed for its life, since two of three must agree on everything."""
@@ -28,13 +29,14 @@ SNAPSHOT_ENTRIES_MIN: Final = 10
 """With fewer a replica would do little but write snapshots."""
 
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
 Milliseconds = Annotated[int, Meta(ge=1, le=86_400_000)]
 Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 
 
 class PeerAddresses(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where one replica listens, as `host:port`.
+    """Where one replica is reached, as `host:port`.
 
     `client` is its gRPC address for clients and executors, `raft` the one for the other replicas.
     """
@@ -112,7 +114,12 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `cell`: name of the group; executors of another cell are refused.
 
-    `client`, `raft`: where it listens; must be what `peers` says of it, or nobody finds it.
+    `client`, `raft`: where it listens; left out, where `peers` says that it is reached. With [tls]
+    it may be any address of this host, such as 0.0.0.0:7400 or one behind a port mapping.
+
+    `tls`: PEM files, relative to the file's folder: the cell's authority `ca`, this replica's
+    `cert` and its `key`, as `raftcron certs` makes them. Without, all addresses are on loopback;
+    with it, everybody who connects needs a certificate of the authority, on loopback, too.
 
     `zone`: IANA zone of schedules without CRON_TZ. It matters when a crontab is applied, so it
     should be the same on all replicas. UTC has no days of 23 hours.
@@ -122,23 +129,27 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data: str
     peers: dict[str, PeerAddresses]
     cell: str = "default"
-    client: str = "127.0.0.1:7400"
-    raft: str = "127.0.0.1:7410"
+    client: str = ""
+    raft: str = ""
     zone: str = "UTC"
+    tls: TlsFiles | None = None
     lease: LeaseConfig = LeaseConfig()
     election: ElectionConfig = ElectionConfig()
     limits: LimitsConfig = LimitsConfig()
 
 
 def load_replica_config(path: str | Path) -> ReplicaConfig:
-    """Return the configuration in the TOML file at `path`, checked, with `data` made absolute.
+    """Return the configuration in the TOML file at `path`, checked, with paths made absolute; what
+    is in the files of `tls` is not looked at.
 
     Raises:
         ConfigError: it cannot be read, is no TOML, or a field is unknown, missing or impossible.
     """
     place = Path(path)
     config = parse_replica_config(_read(place), str(path))
-    return msgspec.structs.replace(config, data=str(place.absolute().parent / config.data))
+    folder = place.absolute().parent
+    tls = config.tls.below(folder) if config.tls else None
+    return msgspec.structs.replace(config, data=str(folder / config.data), tls=tls)
 
 
 def parse_replica_config(text: str, file: str) -> ReplicaConfig:
@@ -154,7 +165,7 @@ def parse_replica_config(text: str, file: str) -> ReplicaConfig:
     except msgspec.ValidationError as error:
         raise ConfigError(f"{file}: {_field_first(str(error))}", _EXAMPLE) from error
     _check_names(config, file)
-    _check_addresses(config, file)
+    config = _with_addresses(config, file)
     _check_lease(config.lease, file)
     _check_election(config.election, file)
     _check_limits(config.limits, file)
@@ -205,7 +216,8 @@ def _check_names(config: ReplicaConfig, file: str) -> None:
         raise ConfigError(f"{file}: zone: {config.zone!r} is not a time zone", hint) from None
 
 
-def _check_addresses(config: ReplicaConfig, file: str) -> None:
+def _with_addresses(config: ReplicaConfig, file: str) -> ReplicaConfig:
+    """Return the configuration with where it listens, if all addresses can be."""
     if len(config.peers) != REPLICAS:
         hint = "a cell has three replicas; name all of them, this one included"
         raise ConfigError(f"{file}: peers: {len(config.peers)} of {REPLICAS} replicas", hint)
@@ -214,18 +226,41 @@ def _check_addresses(config: ReplicaConfig, file: str) -> None:
         hint = f"add [peers.{config.id}] with client and raft, or correct id"
         raise ConfigError(f"{file}: peers: {config.id} itself is missing", hint)
     seen: dict[tuple[str, int], str] = {}
+    is_secure = config.tls is not None
     for field, address in _addresses(config):
-        place = parse_address(address, f"{file}: {field}")
+        place = parse_address(address, f"{file}: {field}", is_secure=is_secure)
+        if _is_everywhere(place[0]):
+            hint = "write the name or address that other hosts know; `client` and `raft` may be it"
+            raise ConfigError(f"{file}: {field}: nobody is reached at {address}", hint)
         if seen.setdefault(place, field) != field:
             hint = "every replica needs two ports of its own"
             raise ConfigError(f"{file}: {field}: {address} is already {seen[place]}", hint)
+    full = msgspec.structs.replace(
+        config, client=config.client or own.client, raft=config.raft or own.raft
+    )
+    _check_listening(full, own, file)
+    return full
+
+
+def _check_listening(config: ReplicaConfig, own: PeerAddresses, file: str) -> None:
+    """Refuse to listen where the others, by `peers`, will not look."""
+    is_secure = config.tls is not None
+    places = []
     for field, ours, theirs in (
         ("client", config.client, own.client),
         ("raft", config.raft, own.raft),
     ):
-        if ours != theirs:
+        place = parse_address(ours, f"{file}: {field}", is_secure=is_secure)
+        reached = parse_address(theirs, f"{file}: {field}", is_secure=is_secure)
+        # Between two different hosts there may be a mapping of ports; on one there is not.
+        if place != reached and (not is_secure or place[0] == reached[0]):
             message = f"{file}: {field}: {ours}, but peers.{config.id}.{field} is {theirs}"
-            raise ConfigError(message, "make both the same; the others look in peers")
+            hint = f"leave {field} out; the others look in peers"
+            raise ConfigError(message, hint)
+        places.append(place)
+    if places[0] == places[1]:
+        hint = "clients and replicas need a port each"
+        raise ConfigError(f"{file}: raft: {config.raft} is already client", hint)
 
 
 def _addresses(config: ReplicaConfig) -> list[tuple[str, str]]:
@@ -235,26 +270,41 @@ def _addresses(config: ReplicaConfig) -> list[tuple[str, str]]:
     return rows
 
 
-def parse_address(text: str, place: str) -> tuple[str, int]:
-    """Return (host, port) of `host:port` on loopback; `place` begins the message of an error.
+def parse_address(text: str, place: str, *, is_secure: bool = False) -> tuple[str, int]:
+    """Return (host, port) of `host:port`; `place` begins the message of an error.
 
     Raises:
-        ConfigError: it is no such address, or one that others can reach.
+        ConfigError: it is no such address, or, unless TLS makes it secure, not on loopback.
     """
     host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    host = host[1:-1] if is_bracketed else host
+    is_host = ":" in host if is_bracketed else _HOST.fullmatch(host) is not None
+    if not colon or not is_host or not _is_port(port):
         raise ConfigError(f"{place}: {text!r} is not host:port", "write it like 127.0.0.1:7400")
     if host == "localhost":
         return "127.0.0.1", int(port)
     try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
+        ip = ipaddress.ip_address(host)
     except ValueError:
-        is_loopback = False
-    if not is_loopback:
-        hint = "use 127.0.0.1: without TLS anybody who reaches the port could run commands"
-        raise ConfigError(f"{place}: {text} is not loopback, and TLS is not available yet", hint)
-    return host, int(port)
+        ip = None
+    if not is_secure and not (ip and ip.is_loopback):
+        hint = (
+            "use 127.0.0.1, or TLS, lest anybody who reaches the port runs commands: "
+            "`raftcron certs init` and `issue` make certificates, [tls] names them"
+        )
+        raise ConfigError(f"{place}: {text} is not loopback, and there is no [tls]", hint)
+    if ip is None and is_bracketed:
+        raise ConfigError(f"{place}: {text!r} is not host:port", "write it like [::1]:7400")
+    return (str(ip) if ip else host.lower()), int(port)
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5 and 0 < int(text) < 65_536
+
+
+def _is_everywhere(host: str) -> bool:
+    return host in ("0.0.0.0", "::")  # noqa: S104 - what is refused, not what is bound
 
 
 def lease_margin_ms(self_kill_ms: int) -> int:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import gc
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version as distribution_version
@@ -25,12 +25,17 @@ import msgspec
 import structlog
 
 from consensus.engine.config import EngineConfig
+from consensus.engine.config import TlsFiles as EngineFiles
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError
 from cron import endings, failpoints
+from cron.api.callers import executor_of
+from cron.api.channels import load
+from cron.api.listening import listen, make_server
 from cron.api.peers import Peers
-from cron.api.server import SERVER_OPTIONS, add_admin
+from cron.api.server import add_admin
 from cron.calendar import zones
+from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError
@@ -47,10 +52,12 @@ from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import with_room
 from cron.state import commands as c
+from launcher import identity
 from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
+from launcher.tls import Credentials, check_identity
 
 _log = structlog.get_logger()
 
@@ -68,6 +75,7 @@ class Daemon:
         self._failure: BaseException | None = None
         self._stopping = stopping
         self._clock = SystemClock()
+        self._credentials = _credentials(config)
         self._projection = _projection(config, start)
         self._applier = StateApplier(self._projection)
         engine = _engine(config, start)
@@ -75,7 +83,7 @@ class Daemon:
         self._pool = self._make_pool()
         self._release = distribution_version("raftcron")
         self._leader = self._make_leader()
-        self._peers = Peers()
+        self._peers = Peers(self._credentials)
         self._server: grpc.aio.Server | None = None
         self._roster = self._make_roster()
         self._leader.may_tick = self._roster.why_not_tick
@@ -87,7 +95,7 @@ class Daemon:
             roster=self._roster,
             clock=self._clock,
             zone=config.zone,
-            replacing=Replacing(self._replicated, config.peers, parse_address),
+            replacing=Replacing(self._replicated, config.peers, self._parse_address),
         )
 
     def _make_pool(self) -> Pool:
@@ -127,7 +135,7 @@ class Daemon:
         return Roster(
             identity=Identity(
                 replica=config.id,
-                address=config.client,
+                address=config.peers[config.id].client,
                 pid=os.getpid(),
                 version=self._release,
                 tzdata=zones.tzdata_version(),
@@ -140,6 +148,10 @@ class Daemon:
             ask=self._peers,
             offset_ms_max=config.limits.clock_offset_ms_max,
         )
+
+    @property
+    def _parse_address(self) -> Callable[[str, str], tuple[str, int]]:
+        return functools.partial(parse_address, is_secure=self._credentials is not None)
 
     def _leader_address(self) -> str | None:
         """Return the leader's client address, None where none is known or it is this replica."""
@@ -191,6 +203,9 @@ class Daemon:
                 watch_joining(self._replicated, self._config.id, _tell), name="joining"
             ),
         ]
+        if self._credentials is not None:
+            expiry = watch_expiry(self._credentials, self._clock)
+            tasks.append(asyncio.create_task(expiry, name="expiry"))
         for task in tasks:
             task.add_done_callback(_failed_task(self._fail))
         _log.info("replica.started", address=self._config.client, pid=os.getpid())
@@ -213,37 +228,21 @@ class Daemon:
         self._projection.stop()
 
     def _serve(self) -> grpc.aio.Server:
-        _check_free(self._config.client)
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        server = make_server(self._config.cell, self._credentials)
         add_admin(server, self._service, self._client_addresses)
-        add_pool_service(server, self._pool, self._leader_address)
-        try:
-            bound = server.add_insecure_port(self._config.client)
-        except RuntimeError as error:
-            raise ConfigError(
-                f"client address {self._config.client} cannot be used: {error}",
-                "another process may have the port",
-            ) from error
-        if not bound:
-            raise ConfigError(f"client address {self._config.client} cannot be used")
+        may_be = executor_of if self._credentials is not None else None
+        add_pool_service(server, self._pool, self._leader_address, may_be)
+        listen(server, self._config.client, self._credentials)
         return server
 
 
-def _check_free(address: str) -> None:
-    """Refuse an address that cannot be bound: gRPC would write pages of its own about it."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, int(port)))
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(
-            f"client address {address} cannot be used: {reason}",
-            "another process may have the port; `client` in the configuration names another",
-        ) from error
+def _credentials(config: ReplicaConfig) -> Credentials | None:
+    """Return this replica's certificate, None where the cell is on loopback without any."""
+    if config.tls is None:
+        return None
+    credentials = load(config.tls)
+    check_identity(credentials, identity.Identity(config.cell, identity.REPLICA, config.id))
+    return credentials
 
 
 def _projection(config: ReplicaConfig, start: Start) -> Projection:
@@ -264,12 +263,15 @@ def _engine(config: ReplicaConfig, start: Start) -> EngineConfig:
         "heartbeat_ms": config.election.heartbeat_ms,
         "snapshot_entries": config.limits.snapshot_entries or None,
     }
+    tls = config.tls
     engine = EngineConfig(
         replica=config.id,
-        peers={name: peer.raft for name, peer in config.peers.items()},
+        # The others are dialled where they are reached; our own address is where we listen.
+        peers={name: peer.raft for name, peer in config.peers.items()} | {config.id: config.raft},
         data=str(Path(config.data) / "raft"),
         cell=config.cell,
         start=start,
+        tls=EngineFiles(authority=tls.ca, certificate=tls.cert, key=tls.key) if tls else None,
     )
     given = {name: value for name, value in times.items() if value is not None}
     return msgspec.structs.replace(engine, **given)

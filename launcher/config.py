@@ -20,21 +20,25 @@ from launcher.limits import (
     SLOTS_MAX,
 )
 from launcher.names import NAME_PART_CHARS_MAX
+from launcher.tls import TlsFiles
 
 _Name = Annotated[
     str, Meta(pattern=rf"^[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}$")
 ]
 _Label = Annotated[str, Meta(max_length=LABEL_CHARS_MAX)]
 _Ms = Annotated[int, Meta(ge=1, le=86_400_000)]
-_ADDRESS = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:]+):(?P<port>\d{1,5})")
+_ADDRESS = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}):(?P<port>[0-9]{1,5})"
+)
 
 
 class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What an executor is told. `data` is absolute once loaded; times are in milliseconds.
 
     `leaders` are the client addresses of the cell's replicas. `users` are the accounts that a root
-    executor may switch to. `start` is `none` where work is accepted and reported as succeeded
-    without starting anything, for benches. `term_grace_ms` lies between TERM and KILL.
+    executor may switch to. `tls` names the files of its certificate; without, `leaders` are on this
+    host. `start` is `none` where work is accepted and reported as succeeded without starting
+    anything, for benches. `term_grace_ms` lies between TERM and KILL.
     """
 
     id: _Name
@@ -44,6 +48,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     slots: Annotated[int, Meta(ge=1, le=SLOTS_MAX)] = 64
     labels: Annotated[dict[_Name, _Label], Meta(max_length=LABELS_MAX)] = {}
     users: tuple[str, ...] = ()
+    tls: TlsFiles | None = None
     output_bytes_max: Annotated[int, Meta(ge=OUTPUT_BYTES_MAX_MIN, le=1 << 30)] = 1 << 20
     outputs_kept: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     outputs_bytes_max: Annotated[int, Meta(ge=0)] = 1 << 30
@@ -59,7 +64,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
 
 def load(path: Path) -> ExecutorConfig:
-    """Read an executor's configuration; a relative `data` is relative to the file's directory.
+    """Read an executor's configuration; relative paths are relative to the file's directory.
 
     Raises:
         BadConfig: the file cannot be read, or says something that cannot be.
@@ -77,7 +82,7 @@ def load(path: Path) -> ExecutorConfig:
 
 
 def parse(raw: bytes, path: Path) -> ExecutorConfig:
-    """Return the configuration in `raw`; `path` is for messages and for a relative `data`.
+    """Return the configuration in `raw`; `path` is for messages and for relative paths.
 
     Raises:
         BadConfig: it is no TOML, or says something that cannot be.
@@ -94,12 +99,15 @@ def parse(raw: bytes, path: Path) -> ExecutorConfig:
             f"{path}: {text[:1].lower()}{text[1:]}", "see examples/executor.toml"
         ) from error
     _check(config, path)
-    return msgspec.structs.replace(config, data=str(path.resolve().parent / config.data))
+    folder = path.resolve().parent
+    tls = config.tls.below(folder) if config.tls else None
+    return msgspec.structs.replace(config, data=str(folder / config.data), tls=tls)
 
 
 def _check(config: ExecutorConfig, path: Path) -> None:
     for number, address in enumerate(config.leaders):
-        check_address(address, f"{path}: `$.leaders[{number}]`")
+        place = f"{path}: `$.leaders[{number}]`"
+        check_address(address, place, is_secure=config.tls is not None)
     if config.reconnect_ms_max < config.reconnect_ms_min:
         raise BadConfig(
             f"{path}: reconnect_ms_max {config.reconnect_ms_max} is below reconnect_ms_min "
@@ -113,20 +121,21 @@ def _check(config: ExecutorConfig, path: Path) -> None:
         raise BadConfig(f"{path}: data names no directory", "give a directory of its own")
 
 
-def check_address(address: str, place: str) -> None:
-    """Accept `host:port` of this host; `place` begins the message.
+def check_address(address: str, place: str, *, is_secure: bool = False) -> None:
+    """Accept `host:port`, without TLS only of this host; `place` begins the message.
 
     Raises:
-        BadConfig: it is no address, or, until there is TLS, not a loopback one.
+        BadConfig: it is no address, or neither secure nor a loopback one.
     """
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 65_536:
         raise BadConfig(f"{place}: {address!r} is not an address", "write 127.0.0.1:7400")
-    if not is_loopback(match["host"].strip("[]")):
+    if not is_secure and not is_loopback(match["host"].strip("[]")):
         raise BadConfig(
-            f"{place}: {address} is not on this host, and there is no TLS yet: anybody on the way "
+            f"{place}: {address} is not on this host, and there is no [tls]: anybody on the way "
             "could start commands here",
-            "use a loopback address such as 127.0.0.1:7400",
+            "`raftcron certs issue DIR executor ID` makes a certificate for [tls]; "
+            "or use a loopback address such as 127.0.0.1:7400",
         )
 
 

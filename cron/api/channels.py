@@ -32,19 +32,6 @@ def load(files: TlsFiles) -> Credentials:
         raise ConfigError(str(error), error.hint) from error
 
 
-def open_port(server: grpc.aio.Server, address: str, credentials: Credentials | None) -> int:
-    """Make a server listen, and return the port; with credentials only to who has some as well.
-
-    Raises:
-        RuntimeError: the address cannot be used.
-    """
-    if credentials is None:
-        return int(server.add_insecure_port(address))
-    pair = (credentials.key, credentials.certificate)
-    made = grpc.ssl_server_credentials([pair], credentials.authority, require_client_auth=True)
-    return int(server.add_secure_port(address, made))
-
-
 def open_channel(address: str, credentials: Credentials | None, options: Options) -> grpc.Channel:
     """Return a client's channel to a replica."""
     if credentials is None:

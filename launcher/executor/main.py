@@ -21,6 +21,7 @@ from launcher import config as configuration
 from launcher import failpoints, logs
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
+from launcher.executor.clock import wall_ms
 from launcher.executor.foreman import SURVIVORS_PAUSE_S, Foreman, interrupt_all
 from launcher.executor.groups import SurvivorsRemain
 from launcher.executor.ledger import Ledger
@@ -28,6 +29,8 @@ from launcher.executor.lockfile import lock
 from launcher.executor.outputs import Outputs
 from launcher.executor.parent import die_with_parent
 from launcher.executor.stream import Way
+from launcher.identity import EXECUTOR, Identity
+from launcher.tls import Credentials, check_identity, load_credentials
 
 log = logs.get()
 
@@ -39,6 +42,9 @@ IN_USE: Final = 4
 DRAIN_EXTRA_S: Final = 1.5
 """Beyond the grace: recording the ends. Together with the next below 8 s."""
 CLOSE_WAIT_S: Final = 1.0
+DAY_S: Final = 86_400
+WARNED_DAYS: Final = 30
+"""How long before its end a certificate is worth a word."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -81,12 +87,13 @@ async def run(config: ExecutorConfig) -> int:
     """Run an executor until SIGTERM or SIGINT; return its exit code.
 
     Raises:
-        DirectoryInUse, LedgerDamaged: it cannot run.
+        BadConfig, DirectoryInUse, LedgerDamaged: it cannot run.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    credentials = _credentials(config)
     directory = Path(config.data)
     lock(directory)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
@@ -100,9 +107,22 @@ async def run(config: ExecutorConfig) -> int:
             foreman = Foreman(config, ledger, outputs)
             await foreman.start()
             log.info("executor.started", ledger=ledger.uuid, slots=config.slots)
-            return await _serve(config, foreman, thread, stop)
+            way = Way(config, foreman, secrets.token_hex(8), credentials)
+            return await _serve(config, foreman, way, thread, stop)
         finally:
             await in_thread(ledger.close)
+
+
+def _credentials(config: ExecutorConfig) -> Credentials | None:
+    """Return this executor's certificate, None where it needs none."""
+    if config.tls is None:
+        return None
+    credentials = load_credentials(config.tls)
+    check_identity(credentials, Identity(config.cell, EXECUTOR, config.id))
+    days = (credentials.not_after_s - wall_ms() // 1000) // DAY_S
+    if days < WARNED_DAYS:
+        log.warning("certificate.ends", file=config.tls.cert, days_left=days)
+    return credentials
 
 
 async def _cleared(thread: ThreadPoolExecutor, ledger: Ledger, stop: asyncio.Event) -> bool:
@@ -123,9 +143,12 @@ async def _cleared(thread: ThreadPoolExecutor, ledger: Ledger, stop: asyncio.Eve
 
 
 async def _serve(
-    config: ExecutorConfig, foreman: Foreman, thread: ThreadPoolExecutor, stop: asyncio.Event
+    config: ExecutorConfig,
+    foreman: Foreman,
+    way: Way,
+    thread: ThreadPoolExecutor,
+    stop: asyncio.Event,
 ) -> int:
-    way = Way(config, foreman, secrets.token_hex(8))
     tasks = [
         asyncio.create_task(foreman.run(thread), name="turns"),
         asyncio.create_task(foreman.watch(), name="spawner"),

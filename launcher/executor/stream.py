@@ -19,8 +19,11 @@ from launcher.errors import BadConfig, LauncherError
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman
 from launcher.executor.row import Row, epoch_message, epoch_of
+from launcher.identity import REPLICA_HOST
 from launcher.limits import HELLO_ROWS_MAX, MESSAGE_BYTES_MAX, REPORTS_PER_MESSAGE_MAX
+from launcher.reach import Unreached, reach
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
+from launcher.tls import Credentials
 from launcher.work import Epoch
 
 log = logs.get()
@@ -35,7 +38,7 @@ _OPTIONS: Final = (
     # Each visit connects anew at once, whatever became of the one before.
     ("grpc.use_local_subchannel_pool", 1),
 )
-
+_EXPECTED: Final = ("grpc.ssl_target_name_override", REPLICA_HOST)
 
 # Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
 # gRPC makes of a refusal that was faster than the call.
@@ -59,12 +62,19 @@ class StreamEnded(LauncherError):
 class Visit:
     """One stream to one replica. Implements the foreman's Outlet."""
 
-    def __init__(self, config: ExecutorConfig, foreman: Foreman, incarnation: str) -> None:
+    def __init__(
+        self,
+        config: ExecutorConfig,
+        foreman: Foreman,
+        incarnation: str,
+        credentials: Credentials | None = None,
+    ) -> None:
         self.welcomed = False
         self.ended = asyncio.Event()
         self._config = config
         self._foreman = foreman
         self._incarnation = incarnation
+        self._credentials = credentials
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
         self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._parked: list[pool_pb2.Orders] | None = []
@@ -114,9 +124,9 @@ class Visit:
         Raises:
             StreamEnded: it did.
         """
-        channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        channel = self._channel(address)
         try:
-            await self._connect(channel)
+            await self._connect(channel, address)
             self._foreman.attach(self)
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
             await self._serve(stub.Connect())
@@ -129,7 +139,14 @@ class Visit:
             self.ended.set()
             await channel.close()
 
-    async def _connect(self, channel: grpc.aio.Channel) -> None:
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        ours = self._credentials
+        if ours is None:
+            return grpc.aio.insecure_channel(address, options=_OPTIONS)
+        secret = grpc.ssl_channel_credentials(ours.authority, ours.key, ours.certificate)
+        return grpc.aio.secure_channel(address, secret, options=[*_OPTIONS, _EXPECTED])
+
+    async def _connect(self, channel: grpc.aio.Channel, address: str) -> None:
         """Return once the replica has answered; a frozen one accepts connections and does not."""
         wait_s = self._config.connect_ms / 1000
         try:
@@ -137,11 +154,20 @@ class Visit:
                 state = channel.get_state(try_to_connect=True)
                 while state is not grpc.ChannelConnectivity.READY:
                     if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        raise StreamEnded("nobody answers there")
+                        raise await self._unreached(address)
                     await channel.wait_for_state_change(state)
                     state = channel.get_state(try_to_connect=True)
         except TimeoutError:
             raise StreamEnded(f"not reached within {wait_s} s") from None
+
+    async def _unreached(self, address: str) -> StreamEnded:
+        """Return why there is no connection: gRPC does not tell whose certificate is wrong."""
+        try:
+            await asyncio.to_thread(reach, address, self._config.connect_ms, self._credentials)
+        except Unreached as error:
+            hint = f" ({error.hint})" if error.hint else ""
+            return StreamEnded(f"{error}{hint}", is_refusal=error.is_distrust)
+        return StreamEnded("nobody answers there")
 
     async def _serve(self, call: Any) -> None:
         writer = asyncio.create_task(self._write(call))
@@ -254,10 +280,17 @@ class Visit:
 class Way:
     """Visits replicas until one leads, and again when it no longer does."""
 
-    def __init__(self, config: ExecutorConfig, foreman: Foreman, incarnation: str) -> None:
+    def __init__(
+        self,
+        config: ExecutorConfig,
+        foreman: Foreman,
+        incarnation: str,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._config = config
         self._foreman = foreman
         self._incarnation = incarnation
+        self._credentials = credentials
         self._visit: Visit | None = None
         self._refusal = ""
 
@@ -270,7 +303,9 @@ class Way:
             address = hint or leaders[number % len(leaders)]
             number += not followed
             await self._foreman.able.wait()
-            visit = self._visit = Visit(self._config, self._foreman, self._incarnation)
+            visit = self._visit = Visit(
+                self._config, self._foreman, self._incarnation, self._credentials
+            )
             hint = ""
             try:
                 await visit.attend(address)
@@ -308,7 +343,7 @@ class Way:
         if not address:
             return ""
         try:
-            check_address(address, "leader")
+            check_address(address, "leader", is_secure=self._credentials is not None)
         except BadConfig as error:
             log.warning("leader.ignored", error=str(error))
             return ""

@@ -6,6 +6,7 @@ PoolError
 │ ├ NotLeading                this replica does not lead
 │ ├ SeenNewerEpoch            the executor obeys a newer leader already
 │ ├ HeldByAnother             another process is connected under this id
+│ ├ NotItself                 its certificate is of another executor
 │ └ PoolFull                  more executors than the bound
 ├ NotConnected                no such session, or it ended before it answered
 ├ OutputUnavailable(reason)   the executor has no such output, or may not be asked now
@@ -41,6 +42,10 @@ class SeenNewerEpoch(Refused):
 
 class HeldByAnother(Refused):
     """A living process is connected under the same executor id."""
+
+
+class NotItself(Refused):
+    """The caller's certificate is not of the executor that it says it is."""
 
 
 class PoolFull(Refused):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from typing import Final, Never
+from typing import Any, Final, Never
 
 import grpc
 import structlog
@@ -19,6 +19,7 @@ from launcher.pool import limits
 from launcher.pool.errors import (
     BadMessage,
     HeldByAnother,
+    NotItself,
     NotLeading,
     PoolFull,
     Refused,
@@ -38,9 +39,12 @@ log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[pool_pb2.FromExecutor, pool_pb2.FromLeader]
 Requests = AsyncIterator[pool_pb2.FromExecutor]
+MayBe = Callable[[grpc.aio.ServicerContext[Any, Any]], str]
+"""Which executor the caller of a stream is proven to be."""
 
 _CODES: Final[dict[type[Refused], grpc.StatusCode]] = {
     HeldByAnother: grpc.StatusCode.ALREADY_EXISTS,
+    NotItself: grpc.StatusCode.PERMISSION_DENIED,
     SeenNewerEpoch: grpc.StatusCode.FAILED_PRECONDITION,
     PoolFull: grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
@@ -49,9 +53,12 @@ _CODES: Final[dict[type[Refused], grpc.StatusCode]] = {
 class PoolServicer(pool_pb2_grpc.PoolServicer):
     """Serves `raftcron.pool.v1.Pool` from a `Pool`."""
 
-    def __init__(self, pool: Pool, leader_address: Callable[[], str | None]) -> None:
+    def __init__(
+        self, pool: Pool, leader_address: Callable[[], str | None], may_be: MayBe | None = None
+    ) -> None:
         self._pool = pool
         self._leader_address = leader_address
+        self._may_be = may_be
         self._noted = ""
 
     async def Connect(self, request_iterator: Requests, context: Context) -> None:  # noqa: N802
@@ -76,6 +83,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             await self._abort_not_leading(context, NOT_LEADING)
         try:
             greeting = await self._read_hello(requests)
+            self._check_caller(greeting, context)
             return self._pool.join(greeting, _address(context.peer()))
         except TimeoutError:
             text = f"no Hello within {limits.HELLO_WITHIN_MS} ms"
@@ -88,6 +96,10 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         except Refused as error:
             self._note(context, error)
             await context.abort(_CODES[type(error)], str(error))
+
+    def _check_caller(self, greeting: Greeting, context: Context) -> None:
+        if self._may_be is not None and (proven := self._may_be(context)) != greeting.executor:
+            raise NotItself(f"the certificate is of executor {proven}, not of {greeting.executor}")
 
     def _note(self, context: Context, error: Exception) -> None:
         """Log a refusal that a person has to end; executors try again several times a second."""
@@ -181,10 +193,14 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
 
 
 def add_pool_service(
-    server: grpc.aio.Server, pool: Pool, leader_address: Callable[[], str | None]
+    server: grpc.aio.Server,
+    pool: Pool,
+    leader_address: Callable[[], str | None],
+    may_be: MayBe | None = None,
 ) -> None:
-    """Serve `pool` on a `grpc.aio` server; `leader_address` is whom it names while not leading."""
-    servicer = PoolServicer(pool, leader_address)
+    """Serve `pool` on a `grpc.aio` server; `leader_address` is whom it names while not leading,
+    `may_be` the executor that a caller is proven to be, where callers are proven."""
+    servicer = PoolServicer(pool, leader_address, may_be)
     pool_pb2_grpc.add_PoolServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
 
 

@@ -142,10 +142,75 @@ def test_an_address_is_given_once() -> None:
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:7400", "0.0.0.0:7400", "example.org:7400", "[::]:1"])
-def test_until_there_is_tls_only_loopback_is_accepted(address: str) -> None:
-    error = refusal(HEAD + PEERS.replace("127.0.0.1:7402", address))
-    assert f"peers.r3.client: {address} is not loopback" in str(error)
-    assert "TLS" in error.hint
+@pytest.mark.parametrize("field", ["client", "raft"])
+def test_without_certificates_only_loopback_is_accepted(address: str, field: str) -> None:
+    port = {"client": "7402", "raft": "7412"}[field]
+    error = refusal(HEAD + PEERS.replace(f"127.0.0.1:{port}", address))
+    assert f"peers.r3.{field}: {address} is not loopback, and there is no [tls]" in str(error)
+    assert "raftcron certs init" in error.hint
+    own = refusal(HEAD + f'{field} = "{address}"\n' + PEERS)
+    assert f"r1.toml: {field}: {address} is not loopback" in str(own)
+
+
+TLS = '[tls]\nca = "tls/ca.pem"\ncert = "tls/cert.pem"\nkey = "/etc/r1/key.pem"\n'
+FAR = """
+[peers]
+r1 = { client = "r1.example.org:7400", raft = "10.0.0.1:7410" }
+r2 = { client = "R2.example.org:7400", raft = "[2001:db8::2]:7410" }
+r3 = { client = "r3:7400", raft = "r3:7410" }
+"""
+
+
+def test_with_certificates_replicas_may_be_anywhere() -> None:
+    config = parse_replica_config(HEAD + FAR + TLS, "r1.toml")
+    assert (config.client, config.raft) == ("r1.example.org:7400", "10.0.0.1:7410")
+
+
+@pytest.mark.parametrize(
+    ("client", "raft"),
+    [
+        ("0.0.0.0:7400", "0.0.0.0:7410"),
+        ("[::]:7400", "[::]:7410"),
+        ("192.168.7.1:8400", "172.17.0.2:7410"),
+        ("localhost:7400", "127.0.0.1:7410"),
+    ],
+)
+def test_with_certificates_it_listens_where_it_likes(client: str, raft: str) -> None:
+    lines = f'client = "{client}"\nraft = "{raft}"\n'
+    config = parse_replica_config(HEAD + lines + FAR + TLS, "r1.toml")
+    assert (config.client, config.raft) == (client, raft)
+    assert config.peers["r1"].raft == "10.0.0.1:7410"
+
+
+def test_one_host_has_one_port_also_with_certificates() -> None:
+    error = refusal(HEAD + 'raft = "10.0.0.1:7411"\n' + FAR + TLS)
+    assert "raft: 10.0.0.1:7411, but peers.r1.raft is 10.0.0.1:7410" in str(error)
+    error = refusal(HEAD + 'client = "0.0.0.0:1"\nraft = "0.0.0.0:1"\n' + FAR + TLS)
+    assert "raft: 0.0.0.0:1 is already client" in str(error)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7400", "[::]:7400"])
+def test_nobody_is_reached_everywhere(address: str) -> None:
+    error = refusal(HEAD + FAR.replace("r3:7400", address) + TLS)
+    assert f"peers.r3.client: nobody is reached at {address}" in str(error)
+
+
+@pytest.mark.parametrize("address", ["unix:/tmp/a:1", "a b:1", "[r3]:1", "-r3:1", "r3:７"])  # noqa: RUF001
+def test_with_certificates_an_address_is_still_one(address: str) -> None:
+    assert "is not host:port" in str(refusal(HEAD + FAR.replace("r3:7400", address) + TLS))
+
+
+def test_the_files_of_tls_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "r1.toml").write_text(HEAD + FAR + TLS)
+    tls = load_replica_config(tmp_path / "r1.toml").tls
+    assert tls is not None
+    assert (tls.ca, tls.key) == (str(tmp_path / "tls/ca.pem"), "/etc/r1/key.pem")
+
+
+def test_a_file_of_tls_that_is_missing_is_named() -> None:
+    assert "tls: object missing required field `key`" in str(
+        refusal(HEAD + PEERS + '[tls]\nca = "a"\ncert = "b"\n')
+    )
 
 
 @pytest.mark.parametrize("address", ["7400", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "a:70000"])

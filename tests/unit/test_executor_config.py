@@ -9,8 +9,10 @@ import pytest
 from launcher.config import is_loopback, load, parse
 from launcher.errors import BadConfig
 from launcher.limits import CONFIG_BYTES_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
+from launcher.tls import TlsFiles
 
 PATH = Path("/etc/raftcron/executor.toml")
+TLS = '[tls]\nca = "tls/ca.pem"\ncert = "tls/cert.pem"\nkey = "/etc/key.pem"\n'
 LEAST = 'id = "e1"\ndata = "data"\nleaders = ["127.0.0.1:7400"]\n'
 
 
@@ -30,6 +32,15 @@ def test_the_example_is_right() -> None:
     assert load(example).id == "executor-1"
 
 
+@pytest.mark.parametrize("address", ["10.0.0.5:7400", "r1.example.org:7400", "[2001:db8::1]:7400"])
+def test_with_certificates_the_leader_may_be_anywhere(address: str) -> None:
+    config = parse((LEAST.replace("127.0.0.1:7400", address) + TLS).encode(), PATH)
+    assert config.leaders == (address,)
+    assert config.tls == TlsFiles(
+        "/etc/raftcron/tls/ca.pem", "/etc/raftcron/tls/cert.pem", "/etc/key.pem"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -47,8 +58,11 @@ def test_the_example_is_right() -> None:
         (LEAST.replace('id = "e1"\n', ""), "missing required field `id`"),
         (LEAST.replace("127.0.0.1:7400", "127.0.0.1"), r"leaders\[0\].*is not an address"),
         (LEAST.replace("127.0.0.1:7400", "127.0.0.1:70000"), "is not an address"),
-        (LEAST.replace("127.0.0.1:7400", "10.0.0.5:7400"), "not on this host.*no TLS"),
+        (LEAST.replace("127.0.0.1:7400", "10.0.0.5:7400"), "not on this host.*no .tls"),
         (LEAST.replace("127.0.0.1:7400", "cron.example.org:7400"), "not on this host"),
+        (LEAST.replace("127.0.0.1:7400", "unix:/tmp/a:7400"), "is not an address"),
+        (LEAST + '[tls]\nca = "ca.pem"\ncert = "cert.pem"\n', "missing required field `key`"),
+        (LEAST.replace("127.0.0.1:7400", "a b:1") + TLS, "is not an address"),
         (LEAST.replace('["127.0.0.1:7400"]', "[]"), r"\$.leaders"),
         (LEAST + '[labels]\n"a b" = "x"\n', "labels"),
         (LEAST + '[labels]\na = "x\\u0007"\n', "label a .* is not printable"),

@@ -1,0 +1,62 @@
+"""A replica's server: made with what guards it, and made to listen."""
+
+from __future__ import annotations
+
+import socket
+
+import grpc
+
+from cron.api.callers import Guard
+from cron.api.server import SERVER_OPTIONS
+from cron.errors import ConfigError
+from launcher.tls import Credentials
+
+
+def make_server(cell: str, credentials: Credentials | None) -> grpc.aio.Server:
+    """Return a server without services; with credentials its callers are asked who they are."""
+    guards = [Guard(cell)] if credentials is not None else []
+    return grpc.aio.server(interceptors=guards, options=SERVER_OPTIONS)
+
+
+def listen(server: grpc.aio.Server, address: str, credentials: Credentials | None) -> int:
+    """Make a server listen at `host:port`, and return the port; with credentials, only to callers
+    that show a certificate of the same authority.
+
+    Raises:
+        ConfigError: the address cannot be used.
+    """
+    _check_free(address)
+    try:
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            pair = (credentials.key, credentials.certificate)
+            made = grpc.ssl_server_credentials([pair], credentials.authority, True)
+            port = server.add_secure_port(address, made)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"client address {address} cannot be used: {error}",
+            "another process may have the port",
+        ) from error
+    if not port:
+        raise ConfigError(f"client address {address} cannot be used")
+    return int(port)
+
+
+def _check_free(address: str) -> None:
+    """Refuse an address that cannot be bound: gRPC would write pages of its own about it."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, protocol, _, place in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"client address {address} cannot be used: {reason}",
+            "another process may have the port; `client` in the configuration names another",
+        ) from error
