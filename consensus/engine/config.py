@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import Literal
+import re
+from typing import Final, Literal
 
 import msgspec
 
 from consensus.errors import BadConfig
 from consensus.limits import TRAILING_ENTRIES
+
+_LABEL: Final = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOSTNAME: Final = re.compile(rf"(?=.*[A-Za-z])({_LABEL}\.)*{_LABEL}\.?")
 
 FALLBACK_SHARE = 0.8
 """A leader without answers gives up after this share of the shortest election timeout: before
@@ -60,9 +64,19 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         for name, address in self.peers.items():
             if not name or len(name.encode()) > 100:
                 raise BadConfig(f"peer id {name!r} must have 1 to 100 bytes")
-            parse_address(address)
-        if len(set(self.peers.values())) != len(self.peers):
+            host, _ = parse_address(address, is_tls=self.tls is not None)
+            if is_unspecified(host) and name != self.replica:
+                raise BadConfig(f"peer address {address!r} can be listened on, but not dialled")
+        places = {parse_address(one, is_tls=self.tls is not None) for one in self.peers.values()}
+        if len(places) != len(self.peers):
             raise BadConfig("two peers have one address; give each its own port")
+        if not self.cell or len(self.cell.encode()) > 100:
+            raise BadConfig(f"cell {self.cell!r} must have 1 to 100 bytes")
+        if self.tls is not None:
+            # Not above: with certificates comes all of Python's ssl.
+            from consensus.engine.network.tls import check_files
+
+            check_files(self.tls, self.cell, self.replica)
         self._validate_times()
         if self.snapshot_entries < 10 or self.snapshot_bytes < 64 * 1024:
             raise BadConfig("snapshot_entries must be at least 10, snapshot_bytes at least 65536")
@@ -89,23 +103,40 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return int(self.election_min_ms * FALLBACK_SHARE)
 
 
-def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of `127.0.0.1:7410` or `[::1]:7410`.
+def parse_address(address: str, *, is_tls: bool = False) -> tuple[str, int]:
+    """Return host and port of `127.0.0.1:7410`, `[::1]:7410` or, with TLS, `r1.example.com:7410`;
+    an IP in its shortest form, 127.0.0.1 for `localhost`.
 
     Raises:
-        BadConfig: not an address, or not one of this machine: peers are not authenticated yet.
+        BadConfig: not an address, or not one of this machine and there is no TLS.
     """
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise BadConfig(f"peer address {address!r} is not host:port")
+    host = "127.0.0.1" if host.lower() == "localhost" else host
     try:
         ip = ipaddress.ip_address(host)
     except ValueError:
-        raise BadConfig(f"peer address {address!r} needs an IP such as 127.0.0.1") from None
-    if not ip.is_loopback:
+        if len(host) > 253 or not _HOSTNAME.fullmatch(host):
+            raise BadConfig(
+                f"peer address {address!r} has neither a host's name nor an IP"
+            ) from None
+        host, is_loopback = host.lower(), False
+    else:
+        host, is_loopback = str(ip), ip.is_loopback
+    if not is_loopback and not is_tls:
         raise BadConfig(
-            f"peer address {address!r} is not loopback: replicas do not speak TLS yet, and whoever"
-            " reaches the port could write to the log; use 127.0.0.1"
+            f"peer address {address!r} is not loopback: without TLS whoever reaches the port could"
+            " write to the log; `raftcron certs init` and `raftcron certs issue` make certificates,"
+            " or use 127.0.0.1"
         )
-    return str(ip), int(port)
+    return host, int(port)
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether `host` means every address of a machine, so that none can be dialled."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False

@@ -24,6 +24,11 @@ PROTOCOL_LEAST: Final = 2
 """The oldest one: a peer that speaks nothing newer is refused, and says so."""
 HEADER: Final = struct.Struct(">II")
 
+MISTAKEN: Final = "mistaken"
+"""Goodbye: whoever speaks is not who it says, or meant another replica or another cell."""
+NO_PROTOCOL: Final = "protocol"
+"""Goodbye: there is no protocol that both speak; one of the two is to be upgraded."""
+
 
 class BadFrame(Exception):
     """Bytes from a peer are not a message; the connection ends, the replica does not."""
@@ -191,7 +196,7 @@ def decode_body(body: bytes | memoryview, checksum: int) -> Message:
         raise BadFrame("frame fails its checksum")
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadFrame(f"frame is no message: {error}") from error
 
 
@@ -201,15 +206,35 @@ def from_library(message: dict[str, Any]) -> Message:
     return RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
 
 
+def negotiate(ours: Hello, theirs: Hello) -> int:
+    """Return the newest protocol that both speak, 0 if there is none."""
+    newest = min(ours.protocol, theirs.protocol)
+    return newest if newest >= max(ours.protocol_least, theirs.protocol_least) else 0
+
+
 class FrameReader:
-    """Cuts a stream of bytes into messages, refusing sizes before it stores them."""
+    """Cuts a stream of bytes into messages, refusing sizes before it stores them.
+
+    Frames that came whole are decoded where they lie; only a piece of one is kept.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
-        self._buffer = bytearray()
+        self._buffer: bytes | bytearray = b""
+        self._at = 0
+
+    @property
+    def left_bytes(self) -> int:
+        """How many bytes are here that no message was made of yet."""
+        return len(self._buffer) - self._at
 
     def feed(self, received: bytes) -> None:
         """Take bytes as they came from the socket."""
+        if self._at == len(self._buffer):
+            self._buffer, self._at = received, 0
+            return
+        if self._at or not isinstance(self._buffer, bytearray):
+            self._buffer, self._at = bytearray(memoryview(self._buffer)[self._at :]), 0
         self._buffer += received
 
     def next(self) -> Message | None:
@@ -218,14 +243,18 @@ class FrameReader:
         Raises:
             BadFrame: see `decode_body`; or the announced size is over the limit.
         """
-        if len(self._buffer) < HEADER.size:
+        begin = self._at + HEADER.size
+        if len(self._buffer) < begin:
+            if self._at == len(self._buffer):
+                self._buffer, self._at = b"", 0
             return None
-        length, checksum = HEADER.unpack_from(self._buffer)
+        length, checksum = HEADER.unpack_from(self._buffer, self._at)
         if length > self.bytes_max:
             raise BadFrame(f"frame of {length} bytes is over {self.bytes_max}")
-        end = HEADER.size + length
+        end = begin + length
         if len(self._buffer) < end:
             return None
-        body = bytes(memoryview(self._buffer)[HEADER.size : end])
-        del self._buffer[:end]
-        return decode_body(body, checksum)
+        self._at = end
+        # Released at once: a bytearray that is looked at cannot grow.
+        with memoryview(self._buffer) as whole, whole[begin:end] as body:
+            return decode_body(body, checksum)

@@ -1,0 +1,37 @@
+"""What goes wrong on the network, in the log: the first of each kind at once, then seldom.
+
+Strangers can make as many errors as they like; a line for each would be their way to fill a disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+_log = logging.getLogger(__name__)
+EVERY_S: Final = 10.0
+"""At most one line of a kind in this time."""
+
+
+class Complaints:
+    """Counts and says. `kind` is one of few words of ours, never something from a socket."""
+
+    def __init__(self, mono: Callable[[], float]) -> None:
+        self._mono = mono
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def say(self, kind: str, text: str) -> None:
+        """Log `text`, unless a line of its kind was logged a moment ago."""
+        now = self._mono()
+        at, unsaid = self._said.get(kind, (now - EVERY_S, 0))
+        if now - at < EVERY_S:
+            self._said[kind] = (at, unsaid + 1)
+            return
+        self._said[kind] = (now, 0)
+        more = f" (and {unsaid} more of this kind)" if unsaid else ""
+        _log.warning("%s%s", text, more)
+
+    def forget(self, kind: str) -> None:
+        """Say the next of `kind` at once: it is over, what comes is news."""
+        self._said.pop(kind, None)

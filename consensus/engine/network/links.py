@@ -1,0 +1,194 @@
+"""The connection that a replica dialled to one peer: everything it says to that peer goes here.
+
+It is up when the peer's Welcome was judged good. One that was lost is dialled again at once, and
+every 200 ms; what waited on it is lost, as on any network.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pysyncobj.node import Node
+
+from consensus.engine.network.net import Connection
+from consensus.engine.network.station import (
+    GOODBYE_MS,
+    INTRODUCED_WITHIN_S,
+    Station,
+    cut_text,
+)
+from consensus.engine.network.wire import (
+    MISTAKEN,
+    BadFrame,
+    Beat,
+    FrameReader,
+    Goodbye,
+    Hello,
+    Message,
+    Welcome,
+    encode_frame,
+)
+from consensus.limits import HELLO_BYTES_MAX
+
+_log = logging.getLogger(__name__)
+DIAL_EVERY_S: Final = 0.2
+REFUSED_EVERY_S: Final = 0.5
+"""Between two tries at a peer of which one side refuses the other."""
+BEAT_EVERY_S: Final = 1.0
+_BEAT: Final = encode_frame(Beat())
+
+
+class Link:
+    """The way to one peer; an Owner of its connection."""
+
+    def __init__(self, station: Station, node: Node, address: str) -> None:
+        self.node = node
+        self.peer: Welcome | None = None
+        self.protocol = 0
+        self.early: list[bytes] = []
+        self.late: list[bytes] = []
+        self._station = station
+        self._address = address
+        self._connection: Connection | None = None
+        self._hello: Hello | None = None
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._queued_bytes = 0
+        self._dial_at = self._deadline = self._spoke_at = station.mono()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits here and in the connection."""
+        return self._queued_bytes + (self._connection.unsent_bytes if self._connection else 0)
+
+    def move(self, address: str) -> None:
+        """Dial `address` from now on; a connection that is up stays."""
+        if address == self._address:
+            return
+        self._address = address
+        if self.peer is None:
+            self._drop(0.0)
+
+    def tend(self, now: float) -> None:
+        """Dial, give up waiting, or keep the connection warm, whatever it is time for."""
+        if self._connection is None:
+            if now >= self._dial_at:
+                self._dial(now)
+        elif self.peer is None:
+            if now >= self._deadline:
+                self._fail(f"no answer in {INTRODUCED_WITHIN_S:g} s")
+        elif now - self._spoke_at >= BEAT_EVERY_S:
+            self._spoke_at = now
+            self._connection.write(_BEAT)
+
+    def _dial(self, now: float) -> None:
+        self._dial_at = now + DIAL_EVERY_S
+        self._deadline = now + INTRODUCED_WITHIN_S
+        self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._hello = None
+        self._connection = self._station.network.dial(self._address, self.node.id, self)
+
+    # --- what is said
+
+    def queue(self, frame: bytes, *, early: bool) -> None:
+        """Keep `frame` for the next flush."""
+        (self.early if early else self.late).append(frame)
+        self._queued_bytes += len(frame)
+
+    def flush(self, frames: list[bytes]) -> None:
+        """Write `frames`, which are `early` or `late`, at once."""
+        content = frames[0] if len(frames) == 1 else b"".join(frames)
+        frames.clear()
+        self._queued_bytes -= len(content)
+        if self._connection is not None:
+            self._spoke_at = self._station.mono()
+            self._connection.write(content)
+
+    # --- Owner
+
+    def connected(self) -> None:
+        """Say who speaks."""
+        if self._connection is not None:
+            self._hello = self._station.gate.hello(self.node.id)
+            self._connection.write(encode_frame(self._hello))
+
+    def received(self, content: bytes) -> None:
+        """Read the Welcome, or a Goodbye at any time."""
+        try:
+            self._reader.feed(content)
+            while self._connection is not None and (message := self._reader.next()) is not None:
+                self._hear(message)
+        except BadFrame as error:
+            self._fail(str(error))
+
+    def closed(self, reason: str) -> None:
+        """Dial again, at once if the last try was a while ago."""
+        self._fail(reason)
+
+    # --- what is heard
+
+    def _hear(self, message: Message) -> None:
+        match message:
+            case Goodbye():
+                self._fail(f"refused by it: {message.text!r}", again_s=REFUSED_EVERY_S)
+                self._station.gate.refused(self.node.id, message)
+            case Welcome() if self.peer is None and self._hello is not None:
+                self._take_welcome(message, self._hello)
+            case _:
+                raise BadFrame(f"a {type(message).__name__} came on a connection that we dialled")
+
+    def _take_welcome(self, welcome: Welcome, hello: Hello) -> None:
+        name = self.node.id
+        if welcome.sender != name:
+            self.dismiss(
+                Goodbye(MISTAKEN, 0, f"{welcome.sender!r} answers at the address of {name}")
+            )
+            return
+        if not hello.protocol_least <= welcome.protocol <= hello.protocol:
+            raise BadFrame(f"it answers in protocol {welcome.protocol}, which was not offered")
+        refusal = self._station.gate.judge(welcome)
+        if refusal is not None:
+            self.dismiss(refusal)
+            return
+        self.peer, self.protocol = welcome, welcome.protocol
+        self._spoke_at = self._station.mono()
+        self._station.complaints.forget(self._kind)
+        _log.info("%s can be reached, protocol %d", name, self.protocol)
+        self._station.link_up(self.node)
+
+    def rejudge(self) -> None:
+        """Ask the gate about the peer again."""
+        if self.peer is not None:
+            refusal = self._station.gate.judge(self.peer)
+            if refusal is not None:
+                self.dismiss(refusal)
+
+    def dismiss(self, goodbye: Goodbye) -> None:
+        """Tell the peer why, and end the connection."""
+        if self._connection is not None:
+            self._connection.write(encode_frame(cut_text(goodbye)))
+        self._fail(f"refused: {goodbye.text!r}", again_s=REFUSED_EVERY_S, after_ms=GOODBYE_MS)
+
+    # --- the end
+
+    @property
+    def _kind(self) -> str:
+        return f"link to {self.node.id}"
+
+    def _fail(self, reason: str, *, again_s: float = 0.0, after_ms: int = 0) -> None:
+        was_up = self.peer is not None
+        said = f"{self.node.id} {'is lost' if was_up else 'cannot be reached'}: {reason}"
+        self._station.complaints.say(self._kind, said)
+        self._drop(again_s, after_ms=after_ms)
+        if was_up:
+            self._station.link_down(self.node)
+
+    def _drop(self, again_s: float, *, after_ms: int = 0) -> None:
+        connection, self._connection = self._connection, None
+        self.peer, self.protocol = None, 0
+        self.early.clear()
+        self.late.clear()
+        self._queued_bytes = 0
+        self._dial_at = max(self._dial_at, self._station.mono() + again_s)
+        if connection is not None:
+            connection.close(after_ms=after_ms)

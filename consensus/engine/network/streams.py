@@ -1,0 +1,384 @@
+"""One TCP connection, with TLS around it or without: a Connection on a socket that never blocks.
+
+A stream goes through steps: its name is looked up, it dials, it shakes hands (TLS), it is open, it
+leaves (what was written still goes out), it is over. What happens in `write` is told at the next
+poll: owners are called from there and nowhere else. Nothing that an owner raises is caught here.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from selectors import EVENT_READ, EVENT_WRITE
+from typing import Final, Protocol
+
+from consensus.engine.network.lookups import Lookups
+from consensus.engine.network.net import Owner
+from consensus.engine.network.tcp import reason_of, tune
+from consensus.engine.network.tls import Contexts, proven_replica
+
+READ_BYTES: Final = 256 * 1024
+RECORD_BYTES: Final = 32 * 1024
+"""TLS hands out one record at a time, of 16 KiB at most."""
+TURN_BYTES: Final = 2 * 1024 * 1024
+"""How much of one connection is read before others have their turn."""
+WRITE_BYTES: Final = 256 * 1024
+"""What one call gives to TLS: it is encrypted as a whole before anything else happens."""
+BLOCKED: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+FOUND_WITHIN_S: Final = 5.0
+DIALLED_WITHIN_S: Final = 1.5
+"""A first packet that was lost is sent again by dialling again, not after TCP's seconds."""
+SHAKEN_WITHIN_S: Final = 5.0
+
+
+class Step(enum.Enum):
+    """How far a stream is."""
+
+    LOOKING = enum.auto()
+    DIALLING = enum.auto()
+    SHAKING = enum.auto()
+    OPEN = enum.auto()
+    LEAVING = enum.auto()
+    OVER = enum.auto()
+
+
+class Home(Protocol):
+    """What streams see of their network."""
+
+    cell: str
+    contexts: Contexts | None
+    lookups: Lookups
+
+    def mono(self) -> float:
+        """Return seconds that never go back."""
+
+    def watch(self, stream: Stream, mask: int, *, is_new: bool) -> None:
+        """Call `stream.ready` when its socket is ready for `mask`, which is not 0."""
+
+    def unwatch(self, stream: Stream) -> None:
+        """Forget its socket."""
+
+    def wait(self, stream: Stream, *, is_waiting: bool) -> None:
+        """Call `stream.tend` at each poll, or no more."""
+
+    def soon(self, news: Callable[[], None]) -> None:
+        """Call `news` at the next poll, which does not wait."""
+
+    def leaving(self, stream: Stream) -> None:
+        """It only waits for its last bytes to leave."""
+
+    def forget(self, stream: Stream) -> None:
+        """It is over."""
+
+
+class Stream:
+    """A Connection; see the module's text."""
+
+    def __init__(self, home: Home, owner: Owner | None = None, expected: str | None = None) -> None:
+        """Make one that does nothing yet. `expected` is the only replica it may be dialled to, None
+        for one that comes in."""
+        self.proven: str | None = None
+        self.unsent_bytes = 0
+        self.descriptor = -1
+        self._home, self._owner, self._expected = home, owner, expected
+        self._step = Step.LOOKING
+        self._place = ("", 0)
+        self._deadline = 0.0
+        self._socket: socket.socket | None = None
+        self._queue: deque[memoryview] = deque()
+        self._mask = 0
+        self._read_bytes = READ_BYTES
+        self._reads_want_write = False
+        self._is_shut = False
+
+    # --- Connection
+
+    def adopt(self, owner: Owner) -> None:
+        """Name who is told."""
+        self._owner = owner
+
+    def write(self, content: bytes) -> None:
+        """Send `content` now, as far as the kernel takes it, and the rest as soon as it can be."""
+        if not content or self._step in (Step.LEAVING, Step.OVER):
+            return
+        self._queue.append(memoryview(content))
+        self.unsent_bytes += len(content)
+        if self._step is Step.OPEN and len(self._queue) == 1:
+            error = self._drain()
+            if error is not None:
+                self.fail_soon(reason_of(error))
+
+    def close(self, *, after_ms: int = 0) -> None:
+        """End it; with `after_ms` what was written has that long to leave."""
+        self._owner = None
+        if self._step is not Step.OPEN or not after_ms:
+            self._end()
+            return
+        self._enter(Step.LEAVING, after_ms / 1000)
+        self._home.leaving(self)
+        self._leave()
+
+    # --- how it begins
+
+    def dial(self, host: str, port: int) -> None:
+        """Begin to connect."""
+        self._place = (host, port)
+        self._enter(Step.LOOKING, FOUND_WITHIN_S)
+        self._look()
+
+    def accepted(self, sock: socket.socket) -> None:
+        """Take a socket that came in, before anybody decided about it."""
+        self._own(sock)
+        self._enter(Step.SHAKING, SHAKEN_WITHIN_S)
+
+    def greet(self) -> None:
+        """Go on with one that came in, if it was adopted."""
+        if self._step is Step.SHAKING:
+            self._advance(self._begin_tls)
+
+    # --- called by the network
+
+    def ready(self, mask: int) -> None:
+        """Do what the socket allows now."""
+        match self._step:
+            case Step.OPEN:
+                if mask & EVENT_READ or self._reads_want_write:
+                    self._read()
+                if self._queue and self._step is Step.OPEN:
+                    self._write_on()
+            case Step.DIALLING:
+                self._advance(self._finish_dial)
+            case Step.SHAKING:
+                self._advance(self._shake)
+            case Step.LEAVING:
+                self._leave()
+
+    def tend(self, now: float) -> None:
+        """Notice an address that was found, or that it takes too long."""
+        if self._step is Step.LOOKING:
+            self._look()
+        if now >= self._deadline and self._step is not Step.OPEN:
+            self._fail(f"no end of {self._step.name.lower()} in time")
+
+    # --- dialling
+
+    def _look(self) -> None:
+        try:
+            ip = self._home.lookups.find(self._place[0])
+        except OSError as error:
+            self.fail_soon(reason_of(error))
+            return
+        if ip is not None:
+            self._enter(Step.DIALLING, DIALLED_WITHIN_S)
+            self._dial(ip)
+
+    def _dial(self, ip: str) -> None:
+        family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+        try:
+            sock = socket.socket(family, socket.SOCK_STREAM)
+            self._own(sock)
+            sock.connect((ip, self._place[1]))
+        except BlockingIOError:
+            pass
+        except OSError as error:  # no descriptor left, no route
+            self.fail_soon(reason_of(error))
+            return
+        self._watch(EVENT_WRITE)
+
+    def _own(self, sock: socket.socket) -> None:
+        self._socket, self.descriptor = sock, sock.fileno()
+        tune(sock)
+
+    def _advance(self, step: Callable[[], bool]) -> None:
+        # The owner is called outside the `try`: what it raises is no matter of the socket.
+        try:
+            is_open = step()
+        except (OSError, ValueError) as error:
+            self._fail(reason_of(error))
+            return
+        if is_open:
+            self._open()
+
+    def _finish_dial(self) -> bool:
+        sock = self._socket_of()
+        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error).lower())
+        if sock.getpeername() == sock.getsockname():
+            raise ConnectionResetError("connected to itself")  # a free port can dial itself
+        self._enter(Step.SHAKING, SHAKEN_WITHIN_S)
+        return self._begin_tls()
+
+    # --- TLS
+
+    def _begin_tls(self) -> bool:
+        contexts = self._home.contexts
+        if contexts is None:
+            return True
+        is_server = self._expected is None
+        context = contexts.server() if is_server else contexts.client()
+        self._read_bytes = RECORD_BYTES
+        self._socket = context.wrap_socket(
+            self._socket_of(), server_side=is_server, do_handshake_on_connect=False
+        )
+        return self._shake()
+
+    def _shake(self) -> bool:
+        sock = self._socket_of()
+        if not isinstance(sock, ssl.SSLSocket):
+            return True
+        try:
+            sock.do_handshake()
+        except ssl.SSLWantReadError:
+            self._watch(EVENT_READ)
+            return False
+        except ssl.SSLWantWriteError:
+            self._watch(EVENT_READ | EVENT_WRITE)
+            return False
+        self.proven = proven_replica(sock.getpeercert(), self._home.cell)
+        if self.proven is None:
+            cell = self._home.cell
+            raise ConnectionRefusedError(f"its certificate is of no replica of cell {cell!r}")
+        if self._expected not in (None, self.proven):
+            raise ConnectionRefusedError(
+                f"its certificate is of {self.proven}, not of {self._expected}"
+            )
+        return True
+
+    def _open(self) -> None:
+        self._step = Step.OPEN
+        self._home.wait(self, is_waiting=False)
+        self._watch(EVENT_READ)
+        if self._owner is not None:
+            self._owner.connected()
+        if self._queue and self._step is Step.OPEN:
+            self._write_on()
+
+    # --- bytes
+
+    def _read(self) -> None:
+        taken_bytes = 0
+        while taken_bytes < TURN_BYTES:
+            try:
+                received = self._socket_of().recv(self._read_bytes)
+            except BLOCKED as error:
+                self._reads_want_write = isinstance(error, ssl.SSLWantWriteError)
+                self._watch_bytes()
+                return
+            except OSError as error:
+                self._fail(reason_of(error))
+                return
+            if not received:
+                self._fail("closed by the other side")
+                return
+            taken_bytes += len(received)
+            if self._owner is not None:
+                self._owner.received(received)
+            if self._step is not Step.OPEN:
+                return
+            if len(received) < self._read_bytes == READ_BYTES:
+                return  # a plain socket has no more; TLS gives a record at a time
+        if isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
+            self._home.soon(lambda: self.ready(EVENT_READ))  # no select would tell of it
+
+    def _write_on(self) -> None:
+        error = self._drain()
+        if error is not None:
+            self._fail(reason_of(error))
+
+    def _drain(self) -> OSError | None:
+        """Give the kernel what it takes. A piece that TLS could not send stays the first one, as
+        it is: OpenSSL wants to see it again."""
+        sock, queue = self._socket_of(), self._queue
+        try:
+            while queue:
+                head = queue[0]
+                count = sock.send(head if len(head) <= WRITE_BYTES else head[:WRITE_BYTES])
+                self.unsent_bytes -= count
+                if count == len(head):
+                    queue.popleft()
+                else:
+                    queue[0] = head[count:]
+        except BLOCKED:
+            pass
+        except OSError as error:
+            return error
+        self._watch_bytes()
+        return None
+
+    def _watch_bytes(self) -> None:
+        is_blocked = bool(self._queue) or self._reads_want_write
+        self._watch(EVENT_READ | EVENT_WRITE if is_blocked else EVENT_READ)
+
+    # --- the end
+
+    def _leave(self) -> None:
+        """Write the rest, then hear the other side out: closing on unread bytes would be a reset,
+        which overtakes what was written."""
+        if self._drain() is not None:
+            self._end()
+            return
+        sock = self._socket_of()
+        try:
+            if not self._queue and not self._is_shut:
+                self._is_shut = True
+                sock.shutdown(socket.SHUT_WR)
+            taken_bytes = 0
+            while taken_bytes < TURN_BYTES:
+                received = sock.recv(self._read_bytes)
+                taken_bytes += len(received)
+                if not received:
+                    self._end()
+                    return
+        except BLOCKED:
+            pass
+        except OSError:
+            self._end()
+
+    def fail_soon(self, reason: str) -> None:
+        """End it, and tell the owner at the next poll: it may be in the middle of something."""
+        self._end()
+        self._home.soon(lambda: self._tell(reason))
+
+    def _fail(self, reason: str) -> None:
+        self._end()
+        self._tell(reason)
+
+    def _tell(self, reason: str) -> None:
+        owner, self._owner = self._owner, None
+        if owner is not None:
+            owner.closed(reason)
+
+    def _end(self) -> None:
+        if self._step is Step.OVER:
+            return
+        self._step = Step.OVER
+        self._queue.clear()
+        self.unsent_bytes = 0
+        if self._mask:
+            self._home.unwatch(self)
+        if self._socket is not None:
+            self._socket.close()
+        self._home.wait(self, is_waiting=False)
+        self._home.forget(self)
+
+    # --- small things
+
+    def _enter(self, step: Step, within_s: float) -> None:
+        self._step = step
+        self._deadline = self._home.mono() + within_s
+        self._home.wait(self, is_waiting=True)
+
+    def _watch(self, mask: int) -> None:
+        if mask != self._mask:
+            self._home.watch(self, mask, is_new=not self._mask)
+            self._mask = mask
+
+    def _socket_of(self) -> socket.socket:
+        if self._socket is None:
+            raise ConnectionResetError("not connected")
+        return self._socket
