@@ -26,7 +26,10 @@ HELLO_BYTES_MAX: Final = 1024
 """The largest frame from a stranger, who may only say its name."""
 
 STRANGERS_MAX: Final = 16
-"""Connections that have not said who they are; more are closed at once."""
+"""Connections that have not said who they are; for one more the oldest is closed."""
+
+LEAVING_MAX: Final = 16
+"""Refused connections whose Goodbye is still on its way; more end at once."""
 
 UNSENT_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
 """Bytes that wait for a slow peer; what comes on top is dropped, as a network may."""
@@ -37,11 +40,25 @@ CHUNK_BYTES: Final = 256 * 1024
 DUMP_BYTES_MAX: Final = 1024 * 1024 * 1024
 """The largest dump that is taken or received."""
 
+DUMP_PIECE_BYTES: Final = 1024 * 1024
+"""How much of a dump is read or written at once."""
+
+DUMP_SYNC_BYTES: Final = 8 * 1024 * 1024
+"""How much of a dump is on its way to the disk before it is waited for: the journal's syncs wait
+behind it."""
+
+SEGMENT_BYTES: Final = 8 * 1024 * 1024
+"""Where a file of the journal ends; one frame of the largest entries may go beyond."""
+
+ROOM_BYTES_MIN: Final = 16 * 1024 * 1024
+"""Without this much room a replica does not start, and a dump is not written: one tick's frame
+(TICK_BYTES and a largest entry) and the next segment's head. The journal goes before dumps."""
+
 TRAILING_ENTRIES: Final = 5_000
 """Entries kept behind a dump, so that a follower that was away briefly needs no dump."""
 
 TRAILING_BYTES: Final = 4 * 1024 * 1024
-"""Their bytes: about what a compaction writes anew, in the tick thread."""
+"""Their bytes in memory; on the disk they stay until their whole segment is needed no more."""
 
 HANDOVER_BATCH: Final = 128
 """Committed entries in one handover; the event loop may turn to others between two."""
