@@ -32,6 +32,11 @@ class Mounts:
         self._mounted: list[Path] = []
         self._count = 0
 
+    @property
+    def points(self) -> tuple[Path, ...]:
+        """Where something is mounted."""
+        return tuple(self._mounted)
+
     def _point(self, name: str) -> Path:
         self._count += 1
         point = self._directory / f"{name}-{self._count}"

@@ -190,7 +190,7 @@ async def settle(cell: FaultCell, load: Load, names: tuple[str, ...] = IDS) -> V
     await load.pause()
 
     async def marked() -> bool:
-        leader = await leader_of(cell, names)
+        leader = await leader_of(cell, names, SETTLED_S)
         load.target = leader
         return await load.append("mark") is not None
 

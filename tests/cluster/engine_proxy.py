@@ -174,6 +174,11 @@ class Proxies:
         others = {b: proxy.address for (a, b), proxy in self._proxies.items() if a == name}
         return {one: others.get(one, self._peers[one]) for one in self._peers}
 
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """Who speaks to whom."""
+        return tuple(self._ways)
+
     def way(self, a: str, b: str) -> Way:
         """What `a` says to `b`."""
         return self._ways[a, b]

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +25,7 @@ from tests.conformance.ledger import Ledger
 IDS = ("r1", "r2", "r3")
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 20.0
+PAGE_ENTRIES = 5_000
 
 
 async def eventually(
@@ -81,7 +82,7 @@ class Cell(Protocol):
     async def resume(self, replica: str) -> None: ...
 
 
-async def leader_of(cell: Cell, among: tuple[str, ...] = IDS) -> str:
+async def leader_of(cell: Cell, among: tuple[str, ...] = IDS, within_s: float = DEADLINE_S) -> str:
     """Return who leads, once the others of `among` know it too."""
     found: list[str] = []
 
@@ -92,7 +93,7 @@ async def leader_of(cell: Cell, among: tuple[str, ...] = IDS) -> str:
         found[:] = [name for name, b in zip(among, beliefs, strict=True) if b.leads]
         return len(found) == 1 and leaders == set(found) and len(terms) == 1
 
-    await eventually(agreed, f"one leader among {among}")
+    await eventually(agreed, f"one leader among {among}", within_s)
     return found[0]
 
 
@@ -223,15 +224,17 @@ class NodeProcess:
         return await answer
 
     def signal(self, number: int) -> None:
+        # not Process.send_signal: it waits for the child itself, and its exit code is lost
         assert self.process is not None
-        self.process.send_signal(number)
+        with suppress(ProcessLookupError):
+            os.kill(self.process.pid, number)
 
     async def kill(self) -> int | None:
         """End it by SIGKILL, if it runs; return its exit code, None if none was started."""
         if self.process is None:
             return None
         if self.process.returncode is None:
-            self.process.kill()
+            self.signal(signal.SIGKILL)
         return await self.reap()
 
     async def reap(self) -> int:
@@ -286,7 +289,11 @@ class ProcessDriver:
         return Position(*await self.nodes[replica].ask("barrier", timeout_ms=timeout_ms))
 
     async def entries(self, replica: str) -> list[bytes]:
-        return [bytes.fromhex(entry) for entry in await self.nodes[replica].ask("entries")]
+        node = self.nodes[replica]
+        found: list[bytes] = []
+        while part := await node.ask("entries", first=len(found), count=PAGE_ENTRIES):
+            found += [bytes.fromhex(entry) for entry in part]
+        return found
 
     async def restored(self, replica: str) -> list[Position]:
         return [Position(*place) for place in await self.nodes[replica].ask("restored")]

@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import msgspec
@@ -49,21 +50,29 @@ class Node:
                 return await self.log.transfer(command.get("to"))
             case "silence":
                 return self.log.silence(frozenset(command["peers"]))
+            case "entries":
+                first = command.get("first", 0)
+                last = first + command.get("count", len(self.ledger.entries))
+                return [entry.hex() for entry in self.ledger.entries[first:last]]
+            case "stop":
+                return await self.log.stop()
+        return self.look(command["do"])
+
+    def look(self, what: str) -> Any:
+        match what:
             case "status":
                 belief = self.log.leadership
                 return [belief.term, belief.leads, belief.leader, self.log.applied]
-            case "entries":
-                return [entry.hex() for entry in self.ledger.entries]
             case "digest":
                 digest = hashlib.sha256()
                 for entry in self.ledger.entries:
                     digest.update(len(entry).to_bytes(8, "big") + entry)
                 return [len(self.ledger.entries), digest.hexdigest()]
+            case "wall":
+                return time.time()
             case "restored":
                 return self.ledger.restored
-            case "stop":
-                return await self.log.stop()
-        raise ValueError(command["do"])
+        raise ValueError(what)
 
     async def answer(self, command: dict[str, Any]) -> None:
         reply: dict[str, Any] = {"id": command["id"]}
