@@ -81,6 +81,10 @@ class LogDamaged(ConsensusError):
     """The journal or dump at `path` cannot be read back."""
 
     code = "log_damaged"
+    hint = (
+        "what this disk acknowledged may be lost, so it must not take part again: run `raftcron"
+        " replica replace ID` on the living, then start an empty directory with --join"
+    )
 
     def __init__(self, path: str, what: str) -> None:
         super().__init__(f"{path}: {what}")

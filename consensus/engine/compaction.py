@@ -1,21 +1,26 @@
 """When a dump is taken, how it comes into force, and how one from the leader does.
 
-A dump is first durable under its name; only then is the journal shortened, as a new file. A crash
-at any moment leaves a journal that continues the dump (see `loading`). In the tick thread.
+A dump is first durable under its name; only then is the journal told to let go of what is in it. A
+crash at any moment leaves a journal that continues the dump (see `loading`). In the tick thread,
+which never waits here for more than a name to be durable.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import Final
+
+import msgspec
 
 from consensus.engine.config import EngineConfig
 from consensus.engine.handover import Dumped, TakeDump
 from consensus.engine.matching import align
 from consensus.engine.network.wire import DumpChunk
-from consensus.engine.settings import Files
-from consensus.engine.storage.disk import replace
-from consensus.engine.storage.dump import Dump, Incoming
+from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump
+from consensus.engine.storage.incoming import Aside, Incoming, Target
 from consensus.engine.storage.journal import FileJournal
 from consensus.leadership import Position
 from consensus.limits import TRAILING_BYTES
@@ -25,20 +30,31 @@ _log = logging.getLogger(__name__)
 
 
 class Compaction:
-    """One replica's dumps: `dumped` is the position of the one in force."""
+    """One replica's dumps: `dump` is the one in force, if there is one."""
 
     def __init__(
-        self, config: EngineConfig, journal: FileJournal, files: Files, dumped: Position
+        self,
+        config: EngineConfig,
+        journal: FileJournal,
+        disk: Disk,
+        dump: Dump | None,
+        aside: Aside,
     ) -> None:
-        self.dumped = dumped
-        self.incoming = Incoming(files.incoming)
+        self.dump = dump
+        self.incoming = Incoming(disk, aside)
         self._config = config
         self._journal = journal
-        self._files = files
+        self._disk = disk
         self._wanted = False
         self._under_way = False
         self._retry_at = 0.0
         self._journal_bytes = 0
+        self._drop_overtaken()
+
+    @property
+    def dumped(self) -> Position:
+        """The position of the dump in force, the very first one if there is none."""
+        return Position() if self.dump is None else self.dump.position
 
     def want(self) -> None:
         """Let the next `begin` take a dump whatever the thresholds say."""
@@ -60,34 +76,58 @@ class Compaction:
         term = self._journal[applied - self._journal[0][1]][2]
         return TakeDump(Position(term, applied))
 
-    def finish(self, position: Position, error: Exception | None, now_s: float) -> Dumped:
-        """Put the dump that was written at `files.taken` in force; without it the journal stays."""
+    def finish(self, result: Dump | Exception, now_s: float) -> Dumped:
+        """Put the dump that was written as TAKEN in force; after an error all stays as it was.
+
+        Raises:
+            OSError: the disk failed; the replica must stop.
+        """
         self._under_way = False
-        if error is not None:
-            _log.warning("dump at %d was not written: %s", position.index, error)
+        if isinstance(result, Exception):
+            _log.warning("no dump was written: %s", result)
             self._retry_at = now_s + _RETRY_S
-        elif position.index > self.dumped.index:  # one from the leader may have overtaken it
-            replace(self._files.taken, self._files.dump)
-            self.dumped = position
-            self._journal.forget_before(self._trailing_start(position.index))
-            self._journal_bytes = self._journal.size_bytes
-        return Dumped(self.dumped, error)
+            return Dumped(self.dumped, result)
+        if result.position.index <= self.dumped.index:  # one from the leader has overtaken it
+            self._disk.remove(TAKEN)
+            return Dumped(self.dumped, None)
+        self._disk.rename(TAKEN, IN_FORCE)
+        self._disk.sync_names()
+        self.dump = msgspec.structs.replace(result, name=IN_FORCE)
+        self._journal.forget_before(self._trailing_start(result.position.index))
+        self._journal_bytes = self._journal.size_bytes
+        self._drop_overtaken()
+        return Dumped(self.dumped, None)
+
+    def _drop_overtaken(self) -> None:
+        target = self.incoming.target
+        if target is not None and target.index <= self.dumped.index:
+            self.incoming.drop()
 
     def _trailing_start(self, index: int) -> int:
-        base, size = self._journal[0][1], 0
+        begin, size = self._journal[0][1], 0
         start = index
-        while start > max(base, index - self._config.trailing_entries) and size < TRAILING_BYTES:
+        while start > max(begin, index - self._config.trailing_entries) and size < TRAILING_BYTES:
             start -= 1
-            size += len(self._journal[start - base][0])
+            size += len(self._journal[start - begin][0])
         return start
 
-    def receive(self, message: DumpChunk) -> Dump | None:
-        """Take a piece of the leader's dump; return it once it is whole, good and in force."""
-        target = (message.index_term, message.index, message.size)
-        dump = self.incoming.take(target, message.offset, message.piece)
-        if dump is not None:
-            self.incoming.install(self._files.dump)
-            self.dumped = dump.position
-            align(self._journal, dump.position)
-            self._journal_bytes = self._journal.size_bytes
-        return dump
+    def receive(self, message: DumpChunk, done: Callable[[Dump], None]) -> int:
+        """Take a piece of the leader's dump; return the offset wanted next, its size if none is.
+
+        Once it is whole it is checked aside, then put in force, with the journal continuing it;
+        then `done` is called with it. It is not, if a newer one is in force by then.
+        """
+        target = Target(message.index_term, message.index, message.size, message.digest)
+        return self.incoming.take(
+            target, message.offset, message.piece, partial(self._install, done)
+        )
+
+    def _install(self, done: Callable[[Dump], None], received: Dump) -> None:
+        if received.position.index <= self.dumped.index:
+            self.incoming.drop()
+            return
+        self.incoming.install(IN_FORCE)
+        self.dump = msgspec.structs.replace(received, name=IN_FORCE)
+        align(self._journal, received.position)
+        self._journal_bytes = self._journal.size_bytes
+        done(self.dump)

@@ -2,28 +2,96 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from consensus.engine.config import EngineConfig
 from consensus.engine.matching import align
-from consensus.engine.settings import Files
-from consensus.engine.storage.dump import Dump, read_dump
+from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump, check_dump
+from consensus.engine.storage.incoming import INCOMING, MARKS
 from consensus.engine.storage.journal import FileJournal
-from consensus.errors import LogDamaged
+from consensus.engine.storage.segments import TEMPORARY, Identity, segment_numbers
+from consensus.errors import DiskFull, LogDamaged, NoData, UnknownFormat
+from consensus.limits import ROOM_BYTES_MIN, SEGMENT_BYTES
+
+_PRE_RELEASE: Final = "journal"
+_PRE_RELEASE_MAGIC: Final = b"RCJOURN1"
 
 
-def load(files: Files, replica: str) -> tuple[FileJournal, Dump | None]:
-    """Return the journal, made to continue the dump, and the dump if there is one.
+class Loaded(msgspec.Struct, frozen=True):
+    """The journal, made to continue the dump, and the dump in force if there is one."""
+
+    journal: FileJournal
+    dump: Dump | None
+
+
+def load(
+    disk: Disk,
+    config: EngineConfig,
+    draw_token: Callable[[], int],
+    *,
+    segment_bytes: int = SEGMENT_BYTES,
+) -> Loaded:
+    """Return what is on `disk`; an empty one begins as `config.start` says, with a drawn token.
 
     Raises:
-        LogDamaged: either cannot be read back, or entries between them are missing.
+        NoData: it is empty, and `config.start` is `resume`.
+        DiskFull: there is too little room to work in.
+        LogDamaged: journal or dump cannot be read back, or entries between them are missing.
+        UnknownFormat: another version wrote it.
     """
-    dump = read_dump(files.dump) if files.dump.exists() else None
-    journal = FileJournal(files.journal, replica)
-    base = journal[0][1] if len(journal) else 1
-    if dump is None and base > 1:
-        raise LogDamaged(str(files.dump), f"missing, but the journal begins at {base}")
-    if dump is not None:
-        if base > max(dump.position.index, 1):
-            raise LogDamaged(
-                str(files.dump), f"at {dump.position.index}, but the journal begins at {base}"
-            )
-        align(journal, dump.position)
-    return journal, dump
+    names = disk.names()
+    _refuse_pre_release(disk, names)
+    has_journal, has_dump = bool(segment_numbers(names)), IN_FORCE in names
+    if has_dump and not has_journal:
+        raise LogDamaged(disk.place, "the journal is missing, but a dump is there")
+    if not has_journal and config.start == "resume":
+        raise NoData(disk.place)
+    _make_room(disk)
+    if not has_journal:
+        identity = Identity(config.cell, config.replica, draw_token(), config.start == "join")
+        return Loaded(FileJournal.create(disk, identity, segment_bytes=segment_bytes), None)
+    dump = check_dump(disk, IN_FORCE) if has_dump else None
+    journal = FileJournal.open(disk, config.replica, config.cell, segment_bytes=segment_bytes)
+    _join(disk, journal, dump)
+    return Loaded(journal, dump)
+
+
+def _refuse_pre_release(disk: Disk, names: list[str]) -> None:
+    if _PRE_RELEASE not in names:
+        return
+    file = disk.open(_PRE_RELEASE)
+    magic = file.read(0, len(_PRE_RELEASE_MAGIC))
+    file.close()
+    if magic == _PRE_RELEASE_MAGIC:
+        error = UnknownFormat(f"{disk.place}/{_PRE_RELEASE}: written by a pre-release")
+        error.hint = "it cannot be read; start the cell anew in empty directories"
+        raise error
+
+
+def _make_room(disk: Disk) -> None:
+    disk.remove(TAKEN)
+    disk.remove(TEMPORARY)
+    if disk.room_bytes() < ROOM_BYTES_MIN:
+        disk.remove(INCOMING)
+        disk.remove(MARKS)
+    room = disk.room_bytes()
+    if room < ROOM_BYTES_MIN:
+        raise DiskFull(disk.place, f"{room} bytes are free, at least {ROOM_BYTES_MIN} are needed")
+
+
+def _join(disk: Disk, journal: FileJournal, dump: Dump | None) -> None:
+    begin = journal[0][1]
+    place = f"{disk.place}/{IN_FORCE}"
+    if dump is None:
+        if begin > 1:
+            raise LogDamaged(place, f"missing, but the journal begins at {begin}")
+        return
+    if begin > max(dump.position.index, 1):
+        raise LogDamaged(
+            place, f"holds what is up to {dump.position.index}, but the journal begins at {begin}"
+        )
+    align(journal, dump.position)

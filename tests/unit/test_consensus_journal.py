@@ -1,207 +1,209 @@
-"""The journal: what was synced comes back; what was torn is cut; what is damaged is reported."""
+"""The journal: what was synced comes back, one sync for all that came, term and vote at once."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+import errno
 
 import pytest
 
-from consensus.engine.storage.journal import MARK, FileJournal
-from consensus.errors import InvariantViolated, LogDamaged
+from consensus.engine.storage.journal import FileJournal
+from consensus.engine.storage.segments import Identity
+from consensus.errors import DiskFull, InvariantViolated, LogDamaged
+from tests.fakes.memory_disk import MemoryDisk
+from tests.unit.storage_rig import IDENTITY, TINY, created, fill, opened, segments
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "journal"
+def disk() -> MemoryDisk:
+    return MemoryDisk("r1")
 
 
-def reopened(path: Path) -> FileJournal:
-    return FileJournal(path, "r1")
+def test_a_new_journal_holds_nothing_but_its_begin(disk: MemoryDisk) -> None:
+    journal = created(disk)
+    assert journal.entries == [(b"\x01", 1, 0)]
+    assert (journal.term, journal.vote, journal.identity) == (0, None, IDENTITY)
+    assert opened(disk).entries == journal.entries
 
 
-def filled(path: Path, count: int = 5) -> FileJournal:
-    journal = FileJournal(path, "r1")
-    journal.setCurrentTerm(3, "r2")
-    for index in range(1, count + 1):
-        journal.add(b"entry %d" % index, index, 3)
-        journal.sync()
-    return journal
-
-
-def test_entries_term_and_vote_come_back(path: Path) -> None:
-    before = filled(path)
-    after = reopened(path)
+def test_entries_term_and_vote_come_back(disk: MemoryDisk) -> None:
+    before = created(disk)
+    before.setCurrentTerm(3, "r2")
+    fill(before, 6)
+    after = opened(disk)
     assert after.entries == before.entries
     assert (after.getCurrentTerm(), after.getVotedForNodeId()) == (3, "r2")
-    assert after[-1] == (b"entry 5", 5, 3)
+    assert after[-1] == (b"entry 6", 6, 3)
     assert [entry[1] for entry in after[1:3]] == [2, 3]
+    assert len(after) == 6
 
 
-def test_a_term_without_a_vote_forgets_the_vote(path: Path) -> None:
-    filled(path).setCurrentTerm(4, None)
-    assert (reopened(path).term, reopened(path).vote) == (4, None)
+def test_whose_disk_it_is_comes_back(disk: MemoryDisk) -> None:
+    joiner = Identity("c", "räplica", 2**62, joins=True)
+    FileJournal.create(disk, joiner)
+    assert FileJournal.open(disk, "räplica", "c").identity == joiner
 
 
-def test_a_vote_is_on_the_disk_when_the_call_returns(path: Path) -> None:
-    journal = FileJournal(path, "r1")
-    syncs = journal.syncs
+@pytest.mark.parametrize(("replica", "cell"), [("r2", "default"), ("r1", "other")])
+def test_a_journal_of_another_replica_or_cell_is_refused(
+    disk: MemoryDisk, replica: str, cell: str
+) -> None:
+    created(disk)
+    with pytest.raises(LogDamaged, match=r"belongs to (replica r1|cell default), not"):
+        FileJournal.open(disk, replica, cell)
+
+
+def test_a_term_without_a_vote_forgets_the_vote(disk: MemoryDisk) -> None:
+    journal = created(disk)
+    journal.setCurrentTerm(3, "r2")
+    journal.setCurrentTerm(4, None)
+    assert (opened(disk).term, opened(disk).vote) == (4, None)
+
+
+def test_a_vote_is_on_the_disk_when_the_call_returns(disk: MemoryDisk) -> None:
+    journal = created(disk)
+    syncs = disk.syncs
     journal.setCurrentTerm(9, "r3")
-    assert journal.syncs == syncs + 1
-    assert reopened(path).vote == "r3"
+    assert disk.syncs == syncs + 1
+    assert opened(disk.fork()).vote == "r3"
 
 
-def test_many_entries_cost_one_sync(path: Path) -> None:
-    journal = FileJournal(path, "r1")
-    for index in range(1, 101):
-        journal.add(b"x", index, 1)
-    journal.sync()
+def test_many_entries_cost_one_sync(disk: MemoryDisk) -> None:
+    journal = created(disk)
+    syncs = disk.syncs
+    fill(journal, 101, each=False)
     journal.sync()
     assert journal.syncs == 1
-    assert len(reopened(path)) == 100
+    assert disk.syncs == syncs + 1
+    assert len(opened(disk)) == 101
 
 
-def test_what_was_not_synced_is_not_there(path: Path) -> None:
-    journal = filled(path)
+def test_what_was_not_synced_is_not_there(disk: MemoryDisk) -> None:
+    journal = fill(created(disk), 5)
     journal.add(b"lost", 6, 3)
-    assert len(reopened(path)) == 5
+    assert len(opened(disk)) == 5
 
 
-def test_a_cut_and_what_replaces_it_come_back_together(path: Path) -> None:
-    journal = filled(path)
+def test_a_cut_and_what_replaces_it_come_back_together(disk: MemoryDisk) -> None:
+    journal = fill(created(disk), 5)
     journal.cut_from(4)
     journal.add(b"other", 4, 4)
     journal.sync()
-    assert reopened(path).entries == journal.entries
-    assert [entry[2] for entry in journal.entries] == [3, 3, 3, 4]
+    assert opened(disk).entries == journal.entries
+    assert [entry[2] for entry in journal.entries] == [0, 3, 3, 4]
 
 
-def test_a_journal_cut_at_any_byte_gives_a_beginning_and_can_go_on(
-    path: Path, tmp_path: Path
-) -> None:
-    full = filled(path, 3).entries
-    content = path.read_bytes()
-    header = len(content) - sum(len(frame) + len(MARK) for frame in content.split(MARK)[1:])
-    lengths = set()
-    for end in range(header, len(content)):
-        torn = tmp_path / "torn"
-        torn.write_bytes(content[:end])
-        journal = reopened(torn)
-        assert journal.entries == full[: len(journal)]
-        lengths.add(len(journal))
-        journal.add(b"new", len(journal) + 1, 5)
-        journal.sync()
-        assert reopened(torn).entries == journal.entries
-        journal._destroy()
-    assert lengths == {0, 1, 2}
-
-
-def test_a_damaged_frame_with_a_good_one_behind_it_is_reported(path: Path) -> None:
-    filled(path)
-    content = path.read_bytes()
-    for place in (content.index(b"entry 2"), content.index(b"entry 4")):
-        damaged = bytearray(content)
-        damaged[place] ^= 1
-        path.write_bytes(damaged)
-        with pytest.raises(LogDamaged, match="damaged, with a good one behind it"):
-            reopened(path)
-
-
-def test_a_hole_of_zeros_in_the_middle_is_reported(path: Path) -> None:
-    filled(path)
-    content = bytearray(path.read_bytes())
-    place = content.index(b"entry 2")
-    content[place - 40 : place + 20] = bytes(60)
-    path.write_bytes(content)
-    with pytest.raises(LogDamaged):
-        reopened(path)
-
-
-def test_a_frame_that_is_missing_is_reported(path: Path) -> None:
-    filled(path)
-    content = path.read_bytes()
-    starts = [place for place in range(len(content)) if content.startswith(MARK, place)]
-    path.write_bytes(content[: starts[2]] + content[starts[3] :])
-    with pytest.raises(LogDamaged):
-        reopened(path)
-
-
-def test_a_tail_of_garbage_is_cut(path: Path) -> None:
-    before = filled(path).entries
-    for garbage in (b"\x00" * 5_000, os.urandom(100), MARK * 10):
-        with path.open("ab") as file:
-            file.write(garbage)
-        journal = reopened(path)
-        assert journal.entries == before
-        assert path.stat().st_size == journal.size_bytes
-
-
-def test_an_entry_that_holds_a_journal_is_not_taken_for_one(path: Path, tmp_path: Path) -> None:
-    inner = filled(tmp_path / "inner").path.read_bytes()
-    journal = filled(path, 2)
-    journal.add(inner, 3, 3)
-    journal.sync()
-    assert reopened(path).entries == journal.entries
-    torn = path.read_bytes()[:-3]
-    path.write_bytes(torn)
-    assert len(reopened(path)) == 2, "the torn entry is cut, its content is no frame of ours"
-
-
-def test_a_journal_of_another_replica_is_refused(path: Path) -> None:
-    filled(path)
-    with pytest.raises(LogDamaged, match="belongs to replica r1, not r2"):
-        FileJournal(path, "r2")
-
-
-@pytest.mark.parametrize("content", [b"", b"x" * 100, b"RCJOURN1" + b"\x00" * 50])
-def test_a_file_that_is_no_journal_is_refused(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
-    with pytest.raises(LogDamaged):
-        reopened(path)
-
-
-def test_what_is_forgotten_is_gone_and_the_rest_is_whole(path: Path) -> None:
-    journal = filled(path, 20)
-    size = path.stat().st_size
-    journal.forget_before(15)
-    assert path.stat().st_size == journal.size_bytes < size
-    journal.add(b"later", 21, 4)
-    journal.sync()
-    after = reopened(path)
-    assert after.entries == journal.entries
-    assert [entry[1] for entry in after.entries] == list(range(15, 22))
-    assert after[1] == (b"entry 16", 16, 3)
-    assert (after.term, after.vote) == (3, "r2")
-
-
-def test_a_crash_while_forgetting_leaves_the_old_journal(path: Path) -> None:
-    before = filled(path, 20).entries
-    path.with_suffix(".new").write_bytes(b"half of a new journal")
-    assert reopened(path).entries == before
-    assert not path.with_suffix(".new").exists()
-
-
-def test_forgetting_again_and_again_keeps_the_frames_in_sequence(path: Path) -> None:
-    journal = filled(path, 5)
-    for index in range(6, 30):
-        journal.add(b"entry", index, 4)
-        journal.sync()
-        if index % 7 == 0:
-            journal.forget_before(index - 2)
-        assert reopened(path).entries == journal.entries
-
-
-def test_a_base_replaces_everything(path: Path) -> None:
-    journal = filled(path)
-    journal.set_base(100, 7)
-    journal.add(b"next", 101, 7)
-    journal.sync()
-    assert [entry[1:] for entry in reopened(path).entries] == [(100, 7), (101, 7)]
-
-
-def test_an_index_that_does_not_follow_is_a_bug(path: Path) -> None:
-    journal = filled(path)
+def test_an_index_that_does_not_follow_is_a_bug(disk: MemoryDisk) -> None:
+    journal = fill(created(disk), 5)
     with pytest.raises(InvariantViolated):
         journal.add(b"gap", 7, 3)
     with pytest.raises(InvariantViolated):
         journal.cut_from(1)
+    with pytest.raises(InvariantViolated):
+        journal.forget_before(6)
+
+
+def test_a_base_replaces_everything(disk: MemoryDisk) -> None:
+    journal = fill(created(disk, segment_bytes=TINY), 20)
+    journal.set_base(100, 7)
+    assert len(segments(disk)) == 1, "nothing of the old ones is needed"
+    journal.add(b"next", 101, 7)
+    journal.sync()
+    assert [entry[1:] for entry in opened(disk).entries] == [(100, 7), (101, 7)]
+
+
+def test_a_base_may_be_below_what_was_never_committed(disk: MemoryDisk) -> None:
+    journal = fill(created(disk, segment_bytes=TINY), 50)
+    journal.set_base(30, 7)
+    fill(journal, 60, 7)
+    journal.forget_before(55)
+    after = opened(disk)
+    assert after.entries[-5:] == journal.entries[-5:]
+    assert after[0][1] <= 55
+
+
+class Mirror:
+    """A watcher that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.begin = 1
+        self.entries: list[tuple[bytes, int, int]] = []
+
+    def added(self, index: int, term: int, command: bytes) -> None:
+        self.entries.append((command, index, term))
+
+    def cut(self, index: int) -> None:
+        self.entries = [entry for entry in self.entries if entry[1] < index]
+
+    def based(self, index: int) -> None:
+        self.begin = index
+        self.entries = [entry for entry in self.entries if entry[1] > index]
+
+
+def test_a_watcher_is_told_all_before_it_is_durable(disk: MemoryDisk) -> None:
+    journal = created(disk)
+    journal.watcher = mirror = Mirror()
+    for step in (
+        lambda: journal.add(b"a", 2, 1),
+        lambda: fill(journal, 9),
+        lambda: journal.cut_from(5),
+        lambda: fill(journal, 20, 4),
+        lambda: journal.forget_before(12),
+        lambda: journal.set_base(30, 4),
+        lambda: fill(journal, 33, 4),
+    ):
+        step()
+        assert mirror.entries == journal.entries[1:]
+        assert mirror.begin == journal[0][1]
+
+
+def test_a_base_that_the_log_reaches_drops_the_rest_for_the_watcher_too(disk: MemoryDisk) -> None:
+    journal = fill(created(disk), 20)
+    journal.watcher = mirror = Mirror()
+    for command, index, term in journal[1:]:
+        mirror.added(index, term, command)
+    journal.set_base(10, 9)
+    assert mirror.entries == journal.entries[1:] == []
+
+
+def test_a_full_disk_is_reported_as_such_and_nothing_is_lost(disk: MemoryDisk) -> None:
+    journal = fill(created(disk), 5)
+    disk.room = 30
+    with pytest.raises(DiskFull, match="r1: disk full"):
+        fill(journal, 6)
+    journal._destroy()
+    disk.crash()
+    disk.room = 2**20
+    assert opened(disk).entries == journal.entries[:5]
+    assert fill(opened(disk), 7)[-1][1] == 7
+
+
+def test_no_room_for_the_next_segment_is_reported_too(disk: MemoryDisk) -> None:
+    journal = created(disk, segment_bytes=TINY)
+    disk.room = TINY - 50
+    with pytest.raises(DiskFull):
+        fill(journal, 100)
+    disk.crash()
+    disk.room = 2**20
+    after = opened(disk, segment_bytes=TINY)
+    assert after.entries == journal.entries[: len(after)]
+    fill(after, 100)
+    assert opened(disk).entries == after.entries
+
+
+def test_a_journal_that_cannot_even_begin_is_a_full_disk() -> None:
+    with pytest.raises(DiskFull):
+        created(MemoryDisk(room=20))
+
+
+def test_after_a_failed_sync_nothing_is_written_any_more(disk: MemoryDisk) -> None:
+    journal = fill(created(disk), 5)
+    disk.fail_sync()
+    with pytest.raises(OSError, match="injected") as caught:
+        fill(journal, 6)
+    assert caught.value.errno == errno.EIO
+    content = disk.content(segments(disk)[0])
+    journal.add(b"more", 7, 3)
+    with pytest.raises(InvariantViolated, match="after its disk failed"):
+        journal.sync()
+    journal._destroy()
+    assert disk.content(segments(disk)[0]) == content

@@ -120,7 +120,10 @@ class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag_field="t", ta
 
 
 class DumpChunk(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=6, gc=False):
-    """A piece of the leader's dump file for (index, index_term), for a follower far behind."""
+    """A piece of the leader's dump file for (index, index_term), for a follower far behind.
+
+    `digest` names the file: two leaders may have different ones of one position.
+    """
 
     term: Count
     index: Count
@@ -129,6 +132,7 @@ class DumpChunk(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag
     offset: Count
     sent_ms: Count
     piece: bytes
+    digest: bytes = b""
 
 
 class DumpAnswer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=7, gc=False):

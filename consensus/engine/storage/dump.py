@@ -1,130 +1,216 @@
 """The dump: the Applier's state at one position, in one file that proves itself.
 
-Layout: `magic 8 | header length u32 | header | crc32 of the header u32 | state`; the header is a
-msgpack array of term, index, state length and the state's SHA-256. A dump is written beside the old
-one, synced, renamed; it is never read without its digest. A damaged one stops the replica: an
-empty state in its place would take part and could lead.
+Layout: `magic 8 | format u32 | length u32 | header | crc32 u32 | state | size u64 | digest 32 |
+crc32 u32`. The header is a msgpack array of term, index and the cell's members at that position;
+the digest is the SHA-256 of all that is before the size, which is the state's. A dump is written
+beside the one in force, in pieces, synced, renamed; it is never used before its digest was
+checked. A damaged one stops the replica: an empty state in its place would take part, and lead.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import os
+import struct
 import zlib
-from pathlib import Path
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final
 
 import msgspec
 
-from consensus.engine.storage.disk import replace, sync_file, write_all
-from consensus.errors import LogDamaged
+from consensus.engine.storage.disk import Disk, File
+from consensus.errors import LogDamaged, UnknownFormat
 from consensus.leadership import Position
-from consensus.limits import DUMP_BYTES_MAX
+from consensus.limits import (
+    DUMP_BYTES_MAX,
+    DUMP_PIECE_BYTES,
+    DUMP_SYNC_BYTES,
+    ROOM_BYTES_MIN,
+)
 
-MAGIC: Final = b"RCDUMP01"
-_HEADER_BYTES_MAX: Final = 4096
+IN_FORCE: Final = "dump"
+TAKEN: Final = "dump.taken"
+"""One of our own, before it is in force."""
+
+MAGIC: Final = b"RCDUMPED"
+FORMAT: Final = 1
+_LEAD: Final = struct.Struct("<8sII")
+_END: Final = struct.Struct("<Q32s")
+_CRC_BYTES: Final = 4
+_TRAILER_BYTES: Final = _END.size + _CRC_BYTES
+_HEADER_BYTES_MAX: Final = 64 * 1024
+FILE_BYTES_MAX: Final = (
+    DUMP_BYTES_MAX + _LEAD.size + _HEADER_BYTES_MAX + _CRC_BYTES + _TRAILER_BYTES
+)
+"""The largest file of a dump."""
+
+_Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class _Header(msgspec.Struct, frozen=True, array_like=True):
-    term: int
-    index: int
+    term: _Number
+    index: _Number
+    members: bytes
+
+
+class Dump(msgspec.Struct, frozen=True):
+    """A dump's file: the position of the last entry in it, the members there, the size of its
+    state in bytes, and the digest that names the file."""
+
+    name: str
+    position: Position
+    members: bytes
     size: int
     digest: bytes
 
 
-class Dump(msgspec.Struct, frozen=True):
-    """A state and the position of the last entry in it."""
+class _Writer:
+    """Appends in pieces, with a digest; waits for the disk now and then."""
 
-    position: Position
-    state: bytes
+    def __init__(self, disk: Disk, file: File) -> None:
+        self.digest = hashlib.sha256()
+        self._disk = disk
+        self._file = file
+        self._buffer = bytearray()
+        self._unsynced = 0
+
+    def put(self, content: bytes) -> None:
+        view = memoryview(content)
+        for start in range(0, len(view), DUMP_PIECE_BYTES):
+            self._buffer += view[start : start + DUMP_PIECE_BYTES]
+            if len(self._buffer) >= DUMP_PIECE_BYTES:
+                self.flush()
+
+    def flush(self) -> None:
+        if self._disk.room_bytes() < ROOM_BYTES_MIN:
+            raise OSError(errno.ENOSPC, "too little room: what is left is the journal's")
+        content, self._buffer = bytes(self._buffer), bytearray()
+        self.digest.update(content)
+        self._file.append(content)
+        self._unsynced += len(content)
+        if self._unsynced >= DUMP_SYNC_BYTES:
+            self._file.sync()
+            self._unsynced = 0
 
 
-def write_taken(path: Path, dump: Dump) -> None:
-    """Write `dump` to `path`, synced; the caller renames it to where it is in force."""
-    digest = hashlib.sha256(dump.state).digest()
-    header = msgspec.msgpack.encode(
-        _Header(dump.position.term, dump.position.index, len(dump.state), digest)
-    )
-    lead = MAGIC + len(header).to_bytes(4, "big") + header + zlib.crc32(header).to_bytes(4, "big")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+def write_dump(
+    disk: Disk, name: str, position: Position, members: bytes, pieces: Iterable[bytes]
+) -> Dump:
+    """Write a dump to `name`, synced; the caller renames it to where it is in force.
+
+    Raises:
+        OSError: it was not written, and nothing is left of it: no room (ENOSPC), the state is over
+            DUMP_BYTES_MAX (EFBIG), the disk failed. And what `pieces` raises.
+    """
+    file = disk.create(name)
     try:
-        write_all(descriptor, lead)
-        write_all(descriptor, dump.state)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        dump = _write(disk, file, Dump(name, position, members, 0, b""), pieces)
+    except BaseException:
+        file.close()
+        disk.remove(name)
+        raise
+    file.close()
+    return dump
 
 
-def read_dump(path: Path) -> Dump:
-    """Return the dump at `path`.
+def _write(disk: Disk, file: File, dump: Dump, pieces: Iterable[bytes]) -> Dump:
+    header = msgspec.msgpack.encode(_Header(dump.position.term, dump.position.index, dump.members))
+    if len(header) > _HEADER_BYTES_MAX:
+        raise OSError(errno.EFBIG, f"a dump's header of {len(header)} bytes is too big", dump.name)
+    lead = _LEAD.pack(MAGIC, FORMAT, len(header)) + header
+    writer, size = _Writer(disk, file), 0
+    writer.put(lead + _crc(lead))
+    for piece in pieces:
+        size += len(piece)
+        if size > DUMP_BYTES_MAX:
+            raise OSError(errno.EFBIG, f"the state is over {DUMP_BYTES_MAX} bytes", dump.name)
+        writer.put(piece)
+    writer.flush()
+    digest = writer.digest.digest()
+    end = _END.pack(size, digest)
+    file.append(end + _crc(end))
+    file.sync()
+    return msgspec.structs.replace(dump, size=size, digest=digest)
+
+
+def check_dump(disk: Disk, name: str) -> Dump:
+    """Read all of a dump, in pieces, and return what it is.
 
     Raises:
         LogDamaged: it is not whole.
+        UnknownFormat: a newer version wrote it.
     """
-    if path.stat().st_size > DUMP_BYTES_MAX + _HEADER_BYTES_MAX:
-        raise LogDamaged(str(path), f"dump is over {DUMP_BYTES_MAX} bytes")
-    content = path.read_bytes()
-    length = int.from_bytes(content[8:12], "big")
-    end = 12 + length
-    if content[:8] != MAGIC or length > _HEADER_BYTES_MAX or len(content) < end + 4:
-        raise LogDamaged(str(path), "not a dump of this format")
-    if zlib.crc32(content[12:end]).to_bytes(4, "big") != content[end : end + 4]:
-        raise LogDamaged(str(path), "dump's header fails its checksum")
-    header = msgspec.msgpack.decode(content[12:end], type=_Header)
-    state = content[end + 4 :]
-    if len(state) != header.size or hashlib.sha256(state).digest() != header.digest:
-        raise LogDamaged(str(path), "dump's state fails its digest")
-    return Dump(Position(header.term, header.index), state)
+    file = disk.open(name)
+    try:
+        dump, start = _describe(file, name, f"{disk.place}/{name}")
+        digest = hashlib.sha256()
+        for piece in _pieces(file, 0, start + dump.size):
+            digest.update(piece)
+    finally:
+        file.close()
+    if digest.digest() != dump.digest:
+        raise LogDamaged(f"{disk.place}/{name}", "the dump fails its digest")
+    return dump
 
 
-class Incoming:
-    """A dump that arrives from the leader in pieces, in a file of its own until it is whole."""
+def read_pieces(disk: Disk, dump: Dump) -> Iterator[bytes]:
+    """Return the state in a checked dump, in pieces. The file is opened at once: what takes its
+    name later does not matter.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.target: tuple[int, int, int] | None = None
-        self.offset = 0
-        self._descriptor = -1
+    Raises:
+        LogDamaged: the file is not that dump any more.
+    """
+    file = disk.open(dump.name)
+    try:
+        found, start = _describe(file, dump.name, f"{disk.place}/{dump.name}")
+        if found.digest != dump.digest:
+            raise LogDamaged(f"{disk.place}/{dump.name}", "another dump took the place of this one")
+    except BaseException:
+        file.close()
+        raise
+    return _pieces_and_close(file, start, dump.size)
 
-    def take(self, target: tuple[int, int, int], offset: int, piece: bytes) -> Dump | None:
-        """Take a piece of the dump `target` (term, index, size); return it once whole and good.
 
-        A piece that does not continue what is there is dropped; `offset` says what is missing. A
-        dump that is whole and bad is dropped too, and is asked for again from its start.
-        """
-        if target[2] > DUMP_BYTES_MAX + _HEADER_BYTES_MAX:
-            return None
-        if target != self.target:
-            self.drop()
-            self.target = target
-            self._descriptor = os.open(
-                self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
-            )
-        if offset != self.offset or offset + len(piece) > target[2]:
-            return None
-        write_all(self._descriptor, piece)
-        self.offset += len(piece)
-        return self._finish(target) if self.offset == target[2] else None
+def _pieces_and_close(file: File, start: int, size: int) -> Iterator[bytes]:
+    try:
+        yield from _pieces(file, start, size)
+    finally:
+        file.close()
 
-    def _finish(self, target: tuple[int, int, int]) -> Dump | None:
-        sync_file(self.path)
-        try:
-            dump = read_dump(self.path)
-        except LogDamaged:
-            dump = None
-        if dump is None or dump.position != Position(target[0], target[1]):
-            self.drop()
-            return None
-        return dump
 
-    def drop(self) -> None:
-        """Forget what has come."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor, self.target, self.offset = -1, None, 0
-        self.path.unlink(missing_ok=True)
+def _pieces(file: File, start: int, size: int) -> Iterator[bytes]:
+    end = start + size
+    while start < end:
+        piece = file.read(start, min(DUMP_PIECE_BYTES, end - start))
+        if not piece:
+            raise OSError(errno.EIO, "a dump became shorter while it was read")
+        start += len(piece)
+        yield piece
 
-    def install(self, path: Path) -> None:
-        """Put the whole dump in the place of the old one."""
-        replace(self.path, path)
-        self.drop()
+
+def _describe(file: File, name: str, place: str) -> tuple[Dump, int]:
+    """Return what header and end say, unchecked by the digest, and where the state starts."""
+    if not _LEAD.size + _CRC_BYTES + _TRAILER_BYTES < file.size <= FILE_BYTES_MAX:
+        raise LogDamaged(place, f"a file of {file.size} bytes is no dump")
+    magic, version, length = _LEAD.unpack(file.read(0, _LEAD.size))
+    start = _LEAD.size + length + _CRC_BYTES
+    if magic != MAGIC or length > _HEADER_BYTES_MAX or file.size < start + _TRAILER_BYTES:
+        raise LogDamaged(place, "does not begin with the header of a dump")
+    lead = file.read(0, start)
+    if _crc(lead[:-_CRC_BYTES]) != lead[-_CRC_BYTES:]:
+        raise LogDamaged(place, "the dump's header fails its checksum")
+    if version > FORMAT:
+        raise UnknownFormat(f"{place}: format {version} is newer than {FORMAT}, the newest known")
+    end = file.read(file.size - _TRAILER_BYTES, _TRAILER_BYTES)
+    size, digest = _END.unpack(end[: _END.size])
+    if _crc(end[: _END.size]) != end[_END.size :] or start + size + _TRAILER_BYTES != file.size:
+        raise LogDamaged(place, "the dump's end is damaged or missing")
+    try:
+        header = msgspec.msgpack.decode(lead[_LEAD.size : -_CRC_BYTES], type=_Header)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise LogDamaged(place, f"the dump's header cannot be read: {error}") from error
+    return Dump(name, Position(header.term, header.index), header.members, size, digest), start
+
+
+def _crc(content: bytes) -> bytes:
+    return zlib.crc32(content).to_bytes(_CRC_BYTES, "little")

@@ -1,242 +1,233 @@
-"""The journal: entries, term and vote on disk, in frames that are whole or not there.
+"""The journal: entries, term and vote on disk, in segments of frames that are whole or not there.
 
-Layout: a header `magic 8 | salt 8 | id length u8 | id | crc32 u32`, then frames
-`mark 4 | length u32 | sequence u64 | crc32 u32 | records`. One `sync` writes one frame and syncs
-it. So a bad frame at the end was never acknowledged and is cut off; a bad frame with a good one
-behind it had been synced, which is damage: the replica does not start (a silent loss of
-acknowledged entries could elect a leader without them). The checksum covers salt and sequence,
-so that an entry that contains the bytes of a frame is not taken for one.
-
-Records: `E index u64 term u64 length u32 command`, `T index u64` (cut from there), `V term u64
-length u32 vote` and `B index u64 term u64` (forget everything; the log starts behind this point).
-A compaction writes a new file and renames it: at no moment is an entry in neither of them.
+`sync` writes one frame and waits for the disk. So a bad frame at the very end was never
+acknowledged and is cut off; anything else that is bad had been, and the replica does not start (a
+silent loss of acknowledged entries could elect a leader without them). When a segment is full the
+next one is prepared beside it, with the hard state and the point where it begins, and given its
+name; old ones are removed whole, oldest first, once a dump holds what is in them. Nothing that was
+written is ever written again, and at no moment is an entry in neither journal nor dump.
 """
 
 from __future__ import annotations
 
-import os
-import struct
-import zlib
-from pathlib import Path
-from typing import Final, overload
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, overload
 
 from pysyncobj.journal import Journal
 
-from consensus.engine.storage.disk import replace, write_all
-from consensus.errors import LogDamaged, invariant
+from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.records import (
+    BASE_COMMAND,
+    Entry,
+    pack_base,
+    pack_cut,
+    pack_entry,
+    pack_start,
+    pack_vote,
+)
+from consensus.engine.storage.recovery import Kept, Recovered, mark_cut, recover
+from consensus.engine.storage.segments import (
+    TEMPORARY,
+    Header,
+    Identity,
+    Segment,
+    segment_name,
+    write_segment,
+)
+from consensus.errors import DiskFull, LogDamaged, invariant
+from consensus.limits import SEGMENT_BYTES
 
-Entry = tuple[bytes, int, int]
-"""Command, index, term: the engine's order."""
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
-MAGIC: Final = b"RCJOURN1"
-MARK: Final = b"\xf5RCf"
-BASE_COMMAND: Final = b"\x01"
-_FRAME: Final = struct.Struct("<4sIQI")
-_ENTRY: Final = struct.Struct("<cQQI")
-_CUT: Final = struct.Struct("<cQ")
-_VOTE: Final = struct.Struct("<cQI")
-_BASE: Final = struct.Struct("<cQQ")
+
+class Watcher(Protocol):
+    """Told what is in the log, in order, durable or not yet."""
+
+    def added(self, index: int, term: int, command: bytes) -> None:
+        """An entry follows the last one."""
+
+    def cut(self, index: int) -> None:
+        """The entries from `index` on are gone: another leader's log has something else there."""
+
+    def based(self, index: int) -> None:
+        """The entries up to and including `index` are gone: they are in a dump."""
 
 
 class FileJournal(Journal):
     """A replica's log on disk and in memory; PySyncObj's Journal, owned by one thread.
 
-    `add` and `cut_from` take effect in memory and become durable with the next `sync`; the rest is
-    durable on return. Positions in brackets are list positions, as PySyncObj asks.
+    It never is empty: its first entry says where it begins, and has no content. `add` and
+    `cut_from` take effect in memory and become durable with the next `sync`; the rest is durable on
+    return. After an OSError or DiskFull of any of them the replica must stop: nobody knows what is
+    on the disk. Positions in brackets are list positions, as PySyncObj asks.
     """
 
-    def __init__(self, path: Path, replica: str) -> None:
-        """Open or make the journal at `path`.
+    def __init__(
+        self, disk: Disk, found: Recovered, tail: Segment, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        """Go on with what `create` made or `open` found."""
+        self.identity = found.identity
+        self.entries = found.entries
+        self.term = found.term
+        self.vote = found.vote
+        self.watcher: Watcher | None = None
+        self.syncs = 0
+        self._disk = disk
+        self._sequence = found.sequence
+        self._kept = found.kept
+        self._tail = tail
+        self._segment_bytes = segment_bytes
+        self._buffer: list[bytes] = []
+        self._is_broken = False
+
+    @staticmethod
+    def create(
+        disk: Disk, identity: Identity, *, segment_bytes: int = SEGMENT_BYTES
+    ) -> FileJournal:
+        """Return a new journal in a directory that has none: nothing but its begin at index 1.
 
         Raises:
-            LogDamaged: it cannot be read back, or belongs to another replica.
+            DiskFull: there is no room for it.
         """
-        self.path = path
-        self.replica = replica
-        self.entries: list[Entry] = []
-        self.term = 0
-        self.vote: str | None = None
-        self.size_bytes = 0
-        self.syncs = 0
-        self._salt = os.urandom(8)
-        self._sequence = 0
-        self._buffer: list[bytes] = []
-        path.with_suffix(".new").unlink(missing_ok=True)
-        if path.exists():
-            self._descriptor = self._open()
-        else:
-            self._descriptor = self._create(path.with_suffix(".new"))
-            replace(path.with_suffix(".new"), path)
+        found = Recovered(identity, [(BASE_COMMAND, 1, 0)])
+        try:
+            tail = write_segment(disk, Header(1, 0, identity), _first_frame(found, (1, 0)))
+        except OSError as error:
+            raise _refusal(disk, error) from error
+        found.sequence = 1
+        found.kept = [Kept(1, 1, tail.file.size)]
+        return FileJournal(disk, found, tail, segment_bytes)
 
-    # --- reading
+    @staticmethod
+    def open(
+        disk: Disk, replica: str, cell: str, *, segment_bytes: int = SEGMENT_BYTES
+    ) -> FileJournal:
+        """Return the journal that is there, without a torn last frame.
 
-    def _open(self) -> int:
-        content = self.path.read_bytes()
-        start = self._read_header(content)
-        end = self._read_frames(content, start)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-        if end < len(content):
-            os.ftruncate(descriptor, end)
-            os.fsync(descriptor)
-        os.lseek(descriptor, end, os.SEEK_SET)
-        self.size_bytes = end
-        return descriptor
+        Raises:
+            LogDamaged: it cannot be read back, or belongs to another replica or cell.
+            UnknownFormat: a newer version wrote it.
+        """
+        found = recover(disk)
+        for what, ours, theirs in (
+            ("replica", replica, found.identity.replica),
+            ("cell", cell, found.identity.cell),
+        ):
+            if ours != theirs:
+                raise LogDamaged(disk.place, f"the journal belongs to {what} {theirs}, not {ours}")
+        last = found.kept[-1]
+        file = disk.open(segment_name(last.number))
+        if file.size > last.size:
+            file.cut(last.size)
+        # Who was killed may not have synced what it wrote, and we answer for all that we read.
+        file.sync()
+        disk.remove(TEMPORARY)
+        disk.sync_names()
+        tail = Segment(file, Header(last.number, 0, found.identity))
+        return FileJournal(disk, found, tail, segment_bytes)
 
-    def _read_header(self, content: bytes) -> int:
-        if len(content) < 17 or content[:8] != MAGIC:
-            raise LogDamaged(str(self.path), "not a journal of this format")
-        end = 17 + content[16]
-        if zlib.crc32(content[:end]).to_bytes(4, "little") != content[end : end + 4]:
-            raise LogDamaged(str(self.path), "header fails its checksum")
-        owner = content[17:end].decode(errors="replace")
-        if owner != self.replica:
-            raise LogDamaged(str(self.path), f"belongs to replica {owner}, not {self.replica}")
-        self._salt = content[8:16]
-        return end + 4
-
-    def _read_frames(self, content: bytes, offset: int) -> int:
-        view = memoryview(content)
-        while offset < len(content):
-            frame = self._frame_at(view, offset, self._sequence)
-            if frame is None:
-                self._check_tail(content, offset)
-                return offset
-            records, offset = frame
-            self._replay(records)
-            self._sequence += 1
-        return offset
-
-    def _frame_at(
-        self, view: memoryview, offset: int, sequence: int | None
-    ) -> tuple[memoryview, int] | None:
-        if offset + _FRAME.size > len(view):
-            return None
-        mark, length, number, checksum = _FRAME.unpack_from(view, offset)
-        end = offset + _FRAME.size + length
-        if mark != MARK or end > len(view) or (sequence is not None and number != sequence):
-            return None
-        records = view[offset + _FRAME.size : end]
-        return (records, end) if self._checksum(number, records) == checksum else None
-
-    def _check_tail(self, content: bytes, bad: int) -> None:
-        offset = content.find(MARK, bad + 1)
-        while offset != -1:
-            if self._frame_at(memoryview(content), offset, None) is not None:
-                raise LogDamaged(
-                    str(self.path),
-                    f"frame at byte {bad} is damaged, with a good one behind it at {offset}",
-                )
-            offset = content.find(MARK, offset + 1)
-
-    def _replay(self, records: memoryview) -> None:
-        offset = 0
-        while offset < len(records):
-            kind = bytes(records[offset : offset + 1])
-            if kind == b"E":
-                _, index, term, length = _ENTRY.unpack_from(records, offset)
-                offset += _ENTRY.size + length
-                self._expect_next(index)
-                self.entries.append((bytes(records[offset - length : offset]), index, term))
-            elif kind == b"T":
-                _, index = _CUT.unpack_from(records, offset)
-                offset += _CUT.size
-                del self.entries[self._slot(index) :]
-            elif kind == b"V":
-                _, self.term, length = _VOTE.unpack_from(records, offset)
-                offset += _VOTE.size + length
-                self.vote = bytes(records[offset - length : offset]).decode() or None
-            elif kind == b"B":
-                _, index, term = _BASE.unpack_from(records, offset)
-                offset += _BASE.size
-                self.entries = [(BASE_COMMAND, index, term)]
-            else:
-                raise LogDamaged(str(self.path), f"unknown record {kind!r}")
-
-    def _expect_next(self, index: int) -> None:
-        if self.entries and index != self.entries[-1][1] + 1:
-            raise LogDamaged(str(self.path), f"entry {index} follows {self.entries[-1][1]}")
-
-    def _slot(self, index: int) -> int:
-        return max(0, index - self.entries[0][1]) if self.entries else 0
+    @property
+    def size_bytes(self) -> int:
+        """How much all segments have."""
+        return sum(segment.size for segment in self._kept)
 
     # --- writing
 
-    def _checksum(self, sequence: int, records: bytes | memoryview) -> int:
-        return zlib.crc32(records, zlib.crc32(self._salt + sequence.to_bytes(8, "little")))
-
-    def _create(self, path: Path) -> int:
-        name = self.replica.encode()
-        header = MAGIC + self._salt + bytes([len(name)]) + name
-        content = header + zlib.crc32(header).to_bytes(4, "little")
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        write_all(descriptor, content)
-        os.fsync(descriptor)
-        self.size_bytes = len(content)
-        self._sequence = 0
-        return descriptor
-
     def sync(self) -> None:
-        """Make everything that was written durable. An OSError here must stop the replica: after
-        a failed fsync nobody knows what is on the disk."""
+        """Make everything that was written durable, in one frame.
+
+        Raises:
+            DiskFull: there is no room for it. OSError: the disk failed.
+        """
         if not self._buffer:
             return
+        invariant(not self._is_broken, "the journal goes on after its disk failed")
         records = b"".join(self._buffer)
         self._buffer = []
-        checksum = self._checksum(self._sequence, records)
-        frame = _FRAME.pack(MARK, len(records), self._sequence, checksum) + records
-        write_all(self._descriptor, frame)
-        os.fdatasync(self._descriptor)
+        with self._stopping():
+            self._tail.append(self._sequence, records)
         self._sequence += 1
-        self.size_bytes += len(frame)
         self.syncs += 1
+        self._kept[-1].size = self._tail.file.size
+        if self._tail.file.size >= self._segment_bytes:
+            self._begin_segment()
+
+    def _begin_segment(self) -> None:
+        # All frames of the one before are on the disk, so what it begins behind is known.
+        _, index, term = self.entries[-1]
+        number = self._tail.number + 1
+        found = Recovered(self.identity, term=self.term, vote=self.vote)
+        header = Header(number, self._sequence, self.identity)
+        with self._stopping():
+            tail = write_segment(self._disk, header, _first_frame(found, (index, term)))
+        self._tail.file.close()
+        self._tail = tail
+        self._sequence += 1
+        self._kept.append(Kept(number, index, tail.file.size))
 
     def add(self, command: bytes, index: int, term: int) -> None:
         """Append one entry; its index follows the last one's."""
-        follows = not self.entries or index == self.entries[-1][1] + 1
-        invariant(follows, f"entry {index} does not follow the journal's last")
+        invariant(index == self.entries[-1][1] + 1, f"entry {index} does not follow the last")
         self.entries.append((command, index, term))
-        self._buffer.append(_ENTRY.pack(b"E", index, term, len(command)))
+        self._buffer.append(pack_entry(command, index, term))
         self._buffer.append(command)
+        if self.watcher is not None:
+            self.watcher.added(index, term, command)
 
     def cut_from(self, index: int) -> None:
         """Forget the entries from `index` on: another leader's log has something else there."""
         invariant(index > self.entries[0][1], "a cut would empty the journal")
-        del self.entries[self._slot(index) :]
-        self._buffer.append(_CUT.pack(b"T", index))
+        del self.entries[index - self.entries[0][1] :]
+        mark_cut(self._kept, index)
+        self._buffer.append(pack_cut(index))
+        if self.watcher is not None:
+            self.watcher.cut(index)
 
     def set_base(self, index: int, term: int) -> None:
-        """Forget everything: a dump holds what is up to (index, term), entries follow."""
-        self.entries = [(BASE_COMMAND, index, term)]
-        self._buffer.append(_BASE.pack(b"B", index, term))
+        """Forget everything: a dump, in force already, holds what is up to (index, term)."""
         self.sync()
+        if self.watcher is not None and self.entries[-1][1] > index:
+            self.watcher.cut(index + 1)
+        self.entries = [(BASE_COMMAND, index, term)]
+        self._buffer.append(pack_base(index, term))
+        self.sync()
+        if self._kept[-1].base != index or not self._kept[-1].opens:
+            self._begin_segment()
+        self.forget_before(index)
 
     def forget_before(self, index: int) -> None:
-        """Keep the entries from `index` on, in a new file; what was there before is in a dump."""
-        keep = self.entries[self._slot(index) :]
-        invariant(bool(keep), "a compaction would empty the journal")
+        """Let the entries before `index` go, and its own content: a dump, in force already, holds
+        them. On the disk whole segments go."""
+        slot = index - self.entries[0][1]
+        invariant(0 <= slot < len(self.entries), f"{index} is not in the journal")
         self.sync()
-        _, base_index, base_term = keep[0]
-        self.entries = [(BASE_COMMAND, base_index, base_term), *keep[1:]]
-        self._buffer = [self._vote_record(), _BASE.pack(b"B", base_index, base_term)]
-        for command, entry_index, term in keep[1:]:
-            self._buffer += [_ENTRY.pack(b"E", entry_index, term, len(command)), command]
-        temporary = self.path.with_suffix(".new")
-        old = self._descriptor
-        self._descriptor = self._create(temporary)
-        self.sync()
-        replace(temporary, self.path)
-        os.close(old)
+        self.entries = [(BASE_COMMAND, index, self.entries[slot][2]), *self.entries[slot + 1 :]]
+        first = max(
+            (at for at, kept in enumerate(self._kept) if kept.opens and kept.base <= index),
+            default=0,
+        )
+        for kept in self._kept[:first]:  # oldest first: a crash leaves no gap
+            self._disk.remove(segment_name(kept.number))
+        del self._kept[:first]
+        if self.watcher is not None:
+            self.watcher.based(index)
 
-    def _vote_record(self) -> bytes:
-        vote = (self.vote or "").encode()
-        return _VOTE.pack(b"V", self.term, len(vote)) + vote
+    @contextmanager
+    def _stopping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._is_broken = True
+            raise _refusal(self._disk, error) from error
 
     # --- what PySyncObj calls, by its names
 
     def setCurrentTerm(self, term: int, vote: str | None) -> None:  # noqa: N802
         """Keep term and vote; durable on return, so a message may follow."""
         self.term, self.vote = term, vote
-        self._buffer.append(self._vote_record())
+        self._buffer.append(pack_vote(term, vote))
         self.sync()
 
     def getCurrentTerm(self) -> int:  # noqa: N802
@@ -255,8 +246,9 @@ class FileJournal(Journal):
         return 1
 
     def _destroy(self) -> None:
-        self.sync()
-        os.close(self._descriptor)
+        if not self._is_broken:
+            self.sync()
+        self._tail.file.close()
 
     @overload
     def __getitem__(self, slot: int) -> Entry: ...
@@ -267,3 +259,13 @@ class FileJournal(Journal):
 
     def __len__(self) -> int:
         return len(self.entries)
+
+
+def _first_frame(found: Recovered, point: tuple[int, int]) -> bytes:
+    return pack_vote(found.term, found.vote) + pack_start(*point)
+
+
+def _refusal(disk: Disk, error: OSError) -> Exception:
+    if error.errno in _FULL:
+        return DiskFull(disk.place, "the journal cannot be written")
+    return error

@@ -1,0 +1,130 @@
+"""What the segments of a journal add up to: read in order, each continuing the one before."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import msgspec
+
+from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.records import BASE_COMMAND, BadRecord, Entry, Record, read_records
+from consensus.engine.storage.segments import (
+    Contents,
+    Identity,
+    read_segment,
+    segment_name,
+    segment_numbers,
+)
+from consensus.errors import LogDamaged
+
+
+class Kept(msgspec.Struct):
+    """A segment on the disk. `base` is the last entry before it; a log can begin there (`opens`)
+    unless a later cut went below it."""
+
+    number: int
+    base: int
+    size: int
+    opens: bool = True
+
+
+class Recovered(msgspec.Struct):
+    """What was read back: the log, the hard state, and where writing goes on."""
+
+    identity: Identity
+    entries: list[Entry] = msgspec.field(default_factory=list)
+    term: int = 0
+    vote: str | None = None
+    sequence: int = 0
+    kept: list[Kept] = msgspec.field(default_factory=list)
+
+
+def recover(disk: Disk) -> Recovered:
+    """Return what the segments on `disk` hold, of which there is at least one. Changes nothing.
+
+    Raises:
+        LogDamaged: one is damaged or missing, or does not continue the one before.
+        UnknownFormat: a newer version wrote there.
+    """
+    numbers = segment_numbers(disk.names())
+    for before, number in pairwise(numbers):
+        if number != before + 1:
+            place = f"{disk.place}/{segment_name(before + 1)}"
+            raise LogDamaged(place, f"missing, but {segment_name(number)} is there")
+    found: Recovered | None = None
+    for number in numbers:
+        contents = read_segment(disk, number, is_last=number == numbers[-1])
+        place = f"{disk.place}/{contents.name}"
+        if found is None:
+            found = Recovered(contents.header.identity, sequence=contents.header.sequence)
+        _continue(found, contents, place)
+    if found is None:
+        raise LogDamaged(disk.place, "the journal is missing")
+    return found
+
+
+def mark_cut(kept: list[Kept], index: int) -> None:
+    """Note that entries from `index` on were cut: no log can begin behind a point that is gone."""
+    for segment in kept:
+        if segment.base >= index:
+            segment.opens = False
+
+
+def _continue(found: Recovered, contents: Contents, place: str) -> None:
+    header = contents.header
+    if header.identity != found.identity:
+        raise LogDamaged(
+            place, f"belongs to another disk than {segment_name(found.kept[0].number)}"
+        )
+    if header.sequence != found.sequence:
+        raise LogDamaged(
+            place, f"begins with frame {header.sequence}; {found.sequence} should follow"
+        )
+    for position, (offset, records) in enumerate(contents.frames):
+        try:
+            replayed = list(read_records(records))
+            if position == 0:
+                _open_segment(found, contents, replayed)
+            else:
+                for record in replayed:
+                    _replay(found, record)
+        except BadRecord as error:
+            raise LogDamaged(place, f"frame at byte {offset}: {error}") from error
+    found.sequence += len(contents.frames)
+
+
+def _open_segment(found: Recovered, contents: Contents, records: list[Record]) -> None:
+    match records:
+        case [("vote", str(vote), int(term)), ("start", int(index), int(start_term))]:
+            pass
+        case _:
+            raise BadRecord("a segment begins with the hard state and the entry that it continues")
+    name = vote or None
+    if not found.kept:
+        found.entries = [(BASE_COMMAND, index, start_term)]
+        found.term, found.vote = term, name
+    elif (term, name) != (found.term, found.vote):
+        raise BadRecord(f"hard state {term}, {name} does not continue {found.term}, {found.vote}")
+    elif (index, start_term) != found.entries[-1][1:]:
+        raise BadRecord(f"entry {index} of term {start_term} does not end the segment before")
+    found.kept.append(Kept(contents.header.number, index, contents.end))
+
+
+def _replay(found: Recovered, record: Record) -> None:
+    entries = found.entries
+    match record:
+        case ("entry", command, index, term):
+            if index != entries[-1][1] + 1:
+                raise BadRecord(f"entry {index} follows {entries[-1][1]}")
+            entries.append((command, index, term))
+        case ("cut", index):
+            if not entries[0][1] < index:
+                raise BadRecord(f"a cut at {index} is not behind the log's begin {entries[0][1]}")
+            del entries[index - entries[0][1] :]
+            mark_cut(found.kept, index)
+        case ("vote", vote, term):
+            found.term, found.vote = term, vote or None
+        case ("base", index, term):
+            found.entries = [(BASE_COMMAND, index, term)]
+        case _:
+            raise BadRecord("a segment's start in the middle of it")

@@ -1,0 +1,228 @@
+"""What a start makes of the files, whatever moment the replica died in."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+import consensus.engine.storage.incoming as incoming_module
+from consensus.engine.loading import Loaded, load
+from consensus.engine.storage.dump import read_pieces, write_dump
+from consensus.errors import (
+    ConsensusError,
+    DiskFull,
+    LogDamaged,
+    NoData,
+    UnknownFormat,
+)
+from consensus.leadership import Position
+from consensus.limits import ROOM_BYTES_MIN
+from tests.fakes.memory_disk import MemoryDisk
+from tests.unit.storage_rig import CONFIG, Rig, Sent, created, fill, segments, state
+
+
+def loaded(disk: MemoryDisk, start: str = "resume") -> Loaded:
+    config = msgspec.structs.replace(CONFIG, start=start)  # type: ignore[arg-type]
+    return load(disk, config, lambda: 99)
+
+
+def test_an_empty_directory_is_refused_unless_its_meaning_is_said() -> None:
+    with pytest.raises(NoData, match="r1: empty") as caught:
+        loaded(MemoryDisk("r1"))
+    assert "--join" in caught.value.hint
+
+
+@pytest.mark.parametrize(("start", "joins"), [("bootstrap", False), ("join", True)])
+def test_an_empty_directory_begins_as_it_was_told(start: str, joins: bool) -> None:
+    disk = MemoryDisk()
+    made = loaded(disk, start)
+    assert (made.journal.entries, made.dump) == ([(b"\x01", 1, 0)], None)
+    assert made.journal.identity.token == 99
+    assert made.journal.identity.joins is joins
+    again = loaded(disk, "resume")
+    assert again.journal.identity == made.journal.identity
+
+
+def test_how_to_start_means_nothing_to_a_directory_that_is_not_empty() -> None:
+    disk = MemoryDisk()
+    loaded(disk, "bootstrap").journal.setCurrentTerm(4, "r1")
+    for start in ("join", "bootstrap"):
+        journal = loaded(disk, start).journal
+        assert (journal.term, journal.identity.joins) == (4, False)
+
+
+def test_a_dump_without_a_journal_is_not_an_empty_directory() -> None:
+    disk = MemoryDisk("r1")
+    write_dump(disk, "dump", Position(3, 9), b"", [b"state"])
+    for start in ("join", "bootstrap", "resume"):
+        with pytest.raises(LogDamaged, match="journal is missing") as caught:
+            loaded(disk, start)
+        assert "--join" in caught.value.hint
+
+
+def test_the_journal_of_a_pre_release_is_refused_and_kept() -> None:
+    disk = MemoryDisk("r1")
+    disk.put("journal", b"RCJOURN1" + b"x" * 100)
+    with pytest.raises(UnknownFormat, match="r1/journal: written by a pre-release") as caught:
+        loaded(disk, "bootstrap")
+    assert "empty directories" in caught.value.hint
+    assert disk.names() == ["journal"]
+
+
+def test_a_damaged_dump_is_never_taken_for_none() -> None:
+    rig = Rig()
+    rig.dump(60)
+    content = bytearray(rig.disk.content("dump"))
+    content[-50] ^= 1
+    rig.disk.put("dump", bytes(content))
+    with pytest.raises(LogDamaged, match="memory/dump: the dump fails its digest"):
+        rig.loaded()
+
+
+def test_without_room_a_replica_does_not_start_and_nothing_is_lost() -> None:
+    disk = MemoryDisk("r1")
+    entries = fill(created(disk), 9).entries
+    disk.put("dump.taken", b"x" * 1000)
+    disk.put("dump.incoming", b"x" * 1000)
+    disk.room = ROOM_BYTES_MIN - 2001
+    with pytest.raises(DiskFull, match="r1: disk full: 167"):
+        loaded(disk)
+    disk.put("dump.incoming", b"x" * 1000)
+    disk.room = ROOM_BYTES_MIN - 1000
+    assert loaded(disk).journal.entries == entries
+    assert "dump.incoming" not in disk.names(), "what can be sent again makes room"
+    with pytest.raises(DiskFull):
+        loaded(MemoryDisk(room=1000), "bootstrap")
+
+
+def test_a_dump_ahead_of_the_journal_is_where_the_log_begins_anew() -> None:
+    disk = MemoryDisk()
+    fill(created(disk), 20)
+    write_dump(disk, "dump", Position(5, 90), b"", [b"state"])
+    again = loaded(disk)
+    assert [entry[1:] for entry in again.journal.entries] == [(90, 5)]
+    assert [entry[1:] for entry in loaded(disk).journal.entries] == [(90, 5)]
+
+
+class Died(Exception):
+    """The process was killed, or the power went, before a step."""
+
+
+def own_dump(rig: Rig) -> None:
+    rig.dump(25)
+
+
+def leaders_dump_ahead(rig: Rig) -> None:
+    Sent(Position(7, 500)).deliver(rig, 40)
+
+
+def leaders_dump_inside(rig: Rig) -> None:
+    Sent(Position(1, 20)).deliver(rig, 40)
+
+
+def overtaken_dump(rig: Rig) -> None:
+    taken = rig.write(rig.begin(25))
+    Sent(Position(7, 500)).deliver(rig, 40)
+    rig.compaction.finish(taken, 0.0)
+
+
+def votes_and_entries(rig: Rig) -> None:
+    rig.journal.setCurrentTerm(9, "r3")
+    fill(rig.journal, 60, 9)
+
+
+def cut_and_another(rig: Rig) -> None:
+    rig.journal.cut_from(28)
+    fill(rig.journal, 45, 9)
+
+
+ACTS: list[Callable[[Rig], None]] = [
+    own_dump,
+    leaders_dump_ahead,
+    leaders_dump_inside,
+    overtaken_dump,
+    votes_and_entries,
+    cut_and_another,
+]
+KEPT = {cut_and_another: 27}
+
+
+def prepared() -> Rig:
+    rig = Rig(30)
+    rig.compaction.want()
+    return rig
+
+
+def check(rig: Rig, before: list[tuple[bytes, int, int]], kept: int) -> None:
+    """Whatever became of the last act: what was promised is in dump or journal."""
+    found = rig.restart()
+    reached = found.dump.position.index if found.dump else 1
+    here = {entry[1]: entry for entry in found.journal.entries}
+    for entry in before[1:]:
+        index = entry[1]
+        if reached < index <= kept:
+            assert here.get(index) == entry
+    assert max(reached, found.journal[-1][1]) >= kept
+    if found.dump is not None:
+        content = b"".join(read_pieces(rig.disk, found.dump))
+        assert content == state(found.dump.position)
+    fill(rig.journal, rig.journal[-1][1] + 9, 11)
+    entries = rig.journal.entries
+    assert rig.restart().journal.entries == entries, "it goes on"
+    leftover = set(rig.disk.names()) - set(segments(rig.disk))
+    assert leftover <= {"dump", "dump.incoming", "dump.marks"}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_dying_before_any_step_of_anything_loses_nothing_that_was_promised(
+    act: Callable[[Rig], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(incoming_module, "DUMP_SYNC_BYTES", 60)
+    died = 0
+    for steps in range(200):
+        rigs = [prepared() for _ in range(4)]
+        for number, rig in enumerate(rigs):
+            before = list(rig.journal.entries)
+            kept = KEPT.get(act, 30)
+            left = steps
+
+            def step(_act: str, _name: str) -> None:
+                nonlocal left
+                left -= 1
+                if left < 0:
+                    raise Died
+
+            rig.disk.before = step
+            try:
+                act(rig)
+            except Died:
+                died += 1
+            else:
+                assert died > 5, "nothing was tried"
+                return
+            if number:
+                rig.disk.power_cut(random.Random(100 * steps + number))
+            check(rig, before, kept)
+    pytest.fail("it does not end")
+
+
+def test_a_failing_disk_at_the_start_is_not_an_empty_directory() -> None:
+    rig = Rig()
+    rig.disk.fail_sync()
+    with pytest.raises(OSError, match="injected"):
+        rig.loaded()
+
+
+@pytest.mark.parametrize("name", ["wal-0", "wal-x", "lost+found", "wal-00000000000000000001.old"])
+def test_what_is_not_ours_is_left_alone(name: str) -> None:
+    disk = MemoryDisk()
+    created(disk)
+    disk.put(name, b"x")
+    try:
+        loaded(disk)
+    except ConsensusError as error:
+        pytest.fail(str(error))
+    assert disk.content(name) == b"x"
