@@ -27,6 +27,17 @@ def usage(pids: list[int], journal: Path) -> Usage:
     return Usage(sum(_cpu_us(fields) for fields in family), journal_bytes(journal))
 
 
+def cpu_us(pid: int) -> int:
+    """Return the CPU time of one process and its descendants so far."""
+    return sum(_cpu_us(fields) for fields in _family({pid}))
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the memory of a process that is in RAM now. Raises FileNotFoundError if it is gone."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
 def journal_bytes(folder: Path) -> int:
     """Return the size of all files that the replica's log consists of."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,4 +1,5 @@
-"""`make bench`: launches at several rates and with several numbers of jobs, into bench/README.md.
+"""`make bench`: launches at several rates and with several numbers of jobs, into bench/README.md;
+then the log beside etcd (bench.consensus), into its own section.
 
 Every case runs several times, each time in a new process with a new cell; the table has medians.
 All rows go to bench/results/launches.jsonl as they are.
@@ -17,6 +18,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+
+from bench.section import write_section
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "bench" / "README.md"
@@ -113,9 +116,7 @@ def _cell(value: Any) -> str:
 
 def write_readme(text: str) -> None:
     """Replace what was measured before in bench/README.md; the prose around it stays."""
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, after = rest.partition(END)
-    README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+    write_section(README, BEGIN, END, text)
 
 
 def main() -> int:
@@ -123,6 +124,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.run", description="measure and write README.md")
     parser.add_argument("--seconds", type=int, default=10, help="window of each run")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each case")
+    parser.add_argument("--skip-log", action="store_true", help="launches only, not the log")
     options = parser.parse_args()
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     merged = []
@@ -137,6 +139,8 @@ def main() -> int:
     shape = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     how = f"Medians of {options.repeat} runs of {options.seconds} s each; {shape}."
     write_readme(f"{how}\n\n{table(merged)}")
+    if not options.skip_log:
+        subprocess.run([sys.executable, "-m", "bench.consensus"], cwd=ROOT, check=True)
     return 0
 
 
