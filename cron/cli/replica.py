@@ -104,14 +104,18 @@ def replace_command(
 def _replace(cell: Client, request: ReplaceRequest) -> ReplaceReport:
     """Ask for it; of one that seems to be well, ask the person first."""
     try:
-        return cell.replace(request)
-    except StillAlive as error:
-        if not sys.stdin.isatty():
-            raise
-        if not click.confirm(f"{error}. Go on?", err=True):
-            click.echo("nothing was changed", err=True)
-            raise click.exceptions.Exit(exits.CONFLICT) from error
-    return cell.replace(msgspec.structs.replace(request, is_confirmed=True))
+        try:
+            return cell.replace(request)
+        except StillAlive as error:
+            if not sys.stdin.isatty():
+                raise
+            if not click.confirm(f"{error}. Go on?", err=True):
+                click.echo("nothing was changed", err=True)
+                raise click.exceptions.Exit(exits.CONFLICT) from error
+        return cell.replace(msgspec.structs.replace(request, is_confirmed=True))
+    except OutcomeUnknown as error:
+        hint = f"`raftcron status` shows whether {request.replica} is open; then it was done"
+        raise OutcomeUnknown(str(error), hint) from error
 
 
 def next_command(report: ReplaceReport) -> str:

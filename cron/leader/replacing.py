@@ -154,8 +154,6 @@ def _as_cron_error(error: ConsensusError, name: str) -> Exception:
     if isinstance(error, LogNotLeader):
         return NotLeader(None)
     if isinstance(error, LogOutcomeUnknown):
-        hint = (
-            f"`raftcron status` shows whether {name} is open; if so, asking again changes nothing"
-        )
+        hint = f"`raftcron status` shows whether {name} is open; then it was done"
         return OutcomeUnknown(f"{error}: {name} may still be replaced", hint)
     return as_change_error(error)

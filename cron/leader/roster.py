@@ -339,9 +339,11 @@ class Roster:
         return all(peer.offset_ms is not None for peer in self._peers.values())
 
     def _on_time(self) -> str | None:
-        """Return a replica whose clock agrees with the median."""
+        """Return a replica that may lead and whose clock agrees with the median."""
         off_ms = self.off_by()
         for peer in self._peers.values():
-            if peer.offset_ms is not None and abs(peer.offset_ms + off_ms) <= self._offset_ms_max:
+            may_lead = peer.row is None or peer.row.role != LEARNER
+            is_off = peer.offset_ms is None or abs(peer.offset_ms + off_ms) > self._offset_ms_max
+            if may_lead and not is_off:
                 return peer.id
         return None

@@ -141,6 +141,11 @@ async def test_a_refusal_is_told_with_its_exit_code(error, code):
     assert len(backend.calls) == 1
 
 
+async def test_where_nobody_knows_the_hint_says_what_to_look_at():
+    result = await replace(FakeBackend(replace=OutcomeUnknown("no answer", "whatever")), "r2")
+    assert "hint: `raftcron status` shows whether r2 is open; then it was done" in result.stderr
+
+
 async def test_an_address_that_is_none_is_refused():
     result = await replace(FakeBackend(), "r2", "--raft", "7411")
     assert result.exit_code == 2

@@ -12,27 +12,70 @@ import pytest
 from launcher.executor.lockfile import lock
 
 
-def run(module: str, config: Path) -> subprocess.CompletedProcess[str]:
+def run(module: str, config: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", module, "--config", str(config)],
+        [sys.executable, "-m", module, "--config", str(config), *more],
         capture_output=True, text=True, check=False, timeout=30,
     )  # fmt: skip
+
+
+def write_config(folder: Path, client: str) -> Path:
+    """The configuration of r1 that listens there."""
+    peers = [f'r{n} = {{ client = "127.0.0.1:{n}", raft = "127.0.0.1:1{n}" }}' for n in (2, 3)]
+    own = f'r1 = {{ client = "{client}", raft = "127.0.0.1:11" }}'
+    lines = ['id = "r1"', 'data = "d"', f'client = "{client}"', 'raft = "127.0.0.1:11"']
+    config = folder / "r1.toml"
+    config.write_text("\n".join([*lines, "[peers]", own, *peers]))
+    return config
 
 
 def test_a_replica_whose_port_is_taken_says_so_in_two_lines(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         client = f"127.0.0.1:{taken.getsockname()[1]}"
-        peers = [f'r{n} = {{ client = "127.0.0.1:{n}", raft = "127.0.0.1:1{n}" }}' for n in (2, 3)]
-        own = f'r1 = {{ client = "{client}", raft = "127.0.0.1:11" }}'
-        config = tmp_path / "r1.toml"
-        lines = ['id = "r1"', 'data = "d"', f'client = "{client}"', 'raft = "127.0.0.1:11"']
-        config.write_text("\n".join([*lines, "[peers]", own, *peers]))
-        done = run("cron.daemon", config)
+        done = run("cron.daemon", write_config(tmp_path, client))
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         f"raftcron replica: client address {client} cannot be used: address already in use",
         "  hint: another process may have the port; `client` in the configuration names another",
     ]
+
+
+def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "127.0.0.1:1")
+    history = tmp_path / "d" / "history.sqlite"
+    history.parent.mkdir()
+    history.write_text("rows")
+    for more, folder in (((), "d"), (("--data", str(tmp_path / "e")), "e")):
+        done = run("cron.daemon", free_port_in(config), *more)
+        assert done.returncode == 2
+        first, hint = done.stderr.splitlines()
+        place = tmp_path / folder / "raft"
+        assert first.startswith(f"raftcron replica: {place}: empty; an id that forgot its votes")
+        assert hint.startswith("  hint: --bootstrap if this is a new cell")
+        assert "--join if its disk was lost" in hint
+    assert history.read_text() == "rows", "a start that is refused changes nothing"
+
+
+def free_port_in(config: Path) -> Path:
+    """The configuration with a client port that nobody uses just now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        free = probe.getsockname()[1]
+    config.write_text(config.read_text().replace('"127.0.0.1:1"', f'"127.0.0.1:{free}"'))
+    return config
+
+
+def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    config = write_config(tmp_path, "127.0.0.1:1")
+    done = run("cron.daemon", config, "--join", "--data", "/proc/nowhere")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0].startswith("raftcron replica: /proc/nowhere: ")
+    assert "--data" in done.stderr.splitlines()[1]
+
+
+def test_a_directory_is_one_of_a_new_cell_or_of_an_old_one(tmp_path: Path) -> None:
+    done = run("cron.daemon", write_config(tmp_path, "127.0.0.1:1"), "--join", "--bootstrap")
+    assert done.returncode == 2
+    assert "not allowed with" in done.stderr
 
 
 @pytest.mark.parametrize("module", ["cron.daemon", "launcher.executor"])

@@ -6,6 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from consensus.cell import MemberView, PeerView
@@ -136,6 +137,20 @@ def test_time_that_passes_is_no_jump() -> None:
     clock.wall += HOUR_MS
     clock.mono += HOUR_MS
     assert one.clock_error_ms() == 0
+
+
+async def test_leadership_is_handed_to_one_that_is_on_time_and_may_lead() -> None:
+    class Learns(Others):
+        async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+            told = await super().peer_status(address, timeout_ms)
+            return msgspec.structs.replace(told, role="learner" if address == "r2" else "follower")
+
+    ahead = roster(HandClock(), Learns(r2=-HOUR_MS, r3=-HOUR_MS))
+    await ahead.poll()
+    assert ahead._on_time() == "r3"
+    alone = roster(HandClock(), Learns(r2=-HOUR_MS, r3=None))
+    await alone.poll()
+    assert alone._on_time() is None
 
 
 # ---- who leads
