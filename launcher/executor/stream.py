@@ -31,6 +31,8 @@ log = logs.get()
 LEADER_KEY: Final = "raftcron-leader"
 CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the boot clock was set, not steered."""
+DISTRUST_S: Final = 2.0
+"""Between visits when no replica takes our certificate: only a person can change that."""
 _BEAT_STEP_MS: Final = 100
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -51,12 +53,21 @@ _USUAL: Final = (
 
 class StreamEnded(LauncherError):
     """This stream is over; `leader` is where to go now, if anybody said. `is_refusal`: a leader
-    does not want this executor, which a person has to look at."""
+    does not want this executor, which a person has to look at. `is_distrust`: so it is with
+    certificates that do not fit, and the next replica will hardly say anything else."""
 
-    def __init__(self, message: str, leader: str = "", *, is_refusal: bool = False) -> None:
+    def __init__(
+        self,
+        message: str,
+        leader: str = "",
+        *,
+        is_refusal: bool = False,
+        is_distrust: bool = False,
+    ) -> None:
         super().__init__(message)
         self.leader = leader
-        self.is_refusal = is_refusal
+        self.is_refusal = is_refusal or is_distrust
+        self.is_distrust = is_distrust
 
 
 class Visit:
@@ -166,7 +177,7 @@ class Visit:
             await asyncio.to_thread(reach, address, self._config.connect_ms, self._credentials)
         except Unreached as error:
             hint = f" ({error.hint})" if error.hint else ""
-            return StreamEnded(f"{error}{hint}", is_refusal=error.is_distrust)
+            return StreamEnded(f"{error}{hint}", is_distrust=error.is_distrust)
         return StreamEnded("nobody answers there")
 
     async def _serve(self, call: Any) -> None:
@@ -293,6 +304,7 @@ class Way:
         self._credentials = credentials
         self._visit: Visit | None = None
         self._refusal = ""
+        self._distrusts = 0
 
     async def run(self) -> None:
         """Be connected, for ever."""
@@ -316,7 +328,8 @@ class Way:
                 pause_ms = self._config.reconnect_ms_min
             if hint and not followed:
                 continue
-            await asyncio.sleep(pause_ms / len(leaders) / 1000)
+            is_hopeless = self._distrusts >= len(leaders)
+            await asyncio.sleep(DISTRUST_S if is_hopeless else pause_ms / len(leaders) / 1000)
             pause_ms = min(pause_ms * 2, self._config.reconnect_ms_max)
 
     async def close(self, wait_s: float) -> None:
@@ -331,6 +344,7 @@ class Way:
                 await visit.ended.wait()
 
     def _note(self, visit: Visit, address: str, error: StreamEnded) -> None:
+        self._distrusts = self._distrusts + 1 if error.is_distrust else 0
         if visit.welcomed:
             self._refusal = ""
             log.info("stream.ended", replica=address, error=str(error))
