@@ -42,5 +42,5 @@ def exit_code(error: BaseException, *, is_start: bool) -> int:
 def epilog() -> str:
     """Return the table as lines for `--help`, with what systemd should know of it."""
     lines = [f"  {code}  {meaning}" for code, meaning in MEANINGS.items()]
-    unit = f"systemd: Restart=on-failure and RestartPreventExitStatus={REPLACED}"
+    unit = f"systemd: Restart=always and RestartPreventExitStatus={REPLACED}"
     return "\n".join(["\b", "Exit codes:", *lines, unit])

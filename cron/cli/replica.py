@@ -26,6 +26,7 @@ _LOOK_S: Final = 0.5
 
 @click.group(
     "replica",
+    short_help="Run one replica, or replace one whose disk is lost.",
     invoke_without_command=True,
     subcommand_metavar="[replace REPLICA]",
     epilog=endings.epilog(),
@@ -71,7 +72,7 @@ def replica_group(
     become("cron.daemon", "--config", config, *place, *given)
 
 
-@replica_group.command("replace")
+@replica_group.command("replace", short_help="Make room for a new disk under a replica's id.")
 @click.argument("replica")
 @click.option("--raft", metavar="HOST:PORT", default="", help="Where the new one listens for Raft.")
 @click.option("--client", metavar="HOST:PORT", default="", help="Where it listens for clients.")
