@@ -1,0 +1,92 @@
+"""What operators do about a lost disk: the right thing, and the wrong one first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.engine.machine import Machine, SimDisk
+
+if TYPE_CHECKING:
+    from tests.simulation.engine.world import World
+
+RETRY_S = 0.7
+TIMEOUT_MS = 2_000
+
+
+class Replacement:
+    """`raftcron replica replace` until the members say that it is done, and a new machine that
+    joins, before or after that. The old one is lost, or goes on until it is told."""
+
+    def __init__(self, world: World, old: Machine) -> None:
+        self.world = world
+        self.old = old
+        self.replica = old.replica
+        self.done = False
+        self._before: int | None = None
+
+    def begin(self) -> None:
+        """Begin."""
+        world = self.world
+        world.replacing.append(self)
+        self.old.retired = True
+        if world.rng.random() < 0.6:
+            self.old.wanted = False
+            world.kill(self.old)
+        self.new = world.add_machine(self.replica, "join")
+        world.seats[self.replica] = self.new
+        self.new.wanted = False
+        world.events.after(world.rng.uniform(0.0, 4.0), self._boot)
+        self._try()
+
+    def _boot(self) -> None:
+        self.new.wanted = True
+        self.world.start(self.new)
+
+    def _try(self) -> None:
+        world = self.world
+        if self.done or world.events.now > world.ends_s:
+            return
+        for machine in world.leaders():
+            process = machine.process
+            if process is None:
+                continue
+            view = process.log.members.get(self.replica)
+            if view is None:
+                continue
+            if self._before is None:
+                self._before = view.incarnation
+            if view.incarnation > self._before:
+                self.done = True
+                world.replacing.remove(self)
+                world.replaced += 1
+                world.events.note("operator", f"{self.replica} is replaced")
+                return
+            if view.incarnation == self._before:
+                replace: Any = process.log.replace(
+                    self.replica, raft=self.new.address, timeout_ms=TIMEOUT_MS
+                )
+                process.spawn(replace, self._told)
+                break
+        world.events.after(RETRY_S, self._try)
+
+    def _told(self, result: Any) -> None:
+        self.world.events.note("operator", f"replace {self.replica}: {result!r:.120}")
+
+
+def wipe(world: World, machine: Machine) -> None:
+    """The disk of `machine` is lost, and an empty one starts as if the cell were new: nothing that
+    it says may count. After a while somebody notices, and replaces it."""
+    world.kill(machine)
+    world.forget_disk(machine)
+    machine.disk = SimDisk(machine.key)
+    machine.start = "bootstrap"
+    machine.token = None
+    world.start(machine)
+    replacement = Replacement(world, machine)
+    world.replacing.append(replacement)
+    world.events.after(world.rng.uniform(1.0, 5.0), _notice, world, replacement)
+
+
+def _notice(world: World, replacement: Replacement) -> None:
+    world.replacing.remove(replacement)
+    replacement.begin()

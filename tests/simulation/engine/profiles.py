@@ -1,0 +1,84 @@
+"""Kinds of runs: what the faults are, how large things are, and how often what happens."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+SMALL: Final = (0, 40, 100)
+MIXED: Final = (0, 100, 1_000, 1_000)
+BIG: Final = (100, 1_000, 10_000, 100_000)
+
+LINKS: Final = {"isolate": 3, "link": 2, "one_way": 2, "mend": 5, "loss": 1}
+LIVES: Final = {"kill": 3, "kill_two": 1, "kill_at": 2, "restart": 5, "pause": 3, "resume": 5}
+POWER: Final = {"power_one": 2, "power_two": 2, "power_all": 2, "power_at": 3, "restart": 5}
+DISKS: Final = {"full": 1, "room": 2, "sync_error": 1, "slow_disk": 1, "fast_disk": 1}
+PLAN: Final = {"transfer": 1, "snapshot": 1, "stop": 1}
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of run. `faults` weighs what the nemesis does, every `gap_s` on average."""
+
+    name: str
+    faults: dict[str, int]
+    gap_s: float = 1.5
+    sizes: tuple[int, ...] = SMALL
+    state_bytes: int = 1_000
+    snapshot_entries: int = 100_000
+    trailing_entries: int = 50
+    appends_per_s: float = 12.0
+    election_ms: tuple[int, int] = (800, 1_600)
+    bytes_per_s: float = 200e6
+
+
+PROFILES: Final = {
+    profile.name: profile
+    for profile in (
+        Profile(name="plain", faults=LINKS | LIVES | PLAN),
+        Profile(
+            name="snapshots",
+            faults=LINKS | LIVES | PLAN | {"rot": 1},
+            snapshot_entries=25,
+            trailing_entries=5,
+            state_bytes=900_000,
+            bytes_per_s=20e6,
+        ),
+        Profile(
+            name="big",
+            faults=LINKS | LIVES | PLAN,
+            sizes=BIG,
+            snapshot_entries=60,
+            trailing_entries=20,
+            bytes_per_s=20e6,
+        ),
+        Profile(
+            name="power",
+            faults=LINKS | POWER | DISKS | {"pause": 1, "resume": 2},
+            snapshot_entries=40,
+            trailing_entries=10,
+        ),
+        Profile(
+            name="replacements",
+            faults=LINKS | LIVES | {"replace": 6, "zombie": 3, "wipe": 2, "power_one": 1},
+            snapshot_entries=50,
+            trailing_entries=10,
+            state_bytes=200_000,
+        ),
+        Profile(name="one-way", faults={"one_way": 4, "one_link_way": 4, "mend": 4, "rate": 2}),
+        Profile(
+            name="mixed",
+            faults=LINKS | LIVES | POWER | DISKS | PLAN | {"replace": 2, "zombie": 1, "rate": 2}
+            | {"one_link_way": 1, "rot": 1, "wipe": 1},
+            sizes=MIXED,
+            snapshot_entries=50,
+            trailing_entries=10,
+            state_bytes=300_000,
+        ),
+    )
+}  # fmt: skip
+
+
+def profile_of(seed: int) -> Profile:
+    """Return the profile that a seed stands for if none is named."""
+    return list(PROFILES.values())[seed % len(PROFILES)]

@@ -1,0 +1,114 @@
+"""Where the world stands in for the machine: clocks, chance, threads, disks, networks.
+
+Everything else of the engine is what runs in production.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pysyncobj.syncobj
+from pysyncobj.node import Node
+
+import consensus.engine.replica
+from tests.simulation.engine.network import SimNetwork
+from tests.simulation.patching import patched
+
+if TYPE_CHECKING:
+    from tests.simulation.engine.machine import SimDisk
+    from tests.simulation.engine.world import World
+
+
+class _Thread:
+    """Stands for the tick thread: the process ticks instead."""
+
+    def __init__(self, world: World, args: tuple[Any, ...]) -> None:
+        self._world = world
+        self._process = world.current
+        self._raft = args[0]
+
+    def start(self) -> None:
+        if self._process is not None:
+            self._process.adopt(self._raft)
+
+    def join(self, timeout: float | None = None) -> None:
+        if self._process is not None:
+            self._process.join()
+
+    def is_alive(self) -> bool:
+        return False
+
+
+class _Threads:
+    """Stands for the module `threading`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def Thread(self, *, target: Any, args: tuple[Any, ...], **_: Any) -> _Thread:  # noqa: N802
+        """Return what is started and joined."""
+        return _Thread(self._world, args)
+
+
+class _NoPoller:
+    """What PySyncObj makes and never uses."""
+
+
+class _Random:
+    """Stands for the module `random`."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        self.random = draw
+
+
+def _clocks(now: Callable[[], float]) -> contextlib.ExitStack:
+    """Replace every `monotonic` that a module of the engine has imported."""
+    stack = contextlib.ExitStack()
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith("consensus.engine") and hasattr(module, "monotonic"):
+            stack.enter_context(patched(module, monotonic=now))
+    return stack
+
+
+@contextlib.contextmanager
+def standing(world: World) -> Iterator[None]:
+    """Put the world in the place of the machine, for one run."""
+
+    def network(*_: Any) -> SimNetwork:
+        if world.current is None:
+            raise RuntimeError("nobody runs")
+        return world.current.network
+
+    def disk(place: Path) -> SimDisk:
+        return world.disk(str(place))
+
+    library = {
+        "monotonicTime": world.mono,
+        "random": _Random(world.rng.random),
+        "createPoller": lambda kind: _NoPoller(),
+    }
+    engine = {
+        "threading": _Threads(world),
+        "DirectoryDisk": disk,
+        "SocketNetwork": network,
+    }
+    level = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with (
+            _clocks(world.mono),
+            patched(Node, __hash__=lambda node: zlib.crc32(node.id.encode())),
+            patched(os, urandom=world.rng.randbytes),
+            patched(pysyncobj.syncobj, **library),
+            patched(consensus.engine.replica, **engine),
+        ):
+            yield
+    finally:
+        logging.disable(level)

@@ -1,0 +1,113 @@
+"""What checkers found, and those that watch elections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that must never be. `kind` is what mutants are known by."""
+
+    kind: str
+    text: str
+    at_s: float
+
+    def __str__(self) -> str:
+        return f"{self.at_s:.3f} {self.kind}: {self.text}"
+
+
+class Verdict:
+    """The problems of one run, in the order they were found."""
+
+    def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
+        self.problems: list[Problem] = []
+        self._now = now
+
+    def accuse(self, kind: str, text: str) -> None:
+        """Keep a problem."""
+        self.problems.append(Problem(kind, text, self._now()))
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds that were found, each once, in order."""
+        return list(dict.fromkeys(problem.kind for problem in self.problems))
+
+
+class Elections:
+    """One leader a term, one vote a disk and term, and no leader without a majority of voters.
+
+    Disks are known by their tokens, so that two disks of one id are two voters.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict = verdict
+        self.leaders: dict[int, int] = {}
+        self.votes: dict[tuple[int, int], int] = {}
+        self.changes: list[tuple[float, int]] = []
+
+    def voted(self, disk: int, term: int, candidate: int) -> None:
+        """A vote of `disk` for the disk `candidate` has reached somebody."""
+        first = self.votes.setdefault((disk, term), candidate)
+        if first != candidate:
+            self._verdict.accuse("voted-twice", f"disk {disk:x} for two disks in term {term}")
+
+    def leads(self, disk: int, term: int, voters: Collection[int], now_s: float) -> None:
+        """`disk` leads in `term`; by its own log the disks `voters` vote."""
+        first = self.leaders.get(term)
+        if first == disk:
+            return
+        if first is not None:
+            self._verdict.accuse("two-leaders", f"disks {first:x} and {disk:x} in term {term}")
+            return
+        self.leaders[term] = disk
+        self.changes.append((now_s, term))
+        if voters:
+            self._check_majority(disk, term, voters)
+
+    def _check_majority(self, disk: int, term: int, voters: Collection[int]) -> None:
+        if disk not in voters:
+            self._verdict.accuse("leads-without-seat", f"disk {disk:x} in term {term}")
+        count = sum(self.votes.get((voter, term)) == disk for voter in voters if voter != disk)
+        if (count + 1) * 2 <= len(voters):
+            self._verdict.accuse(
+                "elected-by-few", f"disk {disk:x} in term {term} by {count + 1} of {len(voters)}"
+            )
+
+
+class Health:
+    """A healthy leader is not deposed: one that for long could speak with a majority both ways.
+
+    `since_s` says since when a machine, or the way between two of them, had no fault.
+    """
+
+    LONG_S = 3.0
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict = verdict
+        self._leader: tuple[str, int, float] | None = None
+        self.changes = 0
+
+    def leads(
+        self, machine: str, term: int, now_s: float, well_since_s: Mapping[str, float | None]
+    ) -> None:
+        """`machine` leads from now on. `well_since_s` says of each machine since when it could have
+        led: alive, awake and heard by a majority both ways; None while it could not."""
+        before, self._leader = self._leader, (machine, term, now_s)
+        if before is None or term <= before[1]:
+            self._leader = before or self._leader
+            return
+        self.changes += 1
+        old, old_term, began_s = before
+        since_s = well_since_s.get(old)
+        if since_s is not None and now_s - max(since_s, began_s) > self.LONG_S:
+            self._verdict.accuse(
+                "healthy-deposed",
+                f"{old} of term {old_term}, well for {now_s - since_s:.1f} s, by {machine} in"
+                f" term {term}",
+            )
+
+    def forget(self) -> None:
+        """The next change is wanted: a transfer, or a stop."""
+        self._leader = None

@@ -1,0 +1,213 @@
+"""What the checkers are told of a Raft: its journal's changes, its messages, its beliefs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pysyncobj.node import Node
+
+from consensus.engine.envelope import ENTRY, MEMBERS, unseal
+from consensus.engine.handover import Committed, Event, Restored
+from consensus.engine.membership import (
+    Members,
+    change_members,
+    decode_change,
+    decode_members,
+)
+from consensus.engine.network.wire import Message, RequestVote, Vote
+from consensus.engine.raft import Raft
+from tests.simulation.engine.agreement import DurableLog, Span, check_matching
+from tests.simulation.engine.applier import read_name
+
+if TYPE_CHECKING:
+    from tests.simulation.engine.process import Process
+    from tests.simulation.engine.world import World
+
+_JOURNAL_PREFIX = "wal"
+
+
+class Watch:
+    """One Raft, watched through its own parts' methods."""
+
+    def __init__(self, world: World, process: Process, raft: Raft) -> None:
+        self.world = world
+        self.process = process
+        self.machine = process.machine
+        self.raft = raft
+        self.token = raft.journal.identity.token
+        self.machine.token = self.token
+        self.machine.start = "resume"
+        self._disk_life = self.machine.disk.life
+        self._members: list[tuple[int, Members]] | None = None
+        self._led = 0
+        self._log = world.durability.disks.setdefault(self.token, DurableLog())
+        self._mirror_journal()
+        self._hear_messages()
+        self._see_events()
+
+    @staticmethod
+    def name_of(command: bytes) -> int | None:
+        """What clients call an entry of the log, None for one of the engine's own."""
+        envelope = unseal(command)
+        if envelope is None or envelope.kind != ENTRY:
+            return None
+        return read_name(envelope.entry)
+
+    # --- the journal, and what of it is durable
+
+    def _mirror_journal(self) -> None:
+        journal: Any = self.raft.journal
+        self._log.reopen()
+        self._settle()
+        real_add, real_cut, real_base = journal.add, journal.cut_from, journal.set_base
+        real_forget, real_sync = journal.forget_before, journal.sync
+        log = self._log
+
+        def add(command: bytes, index: int, term: int) -> None:
+            real_add(command, index, term)
+            log.changed("add", index, term)
+            if self._members is not None and command[:2] == bytes((0, MEMBERS)):
+                self._members.append((index, _changed(self._members[-1][1], command)))
+
+        def cut_from(index: int) -> None:
+            real_cut(index)
+            log.changed("cut", index)
+            while self._members and self._members[-1][0] >= index and len(self._members) > 1:
+                self._members.pop()
+
+        def set_base(index: int, term: int) -> None:
+            log.changed("base", index, term)
+            self._members = None
+            real_base(index, term)
+            self._settle()
+
+        def forget_before(index: int) -> None:
+            real_forget(index)
+            log.changed("forget", index)
+            self._settle()
+
+        def sync() -> None:
+            real_sync()
+            self._settle()
+
+        journal.add, journal.cut_from, journal.set_base = add, cut_from, set_base
+        journal.forget_before, journal.sync = forget_before, sync
+
+    def _settle(self) -> None:
+        if self._log.is_stale and self._is_durable():
+            if self._log.doubtful:
+                self._load()
+            else:
+                self._log.synced()
+
+    def _load(self) -> None:
+        entries = self.raft.journal.entries
+        self._log.load(entries[0][1] if entries else 0, [entry[2] for entry in entries])
+
+    def _is_durable(self) -> bool:
+        return not self.machine.disk.loses(_JOURNAL_PREFIX)
+
+    # --- who votes, by this replica's own log
+
+    def members(self) -> Members:
+        """The members that its log gives, committed or not."""
+        if self._members is None:
+            dump = self.raft.compaction.dump
+            self._members = [(0, decode_members(dump.members) if dump else {})]
+            after = dump.position.index if dump else 0
+            for command, index, _ in self.raft.journal.entries:
+                if index > after and command[:2] == bytes((0, MEMBERS)):
+                    self._members.append((index, _changed(self._members[-1][1], command)))
+        return self._members[-1][1]
+
+    def voters(self) -> list[int]:
+        """The tokens of the disks that vote."""
+        return [member.token for member in self.members().values() if member.votes]
+
+    # --- messages and events
+
+    def _hear_messages(self) -> None:
+        transport: Any = self.raft.transport
+        real = transport._onMessageReceivedCallback
+
+        def heard(node: Node, message: Message) -> None:
+            if isinstance(message, Vote | RequestVote):
+                peer = transport.peer(node.id)
+                if peer is not None:
+                    self._voted(peer.token, message)
+            real(node, message)
+
+        transport.setOnMessageReceivedCallback(heard)
+
+    def _voted(self, token: int, message: Vote | RequestVote) -> None:
+        candidate = self.token if isinstance(message, Vote) else token
+        self.world.elections.voted(token, message.term, candidate)
+        if isinstance(message, Vote):
+            self._check_quarantine(token)
+
+    def _check_quarantine(self, token: int) -> None:
+        for watch in self.world.watches.values():
+            if watch.token == token and watch.members() and token not in watch.voters():
+                known = [member.token for member in watch.members().values()]
+                if token in known:
+                    self.world.verdict.accuse("quarantined-voted", f"disk of {watch.machine.key}")
+
+    def _see_events(self) -> None:
+        handover: Any = self.raft.handover
+        real = handover.post
+
+        def post(event: Event) -> None:
+            if isinstance(event, Committed):
+                self._committed(event)
+            elif isinstance(event, Restored):
+                self.world.restored += 1
+            real(event)
+
+        handover.post = post
+
+    def _committed(self, event: Committed) -> None:
+        self.world.canon.committed(self.machine.key, event.entries)
+        _, index, term = event.entries[-1]
+        voters = self.voters()
+        if self.raft._isLeader() and voters:
+            self.world.durability.committed(self.machine.key, index, term, voters)
+
+    # --- after each tick
+
+    def look(self) -> None:
+        """Look at what it believes."""
+        raft, world = self.raft, self.world
+        journal = raft.journal
+        last = journal.entries[-1][1]
+        if raft._SyncObj__raftCommitIndex > last:
+            world.verdict.accuse("commit-ahead", f"{self.machine.key} ends at {last}")
+        if not raft._isLeader():
+            return
+        term = raft._SyncObj__raftCurrentTerm
+        if term == self._led:
+            return
+        self._led = term
+        now = world.events.now
+        world.events.note(self.machine.key, f"leads in term {term}")
+        world.elections.leads(self.token, term, self.voters(), now)
+        world.health.leads(self.machine.key, term, now, world.well_since())
+        world.canon.complete(self.machine.key, last, self._term_at)
+
+    def _term_at(self, index: int) -> int | None:
+        entries = self.raft.journal.entries
+        slot = index - entries[0][1]
+        return entries[slot][2] if slot > 0 else None
+
+
+def _changed(members: Members, command: bytes) -> Members:
+    envelope = unseal(command)
+    return members if envelope is None else change_members(members, decode_change(envelope.entry))
+
+
+def look_at_logs(world: World) -> None:
+    """Compare the journals of all that live."""
+    spans = {}
+    for watch in world.watches.values():
+        entries = watch.raft.journal.entries
+        spans[watch.machine.key] = Span(entries[0][1], [entry[2] for entry in entries])
+    check_matching(world.verdict, spans)
