@@ -27,7 +27,7 @@ class FaultCell(ProcessDriver):
     """A cell whose directories, addresses and environments a test decides on.
 
     An empty directory is a new cell's only once: after the first start a replica that finds one
-    refuses to start, as a replica that lost its disk should.
+    refuses to start, as a replica that lost its disk should. Journals have small segments.
     """
 
     def __init__(self, directory: Path, **settings: Any) -> None:
@@ -37,6 +37,7 @@ class FaultCell(ProcessDriver):
         self.proxies: Proxies | None = None
         for name, node in self.nodes.items():
             node.log = directory / f"{name}.log"
+            node.module = "tests.cluster.engine_small"
 
     def place(self, name: str, data: Path) -> None:
         """Keep a replica's files in `data`."""
@@ -69,6 +70,11 @@ class FaultCell(ProcessDriver):
         """What a replica wrote to stderr in all its lives."""
         path = self.directory / f"{name}.log"
         return path.read_text(errors="replace") if path.exists() else ""
+
+    def segments_of(self, name: str) -> list[str]:
+        """The segments of a replica's journal that are there now."""
+        data = Path(self.nodes[name].config.data)
+        return sorted(path.name for path in data.glob("wal-*"))
 
     def pid_of(self, name: str) -> int:
         process = self.nodes[name].process

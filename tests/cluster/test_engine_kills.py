@@ -42,6 +42,8 @@ async def test_ten_rounds_of_kill_9_lose_nothing_acknowledged(cell: FaultCell, l
     verdict = await settle(cell, load)
     assert verdict.problems == []
     assert any([await cell.restored(name) for name in IDS]), "no kill fell behind a dump"
+    oldest = [cell.segments_of(name)[0] for name in IDS]
+    assert min(oldest) > "wal-" + "0" * 19 + "5", f"no journal was compacted: {oldest}"
 
 
 async def test_leaders_that_are_stopped_for_seconds_lose_nothing_acknowledged(

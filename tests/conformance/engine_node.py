@@ -2,7 +2,7 @@
 
 Started with the EngineConfig as JSON in its only argument. Any number of commands may be under
 way; answers carry the command's id. It ends with its stdin; SIGTERM has it leave in an orderly way.
-An error that ends the replica is the last line on stderr: `failed: DiskFull(...)`.
+An error that ends the replica is the last line on stderr: `failed: DiskFull(...)` with its hint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Node:
         self.log = EngineLog(config, self.ledger, on_failure=self.fail)
 
     def fail(self, error: BaseException) -> None:
-        sys.stderr.write(f"failed: {error!r}\n")
+        sys.stderr.write(f"failed: {error!r} {getattr(error, 'hint', '')}\n")
         sys.stderr.flush()
         os._exit(3)
 
@@ -89,8 +89,8 @@ class Node:
         os._exit(0)
 
 
-async def main() -> None:
-    node = Node(msgspec.json.decode(sys.argv[1], type=EngineConfig))
+async def main(version: type[Node] = Node) -> None:
+    node = version(msgspec.json.decode(sys.argv[1], type=EngineConfig))
     try:
         await node.log.start()
     except ConsensusError as error:
