@@ -14,13 +14,10 @@ from typing import Final
 import msgspec
 
 from bench import etcd
-from bench.http2 import Connection
+from bench.http2 import RECEIVE_BYTES, Connection
 from bench.workloads import Item, Workload, drive
 
 HOST: Final = "127.0.0.1"
-_HEADER: Final = 8
-"""Of a frame to our own port: number of the call, length of what follows."""
-
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -28,13 +25,14 @@ class Refused(Exception):
     """Our replica did not append; it may not lead."""
 
 
-class OursTarget(asyncio.Protocol):
+class OursTarget(asyncio.BufferedProtocol):
     """Our replica, through the port that bench.consensus_node opens for this."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._count = 0
+        self._space = bytearray(RECEIVE_BYTES)
         self._rest = b""
 
     @classmethod
@@ -78,9 +76,13 @@ class OursTarget(asyncio.Protocol):
             if not answer.done():
                 answer.set_exception(Refused(f"the connection ended: {error}"))
 
-    def data_received(self, received: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Return where to put what comes."""
+        return self._space
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take answers of five bytes: number of the call, 1 for done."""
-        buffer = self._rest + received
+        buffer = self._rest + self._space[:nbytes]
         whole = len(buffer) // 5 * 5
         self._rest = buffer[whole:]
         for at in range(0, whole, 5):

@@ -16,6 +16,7 @@ PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS, ACK = 0x1, 0x4, 0x1
 FRAME_BYTES: Final = 16_384
+RECEIVE_BYTES: Final = 65_536
 WINDOW_START: Final = 65_535
 WINDOW_MAX: Final = 2**31 - 1
 _INITIAL_WINDOW: Final = 4
@@ -51,13 +52,14 @@ def header_block(authority: str, path: str) -> bytes:
     )
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One connection; any number of calls may be under way."""
 
     def __init__(self, authority: str) -> None:
         self._authority = authority
         self._blocks: dict[str, bytes] = {}
         self._transport: asyncio.Transport | None = None
+        self._space = bytearray(RECEIVE_BYTES)
         self._rest = b""
         self._next_stream = 1
         self._answers: dict[int, asyncio.Future[bytes]] = {}
@@ -146,18 +148,24 @@ class Connection(asyncio.Protocol):
         """Fail what is under way."""
         self._fail_all(f"the connection ended: {error or 'closed'}")
 
-    def data_received(self, received: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Return where to put what comes."""
+        return self._space
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take every whole frame."""
-        buffer = self._rest + received if self._rest else received
+        buffer = self._rest + self._space[:nbytes]
         at, end = 0, len(buffer)
         while end - at >= 9:
             size = int.from_bytes(buffer[at : at + 3], "big")
             if end - at < 9 + size:
                 break
             stream = int.from_bytes(buffer[at + 5 : at + 9], "big") & WINDOW_MAX
-            self._take(buffer[at + 3], buffer[at + 4], stream, buffer[at + 9 : at + 9 + size])
+            self._take(
+                buffer[at + 3], buffer[at + 4], stream, bytes(buffer[at + 9 : at + 9 + size])
+            )
             at += 9 + size
-        self._rest = buffer[at:]
+        self._rest = bytes(buffer[at:])
 
     def _take(self, kind: int, flags: int, stream: int, content: bytes) -> None:
         if kind in (DATA, HEADERS):

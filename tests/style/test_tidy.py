@@ -44,7 +44,13 @@ PURE: Final = (
 DOORS: Final[dict[str, tuple[str, ...]]] = {
     "click": ("cron/cli/", "cron/dev/", "cron/main.py"),
     "croniter": ("cron/calendar/schedule.py",),
-    "grpc": ("cron/api/", "cron/daemon.py", "launcher/pool/", "launcher/executor/stream.py"),
+    "grpc": (
+        "bench/etcd.py",
+        "cron/api/",
+        "cron/daemon.py",
+        "launcher/pool/",
+        "launcher/executor/stream.py",
+    ),
     "pysyncobj": ("consensus/engine/",),
     "rich": ("cron/cli/render.py",),
     "sqlite3": ("cron/history/", "launcher/executor/ledger.py"),
