@@ -25,9 +25,10 @@ SECTOR: int = 512
 class _Inode:
     """A file's content apart from its names: `content[:safe] + tail` is what is durable."""
 
-    __slots__ = ("content", "safe", "tail")
+    __slots__ = ("content", "name", "safe", "tail")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.content = bytearray()
         self.safe = 0
         self.tail = b""
@@ -66,17 +67,16 @@ class _Inode:
 class MemoryFile:
     """An open file; unusable after the crash of who opened it."""
 
-    __slots__ = ("_disk", "_inode", "_life", "_name")
+    __slots__ = ("_disk", "_inode", "_life")
 
-    def __init__(self, disk: MemoryDisk, inode: _Inode, name: str) -> None:
+    def __init__(self, disk: MemoryDisk, inode: _Inode) -> None:
         self._disk = disk
         self._inode = inode
-        self._name = name
         self._life = disk.life
 
     def _check(self) -> None:
         if self._life != self._disk.life:
-            raise OSError(errno.EBADF, "the file is closed", self._name)
+            raise OSError(errno.EBADF, "the file is closed", self._inode.name)
 
     @property
     def size(self) -> int:
@@ -86,14 +86,14 @@ class MemoryFile:
         self._check()
         disk = self._disk
         if disk.before is not None:
-            disk.before("append", self._name)
+            disk.before("append", self._inode.name)
         room = disk.room
         if room is not None:
             fits = max(0, min(len(content), room))
             disk.room = room - fits
             if fits < len(content):
                 self._inode.content += content[:fits]
-                raise OSError(errno.ENOSPC, "no space left on device", self._name)
+                raise OSError(errno.ENOSPC, "no space left on device", self._inode.name)
         self._inode.content += content
 
     def read(self, offset: int, count: int) -> bytes:
@@ -102,7 +102,7 @@ class MemoryFile:
 
     def cut(self, size: int) -> None:
         self._check()
-        self._disk.step("cut", self._name)
+        self._disk.step("cut", self._inode.name)
         self._disk.gain(max(0, self.size - size))
         self._inode.cut(size)
 
@@ -110,7 +110,7 @@ class MemoryFile:
         self._check()
         disk = self._disk
         if disk.before is not None:
-            disk.before("sync", self._name)
+            disk.before("sync", self._inode.name)
         disk.count_sync()
         self._inode.sync()
 
@@ -147,7 +147,7 @@ class MemoryDisk:
         inode = self._names.get(name)
         if inode is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
-        return MemoryFile(self, inode, name)
+        return MemoryFile(self, inode)
 
     def create(self, name: str) -> MemoryFile:
         self.step("create", name)
@@ -158,9 +158,9 @@ class MemoryDisk:
         else:
             if self.room is not None and self.room <= 0:
                 raise OSError(errno.ENOSPC, "no space left on device", name)
-            inode = self._names[name] = _Inode()
+            inode = self._names[name] = _Inode(name)
             self._changes.append(("", name, inode))
-        return MemoryFile(self, inode, name)
+        return MemoryFile(self, inode)
 
     def rename(self, old: str, new: str) -> None:
         self.step("rename", f"{old} {new}")
@@ -171,6 +171,7 @@ class MemoryDisk:
         if replaced is not None:
             self.gain(len(replaced.content))
         self._names[new] = inode
+        inode.name = new
         self._changes.append((old, new, inode))
 
     def remove(self, name: str) -> None:
@@ -211,6 +212,7 @@ class MemoryDisk:
         self._names, self._durable = names, dict(names)
         self._changes.clear()
         for name in sorted(names):
+            names[name].name = name
             names[name].lose_power(rng)
         self.gain(before - self.used())
 
@@ -230,7 +232,7 @@ class MemoryDisk:
 
     def put(self, name: str, content: bytes) -> None:
         """Make `name` hold exactly this, durably."""
-        inode = self._names.setdefault(name, _Inode())
+        inode = self._names.setdefault(name, _Inode(name))
         self.gain(len(inode.content) - len(content))
         inode.content[:] = content
         inode.sync()

@@ -78,7 +78,9 @@ def _continue(found: Recovered, contents: Contents, place: str) -> None:
         )
     if header.sequence != found.sequence:
         raise LogDamaged(
-            place, f"begins with frame {header.sequence}; {found.sequence} should follow"
+            place,
+            f"begins with frame {header.sequence}, but the segment before ends with"
+            f" {found.sequence - 1}",
         )
     for position, (offset, records) in enumerate(contents.frames):
         try:
