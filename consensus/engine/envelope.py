@@ -15,11 +15,12 @@ from typing import Final
 
 import msgspec
 
-from consensus.errors import invariant
+from consensus.errors import UnknownFormat, invariant
 
 COMMAND: Final = 0
 ENTRY: Final = 0
 BARRIER: Final = 1
+MEMBERS: Final = 2
 _HEAD: Final = struct.Struct(">BBQQB")
 OVERHEAD_BYTES_MAX: Final = _HEAD.size + 255
 
@@ -52,12 +53,14 @@ def unseal(command: bytes) -> Envelope | None:
 
     Raises:
         InvariantViolated: neither of them; the log is not ours.
+        UnknownFormat: a newer version wrote it.
     """
     if command[:1] == b"\x01":
         return None
     invariant(len(command) >= _HEAD.size and command[0] == COMMAND, "a log entry has no envelope")
     _, kind, incarnation, counter, name_bytes = _HEAD.unpack_from(command)
     start = _HEAD.size + name_bytes
-    invariant(kind in (ENTRY, BARRIER), f"a log entry is of unknown kind {kind}")
+    if kind not in (ENTRY, BARRIER, MEMBERS):
+        raise UnknownFormat(f"a log entry is of kind {kind}, which this version does not know")
     name = command[_HEAD.size : start].decode()
     return Envelope(kind, Origin(name, incarnation, counter), command[start:])

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from consensus.engine.storage.dump import Dump
-from consensus.engine.storage.journal import Entry
+from consensus.engine.storage.records import Entry
+from consensus.errors import ConsensusError
 from consensus.leadership import Leadership, Position
 
 
@@ -36,9 +37,11 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class TakeDump(msgspec.Struct, frozen=True):
-    """The state after what was handed over so far is wanted: it is that at `position`."""
+    """The state after what was handed over so far is wanted: it is that at `position`, and the
+    members (encoded) are those there."""
 
     position: Position
+    members: bytes = b""
 
 
 class Dumped(msgspec.Struct, frozen=True):
@@ -48,10 +51,18 @@ class Dumped(msgspec.Struct, frozen=True):
     error: Exception | None
 
 
+class Declined(msgspec.Struct, frozen=True):
+    """An append was not logged and will not be, for the reason of `error`."""
+
+    counter: int
+    error: ConsensusError
+
+
 class Restored(msgspec.Struct, frozen=True):
-    """The leader sent its state, which replaces ours."""
+    """The leader sent its state, which replaces ours; `pieces` reads it."""
 
     dump: Dump
+    pieces: Iterable[bytes]
 
 
 class Failed(msgspec.Struct, frozen=True):
@@ -60,7 +71,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: BaseException
 
 
-Event = Committed | Changed | Refused | TakeDump | Dumped | Restored | Failed
+Event = Committed | Changed | Refused | Declined | TakeDump | Dumped | Restored | Failed
 _SLICE_S = 0.005
 
 

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from consensus.engine.network.wire import Append
 from consensus.engine.storage.journal import FileJournal
 from consensus.errors import invariant
 from consensus.leadership import Position
 
+Entry = tuple[bytes, int, int]
 
-def match_log(journal: FileJournal, message: Append, base: int, commit: int) -> tuple[int, bool]:
+
+class Log(Protocol):
+    """A list of entries (command, index, term) without gaps, as a journal keeps it."""
+
+    def __getitem__(self, slot: int) -> Entry:
+        """Return the entry at a list position."""
+
+    def add(self, command: bytes, index: int, term: int) -> None:
+        """Append one entry."""
+
+    def cut_from(self, index: int) -> None:
+        """Forget the entries from `index` on."""
+
+
+def match_log(journal: Log, message: Append, base: int, commit: int) -> tuple[int, bool]:
     """Bring `journal` in line with a leader's message. Returns up to which index both are equal,
     and True; or from where the leader should try again, less one, and False.
 

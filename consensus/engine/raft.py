@@ -1,17 +1,9 @@
-"""PySyncObj's Raft with our own follower rules, sending, compaction and hand-over.
+"""One replica's Raft: what a tick does, and who takes which message.
 
-Of the library there remain: election timing, candidacy, the commit count, the leader's step-down
-without a majority. What is replaced, under the library's own private names (pinned, see guard):
-
-- A follower compares term by term, cuts only at the first conflict, never below its commit index,
-  and commits only what this very message has verified to equal the leader's log (S1, S2, B).
-- An answer carries term and the leader's own sending time; old ones count for nothing (S14), a
-  refusal moves the next index back only, and not below what is matched (D).
-- Sending is in whole entries, in windows, without the chunked path and its loops (K, L).
-- Nothing is applied here: committed entries are handed to the event loop (S13).
-- Dumps travel in acknowledged pieces with a digest (S9, S11), and a compaction keeps the tail (C).
-
-Everything runs in the tick thread, but `offer` and `ask`.
+The library's Raft is `library`; the rules that are ours stand in `elections` (asking before
+standing, votes), `following` (log matching, commits, dumps from the leader) and `leading`
+(appends, sending, answers, members, giving leadership away). Everything runs in the tick thread,
+but `offer` and `ask`.
 """
 
 from __future__ import annotations
@@ -20,85 +12,61 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from pysyncobj.monotonic import monotonic
 from pysyncobj.node import Node
-from pysyncobj.syncobj import SyncObj
 
 from consensus.engine import guard
 from consensus.engine.compaction import Compaction
 from consensus.engine.config import EngineConfig
-from consensus.engine.handover import (
-    Changed,
-    Committed,
-    Handover,
-    Refused,
-    Restored,
-)
-from consensus.engine.matching import match_log
-from consensus.engine.network.transport import PeerTransport
+from consensus.engine.elections import Elections
+from consensus.engine.following import Following
+from consensus.engine.handover import Changed, Committed, Refused, TakeDump
+from consensus.engine.leading import Leading
+from consensus.engine.library import Library
+from consensus.engine.membership import encode_members
 from consensus.engine.network.wire import (
     Answer,
     Append,
     DumpAnswer,
     DumpChunk,
     Message,
+    PreVote,
+    PreVoteAnswer,
     RequestVote,
     TimeoutNow,
     Vote,
 )
-from consensus.engine.sender import Sender
-from consensus.engine.settings import Files, library_conf
-from consensus.engine.storage.journal import FileJournal
+from consensus.engine.parts import Parts
+from consensus.engine.storage.dump import Dump
 from consensus.errors import invariant
-from consensus.leadership import Leadership, Position
-from consensus.limits import (
-    HANDOVER_BATCH,
-    HANDOVER_ENTRIES_MAX,
-    TICK_BYTES,
-)
+from consensus.leadership import Leadership
+from consensus.limits import HANDOVER_BATCH, HANDOVER_ENTRIES_MAX
 
-FOLLOWER: Final = 0
-CANDIDATE: Final = 1
-LEADER: Final = 2
-_TRANSFER_S: Final = 1.0
+_FOUNDING_S: Final = (0.05, 0.05)
+"""A new cell need not wait for chance to choose its first leader."""
+_LOST_LEADER_S: Final = (0.05, 0.2)
+"""A leader whose connection broke has this long to come back: its link redials at once."""
 
 
-class Raft(SyncObj):
+class Raft(Library):
     """One replica's Raft; ticks are `doTick`."""
 
-    def __init__(  # the parts are made by EngineLog.start, each with its own errors
-        self,
-        config: EngineConfig,
-        nodes: dict[str, Node],
-        parts: tuple[FileJournal, PeerTransport, Handover],
-        files: Files,
-        dumped: Position,
-    ) -> None:
+    def __init__(self, config: EngineConfig, nodes: dict[str, Node], parts: Parts) -> None:
         guard.stand()
-        self.config = config
-        self.journal, self.transport, self.handover = parts
-        self.files = files
-        self.compaction = Compaction(config, self.journal, files, dumped)
+        super().__init__(config, nodes, parts)
+        self.handover = parts.handover
+        self.compaction = Compaction(config, parts.journal, parts.disk, parts.dump, parts.aside)
+        self.elections = Elections(self)
+        self.followed = Following(self, self.compaction)
+        self.leading = Leading(self, self.compaction)
         self.stopping = False
-        self.sender = Sender(self.journal, self.transport, files.dump)
-        self._me = nodes[config.replica]
         self._appends: deque[tuple[int, bytes]] = deque()
         self._asked: deque[Callable[[], None]] = deque()
-        self._logged = 0
-        self._voters: tuple[int, set[str]] = (0, set())
         self._published = Leadership()
-        self._sent: tuple[int, int] = (0, 0)
-        self._transfer: tuple[str | None, float] | None = None
-        self._last_tick = monotonic()
-        others = [node for name, node in sorted(nodes.items()) if name != config.replica]
-        super().__init__(
-            self._me, others, library_conf(config, self.journal, files), transport=self.transport
-        )
-        self._poller = self.transport
-        self._SyncObj__needLoadDumpFile = False
-        if dumped.index:
-            self._SyncObj__raftLastApplied = dumped.index
-            self._SyncObj__raftCommitIndex = dumped.index
+        self._last_tick_s = self.mono()
+        if parts.dump is not None:
+            self.applied = self.commit = parts.dump.position.index
+        parts.gate.committed = lambda: self.commit
+        parts.gate.on_caller_gone = self._lose_caller
         self.addOnTickCallback(self._end_tick)
 
     # --- from the event loop's thread
@@ -117,215 +85,147 @@ class Raft(SyncObj):
 
     def is_busy(self) -> bool:
         """Whether the next tick should not wait for a socket."""
-        if self._asked or (self._appends and self._transfer is None):
+        if self._asked or (self._appends and not self.leading.is_handing_over):
             return True
-        waiting = self._SyncObj__raftLastApplied < self._SyncObj__raftCommitIndex
-        alone = not self._SyncObj__otherNodes and self._isLeader()
-        uncommitted = self._SyncObj__raftCommitIndex < self._SyncObj__getCurrentLogIndex()
-        return (waiting and self.handover.entries < HANDOVER_ENTRIES_MAX) or (alone and uncommitted)
+        alone = not self.others and self.leads
+        waiting = self.applied < self.commit and self.handover.entries < HANDOVER_ENTRIES_MAX
+        return waiting or (alone and self.commit < self.last_index)
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N802, N803
-        now = monotonic()
+        now_s = self.mono()
         # After a pause (SIGSTOP, a slow disk) the leader's messages wait in the socket: hear
         # them before standing for election against it.
-        if now - self._last_tick > self.config.election_min_ms / 2000 and not self._isLeader():
-            self._put_off_election()
-        self._last_tick = now
+        if now_s - self._last_tick_s > self.config.election_min_ms / 2000 and not self.leads:
+            self.put_off_election()
+        self._last_tick_s = now_s
+        if not self.roster.is_founded and self.me.id == self.roster.ids[0]:
+            self.hurry_election(*_FOUNDING_S)
         super()._onTick(timeToWait)
 
-    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
-        # Hands over instead of applying; what it returns would make the library send.
-        applied, commit = self._SyncObj__raftLastApplied, self._SyncObj__raftCommitIndex
+    def hand_over(self) -> None:
+        """Hand committed entries to the event loop, which applies them (S13)."""
+        applied, commit = self.applied, self.commit
         base = self.journal[0][1]
         while applied < commit and self.handover.entries < HANDOVER_ENTRIES_MAX:
             upto = min(commit, applied + HANDOVER_BATCH)
             entries = self.journal[applied + 1 - base : upto + 1 - base]
             invariant(len(entries) == upto - applied, "the journal lacks a committed entry")
             self.handover.post(Committed(entries))
-            self._SyncObj__raftLastApplied = applied = upto
-        return False
+            self.applied = applied = upto
 
-    def _checkCommandsToApply(self) -> None:  # noqa: N802
+    def take_asked(self) -> None:
+        """Do what the event loop asked for, and log or refuse its appends."""
         while self._asked:
             self._asked.popleft()()
-        if not self._isLeader():
-            self._refuse_appends()
-        elif self._transfer is None:
-            self._log_appends()
-
-    def _refuse_appends(self) -> None:
-        counters = []
-        while self._appends:
-            counters.append(self._appends.popleft()[0])
-        if counters:
+        if self.leads:
+            self.leading.log(self._appends)
+        elif self._appends:
+            counters = [counter for counter, _ in self._appends]
+            self._appends.clear()
             self.handover.post(Refused(counters))
 
-    def _log_appends(self) -> None:
-        index, term = self._SyncObj__getCurrentLogIndex(), self._SyncObj__raftCurrentTerm
-        taken_bytes = 0
-        while self._appends and taken_bytes < TICK_BYTES:
-            counter, command = self._appends.popleft()
-            index += 1
-            self.journal.add(command, index, term)
-            self._logged = counter
-            taken_bytes += len(command)
-
     def _end_tick(self) -> None:
-        if self._isLeader():
-            state = (self._SyncObj__getCurrentLogIndex(), self._SyncObj__raftCommitIndex)
-            if state != self._sent or self.sender.lags(state[0], self._SyncObj__raftNextIndex):
-                self._send(heartbeat=False, news=state != self._sent)
-        if self._transfer is not None:
-            self._try_transfer(*self._transfer)
+        if self.roster.is_stale:
+            self._heed_roster()
+        if self.leads:
+            self.leading.end_tick()
         self._publish()
         self.transport.flush()
 
+    def _heed_roster(self) -> None:
+        self.roster.is_stale = False
+        for name, member in self.roster.members.items():
+            if member.raft and name != self.me.id:
+                self.transport.set_address(name, member.raft)
+        if self.leads:
+            self.leading.heed_roster()
+        self.transport.rejudge()
+
     def _publish(self) -> None:
-        leads, leader = self._isLeader(), self._SyncObj__raftLeader
-        belief = Leadership(self._SyncObj__raftCurrentTerm, leads, leader.id if leader else None)
+        leader = self.leader
+        belief = Leadership(self.term, self.leads, leader.id if leader else None)
         if belief != self._published:
             self._published = belief
-            self.handover.post(Changed(belief, self._logged))
+            self.handover.post(Changed(belief, self.leading.logged))
 
-    # --- sending
+    # --- elections
 
-    def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
-        self._send(heartbeat=True, news=True)
+    def may_stand(self) -> bool:
+        """Return whether to stand now: enough others said that they would vote for us."""
+        return self.elections.may_stand()
 
-    def _send(self, *, heartbeat: bool, news: bool) -> None:
-        now = monotonic()
-        if heartbeat:
-            self._SyncObj__newAppendEntriesTime = now + self.config.heartbeat_ms / 1000
-        term, commit = self._SyncObj__raftCurrentTerm, self._SyncObj__raftCommitIndex
-        self._sent = (self._SyncObj__getCurrentLogIndex(), commit)
-        self.sender.begin(term, commit, int(now * 1000), self.compaction.dumped)
-        for node in sorted(self._SyncObj__connectedNodes, key=lambda n: n.id):
-            self.sender.feed(node, self._SyncObj__raftNextIndex, heartbeat=heartbeat, news=news)
+    def begin_leading(self) -> None:
+        """Start a leadership: nothing is known of the followers."""
+        self.leading.begin()
+        self.roster.is_stale = True
 
-    def _SyncObj__onNodeConnected(self, node: Node) -> None:  # noqa: N802
-        super()._SyncObj__onNodeConnected(node)
-        self.sender.probe(node)  # what was on the old connection may be lost
+    def end_leading(self) -> None:
+        """Stop giving leadership away: it is gone."""
+        self.leading.end_transfer()
 
-    def _SyncObj__onNodeDisconnected(self, node: Node) -> None:  # noqa: N802
-        super()._SyncObj__onNodeDisconnected(node)
-        self.sender.forget(node)
+    def become_leader(self) -> None:
+        """Lead; the first leader of a new cell founds it."""
+        super().become_leader()
+        if not self.roster.is_founded:
+            self.leading.found()
 
-    # --- state changes
-
-    def _SyncObj__onBecomeLeader(self) -> None:  # noqa: N802
-        self.sender.reset()
-        self._transfer = None
-        super()._SyncObj__onBecomeLeader()
-
-    def _SyncObj__setState(self, state: int) -> None:  # noqa: N802
-        was = self._SyncObj__raftState
-        super()._SyncObj__setState(state)
-        if was == LEADER and state != LEADER:
-            self._transfer = None
-            self._put_off_election()  # the library leaves a deadline from before it led
-
-    def _put_off_election(self) -> None:
-        self._SyncObj__raftElectionDeadline = monotonic() + self._SyncObj__generateRaftTimeout()
-
-    def _step_down(self, term: int) -> None:
-        self._SyncObj__setCurrentTerm(term, None)
-        self._SyncObj__setState(FOLLOWER)
-        self._SyncObj__raftLeader = None
-
-    def _follow(self, node: Node, term: int) -> None:
-        if term > self._SyncObj__raftCurrentTerm:
-            self._SyncObj__transferInProgress = False
-            self._SyncObj__setCurrentTerm(term, None)
-        if not self._SyncObj__transferInProgress:
-            self._put_off_election()
-        self._SyncObj__setState(FOLLOWER)
-        self._SyncObj__raftLeader = node
+    def _lose_caller(self, name: str) -> None:
+        leader = self.leader
+        if leader is not None and leader.id == name and not self.leads:
+            self.elections.lose_leader()
+            self.hurry_election(*_LOST_LEADER_S)
 
     # --- messages
 
-    def _SyncObj__onMessageReceived(self, node: Node, message: Message) -> None:  # noqa: N802
-        term = self._SyncObj__raftCurrentTerm
+    def send_heartbeat(self) -> None:
+        """Send every follower something."""
+        self.leading.send(heartbeat=True, news=True)
+
+    def link_changed(self, node: Node, *, is_up: bool) -> None:
+        """Note that `node` can be sent to from now on, or not any more."""
+        if is_up:
+            self.leading.sender.probe(node)  # what was on the old connection may be lost
+        else:
+            self.leading.sender.forget(node)
+
+    def hear(self, node: Node, message: Message) -> None:
+        """Take a message of a peer, in whatever term it was sent."""
         match message:
-            case RequestVote():
-                self._on_request_vote(node, message)
-            case Vote():
-                self._on_vote(node, message)
-            case Append():
-                if message.term < term:
-                    self.transport.send(node, Answer(term, 0, False, message.sent_ms))
-                elif not (message.term == term and self._isLeader()):
-                    self._follow(node, message.term)
-                    self._on_append(node, message)
-            case DumpChunk():
-                if message.term < term:
-                    self.transport.send(node, Answer(term, 0, False, message.sent_ms))
-                elif not (message.term == term and self._isLeader()):
-                    self._follow(node, message.term)
-                    self._on_dump_chunk(node, message)
+            case Append() | DumpChunk():
+                self._hear_leader(node, message)
             case Answer() | DumpAnswer():
-                self._on_answer(node, message)
+                self.leading.take_answer(node, message)
+            case RequestVote():
+                self.elections.take_request(node, message)
+            case Vote():
+                self.elections.take_vote(node, message)
+            case PreVote():
+                self.elections.take_question(node, message)
+            case PreVoteAnswer():
+                self.elections.take_answer(node, message)
             case TimeoutNow():
-                if message.term == term and node == self._SyncObj__raftLeader:
-                    self._SyncObj__raftElectionDeadline = 0.0
-                    self._SyncObj__transferInProgress = True
+                if message.term == self.term and node == self.leader and self.roster.may_vote:
+                    self.stand_at_once()
 
-    def _on_request_vote(self, node: Node, message: RequestVote) -> None:
-        if message.term > self._SyncObj__raftCurrentTerm:
-            self._step_down(message.term)
-        term = self._SyncObj__raftCurrentTerm
-        if message.term < term or self._isLeader():
-            return
-        ours = (self._SyncObj__getCurrentLogTerm(), self._SyncObj__getCurrentLogIndex())
-        if (message.last_term, message.last_index) < ours:
-            return
-        if self._SyncObj__votedForNodeId not in (None, node.id):
-            return
-        self._SyncObj__setCurrentTerm(term, node.id)
-        self._put_off_election()
-        self.transport.send(node, Vote(term))
-
-    def _on_vote(self, node: Node, message: Vote) -> None:
-        term = self._SyncObj__raftCurrentTerm
-        if self._SyncObj__raftState != CANDIDATE or message.term != term:
-            return
-        if self._voters[0] != term:
-            self._voters = (term, set())
-        self._voters[1].add(node.id)
-        if (len(self._voters[1]) + 1) * 2 > len(self.config.peers):
-            self._SyncObj__onBecomeLeader()
-
-    def _on_append(self, node: Node, message: Append) -> None:
-        base, commit = self.journal[0][1], self._SyncObj__raftCommitIndex
-        verified, accepted = match_log(self.journal, message, base, commit)
-        if accepted:
-            self._SyncObj__raftCommitIndex = max(commit, min(message.commit_index, verified))
-        answer = Answer(message.term, verified + 1, accepted, message.sent_ms)
-        self.transport.send(node, answer)
-
-    def _on_answer(self, node: Node, message: Answer | DumpAnswer) -> None:
-        if message.term > self._SyncObj__raftCurrentTerm:
-            self._step_down(message.term)
-        if not self._isLeader() or message.term != self._SyncObj__raftCurrentTerm:
-            return
-        heard = self._SyncObj__lastResponseTime
-        heard[node] = max(heard[node], min(message.sent_ms / 1000, monotonic()))
-        if isinstance(message, DumpAnswer):
-            self.sender.resume_dump(node, message.index, message.offset)
-            return
-        match, following = self._SyncObj__raftMatchIndex, self._SyncObj__raftNextIndex
-        if message.accepted and message.next_index <= self._SyncObj__getCurrentLogIndex() + 1:
-            match[node] = max(match[node], message.next_index - 1)
-            following[node] = max(following[node], message.next_index)
-            self.sender.accepted(node, message.next_index)
-        elif not message.accepted:
-            following[node] = max(match[node] + 1, min(following[node], message.next_index))
-            self.sender.probe(node)
+    def _hear_leader(self, node: Node, message: Append | DumpChunk) -> None:
+        if message.term < self.term:
+            self.transport.send(node, Answer(self.term, 0, False, message.sent_ms))
+        elif not (message.term == self.term and self.leads):
+            self.follow(node, message.term)
+            self.elections.hear_leader()
+            if isinstance(message, Append):
+                self.followed.take_entries(node, message)
+            else:
+                self.followed.take_piece(node, message)
 
     # --- dumps
 
-    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
-        applied = self._SyncObj__raftLastApplied
-        event = self.compaction.begin(applied, monotonic())
+    def consider_dump(self) -> None:
+        """Ask the event loop for the state, if a dump is due."""
+        event = self.compaction.begin(self.applied, self.mono())
+        if isinstance(event, TakeDump):
+            members = encode_members(self.roster.at(event.position.index))
+            event = TakeDump(event.position, members)
         if event is not None:
             self.handover.post(event)
 
@@ -333,36 +233,6 @@ class Raft(SyncObj):
         """Take a dump at the next tick, or as soon as the one under way is done."""
         self.compaction.want()
 
-    def finish_dump(self, position: Position, error: Exception | None) -> None:
-        """Put the dump that was written at `files.taken` in force, and let entries before it go."""
-        self.handover.post(self.compaction.finish(position, error, monotonic()))
-
-    def _on_dump_chunk(self, node: Node, message: DumpChunk) -> None:
-        index = message.index
-        if index > self._SyncObj__raftCommitIndex:
-            dump = self.compaction.receive(message)
-            if dump is None:
-                offset = self.compaction.incoming.offset
-                self.transport.send(node, DumpAnswer(message.term, index, offset, message.sent_ms))
-                return
-            self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex = index
-            self.handover.post(Restored(dump))
-        self.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))
-
-    # --- giving leadership away
-
-    def begin_transfer(self, replica: str | None) -> None:
-        """Hand over to `replica`, or to who is furthest, as soon as it has everything."""
-        if self._isLeader() and self._SyncObj__otherNodes:
-            self._transfer = (replica, monotonic() + _TRANSFER_S)
-
-    def _try_transfer(self, replica: str | None, until: float) -> None:
-        if monotonic() > until:
-            self._transfer = None
-            return
-        last = self._SyncObj__getCurrentLogIndex()
-        for node in sorted(self._SyncObj__connectedNodes, key=lambda n: n.id):
-            matched = self._SyncObj__raftMatchIndex.get(node, 0) == last
-            if matched and replica in (None, node.id):
-                self.transport.send(node, TimeoutNow(self._SyncObj__raftCurrentTerm))
-                return
+    def finish_dump(self, dump: Dump | Exception) -> None:
+        """Put the dump that was written in force, and let entries before it go."""
+        self.handover.post(self.compaction.finish(dump, self.mono()))

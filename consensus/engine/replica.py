@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from pysyncobj.node import Node
+from pysyncobj.monotonic import monotonic
 
+from consensus.cell import Joining, MemberView, PeerView
+from consensus.engine.assembly import assemble
 from consensus.engine.barriers import Barriers, within
 from consensus.engine.config import EngineConfig
-from consensus.engine.envelope import BARRIER, ENTRY, Origin, seal, unseal
+from consensus.engine.envelope import BARRIER, ENTRY, MEMBERS, Origin, seal, unseal
 from consensus.engine.handover import (
     Changed,
     Committed,
+    Declined,
     Dumped,
     Event,
     Failed,
@@ -31,16 +35,18 @@ from consensus.engine.handover import (
     Restored,
     TakeDump,
 )
-from consensus.engine.loading import load
-from consensus.engine.network.transport import PeerTransport
+from consensus.engine.joined import joining
+from consensus.engine.loading import Loaded, load
+from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.pending import Pending
 from consensus.engine.raft import Raft
-from consensus.engine.settings import Files
-from consensus.engine.storage.disk import lock_directory
-from consensus.engine.storage.dump import Dump, write_taken
-from consensus.engine.storage.journal import FileJournal
+from consensus.engine.roster import change_in
+from consensus.engine.standing import Standing
+from consensus.engine.storage.disk import DirectoryDisk
+from consensus.engine.storage.dump import TAKEN, Dump, read_pieces, write_dump
 from consensus.engine.ticking import tick
 from consensus.errors import (
+    ConsensusError,
     EntryTooBig,
     NotLeader,
     OutcomeUnknown,
@@ -51,6 +57,7 @@ from consensus.leadership import Leadership, Position
 from consensus.limits import ENTRY_BYTES_MAX
 from consensus.log import Applied, Applier
 
+T = TypeVar("T")
 _TRANSFER_S = 1.0
 _JOIN_S = 5.0
 
@@ -83,8 +90,9 @@ class EngineLog:
         self._state: Literal["new", "running", "stopping", "stopped"] = "new"
         self._raft: Raft | None = None
         self._thread: threading.Thread | None = None
-        self._lock = -1
-        self._writing: asyncio.Task[None] | None = None
+        self._disk: DirectoryDisk | None = None
+        self._standing = Standing(config.replica)
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="consensus-aside")
 
     # --- the protocol
 
@@ -103,6 +111,20 @@ class EngineLog:
         """What this replica believes now."""
         return self._leadership
 
+    @property
+    def members(self) -> dict[str, MemberView]:
+        """Whose disks stand for the ids, as applied here; empty before the cell is founded."""
+        return self._standing.views()
+
+    @property
+    def joining(self) -> Joining | None:
+        """How far this replica is from voting; None once it does, and before it runs."""
+        return joining(self._raft) if self._raft is not None else None
+
+    def peers(self) -> dict[str, PeerView]:
+        """Return how far each peer is; on a leader."""
+        return self._running().leading.peers()
+
     def subscribe(self, listener: Callable[[Leadership], None]) -> None:
         """Call `listener` after each change of `leadership`, on the event loop's thread."""
         self._listeners.append(listener)
@@ -111,43 +133,58 @@ class EngineLog:
         """Read and check dump and journal, restore the state, listen, and take part.
 
         Raises:
-            LogDamaged, DataInUse: see there; nothing was changed.
+            NoData, DataInUse, DiskFull, LogDamaged, UnknownFormat: see there; nothing was changed.
             ConsensusError: the address cannot be listened on.
         """
         invariant(self._state == "new", "a log starts once")
-        directory = Path(self._config.data)
-        self._lock = lock_directory(directory)
+        disk = DirectoryDisk(Path(self._config.data))
         try:
-            files = Files(directory / "journal", directory / "dump")
-            journal, dump = await asyncio.to_thread(load, files, self.replica)
-            if dump is not None:
-                self._applier.restore(dump.position, [dump.state])
-                self._applied = dump.position
-            self._begin(files, journal)
+            loaded = await asyncio.to_thread(load, disk, self._config, _draw_token)
+            if loaded.dump is not None:
+                self._restore(loaded.dump, read_pieces(disk, loaded.dump))
+            self._begin(disk, loaded)
         except BaseException:
-            os.close(self._lock)
+            disk.close()
+            self._aside.shutdown(wait=False)
             self._state = "stopped"
             raise
 
-    def _begin(self, files: Files, journal: FileJournal) -> None:
-        nodes = {name: Node(name) for name in self._config.peers}
-        handover = Handover(asyncio.get_running_loop(), self._take)
-        transport = PeerTransport(self._config, nodes, journal)
-        parts = (journal, transport, handover)
-        self._raft = Raft(self._config, nodes, parts, files, self._applied)
-        self._state = "running"
+    def _begin(self, disk: DirectoryDisk, loaded: Loaded) -> None:
+        raft = assemble(
+            self._config,
+            loaded,
+            disk=disk,
+            network=SocketNetwork(self._config.tls, self._config.cell),
+            handover=Handover(asyncio.get_running_loop(), self._take),
+            aside=self._work_aside,
+            mono=monotonic,
+        )
+        self._standing.start(raft.roster)
+        self._disk, self._raft, self._state = disk, raft, "running"
         self._thread = threading.Thread(
-            target=tick, args=(self._raft,), name="consensus-tick", daemon=True
+            target=tick, args=(raft,), name="consensus-tick", daemon=True
         )
         self._thread.start()
+
+    def _work_aside(self, work: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
+        """Run `work` in a thread that nobody waits for, then `then` in the tick thread."""
+
+        def run() -> None:
+            try:
+                result: T | Exception = work()
+            except Exception as error:  # noqa: BLE001 - whoever asked decides
+                result = error
+            raft = self._raft
+            if raft is not None:
+                raft.ask(partial(then, result))
+
+        self._aside.submit(run)
 
     async def stop(self) -> None:
         """Give leadership away (at most one second), end the thread, close the files."""
         if self._state == "running":
             self._state = "stopping"
             await self._transfer(None)
-            if self._writing is not None:
-                await asyncio.wait([self._writing])
             self._close()
         elif self._state == "new":
             self._state = "stopped"
@@ -172,6 +209,26 @@ class EngineLog:
         self._dumps.append(done)
         raft.ask(raft.want_dump)
         return await done
+
+    async def replace(
+        self, replica: str, *, raft: str = "", about: str = "", timeout_ms: int
+    ) -> MemberView:
+        """Shut the present disk of `replica` out for good, and open its next incarnation for a
+        new one, reached at `raft` ("" for where the old one was). Returns it once committed.
+
+        Raises:
+            NotLeader, ChangeRefused, QueueFull, Stopped: nothing happened and nothing will.
+            OutcomeUnknown: look at `members` before trying again.
+        """
+        engine = self._check_leads()
+        counter, answer = self._pending.admit(0)
+        origin = Origin(self.replica, self._incarnation, counter)
+        engine.ask(partial(engine.leading.replace, replica, raft, about, origin))
+        outcome = (await within(answer, timeout_ms)).outcome
+        if isinstance(outcome, ConsensusError):
+            raise outcome
+        invariant(isinstance(outcome, MemberView), "a change of members has no outcome")
+        return outcome  # type: ignore[no-any-return]
 
     async def transfer(self, replica: str | None = None) -> None:
         """Give leadership to `replica`, or to whoever is furthest; best effort, one second.
@@ -224,15 +281,15 @@ class EngineLog:
             case Refused(counters):
                 for counter in counters:
                     self._pending.refuse(counter, NotLeader(self._leadership.leader))
-            case TakeDump(position):
+            case Declined(counter, error):
+                self._pending.refuse(counter, error)
+            case TakeDump(position, members):
                 invariant(position == self._applied, "the state is not at the dump's position")
-                dump = Dump(position, b"".join(self._applier.take()))
-                self._writing = asyncio.create_task(self._write_dump(dump))
+                self._take_dump(position, members)
             case Dumped(position, error):
                 self._answer_dumps(position, error)
-            case Restored(dump):
-                self._applier.restore(dump.position, [dump.state])
-                self._applied = dump.position
+            case Restored(dump, pieces):
+                self._restore(dump, pieces)
             case Failed(error):
                 self._fail(error)
 
@@ -241,6 +298,8 @@ class EngineLog:
         outcome = None
         if envelope is not None and envelope.kind == ENTRY:
             outcome = self._applier.apply(position, envelope.entry)
+        elif envelope is not None and envelope.kind == MEMBERS:
+            outcome = self._standing.apply(change_in(command, position.index))
         self._applied = position
         if envelope is not None and envelope.origin.incarnation == self._incarnation:
             self._pending.resolve(envelope.origin.counter, Applied(position, outcome))
@@ -253,16 +312,18 @@ class EngineLog:
         for listener in list(self._listeners):
             listener(leadership)
 
-    async def _write_dump(self, dump: Dump) -> None:
-        raft = self._raft
-        if raft is None:
+    def _restore(self, dump: Dump, pieces: Iterable[bytes]) -> None:
+        self._applier.restore(dump.position, pieces)
+        self._standing.restore(dump.members)
+        self._applied = dump.position
+
+    def _take_dump(self, position: Position, members: bytes) -> None:
+        raft, disk = self._raft, self._disk
+        if raft is None or disk is None:
             return
-        error: Exception | None = None
-        try:
-            await asyncio.to_thread(write_taken, raft.files.taken, dump)
-        except OSError as failure:
-            error = failure
-        raft.ask(partial(raft.finish_dump, dump.position, error))
+        pieces = self._applier.take()
+        work = partial(write_dump, disk, TAKEN, position, members, pieces)
+        self._work_aside(work, raft.finish_dump)
 
     def _answer_dumps(self, position: Position, error: Exception | None) -> None:
         waiting, self._dumps = self._dumps, []
@@ -283,7 +344,7 @@ class EngineLog:
         gone = asyncio.Event()
         listener: Callable[[Leadership], None] = lambda _: gone.set()  # noqa: E731
         self._listeners.append(listener)
-        raft.ask(partial(raft.begin_transfer, replica))
+        raft.ask(partial(raft.leading.begin_transfer, replica))
         try:
             async with asyncio.timeout(_TRANSFER_S):
                 while self._leadership.leads:
@@ -300,7 +361,9 @@ class EngineLog:
         if thread is not None:
             await asyncio.to_thread(thread.join, _JOIN_S)
             invariant(not thread.is_alive(), "the tick thread does not end")
-            os.close(self._lock)
+            self._aside.shutdown()
+            if self._disk is not None:
+                self._disk.close()
 
     def _close(self) -> None:
         self._state = "stopped"
@@ -321,3 +384,8 @@ class EngineLog:
             return
         self._close()
         self._on_failure(error)
+
+
+def _draw_token() -> int:
+    """Return a number that no other disk has."""
+    return int.from_bytes(os.urandom(8), "big") >> 2 or 1

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Final
 
 import msgspec
 from pysyncobj.node import Node
 
-from consensus.engine.network.transport import PeerTransport
+from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import Append, DumpChunk
-from consensus.engine.storage.journal import Entry, FileJournal
-from consensus.errors import invariant
-from consensus.leadership import Position
+from consensus.engine.storage.disk import Disk, File
+from consensus.engine.storage.dump import Dump
+from consensus.engine.storage.journal import FileJournal
+from consensus.engine.storage.records import Entry
+from consensus.errors import InvariantViolated
 from consensus.limits import BATCH_BYTES, CHUNK_BYTES
 
 _WINDOW_BYTES: Final = 4 * BATCH_BYTES
@@ -23,9 +23,8 @@ _ENTRY_OVERHEAD_BYTES: Final = 32  # an entry's index, term and lengths in a mes
 class _Parcel(msgspec.Struct):
     """A dump on its way: the open file stays readable when a newer one takes its name."""
 
-    descriptor: int
-    position: Position
-    size: int
+    file: File
+    dump: Dump
     offset: int = 0
     waits: bool = False
 
@@ -36,7 +35,7 @@ class _Round(msgspec.Struct, frozen=True):
     term: int
     commit_index: int
     sent_ms: int
-    dumped: Position
+    dump: Dump | None
 
 
 class Sender:
@@ -46,13 +45,13 @@ class Sender:
     it accepts one. Otherwise messages follow each other without waiting for answers.
     """
 
-    def __init__(self, journal: FileJournal, transport: PeerTransport, dump: Path) -> None:
+    def __init__(self, journal: FileJournal, transport: PeerTransport, disk: Disk) -> None:
         self._journal = journal
         self._transport = transport
-        self._dump = dump
+        self._disk = disk
         self._probed: dict[Node, bool] = {}
         self._parcels: dict[Node, _Parcel] = {}
-        self._round = _Round(0, 0, 0, Position())
+        self._round = _Round(0, 0, 0, None)
 
     def reset(self) -> None:
         """Start a leadership: nothing is known of the followers."""
@@ -69,19 +68,21 @@ class Sender:
         self._probed.pop(node, None)
         parcel = self._parcels.pop(node, None)
         if parcel is not None:
-            os.close(parcel.descriptor)
+            parcel.file.close()
 
     def accepted(self, node: Node, next_index: int) -> None:
         """Note that the logs are equal below `next_index`: probing is over, a dump has arrived."""
         self._probed.pop(node, None)
         parcel = self._parcels.get(node)
-        if parcel is not None and next_index > parcel.position.index:
+        if parcel is not None and next_index > parcel.dump.position.index:
             self.forget(node)
 
     def resume_dump(self, node: Node, index: int, offset: int) -> None:
         """Go on with the dump from `offset`, as the follower asks."""
         parcel = self._parcels.get(node)
-        if parcel is not None and index == parcel.position.index and 0 <= offset < parcel.size:
+        if parcel is None or index != parcel.dump.position.index:
+            return
+        if 0 <= offset < parcel.file.size:
             parcel.offset, parcel.waits = offset, False
 
     def lags(self, last_index: int, next_index: dict[Node, int]) -> bool:
@@ -99,9 +100,9 @@ class Sender:
                 return True
         return False
 
-    def begin(self, term: int, commit_index: int, sent_ms: int, dumped: Position) -> None:
+    def begin(self, term: int, commit_index: int, sent_ms: int, dump: Dump | None) -> None:
         """Start a round of sending."""
-        self._round = _Round(term, commit_index, sent_ms, dumped)
+        self._round = _Round(term, commit_index, sent_ms, dump)
 
     def feed(self, node: Node, next_index: dict[Node, int], *, heartbeat: bool, news: bool) -> None:
         """Send `node` what it lacks; an empty message if there is nothing but `news`."""
@@ -143,16 +144,22 @@ class Sender:
     def _feed_dump(self, node: Node, *, heartbeat: bool) -> None:
         parcel = self._parcels.get(node)
         if parcel is None:
-            invariant(self._round.dumped.index > 0, "the journal begins late without a dump")
-            descriptor = os.open(self._dump, os.O_RDONLY | os.O_CLOEXEC)
-            size = os.fstat(descriptor).st_size
-            parcel = self._parcels[node] = _Parcel(descriptor, self._round.dumped, size)
+            dump = self._round.dump
+            if dump is None:
+                raise InvariantViolated("the journal begins late without a dump")
+            parcel = self._parcels[node] = _Parcel(self._disk.open(dump.name), dump)
         if parcel.waits and not heartbeat:
             return
         parcel.waits = True
-        piece = os.pread(parcel.descriptor, CHUNK_BYTES, parcel.offset)
-        now, position = self._round, parcel.position
+        size, offset = parcel.file.size, parcel.offset
+        piece = parcel.file.read(offset, CHUNK_BYTES)
+        now, at = self._round, parcel.dump.position
         message = DumpChunk(
-            now.term, position.index, position.term, parcel.size, parcel.offset, now.sent_ms, piece
+            now.term, at.index, at.term, size, offset, now.sent_ms, piece, parcel.dump.digest
         )
         self._transport.send(node, message)
+
+    def dump_progress(self, node: Node) -> tuple[int, int]:
+        """Return how many bytes of a dump `node` has, of how many; 0 of 0 where none is sent."""
+        parcel = self._parcels.get(node)
+        return (parcel.offset, parcel.file.size) if parcel is not None else (0, 0)

@@ -24,6 +24,7 @@ class SyncObj:
     _SyncObj__raftMatchIndex: dict[Node, int]
     _SyncObj__lastResponseTime: dict[Node, float]
     _SyncObj__newAppendEntriesTime: float
+    _SyncObj__noopIDx: int | None
     _SyncObj__otherNodes: set[Node]
     _SyncObj__connectedNodes: set[Node]
     _SyncObj__needLoadDumpFile: bool

@@ -1,0 +1,59 @@
+"""How a replica is put together, on a real machine or on a simulated one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pysyncobj.node import Node
+
+from consensus.engine.config import EngineConfig
+from consensus.engine.gate import Gatekeeper
+from consensus.engine.handover import Handover
+from consensus.engine.loading import Loaded
+from consensus.engine.membership import decode_members
+from consensus.engine.network.net import Network
+from consensus.engine.network.peering import PeerTransport
+from consensus.engine.parts import Parts
+from consensus.engine.raft import Raft
+from consensus.engine.roster import Roster
+from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.incoming import Aside
+
+
+def assemble(
+    config: EngineConfig,
+    loaded: Loaded,
+    *,
+    disk: Disk,
+    network: Network,
+    handover: Handover,
+    aside: Aside,
+    mono: Callable[[], float],
+) -> Raft:
+    """Return a replica that listens and waits for its first tick.
+
+    Raises:
+        ConsensusError: the address cannot be listened on.
+    """
+    journal, dump = loaded.journal, loaded.dump
+    roster = Roster(journal.identity, config.peers)
+    if dump is None:
+        roster.start(0, {}, journal[:])
+    else:
+        roster.start(dump.position.index, decode_members(dump.members), journal[:])
+    journal.watcher = roster
+    nodes = {name: Node(name) for name in config.peers}
+    gate = Gatekeeper(config, roster)
+    transport = PeerTransport(config, nodes, journal, network, mono, gate)
+    parts = Parts(
+        journal=journal,
+        dump=dump,
+        disk=disk,
+        roster=roster,
+        gate=gate,
+        transport=transport,
+        handover=handover,
+        aside=aside,
+        mono=mono,
+    )
+    return Raft(config, nodes, parts)

@@ -1,0 +1,66 @@
+"""What a follower does with its leader's entries and dumps.
+
+It commits only what this very message has verified to equal the leader's log (S1, S2, B), and
+acknowledges a dump only once that is in force (S9, S11).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from pysyncobj.node import Node
+
+from consensus.engine.compaction import Compaction
+from consensus.engine.handover import Restored
+from consensus.engine.library import Library
+from consensus.engine.matching import match_log
+from consensus.engine.membership import decode_members
+from consensus.engine.network.wire import Answer, Append, DumpAnswer, DumpChunk
+from consensus.engine.storage.dump import Dump, read_pieces
+
+
+class Following:
+    """The follower's side of replication. In the tick thread.
+
+    `leader_commit` is what the leader said last, ahead of what is here.
+    """
+
+    def __init__(self, raft: Library, compaction: Compaction) -> None:
+        self.leader_commit = 0
+        self._raft = raft
+        self._journal = raft.journal
+        self._compaction = compaction
+
+    def take_entries(self, node: Node, message: Append) -> None:
+        """Bring the journal in line with the message, and answer up to where it is."""
+        raft = self._raft
+        self.leader_commit = message.commit_index
+        base, commit = self._journal[0][1], raft.commit
+        verified, accepted = match_log(self._journal, message, base, commit)
+        if accepted:
+            raft.commit = max(commit, min(message.commit_index, verified))
+        answer = Answer(message.term, verified + 1, accepted, message.sent_ms)
+        raft.transport.send(node, answer)
+
+    def take_piece(self, node: Node, message: DumpChunk) -> None:
+        """Keep a piece of the leader's dump, and answer which one is wanted next."""
+        raft, index = self._raft, message.index
+        if index > raft.commit:
+            offset = self._compaction.receive(message, partial(self._restore, node, message))
+            if index > raft.commit:
+                answer = DumpAnswer(message.term, index, offset, message.sent_ms)
+                raft.transport.send(node, answer)
+            return
+        raft.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))
+
+    def _restore(self, node: Node, message: DumpChunk, dump: Dump) -> None:
+        # The dump is in force: what was applied before it is gone, so is the journal's part.
+        raft, index = self._raft, dump.position.index
+        if index <= raft.applied:
+            return  # entries came first
+        raft.applied = raft.commit = index
+        parts = raft.parts
+        parts.roster.start(index, decode_members(dump.members), self._journal[1:])
+        parts.handover.post(Restored(dump, read_pieces(parts.disk, dump)))
+        if message.term == raft.term:
+            raft.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))

@@ -1,0 +1,19 @@
+"""How far a replica that does not vote yet has come, for a person to look at."""
+
+from __future__ import annotations
+
+from consensus.cell import Joining
+from consensus.engine.raft import Raft
+
+
+def joining(raft: Raft) -> Joining | None:
+    """Return the progress of `raft`, None if it votes. Reads numbers of the tick thread, each of
+    them whole; two of them may be of different moments."""
+    if raft.roster.may_vote:
+        return None
+    incoming = raft.compaction.incoming
+    if (target := incoming.target) is not None:
+        return Joining("dump", incoming.offset, target.size)
+    if raft.leader is not None:
+        return Joining("log", raft.applied, max(raft.applied, raft.followed.leader_commit))
+    return Joining("waiting", text=raft.parts.gate.refusal or "no peer has answered yet")

@@ -1,0 +1,210 @@
+"""What a leader does: log appends, send, take answers, tend the members, give leadership away.
+
+An answer carries its term and the leader's own sending time; old ones count for nothing (S14). A
+refusal moves the next index back only, and not below what is matched (D).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from pysyncobj.node import Node
+
+from consensus.cell import PeerView
+from consensus.engine.admissions import Admissions, is_settled
+from consensus.engine.compaction import Compaction
+from consensus.engine.envelope import MEMBERS, Origin, seal
+from consensus.engine.handover import Declined, Refused
+from consensus.engine.library import Library
+from consensus.engine.membership import Change, Found, encode_change
+from consensus.engine.network.wire import Answer, DumpAnswer, TimeoutNow
+from consensus.engine.sender import Sender
+from consensus.errors import ChangeRefused
+from consensus.limits import TICK_BYTES
+
+_TRANSFER_S: Final = 1.0
+
+
+class Leading:
+    """The leader's side of replication. In the tick thread.
+
+    `logged` is the number of the last append of this process that went into the log.
+    """
+
+    def __init__(self, raft: Library, compaction: Compaction) -> None:
+        self.logged = 0
+        self.sender = Sender(raft.parts.journal, raft.transport, raft.parts.disk)
+        self._raft = raft
+        self._compaction = compaction
+        self._journal = raft.journal
+        self._roster = raft.roster
+        self._admissions = Admissions(raft.roster)
+        self._sent: tuple[int, int] = (0, 0)
+        self._transfer: tuple[str | None, float] | None = None
+
+    def begin(self) -> None:
+        """Start a leadership: nothing is known of the followers."""
+        self.sender.reset()
+        self._admissions.reset()
+        self._transfer = None
+
+    # --- appends and sending
+
+    def log(self, appends: deque[tuple[int, bytes]]) -> None:
+        """Log what waits, as much as a tick should; nothing while leadership is given away."""
+        if self.is_handing_over:
+            return
+        index, term = self._raft.last_index, self._raft.term
+        taken_bytes = 0
+        while appends and taken_bytes < TICK_BYTES:
+            counter, command = appends.popleft()
+            index += 1
+            self._journal.add(command, index, term)
+            self.logged = max(self.logged, counter)
+            taken_bytes += len(command)
+
+    def end_tick(self) -> None:
+        """Send what this tick brought."""
+        raft = self._raft
+        self._tend_members()
+        state = (raft.last_index, raft.commit)
+        if state != self._sent or self.sender.lags(state[0], raft.following):
+            self.send(heartbeat=False, news=state != self._sent)
+        if self._transfer is not None:
+            self._try_transfer(*self._transfer)
+
+    def send(self, *, heartbeat: bool, news: bool) -> None:
+        """Send every follower what it lacks; something at all if there is `news`."""
+        raft, now_s = self._raft, self._raft.mono()
+        if heartbeat:
+            raft.note_heartbeat(now_s)
+        self._sent = (raft.last_index, raft.commit)
+        self.sender.begin(raft.term, raft.commit, int(now_s * 1000), self._compaction.dump)
+        for node in raft.connected():
+            self.sender.feed(node, raft.following, heartbeat=heartbeat, news=news)
+
+    def take_answer(self, node: Node, message: Answer | DumpAnswer) -> None:
+        """Note how far `node` is; what it holds counts only if it votes."""
+        raft = self._raft
+        if message.term > raft.term:
+            raft.step_down(message.term)
+        if not raft.leads or message.term != raft.term:
+            return
+        counts = self._roster.counts(node.id)
+        if counts:
+            heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))
+            raft.heard_s[node] = heard
+        if isinstance(message, DumpAnswer):
+            self.sender.resume_dump(node, message.index, message.offset)
+        elif not message.accepted:
+            back = min(raft.following[node], message.next_index)
+            raft.following[node] = max(raft.matched[node] + 1, back)
+            self.sender.probe(node)
+        elif message.next_index <= raft.last_index + 1:
+            if counts:
+                raft.matched[node] = max(raft.matched[node], message.next_index - 1)
+            else:
+                self._admissions.note(node.id, message.next_index - 1)
+            raft.following[node] = max(raft.following[node], message.next_index)
+            self.sender.accepted(node, message.next_index)
+
+    def peers(self) -> dict[str, PeerView]:
+        """Return how far each peer is, for a person to look at."""
+        raft, views = self._raft, {}
+        connected = raft.connected()
+        for node in raft.others:
+            matched = raft.matched.get(node, 0) if raft.leads else 0
+            matched = max(matched, self._admissions.learned(node.id))
+            dump = self.sender.dump_progress(node)
+            views[node.id] = PeerView(node in connected, matched, *dump)
+        return views
+
+    # --- members
+
+    def found(self) -> None:
+        """Name the disks that the cell consists of, as the first entry of all."""
+        raft = self._raft
+        peers = [(node.id, raft.transport.peer(node.id)) for node in raft.others]
+        tokens = [(name, peer.token) for name, peer in peers if peer is not None]
+        if len(tokens) < len(peers):
+            raft.step_down(raft.term)  # who voted is gone again
+            return
+        tokens.append((raft.me.id, self._roster.identity.token))
+        self._log_change(Found(sorted(tokens)))
+
+    def heed_roster(self) -> None:
+        """Let those count who vote, and nobody else."""
+        raft = self._raft
+        for node in raft.others:
+            if not self._roster.counts(node.id):
+                raft.matched[node] = 0
+                raft.heard_s[node] = float("-inf")
+            elif learned := self._admissions.learned(node.id):
+                raft.matched[node] = learned
+                self._admissions.forget(node.id)
+
+    def replace(self, name: str, raft_address: str, about: str, origin: Origin) -> None:
+        """Shut the present disk of `name` out, as the append `origin`; if that cannot be,
+        ChangeRefused is handed over."""
+        raft = self._raft
+        if not raft.leads:
+            raft.parts.handover.post(Refused([origin.counter]))
+            return
+        recent_s = raft.mono() - raft.config.fallback_ms / 1000
+        reached = {node.id for node in raft.others if raft.heard_s[node] > recent_s}
+        try:
+            if not self._may_change():
+                raise ChangeRefused("another change of the members is under way; try again soon")
+            change = self._admissions.replacement(
+                name, raft_address, about, leader=raft.me.id, reached=reached
+            )
+        except ChangeRefused as refusal:
+            raft.parts.handover.post(Declined(origin.counter, refusal))
+            return
+        self._admissions.forget(name)
+        self.logged = max(self.logged, origin.counter)
+        self._log_change(change, origin)
+
+    def _tend_members(self) -> None:
+        raft = self._raft
+        if self._roster.is_complete or not self._may_change():
+            return
+        change = self._admissions.next_change(raft.commit, raft.transport.peer)
+        if change is not None:
+            self._log_change(change)
+
+    def _may_change(self) -> bool:
+        return is_settled(self._roster.changed_at, self._raft.noop_at, self._raft.commit)
+
+    def _log_change(self, change: Change, origin: Origin | None = None) -> None:
+        raft = self._raft
+        command = seal(MEMBERS, origin or Origin(raft.me.id, 0, 0), encode_change(change))
+        self._journal.add(command, raft.last_index + 1, raft.term)
+
+    # --- giving leadership away
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Whether leadership is being given away, and appends wait."""
+        return self._transfer is not None
+
+    def begin_transfer(self, replica: str | None) -> None:
+        """Hand over to `replica`, or to who is furthest, as soon as it has everything."""
+        if self._raft.leads and self._raft.others:
+            self._transfer = (replica, self._raft.mono() + _TRANSFER_S)
+
+    def end_transfer(self) -> None:
+        """Stop trying; leadership is gone, or stays."""
+        self._transfer = None
+
+    def _try_transfer(self, replica: str | None, until_s: float) -> None:
+        raft = self._raft
+        if raft.mono() > until_s:
+            self._transfer = None
+            return
+        for node in raft.connected():
+            is_level = raft.matched.get(node, 0) == raft.last_index
+            if is_level and self._roster.counts(node.id) and replica in (None, node.id):
+                raft.transport.send(node, TimeoutNow(raft.term))
+                return
