@@ -164,9 +164,11 @@ class SocketNetwork:
     # --- what poll finds
 
     def _take_bell(self, _: int) -> None:
-        self._is_rung = False  # first: who rings from here on is heard at the next poll
+        # The mark falls last: a ring before it has left its work, which is looked at after a poll;
+        # a byte taken under a mark that stays up would silence the bell for ever.
         with contextlib.suppress(BlockingIOError):
             self._bell.recv(4096)
+        self._is_rung = False
 
     def _take_callers(self, _: int) -> None:
         listener, accept = self._listener, self._accept
