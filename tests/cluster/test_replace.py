@@ -271,7 +271,7 @@ def test_a_new_disk_on_other_ports_is_found_there(world: World) -> None:
     world.replica(name, "--join", "--data", str(world.folder / "new"))
     wait_votes(dev, name, 2)
     assert row(dev, name).address == client
-    assert row(dev, name).role == "follower"
+    wait_until(lambda: row(dev, name).role == "follower", 20, "its answer there")
 
     # It counts there; and if it leads, the others send clients to it.
     os.kill(dev.pids()[leader], signal.SIGKILL)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cron.history.projection import Projection
 from launcher.executor.lockfile import lock
 
 
@@ -43,8 +44,10 @@ def test_a_replica_whose_port_is_taken_says_so_in_two_lines(tmp_path: Path) -> N
 def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> None:
     config = write_config(tmp_path, "127.0.0.1:1")
     history = tmp_path / "d" / "history.sqlite"
-    history.parent.mkdir()
-    history.write_text("rows")
+    projection = Projection(history, "default/r1")
+    projection.start()
+    projection.stop()
+    before = history.stat().st_ino
     for more, folder in (((), "d"), (("--data", str(tmp_path / "e")), "e")):
         done = run("cron.daemon", free_port_in(config), *more)
         assert done.returncode == 2
@@ -53,7 +56,7 @@ def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> No
         assert first.startswith(f"raftcron replica: {place}: empty; an id that forgot its votes")
         assert hint.startswith("  hint: --bootstrap if this is a new cell")
         assert "--join if its disk was lost" in hint
-    assert history.read_text() == "rows", "a start that is refused changes nothing"
+    assert history.stat().st_ino == before, "a start that is refused removes nothing"
 
 
 def free_port_in(config: Path) -> Path:
