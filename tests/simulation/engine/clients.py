@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from tests.simulation.engine.world import World
 
 
+QUIET_S = 2.0
+"""In the end nobody asks, so that all can be level."""
+
+
 class Clients:
     """Everybody who uses the cell. An entry is named by a number."""
 
@@ -36,7 +40,8 @@ class Clients:
             else:
                 for _ in range(world.rng.choice((1, 1, 1, 4))):
                     self._append(process)
-        self.begin()
+        if world.events.now < world.ends_s - QUIET_S:
+            self.begin()
 
     def _choose(self) -> Process | None:
         world = self.world

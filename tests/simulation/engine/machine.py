@@ -41,18 +41,21 @@ class SimDisk(MemoryDisk):
 
     def loses(self, prefix: str) -> bool:
         """Whether a power cut could lose something of the files whose names begin so."""
-        size = len(prefix)
-        changed = any(prefix in (old[:size], new[:size]) for old, new, _ in self._changes)
-        return changed or any(
+        return any(new.startswith(prefix) for _, new, _ in self._changes) or any(
             inode.safe < len(inode.content) or bool(inode.tail)
             for name, inode in self._names.items()
             if name.startswith(prefix)
         )
 
+    def close(self) -> None:
+        """Let go of it."""
+
     def open(self, name: str) -> MemoryFile:
         """Return an existing file."""
         file = super().open(name)
-        return _RottenFile(self, file._inode, name) if name.startswith("dump") else file
+        if name.startswith("dump"):
+            file.__class__ = _RottenFile
+        return file
 
 
 class _RottenFile(MemoryFile):
@@ -78,12 +81,12 @@ class Machine:
     """
 
     def __init__(
-        self, events: Events, rng: random.Random, key: str, replica: str, start: StartMode
+        self, events: Events, rng: random.Random, key: str, address: str, start: StartMode
     ) -> None:
         self.key = key
-        self.replica = replica
+        self.replica = key.partition(".")[0]
         self.start: StartMode = start
-        self.address = f"127.0.{rng.randrange(256)}.{rng.randrange(256)}:7{len(key):03}"
+        self.address = address
         self.disk = SimDisk(key)
         self.clock = Clock(events, rng.uniform(0.0, 1e4))
         self.process: Process | None = None
@@ -96,6 +99,7 @@ class Machine:
         self.token: int | None = None
         self.dies_in = 0
         self.dies_by_power = False
+        self.wiped = False
 
     @property
     def alive(self) -> bool:

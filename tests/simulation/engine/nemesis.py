@@ -58,7 +58,9 @@ class Nemesis:
         world.events.note("nemesis", "mends all")
         world.fabric.cut.clear()
         world.fabric.loss = 0.0
+        world.link_fault(world.pairs)
         for machine in world.machines.values():
+            world.fault(machine)
             machine.sync_s = SYNC_S
             machine.disk.room = None
             machine.disk.rot = machine.dies_in = 0

@@ -61,6 +61,9 @@ class Replacement:
                 world.replaced += 1
                 world.events.note("operator", f"{self.replica} is replaced")
                 return
+            if machine is self.old:
+                world.transfer(machine)  # who leads cannot be replaced
+                continue
             if view.incarnation == self._before:
                 replace: Any = process.log.replace(
                     self.replica, raft=self.new.address, timeout_ms=TIMEOUT_MS
@@ -81,6 +84,7 @@ def wipe(world: World, machine: Machine) -> None:
     machine.disk = SimDisk(machine.key)
     machine.start = "bootstrap"
     machine.token = None
+    machine.wiped = True
     world.start(machine)
     replacement = Replacement(world, machine)
     world.replacing.append(replacement)

@@ -42,6 +42,8 @@ class Process:
         self.raft: Raft | None = None
         self._busy_until = 0.0
         self._next_step = math.inf
+        self._worker_free_s = 0.0
+        self._tasks: dict[Any, Coroutine[Any, Any, Any]] = {}
         self.network = SimNetwork(world.fabric, machine.key, self.wake)
         self.loop = ProcessLoop(
             world.events,
@@ -50,7 +52,8 @@ class Process:
             inside=lambda: world.inside(self),
         )
         self.state = DigestState(machine.key, world.verdict, world.canon, world.profile.state_bytes)
-        self.log = EngineLog(config, self.state, on_failure=self.failed)
+        with world.inside(self):
+            self.log = EngineLog(config, self.state, on_failure=self.failed)
 
     def __repr__(self) -> str:
         return self.machine.key
@@ -74,6 +77,8 @@ class Process:
         with self.loop.running():
             task = self.loop.create_task(coro)
             task.add_done_callback(done)
+            self._tasks[task] = coro
+            task.add_done_callback(lambda task: self._tasks.pop(task, None) and None)
 
     def _started(self, result: Any) -> None:
         if isinstance(result, BaseException):
@@ -89,6 +94,10 @@ class Process:
         self.loop.die()
         self.network.die(power=power)
         self.machine.process = None
+        for coro in self._tasks.values():
+            with contextlib.suppress(RuntimeError, ValueError):
+                coro.close()  # or it would complain that nobody waits for it
+        self._tasks.clear()
 
     # --- the tick thread
 
@@ -179,6 +188,26 @@ class Process:
         took_s, self.lag_s = self.lag_s + self.world.draw_aside_s(), before
         self.network.lag_s = before
         self.world.events.after(took_s, self._tell, told, result)
+
+    def work_later(self, work: Callable[[], None]) -> None:
+        """Do `work` in a while, after what was given here before."""
+        now = self.world.events.now
+        self._worker_free_s = max(now, self._worker_free_s) + self.world.draw_aside_s()
+        self.world.events.at(self._worker_free_s, self._work, work)
+
+    def _work(self, work: Callable[[], None]) -> None:
+        if self.over:
+            return
+        if self.paused:
+            self.world.events.after(0.05, self._work, work)
+            return
+        before, self.lag_s = self.lag_s, 0.0
+        try:
+            with self.world.inside(self):
+                work()
+        except Killed:
+            self.world.kill(self.machine)
+        self.lag_s = self.network.lag_s = before
 
     def _tell(self, told: Callable[[Any], None], result: Any) -> None:
         if self.over:

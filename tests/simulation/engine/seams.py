@@ -11,19 +11,25 @@ import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pysyncobj.syncobj
 from pysyncobj.node import Node
 
 import consensus.engine.replica
+from consensus.engine.loading import load
 from tests.simulation.engine.network import SimNetwork
 from tests.simulation.patching import patched
 
 if TYPE_CHECKING:
     from tests.simulation.engine.machine import SimDisk
     from tests.simulation.engine.world import World
+
+
+SEGMENT_BYTES: Final = 16 * 1024
+"""Small, so that segments are begun and removed all the time."""
 
 
 class _Thread:
@@ -55,6 +61,20 @@ class _Threads:
     def Thread(self, *, target: Any, args: tuple[Any, ...], **_: Any) -> _Thread:  # noqa: N802
         """Return what is started and joined."""
         return _Thread(self._world, args)
+
+
+class _Worker:
+    """Stands for the pool of one thread that works aside: one thing after the other, later."""
+
+    def __init__(self, world: World) -> None:
+        self._process = world.current
+
+    def submit(self, work: Callable[[], None]) -> None:
+        if self._process is not None:
+            self._process.work_later(work)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """What is under way goes on to nobody."""
 
 
 class _NoPoller:
@@ -98,6 +118,8 @@ def standing(world: World) -> Iterator[None]:
         "threading": _Threads(world),
         "DirectoryDisk": disk,
         "SocketNetwork": network,
+        "ThreadPoolExecutor": lambda *_, **__: _Worker(world),
+        "load": partial(load, segment_bytes=SEGMENT_BYTES),
     }
     level = logging.root.manager.disable
     logging.disable(logging.CRITICAL)

@@ -169,7 +169,7 @@ class Watch:
         self.world.canon.committed(self.machine.key, event.entries)
         _, index, term = event.entries[-1]
         voters = self.voters()
-        if self.raft._isLeader() and voters:
+        if self.raft.leads and voters:
             self.world.durability.committed(self.machine.key, index, term, voters)
 
     # --- after each tick
@@ -179,11 +179,11 @@ class Watch:
         raft, world = self.raft, self.world
         journal = raft.journal
         last = journal.entries[-1][1]
-        if raft._SyncObj__raftCommitIndex > last:
+        if raft.commit > last:
             world.verdict.accuse("commit-ahead", f"{self.machine.key} ends at {last}")
-        if not raft._isLeader():
+        if not raft.leads:
             return
-        term = raft._SyncObj__raftCurrentTerm
+        term = raft.term
         if term == self._led:
             return
         self._led = term

@@ -113,7 +113,8 @@ class World:
         """Return a new machine for `replica`, with an empty disk."""
         number = sum(machine.replica == replica for machine in self.machines.values())
         key = replica if not number else f"{replica}.{number}"
-        machine = Machine(self.events, self.rng, key, replica, start)
+        address = f"127.0.0.{len(self.machines) + 1}:7000"
+        machine = Machine(self.events, self.rng, key, address, start)
         self.machines[key] = machine
         self.fabric.machines[machine.address] = key
         return machine
@@ -169,8 +170,7 @@ class World:
         machine.lives += 1
         self.fault(machine)
         self.events.note(machine.key, f"life {machine.lives}")
-        with self.inside(None):
-            machine.process = Process(self, machine, self.config_of(machine))
+        machine.process = Process(self, machine, self.config_of(machine))
         machine.process.start()
 
     def start_all(self) -> None:
@@ -215,7 +215,7 @@ class World:
         self.fault(machine)
         if isinstance(error, Replaced):
             machine.wanted = False
-            if not machine.retired:
+            if not machine.retired and not machine.wiped:
                 self.verdict.accuse("wrongly-replaced", f"{machine.key}: {error}")
         elif isinstance(error, DiskFull | OSError):
             self.events.after(self.rng.uniform(0.5, 2.0), self.start, machine)
