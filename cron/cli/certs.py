@@ -24,6 +24,7 @@ GOES: Final = {
 
 
 @click.group("certs")
+@output_option
 def certs_command() -> None:
     """Make and show the certificates of a cell that spans machines.
 

@@ -9,7 +9,7 @@ from cron.certs.files import open_authority, write_authority, write_issued
 from cron.certs.making import DAY_S, issue, make_authority
 from launcher.tls import Credentials, TlsFiles, files_of, load_credentials
 
-CELL = "prod"
+CELL = "berlin"
 REPLICA, EXECUTOR, PERSON = ("replica", "r1"), ("executor", "executor-7"), ("person", "ada")
 
 

@@ -29,6 +29,25 @@ def test_an_address_beyond_loopback_is_refused_with_the_reason(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("10.0.0.1", "10.0.0.1:7400"),
+        ("r1.example.com:7401", "r1.example.com:7401"),
+        ("[2001:db8::1]:7400", "[2001:db8::1]:7400"),
+    ],
+)
+def test_an_address_may_be_anywhere_behind_tls(text, address):
+    assert parse_server(text, is_secure=True) == address
+    assert parse_servers(text, is_secure=True) == [address]
+
+
+@pytest.mark.parametrize("text", ["unix:/tmp/x:1", "dns:///a:1", "a b:1", "-a:1", "a:1:1", "é:1"])
+def test_also_behind_tls_an_address_is_a_host_and_a_port(text):
+    with pytest.raises(InvalidInput, match="is not host:port"):
+        parse_server(text, is_secure=True)
+
+
+@pytest.mark.parametrize(
     "text",
     ["", ":7400", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:7400000", "a:²"],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 @pytest.fixture(autouse=True)
-def generous() -> object:
+def generous() -> Iterator[None]:
     """Whatever the user's umask gives away, a key is not in it."""
     before = os.umask(0)
     yield

@@ -28,7 +28,7 @@ def loaded_by(*arguments: str) -> set[str]:
 
 NAMES = """
 dev replica executor apply lint jobs next history show logs why trigger pause resume backfill kill
-status audit
+status audit certs
 """
 HEAVY = {"grpc", "google.protobuf", "rich", "croniter", "structlog", "asyncio", "pysyncobj"}
 
@@ -50,7 +50,7 @@ async def test_help_lists_every_command_of_the_issue_and_every_exit_code():
     assert result.exit_code == 0
     for name in NAMES.split():
         assert f"\n  {name} " in result.stdout
-    for code in range(7):
+    for code in range(8):
         assert f"\n    {code}  " in result.stdout
 
 

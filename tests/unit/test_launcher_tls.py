@@ -132,7 +132,9 @@ def test_only_the_one_it_is_of_may_use_it(certs: Certs) -> None:
         Identity(CELL, "replica", "e1"),
         Identity("test", "executor", "e1"),
     ):
-        with pytest.raises(BadConfig, match="it is of executor e1 of cell prod, and this is") as no:
+        with pytest.raises(
+            BadConfig, match="it is of executor e1 of cell berlin, and this is"
+        ) as no:
             check_identity(credentials, wanted)
         assert f"raftcron certs issue DIR {wanted.kind} {wanted.name}" in no.value.hint
 

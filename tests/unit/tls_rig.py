@@ -1,0 +1,50 @@
+"""Replicas behind TLS on loopback, as the daemon puts them together: guard, API and pool."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+from cron.api.callers import executor_of
+from cron.api.client import Client
+from cron.api.listening import listen, make_server
+from cron.api.server import add_admin
+from launcher.pool.service import add_pool_service
+from launcher.tls import Credentials
+from tests.unit.api_rig import FakeBackend, in_thread
+from tests.unit.certs_rig import CELL, REPLICA, Certs
+from tests.unit.pool_rig import EPOCH, Rig
+
+
+@contextlib.asynccontextmanager
+async def secured(
+    certs: Certs,
+    backend: FakeBackend,
+    *,
+    credentials: Credentials | None = None,
+    rig: Rig | None = None,
+    cell: str = CELL,
+) -> AsyncIterator[str]:
+    """Serve a backend, and a pool if one is given, to who shows a certificate; the address."""
+    shown = credentials or certs.credentials(*REPLICA)
+    server = make_server(cell, shown)
+    add_admin(server, backend)
+    if rig is not None:
+        rig.pool.open(EPOCH)
+        add_pool_service(server, rig.pool, lambda: rig.leader, executor_of)
+    port = listen(server, "127.0.0.1:0", shown)
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+async def ask(server: str, credentials: Credentials | None, method: str = "jobs") -> object:
+    """Ask a replica as a client would that has these credentials, or none."""
+
+    def asked() -> object:
+        with Client([server], 5_000, credentials) as client:
+            return getattr(client, method)()
+
+    return await in_thread(asked)
