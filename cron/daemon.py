@@ -31,7 +31,7 @@ from consensus.errors import ConsensusError
 from cron import endings, failpoints
 from cron.api.callers import executor_of
 from cron.api.channels import load
-from cron.api.listening import listen, make_server
+from cron.api.listening import check_free, listen, make_server
 from cron.api.peers import Peers
 from cron.api.server import add_admin
 from cron.calendar import zones
@@ -178,7 +178,7 @@ class Daemon:
         Raises:
             ConfigError, ConsensusError, Unavailable: it cannot; all is closed again.
         """
-        server = self._server = self._serve()
+        check_free(self._config.client)
         try:
             self._projection.start()
             await self._replicated.start()
@@ -189,6 +189,8 @@ class Daemon:
             # Raft's thread must get its turn within milliseconds, also while a large crontab is
             # read.
             sys.setswitchinterval(0.001)
+            # Not before: a server that was bound and never started holds its port for good.
+            server = self._server = self._serve()
             await server.start()
         except BaseException:
             await self._close()

@@ -25,7 +25,7 @@ def listen(server: grpc.aio.Server, address: str, credentials: Credentials | Non
     Raises:
         ConfigError: the address cannot be used.
     """
-    _check_free(address)
+    check_free(address)
     try:
         if credentials is None:
             port = server.add_insecure_port(address)
@@ -43,8 +43,12 @@ def listen(server: grpc.aio.Server, address: str, credentials: Credentials | Non
     return int(port)
 
 
-def _check_free(address: str) -> None:
-    """Refuse an address that cannot be bound: gRPC would write pages of its own about it."""
+def check_free(address: str) -> None:
+    """Return if `host:port` can be listened at; gRPC would write pages of its own about it.
+
+    Raises:
+        ConfigError: the address cannot be used.
+    """
     host, _, port = address.rpartition(":")
     try:
         found = socket.getaddrinfo(
