@@ -1,179 +1,230 @@
-"""Any order of journal, dump and restart steps, with deaths between: what was synced is there.
+"""Any order of the journal's steps with deaths between, at any change of the disk, also at starts.
 
-A model beside the journal keeps what it promised: entries and hard state as of the last sync that
-returned, and what was written after it. After each death the disk must say a state between the two.
+A model beside the journal keeps what one frame after the other makes of it. After each death the
+disk says what the last finished step made, or what the one that was under way would have; a power
+cut after a start takes nothing back.
 """
 
 from __future__ import annotations
 
+import copy
 import random
+from contextlib import suppress
 from typing import Any
 
+import msgspec
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from consensus.engine.compaction import Compaction
-from consensus.engine.handover import TakeDump
-from consensus.engine.loading import load
-from consensus.engine.storage.dump import TAKEN, read_pieces, write_dump
-from consensus.engine.storage.records import Entry
-from consensus.leadership import Position
+from consensus.engine.storage.journal import FileJournal
+from consensus.engine.storage.records import BASE_COMMAND, Entry
+from consensus.engine.storage.segments import segment_name
+from consensus.errors import LogDamaged, UnknownFormat
 from tests.fakes.memory_disk import MemoryDisk
-from tests.unit.storage_rig import CONFIG, Later, Sent, state
+from tests.unit.storage_rig import IDENTITY, created, fill, opened
 
-Hard = tuple[int, str | None]
+FIRST = segment_name(1)
 
 
 class Died(Exception):
-    """The replica ended before a step of its disk."""
+    """The replica ended before a change of its disk."""
 
 
-class JournalLife(RuleBasedStateMachine):
-    """One replica's disk over many lives. `committed` is what may be in dumps, and never cut."""
+class Model(msgspec.Struct):
+    """What a journal should say; it may begin anywhere up to `forgotten`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.disk = MemoryDisk()
-        self.durable: list[Entry] = []
-        self.hard: Hard = (0, None)
-        self.term = 1
-        self.committed = 1
-        self.steps_left = -1
-
-    @initialize(segment_bytes=st.integers(100, 900))
-    def begin(self, segment_bytes: int) -> None:
-        self.segment_bytes = segment_bytes
-        self.load()
-        self.durable = list(self.journal.entries)
-
-    def load(self) -> None:
-        found = load(self.disk, CONFIG, lambda: 5, segment_bytes=self.segment_bytes)
-        self.journal = found.journal
-        self.aside = Later()
-        self.compaction = Compaction(CONFIG, found.journal, self.disk, found.dump, self.aside)
-        self.disk.before = self.step
-
-    def step(self, _act: str, _name: str) -> None:
-        if self.steps_left == 0:
-            raise Died
-        self.steps_left -= 1
+    entries: list[Entry] = msgspec.field(default_factory=lambda: [(BASE_COMMAND, 1, 0)])
+    term: int = 0
+    vote: str | None = None
+    forgotten: int = 1
 
     @property
     def last(self) -> int:
-        return self.journal[-1][1]
+        return self.entries[-1][1]
 
-    @rule(count=st.integers(1, 5), size=st.integers(0, 120), new_term=st.booleans())
-    def add(self, count: int, size: int, new_term: bool) -> None:
-        self.term += new_term
-        for index in range(self.last + 1, self.last + 1 + count):
-            self.journal.add(b"%d/%d " % (self.term, index) + b"." * size, index, self.term)
+    def allows(self, journal: FileJournal) -> bool:
+        begin = journal[0][1]
+        slot = begin - self.entries[0][1]
+        return (
+            0 <= slot < len(self.entries)
+            and begin <= self.forgotten
+            and (journal.term, journal.vote) == (self.term, self.vote)
+            and journal[0] == (BASE_COMMAND, begin, self.entries[slot][2])
+            and journal[1:] == self.entries[slot + 1 :]
+        )
 
-    @precondition(lambda self: self.last > self.committed)
-    @rule(draw=st.randoms(use_true_random=False))
-    def cut(self, draw: random.Random) -> None:
-        begin = max(self.committed, self.journal[0][1])
-        if begin < self.last:
-            self.journal.cut_from(draw.randint(begin + 1, self.last))
 
-    @rule()
+class Life:
+    """A disk, the journal upon it, and the models: of what is durable, and of what was said."""
+
+    def __init__(self, segment_bytes: int) -> None:
+        self.disk = MemoryDisk()
+        self.segment_bytes = segment_bytes
+        self.steps: int | None = None
+        self.journal = created(self.disk, segment_bytes=segment_bytes)
+        self.synced = Model()
+        self.live = Model()
+        self.possible: list[Model] = [self.synced]
+        self.deaths = 0
+        self.disk.before = self.step
+
+    def step(self, _act: str, _name: str) -> None:
+        if self.steps is not None:
+            self.steps -= 1
+            if self.steps < 0:
+                raise Died
+
+    def add(self, count: int, size: int) -> None:
+        for _ in range(count):
+            index, term = self.live.last + 1, max(self.live.term, 1)
+            entry = (b"%d/%d " % (term, index) + b"." * size, index, term)
+            self.live.entries.append(entry)
+            self.journal.add(*entry)
+
+    def cut(self, back: int) -> None:
+        index = max(self.live.forgotten, self.live.last - back) + 1
+        if index <= self.live.last:
+            del self.live.entries[index - self.live.entries[0][1] :]
+            self.journal.cut_from(index)
+
     def sync(self) -> None:
-        self.promise(self.journal.sync)
+        self.possible = [self.synced, self.live]
+        self.journal.sync()
 
-    @rule(vote=st.sampled_from([None, "r1", "r2"]))
-    def vote(self, vote: str | None) -> None:
-        self.term += 1
-        self.promise(lambda: self.journal.setCurrentTerm(self.term, vote))
+    def vote(self, name: str | None) -> None:
+        self.live.term, self.live.vote = self.live.term + 1, name
+        self.possible = [self.synced, self.live]
+        self.journal.setCurrentTerm(self.live.term, name)
 
-    @precondition(lambda self: self.last > self.committed)
-    @rule(draw=st.randoms(use_true_random=False))
-    def commit(self, draw: random.Random) -> None:
-        self.promise(self.journal.sync)
-        self.committed = draw.randint(self.committed, self.last)
+    def forget(self, back: int) -> None:
+        index = max(self.live.forgotten, self.live.last - back)
+        self.live.forgotten = index
+        self.possible = [self.synced, self.live]
+        self.journal.forget_before(index)
 
-    @rule()
-    def dump(self) -> None:
-        self.promise(self.dump_or_nothing)
+    def set_base(self, ahead: int) -> None:
+        index, term = max(self.live.forgotten, self.live.last + ahead), self.live.term
+        before = copy.deepcopy(self.live)
+        self.live.entries, self.live.forgotten = [(BASE_COMMAND, index, term)], index
+        self.possible = [self.synced, before, self.live]
+        self.journal.set_base(index, term)
 
-    def dump_or_nothing(self) -> None:
-        self.compaction.want()
-        event = self.compaction.begin(self.committed, 0.0)
-        if isinstance(event, TakeDump):
-            pieces = [state(event.position)]
-            dump = write_dump(self.disk, TAKEN, event.position, b"", pieces)
-            self.compaction.finish(dump, 0.0)
+    def arm(self, steps: int) -> None:
+        self.steps = steps
 
-    @rule(ahead=st.integers(-5, 30))
-    def receive(self, ahead: int) -> None:
-        self.promise(self.journal.sync)
-        index = max(self.committed + ahead, self.compaction.dumped.index + 1)
-        held = index <= self.committed
-        term = self.journal[index - self.journal[0][1]][2] if held else self.term
-        self.committed = max(self.committed, index)
-        self.promise(lambda: self.deliver(Position(term, index)))
-
-    def deliver(self, position: Position) -> None:
-        sent, offset = Sent(position), 0
-        while offset < len(sent.file):
-            offset = self.compaction.receive(sent.chunk(offset, 90), lambda _: None)
-        self.aside.run()
-
-    def promise(self, act: Any) -> None:
-        act()
-        self.durable = list(self.journal.entries)
-        self.hard = (self.journal.term, self.journal.vote)
-
-    @rule(
-        doing=st.sampled_from(["sync", "vote", "dump", "receive", "nothing"]),
-        steps=st.integers(0, 12),
-        seed=st.integers(0, 2**32),
-        power=st.booleans(),
-    )
-    def die(self, doing: str, steps: int, seed: int, power: bool) -> None:
-        rng = random.Random(seed)
-        self.steps_left = steps
-        acts: dict[str, Any] = {
-            "sync": self.journal.sync,
-            "vote": lambda: self.vote("r3"),
-            "dump": self.dump_or_nothing,
-            "receive": lambda: self.deliver(Position(self.term, self.committed + 7)),
-            "nothing": lambda: None,
-        }
-        attempted = list(self.journal.entries)
+    def run(self, act: str, argument: Any, rng: random.Random) -> None:
         try:
-            acts[doing]()
-            self.durable, self.hard = attempted, (self.journal.term, self.journal.vote)
-            if doing == "nothing":
-                self.durable, self.hard = self.promised
+            getattr(self, act)(*argument)
         except Died:
-            pass
-        self.steps_left = -1
-        tried = (self.journal.term, self.journal.vote)
-        self.disk.power_cut(rng) if power else self.disk.crash()
-        self.load()
-        self.check(attempted, tried)
+            self.revive(rng)
+            return
+        if act in ("sync", "vote", "forget", "set_base"):
+            self.synced = copy.deepcopy(self.live)
+        self.possible = [self.synced]
 
-    def check(self, attempted: list[Entry], tried: Hard) -> None:
-        """What is there now is what was promised, or also some of what was tried."""
-        found = self.compaction.dump
-        reached = found.position.index if found else 1
-        here = {entry[1]: entry for entry in self.journal.entries[1:]}
-        kept = {entry[1]: entry for entry in self.durable[1:]}
-        new = {entry[1]: entry for entry in attempted[1:]}
-        for index, entry in here.items():
-            assert entry in (kept.get(index), new.get(index), None) or index <= reached
-        for index, entry in kept.items():
-            if index > reached and new.get(index) == entry:
-                assert here.get(index) == entry, f"{index} was lost"
-        assert max(reached, self.last) >= self.committed
-        assert (self.journal.term, self.journal.vote) in (self.hard, tried)
-        if found is not None:
-            assert b"".join(read_pieces(self.disk, found)) == state(found.position)
-        self.committed = max(self.committed, reached)
-        self.durable = list(self.journal.entries)
-        self.hard = (self.journal.term, self.journal.vote)
+    def die(self) -> None:
+        raise Died
 
-    @invariant()
-    def begins_where_a_dump_ends(self) -> None:
-        if hasattr(self, "journal"):
-            self.promised = (self.durable, self.hard)
-            assert self.journal[0][1] <= max(self.compaction.dumped.index, 1)
+    def revive(self, rng: random.Random) -> None:
+        """End, by a kill or with the machine; start again, and die in that too now and then."""
+        self.deaths += 1
+        while True:
+            self.disk.crash() if rng.random() < 0.5 else self.disk.power_cut(rng)
+            self.disk.before = self.step
+            self.steps = rng.choice([None, None, rng.randint(0, 4)])
+            try:
+                self.journal = opened(self.disk, segment_bytes=self.segment_bytes)
+                break
+            except Died:
+                continue
+        self.steps = None
+        allowed = [model for model in self.possible if model.allows(self.journal)]
+        assert allowed, f"{self.journal.entries} is none of {self.possible}"
+        self.synced, self.live = copy.deepcopy(allowed[-1]), copy.deepcopy(allowed[-1])
+        self.possible = [self.synced]
+
+
+ACTS = st.one_of(
+    st.tuples(st.just("add"), st.tuples(st.integers(1, 4), st.integers(0, 90))),
+    st.tuples(st.just("cut"), st.tuples(st.integers(0, 6))),
+    st.tuples(st.just("sync"), st.just(())),
+    st.tuples(st.just("vote"), st.tuples(st.sampled_from([None, "r1", "r2"]))),
+    st.tuples(st.just("forget"), st.tuples(st.integers(0, 12))),
+    st.tuples(st.just("set_base"), st.tuples(st.integers(-3, 20))),
+    st.tuples(st.just("arm"), st.tuples(st.integers(0, 9))),
+    st.tuples(st.just("die"), st.just(())),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    acts=st.lists(ACTS, min_size=5, max_size=50),
+    segment_bytes=st.integers(100, 700),
+    seed=st.integers(0, 2**32),
+)
+def test_no_order_of_steps_and_deaths_loses_what_was_synced(
+    acts: list[tuple[str, Any]], segment_bytes: int, seed: int
+) -> None:
+    rng = random.Random(seed)
+    life = Life(segment_bytes)
+    for act, argument in acts:
+        life.run(act, argument, rng)
+    life.steps = None
+    life.run("sync", (), rng)
+    life.disk.power_cut(rng)
+    assert life.live.allows(opened(life.disk))
+
+
+def drawn(rng: random.Random) -> tuple[str, Any]:
+    return rng.choice(
+        [
+            ("add", (rng.randint(1, 4), rng.randint(0, 90))),
+            ("cut", (rng.randint(0, 6),)),
+            ("sync", ()),
+            ("vote", (rng.choice([None, "r1"]),)),
+            ("forget", (rng.randint(0, 12),)),
+            ("arm", (rng.randint(0, 9),)),
+        ]
+    )
+
+
+def test_a_long_life_with_many_deaths() -> None:
+    for seed in range(6):
+        rng = random.Random(seed)
+        life = Life(rng.randint(100, 700))
+        for _ in range(800):
+            act, argument = drawn(rng)
+            life.run(act, argument, rng)
+        assert life.deaths > 30
+        assert life.live.last > 50
+
+
+def test_the_model_notices_a_journal_that_does_not_wait_for_the_disk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.fakes.memory_disk.MemoryFile.sync", lambda _: None)
+    for seed in range(50):
+        life, rng = Life(2**20), random.Random(seed)
+        life.disk.put(FIRST, life.disk.content(FIRST))
+        life.run("add", (3, 50), rng)
+        life.run("sync", (), rng)
+        life.disk.power_cut(rng)
+        if not life.live.allows(opened(life.disk)):
+            return
+    raise AssertionError("a lost entry went unnoticed")
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), garbage=st.binary(min_size=1, max_size=60))
+def test_garbage_over_any_part_of_a_segment_never_invents(data: Any, garbage: bytes) -> None:
+    disk = MemoryDisk()
+    whole = fill(FileJournal.create(disk, IDENTITY, segment_bytes=250), 9).entries
+    name = data.draw(st.sampled_from(disk.names()))
+    content = disk.content(name)
+    place = data.draw(st.integers(0, len(content)))
+    disk.put(name, content[:place] + garbage + content[place + len(garbage) :])
+    with suppress(LogDamaged, UnknownFormat):
+        journal = opened(disk)
+        assert journal.entries == whole[: len(journal)]
+        assert len(journal) >= len(whole) - 4

@@ -283,7 +283,7 @@ def test_a_segment_that_does_not_continue_the_one_before_is_reported(
         (b"E" + bytes(16) + b"\xff\xff\xff\x00abc", "bytes from 21 on"),
         (b"V" + bytes(8) + b"\x02\x00\x00\x00\xff\xff", "record at byte 0"),
         (b"E" + (9).to_bytes(8, "little") + bytes(12), "entry 9 follows 3"),
-        (b"T" + (1).to_bytes(8, "little"), "a cut at 1 is not behind"),
+        (b"T" + (1).to_bytes(8, "little"), "what it continues was cut later"),
         (pack_start(1, 1), "in the middle"),
     ],
 )
@@ -426,3 +426,43 @@ def test_the_name_of_a_segment_that_a_start_has_read_stays_too(disk: MemoryDisk)
     for seed in range(10):
         disk.power_cut(random.Random(seed))
         assert opened(disk).entries == again.entries
+
+
+def test_who_dies_while_removing_old_segments_leaves_ones_that_begin_no_log(
+    disk: MemoryDisk,
+) -> None:
+    journal = fill(created(disk, segment_bytes=TINY), 30)
+    journal.cut_from(10)
+    fill(journal, 60, 4)
+    removed = 0
+
+    def before(act: str, _: str) -> None:
+        nonlocal removed
+        removed += act == "remove"
+        if removed > stop:
+            raise InterruptedError
+
+    for stop in range(1, 12):
+        removed, copy = 0, disk.fork()
+        again = opened(copy, segment_bytes=TINY)
+        removed, copy.before = 0, before
+        with pytest.raises(InterruptedError):
+            again.forget_before(59)
+        copy.crash()
+        found = opened(copy, segment_bytes=TINY)
+        assert found[0][1] <= 59
+        assert found.entries[-1] == journal[-1]
+        found.forget_before(59)
+        assert len(segments(copy)) <= 2
+
+
+def test_a_log_whose_begin_was_cut_and_whose_earlier_segments_are_missing_is_reported(
+    disk: MemoryDisk,
+) -> None:
+    journal = fill(created(disk, segment_bytes=TINY), 30)
+    for name in segments(disk)[:-1]:
+        disk.remove(name)
+    journal.cut_from(10)
+    journal.sync()
+    with pytest.raises(LogDamaged, match="cut later; the segments before are missing"):
+        opened(disk)

@@ -1,4 +1,8 @@
-"""What the segments of a journal add up to: read in order, each continuing the one before."""
+"""What the segments of a journal add up to: read in order, each continuing the one before.
+
+A log begins at the first segment that `opens`. One that does not, because a later cut went below
+the point where it begins, may stand before it: whoever removed old segments died in the middle.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,10 @@ class Kept(msgspec.Struct):
 
 
 class Recovered(msgspec.Struct):
-    """What was read back: the log, the hard state, and where writing goes on."""
+    """What was read back: the log, the hard state, and where writing goes on.
+
+    `entries` is empty while no segment was read that a log can begin with.
+    """
 
     identity: Identity
     entries: list[Entry] = msgspec.field(default_factory=list)
@@ -60,6 +67,9 @@ def recover(disk: Disk) -> Recovered:
         _continue(found, contents, place)
     if found is None:
         raise LogDamaged(disk.place, "the journal is missing")
+    if not found.entries:
+        place = f"{disk.place}/{segment_name(numbers[0])}"
+        raise LogDamaged(place, "what it continues was cut later; the segments before are missing")
     return found
 
 
@@ -103,10 +113,11 @@ def _open_segment(found: Recovered, contents: Contents, records: list[Record]) -
             raise BadRecord("a segment begins with the hard state and the entry that it continues")
     name = vote or None
     if not found.kept:
-        found.entries = [(BASE_COMMAND, index, start_term)]
         found.term, found.vote = term, name
     elif (term, name) != (found.term, found.vote):
         raise BadRecord(f"hard state {term}, {name} does not continue {found.term}, {found.vote}")
+    if not found.entries:
+        found.entries = [(BASE_COMMAND, index, start_term)]
     elif (index, start_term) != found.entries[-1][1:]:
         raise BadRecord(f"entry {index} of term {start_term} does not end the segment before")
     found.kept.append(Kept(contents.header.number, index, contents.end))
@@ -116,14 +127,15 @@ def _replay(found: Recovered, record: Record) -> None:
     entries = found.entries
     match record:
         case ("entry", command, index, term):
+            if not entries:
+                return
             if index != entries[-1][1] + 1:
                 raise BadRecord(f"entry {index} follows {entries[-1][1]}")
             entries.append((command, index, term))
         case ("cut", index):
-            if not entries[0][1] < index:
-                raise BadRecord(f"a cut at {index} is not behind the log's begin {entries[0][1]}")
-            del entries[index - entries[0][1] :]
             mark_cut(found.kept, index)
+            if entries:
+                del entries[max(0, index - entries[0][1]) :]
         case ("vote", vote, term):
             found.term, found.vote = term, vote or None
         case ("base", index, term):
