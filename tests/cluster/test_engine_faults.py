@@ -170,7 +170,13 @@ async def test_a_follower_far_behind_gets_the_dump_and_then_the_rest(cell: Local
 
 
 async def test_dumps_are_taken_by_themselves_and_the_journal_stays_short(tmp_path: Path) -> None:
-    cell = LocalCell(tmp_path, snapshot_entries=20, trailing_entries=5)
+    cell = LocalCell(
+        tmp_path,
+        snapshot_entries=20,
+        trailing_entries=5,
+        election_min_ms=3_000,
+        election_max_ms=6_000,
+    )
     await cell.start()
     leader = await cell.leader()
     for number in range(10):
@@ -234,7 +240,7 @@ async def test_a_taken_port_is_reported_and_the_directory_let_go(tmp_path: Path)
 
 async def test_a_cell_of_one_commits_alone_and_remembers(tmp_path: Path) -> None:
     peers = {"r1": f"127.0.0.1:{free_ports(1)[0]}"}
-    config = EngineConfig(replica="r1", peers=peers, data=str(tmp_path))
+    config = EngineConfig(replica="r1", peers=peers, data=str(tmp_path), start="bootstrap")
     for round_ in range(2):
         ledger = Ledger()
         log = EngineLog(config, ledger, on_failure=pytest.fail)
