@@ -434,18 +434,18 @@ def test_who_dies_while_removing_old_segments_leaves_ones_that_begin_no_log(
     journal = fill(created(disk, segment_bytes=TINY), 30)
     journal.cut_from(10)
     fill(journal, 60, 4)
-    removed = 0
+    left = 0
 
     def before(act: str, _: str) -> None:
-        nonlocal removed
-        removed += act == "remove"
-        if removed > stop:
+        nonlocal left
+        left -= act == "remove"
+        if left < 0:
             raise InterruptedError
 
-    for stop in range(1, 12):
-        removed, copy = 0, disk.fork()
+    for steps in range(1, 12):
+        copy = disk.fork()
         again = opened(copy, segment_bytes=TINY)
-        removed, copy.before = 0, before
+        left, copy.before = steps, before
         with pytest.raises(InterruptedError):
             again.forget_before(59)
         copy.crash()
@@ -462,6 +462,7 @@ def test_a_log_whose_begin_was_cut_and_whose_earlier_segments_are_missing_is_rep
     journal = fill(created(disk, segment_bytes=TINY), 30)
     for name in segments(disk)[:-1]:
         disk.remove(name)
+    journal._segment_bytes = 2**20
     journal.cut_from(10)
     journal.sync()
     with pytest.raises(LogDamaged, match="cut later; the segments before are missing"):

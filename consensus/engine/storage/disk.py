@@ -170,34 +170,3 @@ def lock_directory(directory: Path) -> int:
         os.close(descriptor)
         raise DataInUse(str(directory)) from None
     return descriptor
-
-
-def sync_directory(directory: Path) -> None:
-    """Make names that were created or renamed in `directory` durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_file(path: Path) -> None:
-    """Make the content of `path` durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def replace(temporary: Path, path: Path) -> None:
-    """Put the finished, synced `temporary` in the place of `path`, durably."""
-    temporary.rename(path)
-    sync_directory(path.parent)
-
-
-def write_all(descriptor: int, content: bytes) -> None:
-    """Write all of `content`; the kernel may take less at once."""
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
