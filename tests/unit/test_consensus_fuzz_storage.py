@@ -18,10 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consensus.engine.storage.journal import FileJournal
-from consensus.engine.storage.records import BASE_COMMAND, Entry
+from consensus.engine.storage.records import (
+    BASE_COMMAND,
+    Entry,
+    pack_base,
+    pack_cut,
+    pack_entry,
+    pack_start,
+    pack_vote,
+)
 from consensus.engine.storage.segments import segment_name
 from consensus.errors import LogDamaged, UnknownFormat
 from tests.fakes.memory_disk import MemoryDisk
+from tests.fuzz.storage_bytes import DOORS, feed
 from tests.unit.storage_rig import IDENTITY, created, fill, opened
 
 FIRST = segment_name(1)
@@ -228,3 +237,30 @@ def test_garbage_over_any_part_of_a_segment_never_invents(data: Any, garbage: by
         journal = opened(disk)
         assert journal.entries == whole[: len(journal)]
         assert len(journal) >= len(whole) - 4
+
+
+@pytest.mark.parametrize("door", range(len(DOORS)), ids=[door.__name__ for door in DOORS])
+@settings(max_examples=150, deadline=None)
+@given(content=st.binary(max_size=300))
+def test_any_bytes_are_refused_or_read_and_never_a_crash(door: int, content: bytes) -> None:
+    feed(bytes([door]) + content)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    frames=st.lists(
+        st.lists(
+            st.one_of(
+                st.builds(pack_cut, st.integers(0, 9)),
+                st.builds(pack_vote, st.integers(0, 9), st.sampled_from([None, "r1"])),
+                st.builds(pack_base, st.integers(0, 9), st.integers(0, 9)),
+                st.builds(pack_start, st.integers(0, 9), st.integers(0, 9)),
+                st.integers(0, 9).map(lambda index: pack_entry(b"ab", index, 1) + b"ab"),
+            ),
+            max_size=3,
+        ).map(b"".join),
+        max_size=8,
+    )
+)
+def test_records_in_any_order_are_a_log_or_damage(frames: list[bytes]) -> None:
+    feed(b"\x02" + b"".join(bytes([len(frame)]) + frame for frame in frames))
