@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from pysyncobj.node import Node
 
@@ -28,6 +28,7 @@ from consensus.engine.network.wire import (
 
 IDS = ("r1", "r2", "r3")
 WITHIN_S = 10.0
+T = TypeVar("T")
 
 
 def free_address() -> str:
@@ -86,9 +87,13 @@ class Recorder:
 
     @property
     def messages(self) -> list[Message]:
-        reader = FrameReader(1 << 24)
-        reader.feed(self.bytes)
-        return list(iter(reader.next, None))
+        return frames_in(self.bytes)
+
+
+def frames_in(stream: bytes) -> list[Message]:
+    reader = FrameReader(1 << 24)
+    reader.feed(stream)
+    return list(iter(reader.next, None))
 
 
 class FakeGate:

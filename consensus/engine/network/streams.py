@@ -8,7 +8,6 @@ poll: owners are called from there and nowhere else. Nothing that an owner raise
 from __future__ import annotations
 
 import enum
-import os
 import socket
 import ssl
 from collections import deque
@@ -18,7 +17,7 @@ from typing import Final, Protocol
 
 from consensus.engine.network.lookups import Lookups
 from consensus.engine.network.net import Owner
-from consensus.engine.network.tcp import reason_of, tune
+from consensus.engine.network.tcp import check_dialled, reason_of, tune
 from consensus.engine.network.tls import Contexts, proven_replica
 
 READ_BYTES: Final = 256 * 1024
@@ -204,12 +203,7 @@ class Stream:
             self._open()
 
     def _finish_dial(self) -> bool:
-        sock = self._socket_of()
-        error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if error:
-            raise OSError(error, os.strerror(error).lower())
-        if sock.getpeername() == sock.getsockname():
-            raise ConnectionResetError("connected to itself")  # a free port can dial itself
+        check_dialled(self._socket_of())
         self._enter(Step.SHAKING, SHAKEN_WITHIN_S)
         return self._begin_tls()
 
@@ -222,8 +216,10 @@ class Stream:
         is_server = self._expected is None
         context = contexts.server() if is_server else contexts.client()
         self._read_bytes = RECORD_BYTES
+        sock = self._socket_of()
+        sock.getpeername()  # raises if it is gone already; `wrap_socket` would lose the descriptor
         self._socket = context.wrap_socket(
-            self._socket_of(), server_side=is_server, do_handshake_on_connect=False
+            sock, server_side=is_server, do_handshake_on_connect=False
         )
         return self._shake()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from typing import Final
@@ -20,6 +21,16 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_AFTER_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_EVERY_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
+
+
+def check_dialled(sock: socket.socket) -> None:
+    """Raise OSError unless `sock`, which dialled and is ready, is connected, and to somebody else:
+    the dial of a free port can be answered by the very socket that dialled."""
+    error = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if error:
+        raise OSError(error, os.strerror(error))
+    if sock.getpeername() == sock.getsockname():
+        raise ConnectionResetError("connected to itself")
 
 
 def reason_of(error: Exception) -> str:

@@ -122,7 +122,8 @@ def make_context(files: TlsFiles, protocol: int) -> ssl.SSLContext:
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # the id in the certificate is compared instead
     context.verify_mode = ssl.CERT_REQUIRED
-    context.num_tickets = 0 if protocol == ssl.PROTOCOL_TLS_SERVER else context.num_tickets
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0  # each connection proves itself anew
     try:
         context.load_verify_locations(files.authority)
     except (OSError, ValueError) as error:
