@@ -30,7 +30,6 @@ from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError
 from cron import endings, failpoints
 from cron.api.callers import executor_of
-from cron.api.channels import load
 from cron.api.listening import check_free, listen, make_server
 from cron.api.peers import Peers
 from cron.api.server import add_admin
@@ -57,7 +56,7 @@ from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
-from launcher.tls import Credentials, check_identity
+from launcher.tls import Current, LiveCredentials
 
 _log = structlog.get_logger()
 
@@ -238,13 +237,12 @@ class Daemon:
         return server
 
 
-def _credentials(config: ReplicaConfig) -> Credentials | None:
+def _credentials(config: ReplicaConfig) -> Current | None:
     """Return this replica's certificate, None where the cell is on loopback without any."""
     if config.tls is None:
         return None
-    credentials = load(config.tls)
-    check_identity(credentials, identity.Identity(config.cell, identity.REPLICA, config.id))
-    return credentials
+    ours = identity.Identity(config.cell, identity.REPLICA, config.id)
+    return LiveCredentials(config.tls, ours).current
 
 
 def _projection(config: ReplicaConfig, start: Start) -> Projection:

@@ -9,16 +9,16 @@ import grpc
 from cron.api.callers import Guard
 from cron.api.server import SERVER_OPTIONS
 from cron.errors import ConfigError
-from launcher.tls import Credentials
+from launcher.tls import Credentials, Current
 
 
-def make_server(cell: str, credentials: Credentials | None) -> grpc.aio.Server:
+def make_server(cell: str, credentials: Current | None) -> grpc.aio.Server:
     """Return a server without services; with credentials its callers are asked who they are."""
     guards = [Guard(cell)] if credentials is not None else []
     return grpc.aio.server(interceptors=guards, options=SERVER_OPTIONS)
 
 
-def listen(server: grpc.aio.Server, address: str, credentials: Credentials | None) -> int:
+def listen(server: grpc.aio.Server, address: str, credentials: Current | None) -> int:
     """Make a server listen at `host:port`, and return the port; with credentials, only to callers
     that show a certificate of the same authority.
 
@@ -30,9 +30,7 @@ def listen(server: grpc.aio.Server, address: str, credentials: Credentials | Non
         if credentials is None:
             port = server.add_insecure_port(address)
         else:
-            pair = (credentials.key, credentials.certificate)
-            made = grpc.ssl_server_credentials([pair], credentials.authority, True)
-            port = server.add_secure_port(address, made)
+            port = server.add_secure_port(address, _followed(credentials))
     except RuntimeError as error:
         raise ConfigError(
             f"client address {address} cannot be used: {error}",
@@ -41,6 +39,31 @@ def listen(server: grpc.aio.Server, address: str, credentials: Credentials | Non
     if not port:
         raise ConfigError(f"client address {address} cannot be used")
     return int(port)
+
+
+def _followed(credentials: Current) -> grpc.ServerCredentials:
+    """What each new connection is shown: the certificate of that moment."""
+    shown = credentials()
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:  # in a thread of gRPC
+        nonlocal shown
+        latest = credentials()
+        if latest is shown:
+            return None
+        shown = latest
+        return _configuration(latest)
+
+    # The stubs do not know that None means no change.
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(shown),
+        renewed,  # type: ignore[arg-type]
+        True,
+    )
+
+
+def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfiguration:
+    pair = (credentials.key, credentials.certificate)
+    return grpc.ssl_server_certificate_configuration([pair], credentials.authority)
 
 
 def check_free(address: str) -> None:

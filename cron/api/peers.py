@@ -10,7 +10,7 @@ from cron.api.channels import open_aio_channel
 from cron.api.translate import to_view
 from cron.api.v1 import admin_pb2, admin_pb2_grpc
 from cron.api.views import StatusRow
-from launcher.tls import Credentials
+from launcher.tls import Credentials, Current
 
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
@@ -24,14 +24,21 @@ class Peers:
     """Connections to other replicas, made when first needed and kept; with our credentials, if the
     cell has certificates."""
 
-    def __init__(self, credentials: Credentials | None = None) -> None:
+    def __init__(self, credentials: Current | None = None) -> None:
         self._credentials = credentials
+        self._shown: Credentials | None = None
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._old: list[grpc.aio.Channel] = []
 
     def _stub(self, address: str) -> admin_pb2_grpc.AdminStub:
+        shown = self._credentials() if self._credentials is not None else None
+        if shown is not self._shown:
+            # Renewed. Not closed at once: somebody may be waiting for an answer.
+            self._old += self._channels.values()
+            self._channels, self._shown = {}, shown
         channel = self._channels.get(address)
         if channel is None:
-            channel = open_aio_channel(address, self._credentials, _OPTIONS)
+            channel = open_aio_channel(address, shown, _OPTIONS)
             self._channels[address] = channel
         return admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
 
@@ -51,5 +58,5 @@ class Peers:
 
     async def close(self) -> None:
         """Close all connections."""
-        for channel in self._channels.values():
+        for channel in (*self._channels.values(), *self._old):
             await channel.close()

@@ -8,12 +8,13 @@ from typing import Final
 import structlog
 
 from cron.clock import Clock
-from launcher.tls import Credentials
+from launcher.tls import Credentials, Current
 
 _log = structlog.get_logger()
 
 WARNED_DAYS: Final = 30
 DAY_S: Final = 86_400
+LOOK_EVERY_S: Final = DAY_S
 
 
 def days_left(credentials: Credentials, now_ms: int) -> int:
@@ -21,15 +22,16 @@ def days_left(credentials: Credentials, now_ms: int) -> int:
     return (credentials.not_after_s - now_ms // 1000) // DAY_S
 
 
-async def watch_expiry(credentials: Credentials, clock: Clock) -> None:
+async def watch_expiry(current: Current, clock: Clock) -> None:
     """Write into the log, once a day, that the certificate ends within a month; for ever."""
     while True:
+        credentials = current()
         days = days_left(credentials, clock.wall_ms())
         if days < WARNED_DAYS:
             _log.warning(
                 "certificate.ends",
                 file=credentials.files.cert,
                 days_left=days,
-                hint="issue a new one with `raftcron certs issue`, and restart",
+                hint="`raftcron certs issue` makes a new one, which is taken without a restart",
             )
-        await asyncio.sleep(DAY_S)
+        await asyncio.sleep(LOOK_EVERY_S)

@@ -30,7 +30,7 @@ from launcher.executor.outputs import Outputs
 from launcher.executor.parent import die_with_parent
 from launcher.executor.stream import Way
 from launcher.identity import EXECUTOR, Identity
-from launcher.tls import Credentials, check_identity, load_credentials
+from launcher.tls import Current, LiveCredentials
 
 log = logs.get()
 
@@ -113,16 +113,15 @@ async def run(config: ExecutorConfig) -> int:
             await in_thread(ledger.close)
 
 
-def _credentials(config: ExecutorConfig) -> Credentials | None:
+def _credentials(config: ExecutorConfig) -> Current | None:
     """Return this executor's certificate, None where it needs none."""
     if config.tls is None:
         return None
-    credentials = load_credentials(config.tls)
-    check_identity(credentials, Identity(config.cell, EXECUTOR, config.id))
-    days = (credentials.not_after_s - wall_ms() // 1000) // DAY_S
+    credentials = LiveCredentials(config.tls, Identity(config.cell, EXECUTOR, config.id))
+    days = (credentials.current().not_after_s - wall_ms() // 1000) // DAY_S
     if days < WARNED_DAYS:
         log.warning("certificate.ends", file=config.tls.cert, days_left=days)
-    return credentials
+    return credentials.current
 
 
 async def _cleared(thread: ThreadPoolExecutor, ledger: Ledger, stop: asyncio.Event) -> bool:

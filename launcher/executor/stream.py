@@ -23,7 +23,7 @@ from launcher.identity import REPLICA_HOST
 from launcher.limits import HELLO_ROWS_MAX, MESSAGE_BYTES_MAX, REPORTS_PER_MESSAGE_MAX
 from launcher.reach import Unreached, reach
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
-from launcher.tls import Credentials
+from launcher.tls import Credentials, Current
 from launcher.work import Epoch
 
 log = logs.get()
@@ -296,7 +296,7 @@ class Way:
         config: ExecutorConfig,
         foreman: Foreman,
         incarnation: str,
-        credentials: Credentials | None = None,
+        credentials: Current | None = None,
     ) -> None:
         self._config = config
         self._foreman = foreman
@@ -315,9 +315,8 @@ class Way:
             address = hint or leaders[number % len(leaders)]
             number += not followed
             await self._foreman.able.wait()
-            visit = self._visit = Visit(
-                self._config, self._foreman, self._incarnation, self._credentials
-            )
+            ours = self._credentials() if self._credentials is not None else None
+            visit = self._visit = Visit(self._config, self._foreman, self._incarnation, ours)
             hint = ""
             try:
                 await visit.attend(address)

@@ -8,13 +8,15 @@ import pytest
 from cron.api.peers import Peers
 from cron.api.views import StatusRow
 from tests.unit.api_rig import FakeBackend, closed_address, serving
+from tests.unit.certs_rig import PERSON, Certs
+from tests.unit.tls_rig import secured
 
 ROW = StatusRow(kind="replica", id="r2", role="follower", applied=9, digest="ab")
 
 
 @contextlib.asynccontextmanager
-async def peers():
-    made = Peers()
+async def peers(credentials=None):
+    made = Peers(credentials)
     try:
         yield made
     finally:
@@ -32,3 +34,28 @@ async def test_a_replica_that_is_away_is_an_error_at_once():
     async with peers() as ask:
         with pytest.raises(grpc.aio.AioRpcError):
             await ask.peer_status(closed_address(), 5_000)
+
+
+async def test_a_replica_with_certificates_is_asked_with_ours(tmp_path):
+    certs = Certs(tmp_path)
+    ours = certs.credentials("replica", "r2")
+    backend = FakeBackend(peer_status=ROW)
+    async with secured(certs, backend) as server:
+        async with peers(lambda: ours) as ask:
+            assert await ask.peer_status(server, 5_000) == ROW
+        async with peers() as ask:
+            with pytest.raises(grpc.aio.AioRpcError):
+                await ask.peer_status(server, 5_000)
+
+
+async def test_a_renewed_certificate_is_what_the_next_question_shows(tmp_path):
+    certs = Certs(tmp_path)
+    shown = [certs.unchecked(*PERSON, authority="other")]
+    async with (
+        secured(certs, FakeBackend(peer_status=ROW)) as server,
+        peers(lambda: shown[0]) as ask,
+    ):
+        with pytest.raises(grpc.aio.AioRpcError):
+            await ask.peer_status(server, 5_000)
+        shown[0] = certs.credentials("replica", "r2")
+        assert await ask.peer_status(server, 5_000) == ROW

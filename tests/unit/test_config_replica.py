@@ -195,7 +195,7 @@ def test_nobody_is_reached_everywhere(address: str) -> None:
     assert f"peers.r3.client: nobody is reached at {address}" in str(error)
 
 
-@pytest.mark.parametrize("address", ["unix:/tmp/a:1", "a b:1", "[r3]:1", "-r3:1", "r3:７"])  # noqa: RUF001
+@pytest.mark.parametrize("address", ["unix:/tmp/a:1", "a b:1", "[r3]:1", "-r3:1", "r3:\uff17"])
 def test_with_certificates_an_address_is_still_one(address: str) -> None:
     assert "is not host:port" in str(refusal(HEAD + FAR.replace("r3:7400", address) + TLS))
 

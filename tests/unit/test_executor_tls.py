@@ -81,7 +81,8 @@ async def on_the_way(
     """An executor that looks for its leader."""
     foreman = IdleForeman()
     config = ExecutorConfig(id=EXECUTOR[1], data="d", leaders=(server,), cell=CELL, tls=tls)
-    way = Way(config, cast("Foreman", cast("Any", foreman)), "i1", credentials)
+    shown = (lambda: credentials) if credentials is not None else None
+    way = Way(config, cast("Foreman", cast("Any", foreman)), "i1", shown)
     task = asyncio.create_task(way.run())
     try:
         yield foreman

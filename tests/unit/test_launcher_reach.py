@@ -114,3 +114,12 @@ async def test_another_cells_replica_of_the_same_authority_is_reached(certs: Cer
     # The cell is the callee's to judge: it sees the whole certificate, and says so in words.
     async with secured(certs, FakeBackend(), cell="munich") as server:
         await in_thread(reach, server, 5_000, certs.credentials(*PERSON, cell=CELL))
+
+
+async def test_a_renewed_certificate_is_shown_to_the_next_caller(certs: Certs) -> None:
+    shown = [certs.unchecked(*REPLICA, begins_days=-11)]
+    ours = certs.credentials(*PERSON)
+    async with secured(certs, FakeBackend(), credentials=lambda: shown[0]) as server:
+        assert str(await refusal(server, ours)) == "its certificate has expired"
+        shown[0] = certs.credentials(*REPLICA)
+        await in_thread(reach, server, 5_000, ours)

@@ -6,11 +6,13 @@ import ssl
 from pathlib import Path
 
 import pytest
+import structlog
 
 from launcher.errors import BadConfig
 from launcher.identity import Identity
 from launcher.tls import (
     PEM_BYTES_MAX,
+    LiveCredentials,
     TlsFiles,
     check_identity,
     files_of,
@@ -148,3 +150,55 @@ def test_two_authorities_in_one_file_are_both_trusted(certs: Certs) -> None:
     for authority in ("ours", "other"):
         files = certs.files("person", "ada", authority=authority)
         assert load_credentials(TlsFiles(str(both), files.cert, files.key)).identity.name == "ada"
+
+
+# ---- renewed
+
+
+def put(new: TlsFiles, old: TlsFiles, *names: str) -> None:
+    """Put files in the place of others, as `mv` does."""
+    for name in names:
+        Path(getattr(new, name)).rename(getattr(old, name))
+
+
+def test_a_renewed_certificate_is_taken_when_it_is_whole(certs: Certs) -> None:
+    files, new = certs.files("replica", "r1"), certs.files("replica", "r1")
+    live = LiveCredentials(files, Identity(CELL, "replica", "r1"))
+    first = live.current()
+    assert live.current() is first
+    put(new, files, "cert")
+    assert live.current() is first, "the key of the new certificate is not there yet"
+    put(new, files, "key")
+    renewed = live.current()
+    assert renewed.certificate != first.certificate
+    assert live.current() is renewed
+
+
+@pytest.mark.parametrize(
+    ("who", "how"),
+    [
+        (("replica", "r2"), {}),
+        (("replica", "r1"), {"begins_days": -11}),
+        (("replica", "r1"), {"authority": "other"}),
+    ],
+)
+def test_what_was_good_stays_in_use_where_the_new_is_not(
+    certs: Certs, who: tuple[str, str], how: dict[str, object]
+) -> None:
+    files, new = certs.files("replica", "r1"), files_of(str(certs.issued(*who, **how)))
+    live = LiveCredentials(files, Identity(CELL, "replica", "r1"))
+    first = live.current()
+    put(new, files, "cert", "key")
+    with structlog.testing.capture_logs() as lines:
+        assert live.current() is first
+        assert live.current() is first
+    assert [line["event"] for line in lines] == ["certificate.refused"], "told once"
+
+
+def test_files_that_vanish_do_not_end_anything(certs: Certs) -> None:
+    files = certs.files("replica", "r1")
+    live = LiveCredentials(files, Identity(CELL, "replica", "r1"))
+    first = live.current()
+    for name in ("ca", "cert", "key"):
+        Path(getattr(files, name)).unlink()
+    assert live.current() is first

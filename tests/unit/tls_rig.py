@@ -10,7 +10,7 @@ from cron.api.client import Client
 from cron.api.listening import listen, make_server
 from cron.api.server import add_admin
 from launcher.pool.service import add_pool_service
-from launcher.tls import Credentials
+from launcher.tls import Credentials, Current
 from tests.unit.api_rig import FakeBackend, in_thread
 from tests.unit.certs_rig import CELL, REPLICA, Certs
 from tests.unit.pool_rig import EPOCH, Rig
@@ -21,12 +21,13 @@ async def secured(
     certs: Certs,
     backend: FakeBackend,
     *,
-    credentials: Credentials | None = None,
+    credentials: Credentials | Current | None = None,
     rig: Rig | None = None,
     cell: str = CELL,
 ) -> AsyncIterator[str]:
     """Serve a backend, and a pool if one is given, to who shows a certificate; the address."""
-    shown = credentials or certs.credentials(*REPLICA)
+    given = credentials or certs.credentials(*REPLICA)
+    shown = (lambda: given) if isinstance(given, Credentials) else given
     server = make_server(cell, shown)
     add_admin(server, backend)
     if rig is not None:
