@@ -150,15 +150,21 @@ class EngineLog:
             raise
 
     def _begin(self, disk: DirectoryDisk, loaded: Loaded) -> None:
-        raft = assemble(
-            self._config,
-            loaded,
-            disk=disk,
-            network=SocketNetwork(self._config.tls, self._config.cell),
-            handover=Handover(asyncio.get_running_loop(), self._take),
-            aside=self._work_aside,
-            mono=monotonic,
-        )
+        network = SocketNetwork(self._config.tls, self._config.cell)
+        try:
+            raft = assemble(
+                self._config,
+                loaded,
+                disk=disk,
+                network=network,
+                handover=Handover(asyncio.get_running_loop(), self._take),
+                aside=self._work_aside,
+                mono=monotonic,
+            )
+        except BaseException:
+            network.close()
+            loaded.journal._destroy()
+            raise
         self._standing.start(raft.roster)
         self._disk, self._raft, self._state = disk, raft, "running"
         self._thread = threading.Thread(
