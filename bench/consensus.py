@@ -116,20 +116,23 @@ class Bench:
     # --- failover
 
     async def failover(self) -> None:
-        """Kill the leader of either cell in turn."""
+        """Lose the leader of either cell in turn: first by kill -9, then by silence."""
         cells = self.both()
-        took: dict[str, list[float]] = {cell.name: [] for cell in cells}
         try:
             for cell in cells:
                 await cell.start()
-            for _ in range(self.options.kills):
-                for cell in cells:
-                    took[cell.name].append(await failover.kill_the_leader(cell))
+            for how, is_silent in (("kill -9", False), ("silence", True)):
+                took: dict[str, list[float]] = {cell.name: [] for cell in cells}
+                for _ in range(self.options.kills):
+                    for cell in cells:
+                        took[cell.name].append(
+                            await failover.lose_the_leader(cell, is_silent=is_silent)
+                        )
+                self.report.failovers_ms[how] = took
+                note(f"failover by {how}: {self.options.kills} leaders of each were lost")
         finally:
             for cell in cells:
                 await cell.close()
-        self.report.failovers_ms = took
-        note(f"failover: {self.options.kills} leaders of each were killed")
 
     # --- idle
 

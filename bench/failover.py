@@ -1,4 +1,7 @@
-"""How long is a log without a leader when the leader's process is killed?
+"""How long is a log without a leader when the leader's process is killed, or falls silent?
+
+What is killed closes its connections, which the others notice at once. What is stopped (SIGSTOP)
+keeps them, as a machine does that lost its power: only a timeout tells.
 
 A client has connections to the survivors before the kill, and then tries at both every few
 milliseconds without waiting for what it tried before: a try that a member holds back, or that was
@@ -8,6 +11,8 @@ forwarded to the dead, delays no other.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import statistics
 import time
 from typing import Any, Final
@@ -22,20 +27,21 @@ GIVE_UP_S: Final = 30.0
 ITEM: Final = [(b"failover", b"v" * 100)]
 
 
-async def kill_the_leader(cell: Cell) -> float:
-    """Kill the leader; return after how many milliseconds the next put was acknowledged.
+async def lose_the_leader(cell: Cell, *, is_silent: bool) -> float:
+    """Kill the leader, or stop it if `is_silent`; return after how many milliseconds another
+    acknowledged a put.
 
-    The killed one has been started again and is level when this returns.
+    The lost one was killed, has been started again and is level when this returns.
     """
     leader = await cell.leader()
     survivors = [await cell.target(name) for name in cell.names if name != leader]
     try:
         await asyncio.gather(*(_try(target) for target in survivors))
         began = time.perf_counter()
-        killing = asyncio.create_task(cell.kill(leader))
+        os.kill(cell.pid(leader), signal.SIGSTOP if is_silent else signal.SIGKILL)
         await first_success(survivors)
         took_ms = (time.perf_counter() - began) * 1000
-        await killing
+        await cell.kill(leader)
     finally:
         for target in survivors:
             await target.close()
@@ -86,7 +92,7 @@ async def _try(target: Target) -> bool:
 def summarize(took_ms: list[float]) -> dict[str, float | int]:
     """Return median, p90 and the worst of some failovers."""
     return {
-        "kills": len(took_ms),
+        "times": len(took_ms),
         "median_ms": round(statistics.median(took_ms)),
         "p90_ms": round(percentile(sorted(took_ms), 90)),
         "max_ms": round(max(took_ms)),
