@@ -15,7 +15,7 @@ from tests.conformance.cells import IDS, eventually, leader_of
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(120)]
 
 # Far from the noise of a busy machine, and from each other, so that votes are not split.
-CALM = {"election_min_ms": 1_000, "election_max_ms": 3_000, "heartbeat_ms": 100}
+CALM = {"election_min_ms": 2_000, "election_max_ms": 5_000, "heartbeat_ms": 200}
 AFTER_S = 6.0
 """Long enough for an election that a healed partition might cause."""
 
@@ -110,7 +110,7 @@ async def test_a_follower_that_hears_nobody_disturbs_nobody(cell: FaultCell, loa
     leader = await leader_of(cell)
     term = (await cell.belief(leader)).term
     network(cell).cut(network(cell).deafen(others(leader)[0]))
-    assert await cell.watch(8.0) == {(term, leader)}
+    assert await cell.watch(7.0) == {(term, leader)}
     await load.progress(200)
     network(cell).heal()
     assert await cell.watch(AFTER_S) == {(term, leader)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -36,7 +36,7 @@ async def load(cell: FaultCell) -> AsyncIterator[Load]:
 
 
 async def test_restarting_each_replica_in_turn_never_stops_the_appends(
-    cell: FaultCell, load: Load
+    cell: FaultCell, load: Load, record_property: Callable[[str, object], None]
 ) -> None:
     await leader_of(cell)
     await load.progress(200)
@@ -55,6 +55,7 @@ async def test_restarting_each_replica_in_turn_never_stops_the_appends(
         await load.progress(50)
     assert moved == 4
     gap_s = load.gap_s(began)
+    record_property("longest_gap_s", gap_s)
     assert gap_s < ELECTION_MIN_MS / 1000 / 2, "an election timeout was waited for"
     verdict = await settle(cell, load)
     assert verdict.problems == []

@@ -19,8 +19,9 @@ PRESENT, NEXT = "tests.cluster.engine_small", "tests.cluster.engine_next"
 
 
 @pytest.fixture
-async def cell(tmp_path: Path) -> AsyncIterator[FaultCell]:
-    cell = FaultCell(tmp_path, snapshot_entries=400, trailing_entries=50)
+async def cell(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[FaultCell]:
+    entries = getattr(request, "param", 400)
+    cell = FaultCell(tmp_path, snapshot_entries=entries, trailing_entries=50)
     await cell.start()
     yield cell
     await cell.close()
@@ -83,6 +84,8 @@ async def test_a_cell_is_upgraded_under_load_and_each_version_leads_the_other(
     assert verdict.problems == []
 
 
+# without a dump, which would bring the old replica past the entry
+@pytest.mark.parametrize("cell", [1_000_000], indirect=True, ids=["no dumps"])
 async def test_an_entry_of_the_next_version_stops_an_old_replica_until_it_is_upgraded(
     cell: FaultCell, load: Load
 ) -> None:
@@ -112,7 +115,8 @@ async def test_an_entry_of_the_next_version_stops_an_old_replica_until_it_is_upg
 async def test_files_of_the_next_version_are_refused_whole_and_kept(
     cell: FaultCell, load: Load
 ) -> None:
-    name = next(one for one in IDS if one != await leader_of(cell))
+    leader = await leader_of(cell)
+    name = next(one for one in IDS if one != leader)
     await become(cell, name, NEXT)
     await load.progress(600)  # some segments or dumps later
     await leave(cell, name)

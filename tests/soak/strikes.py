@@ -48,6 +48,17 @@ class Strike:
         """Break something and mend it; return what it was."""
         raise NotImplementedError
 
+    async def leave_behind(self, cell: FaultCell, load: Load) -> str:
+        """Now and then, have a replica need a dump, and return while it is on its way to it."""
+        if self.chance.random() > 0.3:
+            return ""
+        name = self.chance.choice(IDS)
+        await cell.kill(name)
+        await load.progress(self.chance.randrange(300, 1_000))
+        await cell.restart(name)
+        await self.pause(0, 0.5)
+        return f"{name} behind; "
+
     def some(self, *counts: int) -> list[str]:
         """Some replicas, as many as one of `counts`."""
         return sorted(self.chance.sample(IDS, self.chance.choice(counts)))
@@ -64,6 +75,7 @@ class Kill(Strike):
     kind = "kill"
 
     async def strike(self, cell: FaultCell, load: Load) -> str:
+        behind = await self.leave_behind(cell, load)
         victims = self.some(1, 1, 2, 3, 3)
         is_staggered = self.chance.random() < 0.3
         for name in victims:
@@ -77,7 +89,8 @@ class Kill(Strike):
         for name in again:
             await self._kill_while_it_starts(cell, name)
         await asyncio.gather(*(cell.restart(name) for name in victims))
-        return ",".join(victims) + (f", while starting {','.join(again)}" if again else "")
+        said = behind + ",".join(victims)
+        return said + (f", while starting {','.join(again)}" if again else "")
 
     async def _kill_while_it_starts(self, cell: FaultCell, name: str) -> None:
         starting = asyncio.create_task(cell.restart(name))
@@ -104,12 +117,13 @@ class Power(Strike):
 
     async def strike(self, cell: FaultCell, load: Load) -> str:
         assert isinstance(cell, PoweredCell)
+        behind = await self.leave_behind(cell, load)
         victims = self.some(3, 3, 3, 2, 1)
         await cell.cut_power(victims)
         if self.chance.random() < 0.3:
             await self.pause(0, 1.0)
         await cell.switch_on(victims)
-        return ",".join(victims)
+        return behind + ",".join(victims)
 
 
 class Stop(Strike):
