@@ -1,0 +1,136 @@
+"""A cell with certificates, as real processes: who has one is served, who has none is told so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cron.api.client import Client
+from launcher.tls import files_of, load_credentials
+from tests.cluster.harness import Cell, wait_until
+from tests.unit.certs_rig import Certs
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+EVERY_SECOND = "#: name=tick\n@every 1s echo tick\n"
+
+
+def give(cell: Cell, name: str, folder: Path) -> None:
+    """Let a process of the cell use the certificate in a folder."""
+    files = files_of(str(folder))
+    lines = ["", "[tls]", *(f'{one} = "{getattr(files, one)}"' for one in ("ca", "cert", "key"))]
+    with cell.members[name].config.open("a") as config:
+        config.write("\n".join(lines) + "\n")
+
+
+class Secured:
+    """A cell whose processes and client have certificates; `folders` are those of the processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.certs = Certs(folder / "certs")
+        self.cell = Cell(folder / "cell", executors=2)
+        self.folders: dict[str, Path] = {}
+        for name in self.cell.members:
+            kind = "replica" if name in self.cell.replicas else "executor"
+            self.folders[name] = self.certs.issued(kind, name, cell="default")
+            give(self.cell, name, self.folders[name])
+        self.ada = self.certs.issued("person", "ada", cell="default")
+        ours = load_credentials(files_of(str(self.ada)))
+        self.cell.client.close()
+        self.cell.client = Client(self.cell.ports.servers, 5_000, ours)
+
+
+@pytest.fixture
+def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secured]:
+    one = Secured(tmp_path)
+    monkeypatch.setenv("RAFTCRON_TLS", str(one.ada))
+    with one.cell:
+        yield one
+
+
+def test_a_cell_with_certificates_works_and_fails_over(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = secured.cell.start()
+    cell.wait_connected()
+    cell.apply(EVERY_SECOND)
+    cell.wait_launches(2, "tick")
+    cell.cli("trigger", "tick")
+    [manual] = [row for row in cell.history() if "+t" in row.launch]
+    assert manual.by == "ada"
+    leader = cell.leader()
+    cell.kill(leader)
+    cell.leader(but=leader)
+    cell.wait_connected()
+    before = len(cell.history("tick", states=["succeeded"]))
+    cell.wait_launches(before + 2, "tick")
+    monkeypatch.delenv("RAFTCRON_TLS")
+    done = cell.cli("status", expect=7)
+    assert "it wants a certificate" in done.stderr
+    assert "--tls DIR" in done.stderr
+    done = cell.cli("status", "--tls", str(secured.folders["executor-1"]), expect=7)
+    assert "executor executor-1 of cell default may not use Admin" in done.stderr
+
+
+def test_a_renewed_certificate_is_taken_and_nothing_stops(secured: Secured) -> None:
+    cell = secured.cell.start()
+    cell.wait_connected()
+    cell.apply(EVERY_SECOND)
+    for name, folder in secured.folders.items():
+        kind = "replica" if name in cell.replicas else "executor"
+        new = secured.certs.issued(kind, name, cell="default")
+        for file in ("cert.pem", "key.pem"):
+            (new / file).rename(folder / file)
+    cell.cli("status")  # a new connection, to any of them
+    leader = cell.leader()
+    cell.kill(leader)
+    cell.leader(but=leader)
+    cell.wait_connected()
+    cell.start(leader)
+    cell.wait_launches(3, "tick")
+    wait_until(
+        lambda: all("certificate.renewed" in cell.log(name) for name in cell.executors),
+        what="executors with their new certificates",
+    )
+    wait_until(
+        lambda: len({row.applied for row in cell.status() if row.kind == "replica"}) == 1,
+        what="all replicas at one position",
+    )
+
+
+def test_who_is_somebody_else_does_not_start_and_who_has_none_is_not_served(
+    secured: Secured, tmp_path: Path
+) -> None:
+    cell = secured.cell
+    cell.start(*cell.replicas, "executor-1")
+    cell.wait_connected("executor-1")
+    config = cell.members["executor-2"].config
+    text = config.read_text()
+    config.write_text(
+        text.replace(*map(str, (secured.folders[n] for n in ("executor-2", "executor-1"))))
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "launcher.executor", "--config", str(config)],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "it is of executor executor-1 of cell default" in done.stderr
+    config.write_text(text.partition("[tls]")[0])
+    cell.start("executor-2")
+    wait_until(lambda: "it wants a certificate" in cell.log("executor-2"), what="a word of why")
+    assert [row.id for row in cell.status() if row.role == "connected"] == ["executor-1"]
+
+
+def test_a_replica_does_not_start_with_the_certificate_of_another(secured: Secured) -> None:
+    cell = secured.cell
+    config = cell.members["r1"].config
+    text = config.read_text().replace(str(secured.folders["r1"]), str(secured.folders["r2"]))
+    config.write_text(text)
+    cell.start("r1")
+    cell.wait_down("r1")
+    assert "it is of replica r2 of cell default, and this is replica r1" in cell.log("r1")
+    assert "raftcron certs issue DIR replica r1" in cell.log("r1")
