@@ -39,7 +39,8 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     """The disk that stands for an id: token 0 until one is admitted; votes once it joined.
 
     `raft` and `about` are addresses that take the place of the configured ones, "" for those:
-    where peers dial, and what the user of the log wants to remember with it.
+    where peers dial, and what the user of the log wants to remember with it. `past` are the tokens
+    of the disks that stood for the id before: a disk need not know itself that it did.
     """
 
     number: Number
@@ -47,6 +48,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     votes: bool
     raft: str = ""
     about: str = ""
+    past: tuple[Number, ...] = ()
 
 
 Members = dict[str, Member]
@@ -121,10 +123,12 @@ def change_members(members: Members, change: Change) -> Members:
             old = members.get(replica)
             if old is None or number != old.number + 1:
                 return members
+            past = (*old.past, old.token) if old.token else old.past
             new = Member(number, 0, votes=False, raft=raft or old.raft, about=about or old.about)
+            new = msgspec.structs.replace(new, past=past)
         case Admit(replica, number, token):
             old = members.get(replica)
-            if old is None or number != old.number or old.token:
+            if old is None or number != old.number or old.token or token in old.past:
                 return members
             new = msgspec.structs.replace(old, token=token)
         case Join(replica, number):
@@ -145,7 +149,7 @@ def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
     if member.token == caller.token:
         return None
     name, number = caller.sender, member.number
-    if 0 < caller.number < number:
+    if 0 < caller.number < number or caller.token in member.past:
         return Goodbye(REPLACED, number, f"{name} was replaced: it is at incarnation {number} now")
     if caller.number > number:
         return Goodbye(WAIT, number, f"{name} is at incarnation {number} here, as far as is known")

@@ -59,11 +59,11 @@ def refusal(sender: str, number: int, token: int, members: dict[str, Member], **
 
 def test_a_replacement_goes_from_open_to_joining_to_voting() -> None:
     opened = change_members(FOUNDED, Replace("r2", 2, "h:1", "h:2"))
-    assert opened["r2"] == Member(2, 0, False, "h:1", "h:2")
+    assert opened["r2"] == Member(2, 0, False, "h:1", "h:2", (22,))
     admitted = change_members(opened, Admit("r2", 2, 99))
-    assert admitted["r2"] == Member(2, 99, False, "h:1", "h:2")
+    assert admitted["r2"] == Member(2, 99, False, "h:1", "h:2", (22,))
     joined = change_members(admitted, Join("r2", 2))
-    assert joined["r2"] == Member(2, 99, True, "h:1", "h:2")
+    assert joined["r2"] == Member(2, 99, True, "h:1", "h:2", (22,))
     assert {name: joined[name] for name in ("r1", "r3")} == {
         name: FOUNDED[name] for name in ("r1", "r3")
     }
@@ -94,8 +94,20 @@ def test_a_place_that_is_taken_is_not_given_twice() -> None:
 
 def test_a_second_replacement_keeps_the_address_of_the_first_unless_it_has_its_own() -> None:
     once = change_members(FOUNDED, Replace("r2", 2, "h:1", "h:2"))
-    assert change_members(once, Replace("r2", 3, "", ""))["r2"] == Member(3, 0, False, "h:1", "h:2")
+    twice = change_members(once, Replace("r2", 3, "", ""))
+    assert twice["r2"] == Member(3, 0, False, "h:1", "h:2", (22,))
     assert change_members(once, Replace("r2", 3, "i:1", ""))["r2"].raft == "i:1"
+
+
+def test_a_disk_that_was_replaced_is_out_whether_or_not_it_knows_its_number() -> None:
+    # It was made to join, and did; but greeted with number 0, before it had read of its admission.
+    once = change_members(change_members(FOUNDED, Replace("r2", 2, "", "")), Admit("r2", 2, 7))
+    twice = change_members(once, Replace("r2", 3, "", ""))
+    assert twice["r2"].past == (22, 7)
+    for token in (22, 7):
+        assert refusal("r2", 0, token, twice, joins=True) == REPLACED
+        assert change_members(twice, Admit("r2", 3, token)) is twice
+    assert refusal("r2", 0, 8, twice, joins=True) == "let in"
 
 
 def test_members_are_the_same_bytes_whatever_their_order() -> None:
@@ -206,7 +218,7 @@ def test_what_is_in_a_dump_is_kept_as_its_last_state() -> None:
     roster = roster_of(22, (3, FOUND), (7, Replace("r3", 2, "", "")), (9, Admit("r3", 2, 5)))
     members = roster.members
     roster.based(8)
-    assert roster.at(8)["r3"] == Member(2, 0, False)
+    assert roster.at(8)["r3"] == Member(2, 0, False, past=(33,))
     assert roster.members == members
     roster.start(8, roster.at(8), [(entry(Admit("r3", 2, 5)), 9, 1), (b"\x01", 10, 1)])
     assert roster.members == members

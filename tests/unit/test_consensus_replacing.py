@@ -15,6 +15,7 @@ from consensus.errors import ChangeRefused, Replaced
 from tests.unit.raft_rig import R2, R3, TOKENS, Rig
 
 ORIGIN = Origin("r1", 5, 1)
+OLD = TOKENS["r3"]
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def declined(rig: Rig) -> str:
 def test_from_its_appending_on_the_old_disk_does_not_count(leader: Rig) -> None:
     replace_r3(leader)
     at = leader.raft.last_index
-    assert leader.roster.members["r3"] == Member(2, 0, False, "h:1", "h:2")
+    assert leader.roster.members["r3"] == Member(2, 0, False, "h:1", "h:2", (OLD,))
     accept(leader, R3, at)
     assert leader.raft.commit == at - 1, "only r1 and r2 may commit it"
     accept(leader, R2, at)
@@ -81,7 +82,7 @@ def test_a_new_disk_is_admitted_learns_joins_and_only_then_counts(leader: Rig) -
     settle(leader, R2)
     leader.transport.callers["r3"] = leader.hello("r3", 99, 0, joins=True)
     leader.raft.doTick(0.0)
-    assert leader.roster.members["r3"] == Member(2, 99, False, "h:1", "h:2")
+    assert leader.roster.members["r3"] == Member(2, 99, False, "h:1", "h:2", (OLD,))
     settle(leader, R2)
     goal = leader.raft.commit
     accept(leader, R3, goal - 1)
