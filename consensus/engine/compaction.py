@@ -18,7 +18,7 @@ from consensus.engine.config import EngineConfig
 from consensus.engine.handover import Dumped, TakeDump
 from consensus.engine.matching import align
 from consensus.engine.network.wire import DumpChunk
-from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.disk import Disk, File
 from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump
 from consensus.engine.storage.incoming import Aside, Incoming, Target
 from consensus.engine.storage.journal import FileJournal
@@ -47,6 +47,8 @@ class Compaction:
         self._disk = disk
         self._wanted = False
         self._under_way = False
+        self._aside = aside
+        self._is_removing = False
         self._retry_at = 0.0
         self._journal_bytes = 0
         self._drop_overtaken()
@@ -90,11 +92,14 @@ class Compaction:
         if result.position.index <= self.dumped.index:  # one from the leader has overtaken it
             self._disk.remove(TAKEN)
             return Dumped(self.dumped, None)
+        old = self._open_in_force()
         self._disk.rename(TAKEN, IN_FORCE)
         self._disk.sync_names()
+        self._close(old)
         self.dump = msgspec.structs.replace(result, name=IN_FORCE)
         self._journal.forget_before(self._trailing_start(result.position.index))
         self._journal_bytes = self._journal.size_bytes
+        self._remove_obsolete()
         self._drop_overtaken()
         return Dumped(self.dumped, None)
 
@@ -126,8 +131,36 @@ class Compaction:
         if received.position.index <= self.dumped.index:
             self.incoming.drop()
             return
+        old = self._open_in_force()
         self.incoming.install(IN_FORCE)
+        self._close(old)
         self.dump = msgspec.structs.replace(received, name=IN_FORCE)
         align(self._journal, received.position)
         self._journal_bytes = self._journal.size_bytes
+        self._remove_obsolete()
         done(self.dump)
+
+    # --- files that are not needed any more: a file system takes long to let go of great ones
+
+    def _open_in_force(self) -> File | None:
+        return self._disk.open(IN_FORCE) if self.dump is not None else None
+
+    def _close(self, old: File | None) -> None:
+        if old is not None:
+            self._aside(old.close, _ignore)
+
+    def _remove_obsolete(self) -> None:
+        if not self._is_removing and self._journal.has_obsolete:
+            self._is_removing = True
+            self._aside(self._journal.remove_obsolete, self._removed)
+
+    def _removed(self, result: Exception | None) -> None:
+        self._is_removing = False
+        if isinstance(result, Exception):
+            _log.warning("old segments were not removed: %s", result)
+        else:
+            self._remove_obsolete()
+
+
+def _ignore(_: object) -> None:
+    pass

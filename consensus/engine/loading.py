@@ -95,3 +95,4 @@ def _join(disk: Disk, journal: FileJournal, dump: Dump | None) -> None:
             place, f"holds what is up to {dump.position.index}, but the journal begins at {begin}"
         )
     align(journal, dump.position)
+    journal.remove_obsolete()

@@ -82,6 +82,12 @@ def fill(journal: FileJournal, upto: int, term: int = 3, *, each: bool = True) -
     return journal
 
 
+def forget(journal: FileJournal, index: int) -> None:
+    """Let go of what is before `index`, on the disk too."""
+    journal.forget_before(index)
+    journal.remove_obsolete()
+
+
 def segments(disk: MemoryDisk) -> list[str]:
     return [name for name in disk.names() if name.startswith("wal-")]
 
@@ -120,7 +126,9 @@ class Rig:
         return write_dump(self.disk, TAKEN, position, b"members", [state(position)])
 
     def dump(self, applied: int) -> Dumped:
-        return self.compaction.finish(self.write(self.begin(applied)), 0.0)
+        done = self.compaction.finish(self.write(self.begin(applied)), 0.0)
+        self.aside.run()
+        return done
 
     def in_force(self) -> bytes:
         dump = self.compaction.dump

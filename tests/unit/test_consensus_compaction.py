@@ -169,3 +169,37 @@ def test_a_journal_that_begins_after_the_dump_is_reported() -> None:
     rig.disk.rename("dump.taken", "dump")
     with pytest.raises(LogDamaged, match="up to 20, but the journal begins at"):
         rig.loaded()
+
+
+def test_the_tick_thread_lets_go_of_no_great_file() -> None:
+    rig = Rig()
+    rig.dump(60)
+    rig.compaction.want()
+    taken = rig.write(rig.begin(100))
+    acts: list[str] = []
+    rig.disk.before = lambda act, name: acts.append(f"{act} {name}".strip())
+    rig.compaction.finish(taken, 0.0)
+    assert acts == ["rename dump.taken dump", "sync_names"]
+    names = segments(rig.disk)
+    rig.aside.run()
+    assert {act.split()[0] for act in acts[2:]} == {"remove"}
+    assert len(segments(rig.disk)) < len(names)
+
+
+def test_old_segments_that_cannot_be_removed_are_tried_again_in_order() -> None:
+    rig = Rig()
+    names = segments(rig.disk)
+    taken = rig.write(rig.begin(60))
+
+    def before(act: str, name: str) -> None:
+        if act == "remove" and name == names[2]:
+            raise OSError(5, "injected")
+
+    rig.disk.before = before
+    rig.compaction.finish(taken, 0.0)
+    rig.aside.run()
+    assert segments(rig.disk) == names[2:], "a later one would leave a gap"
+    assert rig.restart().journal[-1][1] == 100
+    rig.compaction.want()
+    rig.dump(100)
+    assert names[2] not in segments(rig.disk)

@@ -14,7 +14,7 @@ from consensus.engine.storage.disk import DirectoryDisk, Disk
 from consensus.engine.storage.dump import check_dump, read_pieces, write_dump
 from consensus.errors import DataInUse
 from consensus.leadership import Position
-from tests.unit.storage_rig import CONFIG, fill
+from tests.unit.storage_rig import CONFIG, fill, forget
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_journal_and_a_dump_live_on_it(disk: DirectoryDisk) -> None:
     journal.setCurrentTerm(3, "r2")
     fill(journal, 200)
     write_dump(behind, "dump", Position(3, 150), b"members", [b"state", b" of all"])
-    journal.forget_before(140)
+    forget(journal, 140)
     journal._destroy()
     again = load(behind, CONFIG, lambda: 9, segment_bytes=1000)
     assert again.dump == check_dump(behind, "dump")

@@ -111,6 +111,7 @@ class Life:
         self.live.forgotten = index
         self.possible = [self.synced, self.live]
         self.journal.forget_before(index)
+        self.journal.remove_obsolete()
 
     def set_base(self, ahead: int) -> None:
         index, term = max(self.live.forgotten, self.live.last + ahead), self.live.term
@@ -118,6 +119,7 @@ class Life:
         self.live.entries, self.live.forgotten = [(BASE_COMMAND, index, term)], index
         self.possible = [self.synced, before, self.live]
         self.journal.set_base(index, term)
+        self.journal.remove_obsolete()
 
     def arm(self, steps: int) -> None:
         self.steps = steps

@@ -105,6 +105,7 @@ def test_an_index_that_does_not_follow_is_a_bug(disk: MemoryDisk) -> None:
 def test_a_base_replaces_everything(disk: MemoryDisk) -> None:
     journal = fill(created(disk, segment_bytes=TINY), 20)
     journal.set_base(100, 7)
+    journal.remove_obsolete()
     assert len(segments(disk)) == 1, "nothing of the old ones is needed"
     journal.add(b"next", 101, 7)
     journal.sync()

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from consensus.engine.matching import align, match_log
 from consensus.engine.network.wire import Append
-from consensus.engine.storage.journal import Entry, FileJournal
+from consensus.engine.storage.journal import FileJournal
+from consensus.engine.storage.records import Entry
 from consensus.errors import InvariantViolated
 from consensus.leadership import Position
+from tests.fakes.memory_disk import MemoryDisk
+from tests.unit.storage_rig import created, opened
 
 
-def journal_of(directory: Path, terms: list[int], base: int = 1) -> FileJournal:
+def journal_of(terms: list[int], base: int = 1, disk: MemoryDisk | None = None) -> FileJournal:
     """A journal whose entries from `base` on have these terms."""
-    journal = FileJournal(directory / "journal", "r1")
-    for index, term in enumerate(terms, base):
+    journal = created(disk or MemoryDisk())
+    journal.set_base(base, terms[0])
+    for index, term in enumerate(terms[1:], base + 1):
         journal.add(b"%d@%d" % (index, term), index, term)
     return journal
 
@@ -33,42 +34,40 @@ def message(terms: list[int], previous: int, upto: int) -> Append:
     return Append(terms[-1], 0, previous, terms[previous - 1], 0, entries)
 
 
-def test_entries_that_are_there_already_stay(tmp_path: Path) -> None:
+def test_entries_that_are_there_already_stay() -> None:
     # S2, B: a repeated older message must not cut what was acknowledged since
-    journal = journal_of(tmp_path, [0, 1, 1, 1, 1])
+    journal = journal_of([0, 1, 1, 1, 1])
     before = list(journal.entries)
     assert match_log(journal, message([0, 1, 1, 1, 1], 1, 3), 1, 1) == (3, True)
     assert journal.entries == before
 
 
-def test_an_empty_heartbeat_verifies_no_more_than_its_previous_entry(tmp_path: Path) -> None:
-    journal = journal_of(tmp_path, [0, 1, 1, 2, 2])
+def test_an_empty_heartbeat_verifies_no_more_than_its_previous_entry() -> None:
+    journal = journal_of([0, 1, 1, 2, 2])
     assert match_log(journal, message([0, 1, 1], 3, 3), 1, 1) == (3, True)
     assert len(journal) == 5
 
 
-def test_a_conflict_is_cut_at_the_first_entry_that_differs(tmp_path: Path) -> None:
-    journal = journal_of(tmp_path, [0, 1, 1, 2, 2, 2])
+def test_a_conflict_is_cut_at_the_first_entry_that_differs() -> None:
+    journal = journal_of([0, 1, 1, 2, 2, 2])
     assert match_log(journal, message([0, 1, 1, 3], 2, 4), 1, 3) == (4, True)
     assert [entry[2] for entry in journal.entries] == [0, 1, 1, 3]
 
 
-def test_a_gap_is_answered_with_the_own_end(tmp_path: Path) -> None:
-    journal = journal_of(tmp_path, [0, 1])
+def test_a_gap_is_answered_with_the_own_end() -> None:
+    journal = journal_of([0, 1])
     assert match_log(journal, message([0, 1, 1, 1, 1], 4, 5), 1, 1) == (2, False)
     assert len(journal) == 2
 
 
-def test_a_conflict_before_the_message_is_answered_with_the_start_of_its_term(
-    tmp_path: Path,
-) -> None:
-    journal = journal_of(tmp_path, [0, 1, 2, 2, 2])
+def test_a_conflict_before_the_message_is_answered_with_the_start_of_its_term() -> None:
+    journal = journal_of([0, 1, 2, 2, 2])
     assert match_log(journal, message([0, 1, 1, 1, 3], 5, 5), 1, 1) == (2, False)
     assert len(journal) == 5
 
 
-def test_a_leader_that_contradicts_what_is_committed_proves_a_bug(tmp_path: Path) -> None:
-    journal = journal_of(tmp_path, [0, 1, 1, 1])
+def test_a_leader_that_contradicts_what_is_committed_proves_a_bug() -> None:
+    journal = journal_of([0, 1, 1, 1])
     with pytest.raises(InvariantViolated):
         match_log(journal, message([0, 1, 2, 2], 2, 4), 1, 3)
     with pytest.raises(InvariantViolated):
@@ -76,16 +75,16 @@ def test_a_leader_that_contradicts_what_is_committed_proves_a_bug(tmp_path: Path
     assert len(journal) == 4
 
 
-def test_entries_that_do_not_follow_each_other_are_not_used(tmp_path: Path) -> None:
-    journal = journal_of(tmp_path, [0, 1])
+def test_entries_that_do_not_follow_each_other_are_not_used() -> None:
+    journal = journal_of([0, 1])
     odd = Append(1, 0, 2, 1, 0, [(b"x", 3, 1), (b"y", 5, 1)])
     assert match_log(journal, odd, 1, 1) == (2, False)
     assert len(journal) == 2
 
 
-def test_what_the_dump_holds_is_skipped(tmp_path: Path) -> None:
+def test_what_the_dump_holds_is_skipped() -> None:
     terms = [0, 1, 1, 1, 1, 1]
-    journal = journal_of(tmp_path, [1, 1], base=4)
+    journal = journal_of([1, 1], base=4)
     assert match_log(journal, message(terms, 2, 6), 4, 4) == (6, True)
     assert [entry[1] for entry in journal.entries] == [4, 5, 6]
     assert match_log(journal, message(terms, 1, 3), 4, 4) == (3, True)
@@ -112,35 +111,32 @@ def test_what_is_verified_equals_the_leaders_log_and_nothing_committed_moves(
     drawn: tuple[list[int], list[int], int, int, int],
 ) -> None:
     leader, follower, commit, previous, upto = drawn
-    with tempfile.TemporaryDirectory() as directory:
-        journal = journal_of(Path(directory), follower)
-        committed = journal.entries[:commit]
-        verified, accepted = match_log(journal, message(leader, previous, upto), 1, commit)
-        ours = [entry[2] for entry in journal.entries]
-        assert journal.entries[:commit] == committed
-        assert [entry[1] for entry in journal.entries] == list(range(1, len(ours) + 1))
-        if accepted:
-            assert verified == upto
-            assert ours[:verified] == leader[:verified]
-        else:
-            assert ours == follower
-            assert verified < previous, "a refusal moves the leader back"
-            assert verified >= min(commit, len(leader)) or verified >= len(follower)
-        journal.sync()
-        assert FileJournal(journal.path, "r1").entries == journal.entries
-        journal._destroy()
+    disk = MemoryDisk()
+    journal = journal_of(follower, disk=disk)
+    committed = journal.entries[:commit]
+    verified, accepted = match_log(journal, message(leader, previous, upto), 1, commit)
+    ours = [entry[2] for entry in journal.entries]
+    assert journal.entries[:commit] == committed
+    assert [entry[1] for entry in journal.entries] == list(range(1, len(ours) + 1))
+    if accepted:
+        assert verified == upto
+        assert ours[:verified] == leader[:verified]
+    else:
+        assert ours == follower
+        assert verified < previous, "a refusal moves the leader back"
+        assert verified >= min(commit, len(leader)) or verified >= len(follower)
+    journal.sync()
+    assert opened(disk).entries == journal.entries
 
 
-def test_a_journal_that_holds_the_dumps_last_entry_keeps_its_tail(tmp_path: Path) -> None:
-    journal = journal_of(tmp_path, [0, 1, 1, 2, 2])
+def test_a_journal_that_holds_the_dumps_last_entry_keeps_its_tail() -> None:
+    journal = journal_of([0, 1, 1, 2, 2])
     align(journal, Position(2, 4))
     assert len(journal) == 5
 
 
 @pytest.mark.parametrize("dumped", [Position(3, 4), Position(2, 9)])
-def test_a_journal_that_does_not_hold_it_begins_behind_the_dump(
-    tmp_path: Path, dumped: Position
-) -> None:
-    journal = journal_of(tmp_path, [0, 1, 1, 2, 2])
+def test_a_journal_that_does_not_hold_it_begins_behind_the_dump(dumped: Position) -> None:
+    journal = journal_of([0, 1, 1, 2, 2])
     align(journal, dumped)
     assert [entry[1:] for entry in journal.entries] == [(dumped.index, dumped.term)]

@@ -21,7 +21,7 @@ from consensus.engine.storage.segments import (
 )
 from consensus.errors import LogDamaged, UnknownFormat
 from tests.fakes.memory_disk import MemoryDisk
-from tests.unit.storage_rig import IDENTITY, TINY, created, fill, opened, segments
+from tests.unit.storage_rig import IDENTITY, TINY, created, fill, forget, opened, segments
 
 FIRST, SECOND, THIRD = segment_name(1), segment_name(2), segment_name(3)
 
@@ -339,7 +339,7 @@ def test_whole_segments_go_and_the_rest_is_as_it_was(disk: MemoryDisk) -> None:
     journal = fill(created(disk, segment_bytes=TINY), 40)
     names = segments(disk)
     journal.setCurrentTerm(5, "r2")
-    journal.forget_before(25)
+    forget(journal, 25)
     assert [entry[1] for entry in journal.entries] == list(range(25, 41))
     assert journal[0][2] == 3
     kept = segments(disk)
@@ -357,7 +357,7 @@ def test_forgetting_again_and_again_keeps_the_frames_in_sequence(disk: MemoryDis
         journal.add(b"entry", index, 4)
         journal.sync()
         if index % 7 == 0:
-            journal.forget_before(index - 2)
+            forget(journal, index - 2)
             assert len(segments(disk)) <= 2
         after = opened(disk.fork())
         assert after.entries[after.entries.index(journal[1]) :] == journal.entries[1:]
@@ -370,12 +370,12 @@ def test_a_segment_that_began_behind_a_point_that_was_cut_never_begins_a_log(
     begins = len(segments(disk))
     journal.cut_from(10)
     fill(journal, 60, 4)
-    journal.forget_before(20)
+    forget(journal, 20)
     after = opened(disk)
     assert after.entries[-40:] == journal.entries[-40:]
     assert after[0][1] <= 20
     assert len(segments(disk)) > begins, "nothing could go"
-    journal.forget_before(59)
+    forget(journal, 59)
     assert len(segments(disk)) <= 2
     assert opened(disk)[-1] == journal[-1]
     assert segment_numbers(disk.names())[0] > begins
@@ -389,7 +389,7 @@ def test_the_same_holds_after_a_restart(disk: MemoryDisk) -> None:
     fill(journal, 60, 4)
     disk.crash()
     journal = opened(disk, segment_bytes=TINY)
-    journal.forget_before(20)
+    forget(journal, 20)
     assert opened(disk).entries[-40:] == journal.entries[-40:]
 
 
@@ -447,12 +447,12 @@ def test_who_dies_while_removing_old_segments_leaves_ones_that_begin_no_log(
         again = opened(copy, segment_bytes=TINY)
         left, copy.before = steps, before
         with pytest.raises(InterruptedError):
-            again.forget_before(59)
+            forget(again, 59)
         copy.crash()
         found = opened(copy, segment_bytes=TINY)
         assert found[0][1] <= 59
         assert found.entries[-1] == journal[-1]
-        found.forget_before(59)
+        forget(found, 59)
         assert len(segments(copy)) <= 2
 
 

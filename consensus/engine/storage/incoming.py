@@ -95,13 +95,14 @@ class Incoming:
     def drop(self) -> None:
         """Forget what has come; what is done aside for it comes to nothing."""
         self._transfer += 1
-        if self._file is not None:
-            self._file.close()
-        self._file, self.target = None, None
+        file, self._file = self._file, None
+        self.target = None
         self.offset = self._marked = 0
         self._is_marking = self._is_checking = False
         self._disk.remove(INCOMING)
         self._disk.remove(MARKS)
+        if file is not None:  # what is removed goes with its last user, which takes a while
+            self._aside(file.close, _ignore)
 
     def install(self, name: str) -> None:
         """Give the whole dump its name, durably, in the place of the old one."""
@@ -201,6 +202,10 @@ class Incoming:
             return
         self._file.cut(offset)
         self.target, self.offset, self._marked = target, offset, offset
+
+
+def _ignore(_: object) -> None:
+    pass
 
 
 def _pack(target: Target, offset: int) -> bytes:

@@ -11,6 +11,7 @@ written is ever written again, and at no moment is an entry in neither journal n
 from __future__ import annotations
 
 import errno
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, overload
@@ -81,6 +82,7 @@ class FileJournal(Journal):
         self._segment_bytes = segment_bytes
         self._buffer: list[bytes] = []
         self._is_broken = False
+        self._obsolete: deque[str] = deque()
 
     @staticmethod
     def create(
@@ -130,8 +132,13 @@ class FileJournal(Journal):
 
     @property
     def size_bytes(self) -> int:
-        """How much all segments have."""
+        """How much the segments have that are needed."""
         return sum(segment.size for segment in self._kept)
+
+    @property
+    def has_obsolete(self) -> bool:
+        """Whether there is something to remove."""
+        return bool(self._obsolete)
 
     # --- writing
 
@@ -199,7 +206,7 @@ class FileJournal(Journal):
 
     def forget_before(self, index: int) -> None:
         """Let the entries before `index` go, and its own content: a dump, in force already, holds
-        them. On the disk whole segments go."""
+        them. What is not needed any more on the disk, `remove_obsolete` removes."""
         slot = index - self.entries[0][1]
         invariant(0 <= slot < len(self.entries), f"{index} is not in the journal")
         self.sync()
@@ -208,11 +215,17 @@ class FileJournal(Journal):
             (at for at, kept in enumerate(self._kept) if kept.opens and kept.base <= index),
             default=0,
         )
-        for kept in self._kept[:first]:  # oldest first: a crash leaves no gap
-            self._disk.remove(segment_name(kept.number))
+        self._obsolete.extend(segment_name(kept.number) for kept in self._kept[:first])
         del self._kept[:first]
         if self.watcher is not None:
             self.watcher.based(index)
+
+    def remove_obsolete(self) -> None:
+        """Remove the segments that nothing needs; in any thread, but in one at a time, as a file
+        system takes its time. Oldest first, so that whoever dies in it leaves no gap."""
+        while self._obsolete:
+            self._disk.remove(self._obsolete[0])
+            self._obsolete.popleft()
 
     @contextmanager
     def _stopping(self) -> Iterator[None]:
