@@ -4,10 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 RATE ?= 1000
 SECONDS ?= 20
-SEED ?= 1
+SEEDS ?= 0-199
+ROUNDS ?= 100
 export PYTHONTZPATH :=
 
-.PHONY: help setup run test check unit simulate cluster bench bench-launches lock proto wheel clean
+.PHONY: help setup run test check unit simulate simulate-launches soak fuzz cluster bench \
+  bench-launches lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -37,8 +39,20 @@ test: check ## everything: and model, interaction, simulation, conformance and c
 unit: setup ## only the fast tests
 	$(BIN)/pytest -q tests/unit
 
-simulate: setup ## one run of the launch protocol by its seed, with its trace: SEED=1
-	$(BIN)/python -m tests.simulation $(SEED)
+simulate: setup ## the log on simulated machines: 200 seeds, or SEED=7 with its trace; MUTANT=name
+	$(BIN)/python -m tests.simulation.engine $(if $(SEED),$(SEED) --trace,--seeds $(SEEDS)) \
+	  $(if $(MUTANT),--mutant $(MUTANT))
+
+simulate-launches: setup ## one run of the launch protocol by its seed, with its trace: SEED=1
+	$(BIN)/python -m tests.simulation $(or $(SEED),1)
+
+soak: setup ## kill, cut power, stop, part and fill replicas: ROUNDS=100, and 2,000 seeds
+	$(BIN)/python -m tests.soak.engine --rounds $(ROUNDS)
+	$(BIN)/python -m tests.simulation.engine --seeds 1000-2999
+
+fuzz: setup ## a minute of every fuzzer
+	$(BIN)/python -m tests.fuzz.journal 60
+	$(BIN)/python -m tests.fuzz.frames 60
 
 cluster: setup ## only the tests with real processes
 	$(BIN)/pytest -q tests/cluster
