@@ -74,7 +74,7 @@ def _greet_behind_tls(sock: socket.socket, credentials: Credentials) -> None:
     try:
         behind = credentials.context().wrap_socket(sock, server_hostname=REPLICA_HOST)
     except ssl.SSLCertVerificationError as error:
-        hint = f"it must come from the authority in {credentials.files.ca}"
+        hint = f"it was checked against {credentials.files.ca}: is that of the same cell?"
         raise Unreached(f"its certificate {fault(error)}", hint, is_distrust=True) from error
     except ssl.SSLEOFError as error:
         raise Unreached("connection closed") from error

@@ -84,8 +84,8 @@ def load_credentials(files: TlsFiles) -> Credentials:
     authority, certificate = (read_pem(name) for name in (files.ca, files.cert))
     key = read_pem(files.key, is_key=True)
     shown = _tried(files, authority)
-    names = [value for _, value in shown["subjectAltName"]] if "subjectAltName" in shown else []
-    identity = only_identity(names)
+    names = shown.get("subjectAltName", ())
+    identity = only_identity(value for kind, value in names if kind == "URI")
     if identity is None:
         raise BadConfig(f"{files.cert}: it states no raftcron:// identity", _NEW)
     end_s = int(ssl.cert_time_to_seconds(shown["notAfter"]))

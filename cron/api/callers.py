@@ -47,8 +47,7 @@ def caller_of(properties: Properties, cell: str) -> Identity:
     """
     if list(properties.get("ssl_tls_version", ())) != [TLS_VERSION]:
         raise NotAuthenticated("the connection is not TLS 1.3", "upgrade the client's TLS library")
-    names = properties.get("x509_subject_alternative_name", ())
-    identity = only_identity(name.decode(errors="replace") for name in names)
+    identity = _stated(properties)
     hint = "`raftcron certs issue` makes certificates; `raftcron certs show` tells what one says"
     if identity is None:
         raise NotAuthenticated("the certificate states no raftcron:// identity", hint)
@@ -58,6 +57,10 @@ def caller_of(properties: Properties, cell: str) -> Identity:
     return identity
 
 
+def _stated(properties: Properties) -> Identity | None:
+    return only_identity(uri.decode(errors="replace") for uri in properties.get("peer_uri", ()))
+
+
 def name_of(identity: Identity) -> str:
     """Return how the record names who made a change: people by their name alone."""
     return identity.name if identity.kind == PERSON else f"{identity.kind} {identity.name}"
@@ -65,8 +68,7 @@ def name_of(identity: Identity) -> str:
 
 def executor_of(context: Context) -> str:
     """Return the one executor that a caller whom the Guard let through may be."""
-    names = context.auth_context().get("x509_subject_alternative_name", ())
-    identity = only_identity(name.decode(errors="replace") for name in names)
+    identity = _stated(context.auth_context())
     return identity.name if identity is not None and identity.kind == EXECUTOR else ""
 
 

@@ -51,7 +51,7 @@ def test_each_kind_has_its_service(kind: str, admin: bool, pool: bool) -> None:
 
 
 def proven(*names: bytes, version: bytes = b"TLSv1.3") -> dict[str, list[bytes]]:
-    return {"ssl_tls_version": [version], "x509_subject_alternative_name": list(names)}
+    return {"ssl_tls_version": [version], "peer_uri": list(names)}
 
 
 def test_a_caller_is_who_the_certificate_states() -> None:
@@ -70,7 +70,11 @@ def test_a_caller_is_who_the_certificate_states() -> None:
         (proven(b"\xff"), "states no raftcron:// identity"),
         (proven(b"raftcron://munich/person/ada"), "person ada of cell munich; this is cell berlin"),
         (proven(ADA, version=b"TLSv1.2"), "not TLS 1.3"),
-        ({"x509_subject_alternative_name": [ADA]}, "not TLS 1.3"),
+        ({"peer_uri": [ADA]}, "not TLS 1.3"),
+        (
+            {"ssl_tls_version": [b"TLSv1.3"], "peer_dns": [ADA], "x509_common_name": [ADA]},
+            "states no raftcron:// identity",
+        ),
         ({}, "not TLS 1.3"),
     ],
 )

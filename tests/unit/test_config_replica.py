@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cron.config import (
     parse_replica_config,
 )
 from cron.errors import ConfigError
+from launcher.tls import TlsFiles
 
 PEERS = """
 [peers]
@@ -40,6 +42,14 @@ def test_the_example_is_a_complete_configuration() -> None:
     assert list(config.peers) == ["r1", "r2", "r3"]
     assert config.lease == LeaseConfig()
     assert config.limits == LimitsConfig()
+
+
+def test_the_example_shows_how_to_leave_loopback() -> None:
+    text = Path("examples/replica.toml").read_text()
+    shown = re.sub(r"(?m)^# (?=\[tls\]|(client|raft|ca|cert|key) =)", "", text)
+    config = parse_replica_config(shown, "r1.toml")
+    assert (config.client, config.raft) == ("0.0.0.0:7400", "0.0.0.0:7410")
+    assert config.tls == TlsFiles("tls/ca.pem", "tls/cert.pem", "tls/key.pem")
 
 
 def test_what_is_left_out_has_a_default() -> None:

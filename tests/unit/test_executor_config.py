@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,13 @@ def test_an_absolute_directory_stays() -> None:
 def test_the_example_is_right() -> None:
     example = Path(__file__).resolve().parents[2] / "examples/executor.toml"
     assert load(example).id == "executor-1"
+
+
+def test_the_example_shows_how_to_leave_this_host() -> None:
+    example = Path(__file__).resolve().parents[2] / "examples/executor.toml"
+    shown = re.sub(r"(?m)^# (?=\[tls\]|(ca|cert|key) =)", "", example.read_text())
+    tls = parse(shown.encode(), PATH).tls
+    assert tls == TlsFiles(*(f"/etc/raftcron/tls/{one}.pem" for one in ("ca", "cert", "key")))
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5:7400", "r1.example.org:7400", "[2001:db8::1]:7400"])
