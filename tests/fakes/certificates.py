@@ -52,7 +52,7 @@ class Authority:
 
 
 @functools.cache
-def authority(name: str = "cell") -> Authority:
+def authority(name: str) -> Authority:
     """Return the authority called `name`, the same one each time."""
     return Authority(name)
 
