@@ -34,9 +34,13 @@ class PoweredCell(FaultCell):
 
     async def switch_on(self, names: Collection[str]) -> None:
         """Start replicas from what the disks held at the cut."""
+        await self.find(names)
+        await asyncio.gather(*(self.restart(name) for name in names))
+
+    async def find(self, names: Collection[str]) -> None:
+        """Mount copies of the disks as they were at the cut."""
         self._cuts += 1
         for name in names:
             before = self.disks[name]
             self._use(await asyncio.to_thread(before.again, self._cuts))
             before.forget()
-        await asyncio.gather(*(self.restart(name) for name in names))

@@ -104,17 +104,17 @@ def judge(fates: dict[Entry, str], log: list[bytes]) -> Verdict:
         elif place != int(fate):
             verdict.disorder.append(f"{entry} as {fate}, is {place}")
     verdict.duplicates = [
-        str(contents.get(content, content[:20]))
-        for content, count in Counter(log).items()
-        if count > 1
+        _name(contents, content) for content, count in Counter(log).items() if count > 1
     ]
-    verdict.strangers = [
-        str(contents.get(content, content[:20]))
-        for content in places
-        if content not in may_be_there
-    ]
+    strange = [content for content in places if content not in may_be_there]
+    verdict.strangers = [_name(contents, content) for content in strange]
     verdict.disorder += _swapped(fates, places)
     return verdict
+
+
+def _name(contents: dict[bytes, Entry], content: bytes) -> str:
+    entry = contents.get(content)
+    return str(entry) if entry else content[:20].decode("ascii", "replace")
 
 
 def _swapped(fates: dict[Entry, str], places: dict[bytes, int]) -> list[str]:

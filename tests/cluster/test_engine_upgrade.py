@@ -108,7 +108,7 @@ async def test_an_entry_of_the_next_version_stops_an_old_replica_until_it_is_upg
     cell.nodes[old].module = NEXT
     await cell.restart(old)
     verdict = await settle(cell, load)
-    assert verdict.strangers == [str(note[:20])], "the note is there once; no client knows it"
+    assert verdict.strangers == [note[:20].decode()], "the note is there once; no client knows it"
     assert (verdict.missing, verdict.duplicates, verdict.unequal) == ([], [], [])
 
 

@@ -95,14 +95,14 @@ async def main(version: type[Node] = Node) -> None:
         await node.log.start()
     except ConsensusError as error:
         node.fail(error)
+    tasks: set[asyncio.Task[None]] = set()
+    asyncio.get_running_loop().add_signal_handler(
+        signal.SIGTERM, lambda: tasks.add(asyncio.create_task(node.leave()))
+    )
     os.write(1, b'{"id": 0, "ok": null}\n')
     reader = asyncio.StreamReader(limit=64 * 1024 * 1024)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
-    tasks: set[asyncio.Task[None]] = set()
-    asyncio.get_running_loop().add_signal_handler(
-        signal.SIGTERM, lambda: tasks.add(asyncio.create_task(node.leave()))
     )
     while line := await reader.readline():
         task = asyncio.create_task(node.answer(json.loads(line)))

@@ -16,6 +16,7 @@ import itertools
 import shutil
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,7 +41,8 @@ class Tally(msgspec.Struct):
     missing: int = 0
     duplicates: int = 0
     invented: int = 0
-    elections: int = 0
+    terms: int = 0
+    unfinished: int = 0
     failures: int = 0
     seconds: float = 0.0
 
@@ -75,6 +77,7 @@ class Batch:
         except Exception as error:  # noqa: BLE001 - whatever it is, the round has failed
             wrong = f"{type(error).__name__}: {error}"
         took_s = time.monotonic() - started
+        self.tally.unfinished = self.strike.unfinished
         self.tally.seconds += took_s
         self.tally.failures += bool(wrong)
         print(
@@ -93,7 +96,7 @@ class Batch:
         self.tally.duplicates += len(verdict.duplicates)
         self.tally.invented += len(verdict.strangers) + len(verdict.disorder)
         term = (await self.cell.belief(await leader_of(self.cell))).term
-        self.tally.elections += term - (self._term or 1)
+        self.tally.terms += term - (self._term or 1)
         self._seen, self._term = now, term
         return "; ".join(verdict.problems)
 
@@ -145,17 +148,22 @@ def table(tallies: dict[str, Tally]) -> str:
     for tally in tallies.values():
         total.add(tally)
     lines = [
-        "| fault | rounds | acknowledged | unknown | missing | twice | invented | elections"
-        " | failed rounds | s |",
-        "| --- |" + " --: |" * 9,
+        "| fault | rounds | acknowledged | unknown | missing | twice | invented | terms"
+        " | died compacting | failed rounds | s |",
+        "| --- |" + " --: |" * 10,
     ]
     for name, one in {**tallies, "all": total}.items():
         lines.append(
             f"| {name} | {one.rounds:,} | {one.acknowledged:,} | {one.unknown:,} | {one.missing}"
-            f" | {one.duplicates} | {one.invented} | {one.elections} | {one.failures}"
-            f" | {one.seconds:,.0f} |"
+            f" | {one.duplicates} | {one.invented} | {one.terms}"
+            f" | {one.unfinished} | {one.failures} | {one.seconds:,.0f} |"
         )
-    return "\n".join(lines)
+    text = (
+        "acknowledged, unknown: entries, by what their clients were told. twice, invented: entries"
+        " that were found more than once, or that nobody sent, or not at their place. terms: begun"
+        " by elections. died compacting: replicas found with a dump or segment half written."
+    )
+    return "\n".join([*lines, "", *textwrap.wrap(text, 100)])
 
 
 def run(kinds: list[str], rounds: int, seed: int, directory: Path) -> int:

@@ -9,6 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 
+from consensus.engine.storage.dump import TAKEN
+from consensus.engine.storage.incoming import INCOMING
+from consensus.engine.storage.segments import TEMPORARY
 from consensus.errors import ConsensusError
 from tests.cluster.engine_disks import Mounts, why_no_mounts, why_no_power_cuts
 from tests.cluster.engine_power import PoweredCell
@@ -27,6 +30,8 @@ class Strike:
         self.chance = random.Random(seed)
         self.directory = directory
         self.mounts = mounts
+        self.unfinished = 0
+        """How many replicas were found that died while a dump or a segment was written."""
 
     @classmethod
     def why_not(cls, directory: Path) -> str:
@@ -59,6 +64,12 @@ class Strike:
         await self.pause(0, 0.5)
         return f"{name} behind; "
 
+    def look(self, cell: FaultCell, names: list[str]) -> None:
+        """Look at what dead replicas left."""
+        for name in names:
+            data = Path(cell.nodes[name].config.data)
+            self.unfinished += any((data / one).exists() for one in (TAKEN, INCOMING, TEMPORARY))
+
     def some(self, *counts: int) -> list[str]:
         """Some replicas, as many as one of `counts`."""
         return sorted(self.chance.sample(IDS, self.chance.choice(counts)))
@@ -83,6 +94,7 @@ class Kill(Strike):
                 await self.pause(0, 0.3)
             cell.nodes[name].signal(9)
         await asyncio.gather(*(cell.kill(name) for name in victims))
+        self.look(cell, victims)
         if self.chance.random() < 0.3:
             await self.pause(0, 1.5)
         again = [name for name in victims if self.chance.random() < 0.25]
@@ -122,7 +134,9 @@ class Power(Strike):
         await cell.cut_power(victims)
         if self.chance.random() < 0.3:
             await self.pause(0, 1.0)
-        await cell.switch_on(victims)
+        await cell.find(victims)
+        self.look(cell, victims)
+        await asyncio.gather(*(cell.restart(name) for name in victims))
         return behind + ",".join(victims)
 
 
