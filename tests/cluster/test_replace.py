@@ -220,7 +220,7 @@ def test_a_new_disk_that_comes_first_waits_until_it_is_let_in(world: World) -> N
     assert any(f"raftcron replica replace {name}" in one for one in refusals())
     assert new.poll() is None
     assert votes(dev, name, 1), "nothing has changed yet"
-    assert row(dev, name).role == "learner"
+    wait_until(lambda: row(dev, name).role == "learner", what="its own answer")
 
     done = world.cli("replica", "replace", name, "--wait", "--timeout", "40s")
     assert done.returncode == 0, done.stderr
@@ -305,3 +305,25 @@ def test_an_empty_disk_does_not_start_without_being_told_what_it_is(world: World
     assert "hint: --bootstrap if this is a new cell" in said
     assert "--join if its disk was lost" in said
     assert "Traceback" not in said
+
+
+@pytest.mark.timeout(180)
+def test_a_disk_that_just_joined_is_shut_out_like_any_other(world: World) -> None:
+    dev = world.dev("--no-restart")
+    dev.read_until("applied crontab")
+    leader = dev.leader()
+    name = next(one for one in ("r2", "r3") if one != leader)
+    os.kill(dev.pids()[name], signal.SIGKILL)
+    dev.read_until(rf"{name} .* it stays down")
+    assert world.cli("replica", "replace", name).returncode == 0
+    second = world.replica(name, "--join", "--data", str(world.folder / "second"))
+    wait_votes(dev, name, 2)
+
+    # It still speaks on the connections on which it asked for its place.
+    assert world.cli("replica", "replace", name, "--yes").returncode == 0
+    assert second.wait(20) == REPLACED
+    assert row(dev, name).standing == "open", "not even its own place is given to it again"
+    again = world.replica(name, "--data", str(world.folder / "second"))
+    assert again.wait(20) == REPLACED
+    world.replica(name, "--join", "--data", str(world.folder / "third"))
+    wait_votes(dev, name, 3)
