@@ -13,8 +13,8 @@ from cron.progress import describe_progress
 
 _log = structlog.get_logger()
 
-LOOK_S: Final = 1.0
-LOG_LOOKS: Final = 10
+LOOK_S: Final = 0.5
+LOG_LOOKS: Final = 20
 """So many looks between two log lines of one stage; a person is told at each look."""
 SAID_MAX: Final = 1_000
 

@@ -145,6 +145,7 @@ class _Wait:
         self._cell = cell
         self._report = report
         self._said: set[str] = set()
+        self._refusal = ""  # at the last look; one that stands for no longer is over
 
     def until_it_votes(self) -> StatusRow:
         """Return its row then.
@@ -178,8 +179,12 @@ class _Wait:
         return next((row for row in rows if row.id == self._report.replica), None)
 
     def _tell(self, row: StatusRow) -> None:
-        waits = "waits for a new disk"
-        self._say(f"{row.id} {describe_progress(row.joining) if row.joining else waits}")
+        if row.joining is None:
+            self._say(f"{row.id} waits for a new disk")
+            return
+        before, self._refusal = self._refusal, row.joining.text
+        if row.joining.stage != "waiting" or before == self._refusal:
+            self._say(f"{row.id} {describe_progress(row.joining)}")
 
     def _say(self, line: str) -> None:
         """Say it once: peers that refuse a disk take turns."""

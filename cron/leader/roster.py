@@ -99,7 +99,8 @@ def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
     return [
         row
         if row.role == UNREACHABLE or row.leader in leading
-        else msgspec.structs.replace(row, leader="", note=note)
+        # One that joins says itself what it waits for.
+        else msgspec.structs.replace(row, leader="", note="" if row.role == LEARNER else note)
         for row in rows
     ]
 

@@ -225,6 +225,17 @@ async def test_with_wait_each_stage_is_told_once_until_it_votes():
     ]
 
 
+async def test_with_wait_a_refusal_is_told_once_it_stands():
+    over = row(standing="open", joining=JoinProgress("waiting", text="r1: it has a disk already"))
+    stands = row(standing="open", joining=JoinProgress("waiting", text="r1: another cell"))
+    looks = Stages([over], [stands], [stands], [stands], [VOTES])
+    result = await replace(FakeBackend(replace=REPORT, status=looks), "r2", "--wait")
+    assert result.stdout.splitlines()[4:] == [
+        "r2 waits to be taken in: r1: another cell",
+        "r2 votes from now on (incarnation 2)",
+    ]
+
+
 async def test_with_wait_a_cell_that_is_away_for_a_moment_is_asked_again():
     looks = Stages(Unavailable("stopping"), [VOTES])
     result = await replace(FakeBackend(replace=REPORT, status=looks), "r2", "--wait")

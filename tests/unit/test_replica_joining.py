@@ -75,11 +75,11 @@ def test_peers_that_refuse_in_turn_are_quoted_once_each() -> None:
     assert [one["event"] for one in logs].count("replica.joining") == 2
 
 
-def test_the_log_gets_a_tenth_of_what_a_person_is_shown() -> None:
+def test_the_log_gets_a_twentieth_of_what_a_person_is_shown() -> None:
     with capture_logs() as logs:
-        lines = told(*(Joining("dump", n * MB, 100 * MB) for n in range(40)))
-    assert len(lines) == 41
-    assert [one["event"] for one in logs].count("replica.joining") == 4
+        lines = told(*(Joining("dump", n * MB, 100 * MB) for n in range(60)))
+    assert len(lines) == 61
+    assert [one["event"] for one in logs].count("replica.joining") == 3
 
 
 @pytest.mark.parametrize(
