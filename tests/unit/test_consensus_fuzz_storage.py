@@ -21,7 +21,7 @@ from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import (
     BASE_COMMAND,
     Entry,
-    pack_base,
+    pack_begin,
     pack_cut,
     pack_entry,
     pack_start,
@@ -255,7 +255,7 @@ def test_any_bytes_are_refused_or_read_and_never_a_crash(door: int, content: byt
             st.one_of(
                 st.builds(pack_cut, st.integers(0, 9)),
                 st.builds(pack_vote, st.integers(0, 9), st.sampled_from([None, "r1"])),
-                st.builds(pack_base, st.integers(0, 9), st.integers(0, 9)),
+                st.builds(pack_begin, st.integers(0, 9), st.integers(0, 9)),
                 st.builds(pack_start, st.integers(0, 9), st.integers(0, 9)),
                 st.integers(0, 9).map(lambda index: pack_entry(b"ab", index, 1) + b"ab"),
             ),

@@ -22,7 +22,7 @@ from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.records import (
     BASE_COMMAND,
     Entry,
-    pack_base,
+    pack_begin,
     pack_cut,
     pack_entry,
     pack_start,
@@ -198,7 +198,7 @@ class FileJournal(Journal):
         if self.watcher is not None and self.entries[-1][1] > index:
             self.watcher.cut(index + 1)
         self.entries = [(BASE_COMMAND, index, term)]
-        self._buffer.append(pack_base(index, term))
+        self._buffer.append(pack_begin(index, term))
         self.sync()
         if self._kept[-1].base != index or not self._kept[-1].opens:
             self._begin_segment()

@@ -53,7 +53,7 @@ def pack_vote(term: int, vote: str | None) -> bytes:
     return _VOTE.pack(b"V", term, len(name)) + name
 
 
-def pack_base(index: int, term: int) -> bytes:
+def pack_begin(index: int, term: int) -> bytes:
     """Return the record of a log that begins anew behind (index, term)."""
     return _POINT.pack(b"B", index, term)
 
