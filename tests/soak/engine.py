@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import itertools
 import shutil
+import signal
 import sys
 import tempfile
 import textwrap
@@ -209,6 +210,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=[*STRIKES, "all"], default="all")
     parser.add_argument("--directory", type=Path, default=None)
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # unmount, as Ctrl-C does
     directory = chosen.directory or Path(tempfile.mkdtemp(prefix="raftcron-soak-"))
     directory.mkdir(parents=True, exist_ok=True)
     kinds = list(STRIKES) if chosen.kind == "all" else [chosen.kind]
