@@ -9,6 +9,7 @@ import socket
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -162,14 +163,15 @@ def test_a_hello_with_any_bit_flipped_is_no_hello_of_the_peer(pair: Pair) -> Non
     hello = encode_frame(hello_of("r2", cell="other"))  # whole, it would be answered with why
     said = [frame for frame in flipped(hello) if frame != hello]
     for begin in range(0, len(said), 40):
-        answers = in_thread(pair.parts, lambda some=said[begin : begin + 40]: flood(pair, some))  # type: ignore[misc]
+        some = said[begin : begin + 40]
+        answers = in_thread(pair.parts, partial(flood, pair, some))
         assert answers == [b""] * len(answers)
     pair.is_untouched()
 
 
 def flood(pair: Pair, frames: list[bytes]) -> list[bytes]:
-    """Say each on a connection of its own, which ends with half a second's silence at the latest:
-    a length that grew makes the replica wait for more."""
+    """Say each on a connection of its own, and nothing more: a length that grew would make the
+    replica wait for the rest."""
     heard = []
     host, port = pair.address.rsplit(":", 1)
     for frame in frames:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -120,7 +120,9 @@ def test_the_last_answer_serves_while_none_comes() -> None:
 
 @pytest.mark.parametrize("ip", ["127.0.0.1", "::1", "10.1.2.3"])
 def test_an_ip_is_looked_up_by_nobody(ip: str) -> None:
-    refuse: Callable[[str], list[str]] = lambda host: pytest.fail(f"{host} was looked up")  # noqa: E731
+    def refuse(host: str) -> list[str]:
+        pytest.fail(f"{host} was looked up")
+
     assert Lookups(lambda: None, time.monotonic, refuse).find(ip) == ip
 
 

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from consensus.engine.membership import REPLACED, UNKNOWN
+from consensus.engine.network.complaints import EVERY_S
 from consensus.engine.network.links import REFUSED_EVERY_S
 from consensus.engine.network.station import INTRODUCED_WITHIN_S
 from consensus.engine.network.wire import (
@@ -378,7 +379,7 @@ def test_a_thousand_strangers_cost_a_few_lines(caplog: pytest.LogCaptureFixture)
         lines = [record.getMessage() for record in caplog.records if "stranger" in record.message]
         assert len(lines) == 1
         assert "is over 1024" in lines[0]
-        cell.clock.now += 11.0
+        cell.clock.now += EVERY_S
         cell.stranger().say(b"GET / HTTP/1.1\r\n\r\n")
     assert "(and 299 more of this kind)" in caplog.records[-1].getMessage()
 

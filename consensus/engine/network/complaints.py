@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 _log = logging.getLogger(__name__)
-EVERY_S: Final = 10.0
+EVERY_S: Final = 60.0
 """At most one line of a kind in this time."""
 
 
