@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 
 from consensus.leadership import Position
 from cron.history.projection import Projection
-from cron.state.image import decode_state, encode_state
+from cron.state.image import decode_state
+from cron.state.imaging import Imaging
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome
 from cron.state.state import State
@@ -46,12 +47,12 @@ class StateApplier:
         return outcome
 
     def take(self) -> Iterable[bytes]:
-        """Return State's image."""
-        return [encode_state(self.state)]
+        """Return State's image as it is now; its pieces may be asked for in another thread."""
+        return Imaging.begin(self.state).pieces()
 
     def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
         """Replace State, and give history what the projection does not have yet."""
-        self._machine = Machine(decode_state(b"".join(pieces)))
+        self._machine = Machine(decode_state(pieces))
         recent = self.state.recent
         mark = self._projection.mark
         gap = recent.gap_after(mark)

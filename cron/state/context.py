@@ -25,8 +25,13 @@ class Context:
         self.rows.append(row)
         self.state.recent.append(row)
 
+    def touch(self, row: LaunchRow) -> None:
+        """Call this before a launch changes."""
+        self.state.touch(self.state.by_number[row.number])
+
     def open_due(self, record: JobRecord, row: LaunchRow) -> None:
         """Make a launch due."""
+        self.state.touch(record)
         record.open[(row.scheduled_s, row.trigger)] = row
         self.state.due[row.key] = row
 
@@ -60,6 +65,7 @@ class Context:
     ) -> None:
         """End an open launch: it leaves State and becomes a row of history."""
         record = self.state.by_number[row.number]
+        self.state.touch(record)
         self._leave_executor(row)
         self.state.active.pop(row.key, None)
         self.state.due.pop(row.key, None)

@@ -2,11 +2,15 @@
 
 The image is canonical: replicas with equal logs make equal bytes, so its digest can be compared.
 What can be derived (who is due, who is active, what is open on an executor) is not in it.
+
+Layout: parts, each `length u32 | msgpack`. The first is everything but the jobs, with their number;
+each further one is an array of JobRecords, in the order of their numbers.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -19,13 +23,17 @@ from cron.state.state import ExecutorRecord, JobRecord, Reign, State
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 1
+IMAGE_VERSION: Final = 2
+_LENGTH_BYTES: Final = 4
+_ARRAY32: Final = 0xDD
+"""MessagePack's mark of an array with a length of four bytes."""
 
 
-class _Image(msgspec.Struct, array_like=True):
-    """Field by field what State holds; append at the end with a default."""
+class _Head(msgspec.Struct, array_like=True):
+    """Field by field what State holds beside jobs; append at the end with a default."""
 
     version: int
+    jobs: int
     term: int
     index: int
     digest: bytes
@@ -33,79 +41,70 @@ class _Image(msgspec.Struct, array_like=True):
     epoch: Epoch
     tzdata: str
     catalog: int
-    jobs: list[JobRecord]
     executors: list[ExecutorRecord]
     executor_numbers: int
     requests: list[tuple[str, Key]]
     lost: list[tuple[Key, int, int, int]]
     staged: list[tuple[str, list[tuple[Job, ...]]]]
     recent: list[bytes]
-    reigns: list[Reign] = []
+    reigns: list[Reign]
+
+
+class _Versioned(msgspec.Struct, array_like=True):
+    """The one field of a head that every version of this program can read."""
+
+    version: int
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(_Image)
+_versions = msgspec.msgpack.Decoder(_Versioned)
+_heads = msgspec.msgpack.Decoder(_Head)
+_records = msgspec.msgpack.Decoder(list[JobRecord])
 
 
-def encode_state(state: State) -> bytes:
-    """Return the bytes of State."""
-    return _encoder.encode(
-        _Image(
-            version=IMAGE_VERSION,
-            term=state.term,
-            index=state.index,
-            digest=state.digest,
-            at_ms=state.at_ms,
-            epoch=state.epoch,
-            tzdata=state.tzdata,
-            catalog=state.catalog,
-            jobs=[_without_copies(record) for record in state.by_number.values()],
-            executors=[
-                msgspec.structs.replace(record, open={}) for record in state.executors.values()
-            ],
-            executor_numbers=state.executor_numbers,
-            requests=list(state.requests.items()),
-            lost=[(key, attempt, *value) for (key, attempt), value in state.lost.items()],
-            staged=list(state.staged.items()),
-            recent=state.recent.encode(),
-            reigns=state.reigns,
+# --- writing
+
+
+def encode_head(state: State) -> bytes:
+    """Return the first part of the image of State: everything but the jobs."""
+    return _part(
+        _encoder.encode(
+            _Head(
+                version=IMAGE_VERSION,
+                jobs=len(state.by_number),
+                term=state.term,
+                index=state.index,
+                digest=state.digest,
+                at_ms=state.at_ms,
+                epoch=state.epoch,
+                tzdata=state.tzdata,
+                catalog=state.catalog,
+                executors=[
+                    msgspec.structs.replace(record, open={}) for record in state.executors.values()
+                ],
+                executor_numbers=state.executor_numbers,
+                requests=list(state.requests.items()),
+                lost=[(key, attempt, *value) for (key, attempt), value in state.lost.items()],
+                staged=list(state.staged.items()),
+                recent=state.recent.encode(),
+                reigns=state.reigns,
+            )
         )
     )
 
 
-def decode_state(data: bytes) -> State:
-    """Return the State of its bytes.
+def encode_record(record: JobRecord) -> bytes:
+    """Return the bytes of one job, for `encode_jobs`."""
+    return _encoder.encode(_without_copies(record))
 
-    Raises:
-        InvariantViolated: they are of an unknown version or cannot be read.
-    """
-    try:
-        image = _decoder.decode(data)
-        recent = RecentRows.decode(image.recent)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RowsDamaged) as error:
-        raise InvariantViolated(f"state image cannot be read: {error}") from error
-    if image.version != IMAGE_VERSION:
-        raise InvariantViolated(
-            f"state image has version {image.version}, this program knows {IMAGE_VERSION}: "
-            "upgrade this replica"
-        )
-    state = State()
-    state.term, state.index, state.digest = image.term, image.index, image.digest
-    state.at_ms, state.epoch, state.tzdata = image.at_ms, image.epoch, image.tzdata
-    state.catalog = image.catalog
-    state.executors = {record.number: record for record in image.executors}
-    state.by_ledger = {(record.executor, record.ledger): record for record in image.executors}
-    state.executor_numbers = image.executor_numbers
-    state.requests = dict(image.requests)
-    state.lost = {(key, attempt): (rev, local) for key, attempt, rev, local in image.lost}
-    state.staged = dict(image.staged)
-    state.recent = recent
-    state.reigns = image.reigns
-    for record in image.jobs:
-        state.jobs[record.name] = record
-        state.by_number[record.number] = record
-    _derive(state)
-    return state
+
+def encode_jobs(records: list[bytes]) -> bytes:
+    """Return a part with jobs that are encoded already."""
+    return _part(bytes((_ARRAY32, *len(records).to_bytes(4, "big"))) + b"".join(records))
+
+
+def _part(content: bytes) -> bytes:
+    return len(content).to_bytes(_LENGTH_BYTES, "big") + content
 
 
 def _without_copies(record: JobRecord) -> JobRecord:
@@ -117,6 +116,73 @@ def _without_copies(record: JobRecord) -> JobRecord:
         for key, row in record.open.items()
     }
     return msgspec.structs.replace(record, open=rows)
+
+
+# --- reading
+
+
+def decode_state(pieces: Iterable[bytes]) -> State:
+    """Return the State of its image, which may be cut in pieces anywhere.
+
+    Raises:
+        InvariantViolated: it is of an unknown version or cannot be read.
+    """
+    parts = _parts(pieces)
+    try:
+        state, jobs = _decode_head(next(parts, b""))
+        for part in parts:
+            for record in _records.decode(part):
+                state.jobs[record.name] = record
+                state.by_number[record.number] = record
+    except (msgspec.MsgspecError, UnicodeDecodeError, RowsDamaged) as error:
+        raise InvariantViolated(f"state image cannot be read: {error}") from error
+    if len(state.by_number) != jobs:
+        raise InvariantViolated(
+            f"state image cannot be read: it has {len(state.by_number)} of {jobs} jobs"
+        )
+    _derive(state)
+    return state
+
+
+def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the parts in `pieces`, without their lengths."""
+    buffer = bytearray()
+    for piece in pieces:
+        buffer += piece
+        start = 0
+        while len(buffer) - start >= _LENGTH_BYTES:
+            begin = start + _LENGTH_BYTES
+            end = begin + int.from_bytes(buffer[start:begin], "big")
+            if len(buffer) < end:
+                break
+            yield bytes(buffer[begin:end])
+            start = end
+        del buffer[:start]
+    if buffer:
+        raise InvariantViolated(f"state image cannot be read: {len(buffer)} bytes are left over")
+
+
+def _decode_head(part: bytes) -> tuple[State, int]:
+    version = _versions.decode(part).version
+    if version != IMAGE_VERSION:
+        raise InvariantViolated(
+            f"state image has version {version}, this program knows {IMAGE_VERSION}: "
+            "upgrade this replica"
+        )
+    head = _heads.decode(part)
+    state = State()
+    state.term, state.index, state.digest = head.term, head.index, head.digest
+    state.at_ms, state.epoch, state.tzdata = head.at_ms, head.epoch, head.tzdata
+    state.catalog = head.catalog
+    state.executors = {record.number: record for record in head.executors}
+    state.by_ledger = {(record.executor, record.ledger): record for record in head.executors}
+    state.executor_numbers = head.executor_numbers
+    state.requests = dict(head.requests)
+    state.lost = {(key, attempt): (rev, local) for key, attempt, rev, local in head.lost}
+    state.staged = dict(head.staged)
+    state.recent = RecentRows.decode(head.recent)
+    state.reigns = head.reigns
+    return state, head.jobs
 
 
 def _derive(state: State) -> None:

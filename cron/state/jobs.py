@@ -96,6 +96,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
         state.jobs[job.name] = record
         state.by_number[record.number] = record
         return
+    state.touch(record)
     _close_span(record, command.effective_s)
     before = record.job
     if before is None or before.schedule.zone != job.schedule.zone:
@@ -110,6 +111,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
 
 def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
     """Delete a job; its horizon and past stay, and what has begun goes on."""
+    context.state.touch(record)
     _close_span(record, command.effective_s)
     for row in [row for row in record.open.values() if row.state is LaunchState.DUE]:
         row.cancel_by = command.by
@@ -147,6 +149,7 @@ def _each_job(context: Context, names: tuple[str, ...], paused: Paused | None) -
         ):
             items.append(Verdict.ALREADY)
         else:
+            context.state.touch(record)
             record.paused = paused
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))

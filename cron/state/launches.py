@@ -34,6 +34,7 @@ def _account(context: Context, item: c.AccountItem) -> Verdict:
     verdict = _check_rows(record, item)
     if verdict is not Verdict.ACCEPTED:
         return verdict
+    context.state.touch(record)
     for skip_item in item.skipped:
         _record_skipped(context, record, skip_item)
     deadline_s = record.job.deadline_s
@@ -138,6 +139,7 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
         return Verdict.BAD_TIMES
     if record.job.overlap is not Overlap.ALLOW and holds_slot(record, context.at_ms):
         return Verdict.OVERLAP
+    state.touch(record)
     row.state = LaunchState.BEGUN
     row.attempt = item.attempt
     row.revision = record.revision
@@ -178,6 +180,7 @@ def launched(context: Context, command: c.Launched) -> Result:
         elif row.state is LaunchState.LAUNCHED:
             items.append(Verdict.ALREADY)
         else:
+            context.touch(row)
             row.state = LaunchState.LAUNCHED
             _log_point_2(context, row, item.started_ms)
             items.append(Verdict.ACCEPTED)
@@ -203,6 +206,7 @@ def _finished(context: Context, item: c.FinishedItem) -> Verdict:
         return _amend(context, item) or row
     if not may_follow(row.state, item.state):
         return Verdict.WRONG_STATE
+    context.touch(row)
     if not row.launched_index and item.started_ms:
         # The result came before log point 2 was written: one entry is both.
         _log_point_2(context, row, item.started_ms)
@@ -262,6 +266,7 @@ def refused(context: Context, command: c.Refused) -> Result:
             context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
             items.append(Verdict.ACCEPTED)
         else:
+            context.touch(row)
             row.state = LaunchState.DUE
             row.detail = item.detail
             context.set_due(row)
@@ -292,6 +297,7 @@ def lost(context: Context, command: c.Lost) -> Result:
             items.append(row)
             continue
         record = context.state.by_number[row.number]
+        context.state.touch(record)
         if row.job is not None and row.job.overlap is not Overlap.ALLOW:
             record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
         context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)
@@ -309,12 +315,14 @@ def cancel(context: Context, command: c.Cancel) -> Result:
         elif item.reason is Reason.NONE:
             items.append(Verdict.WRONG_STATE)
         elif row.state is LaunchState.DUE:
+            context.touch(row)
             row.cancel_by = item.by
             context.end(row, LaunchState.CANCELLED, item.reason)
             items.append(Verdict.ACCEPTED)
         elif row.cancel is not Reason.NONE:
             items.append(Verdict.ALREADY)
         else:
+            context.touch(row)
             row.cancel = item.reason
             row.cancel_by = item.by
             items.append(Verdict.ACCEPTED)
@@ -331,6 +339,7 @@ def trigger(context: Context, command: c.Trigger) -> Result:
     if record is None or record.job is None:
         return Result(Verdict.UNKNOWN_JOB)
     second = context.at_ms // 1000
+    state.touch(record)
     record.trigger_n = record.trigger_n + 1 if record.trigger_s == second else 1
     record.trigger_s = second
     row = LaunchRow(

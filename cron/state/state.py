@@ -7,6 +7,7 @@ reads. Dicts are in log order; there are no sets, no floats and no clocks here.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import msgspec
 
@@ -119,6 +120,13 @@ class Reign(msgspec.Struct, frozen=True, array_like=True):
     epoch: Epoch
 
 
+class Keeps(Protocol):
+    """Who wants to know a job as it was."""
+
+    def keep(self, record: JobRecord) -> None:
+        """Note `record`, which is about to change."""
+
+
 class State:
     """Everything that the replicas agree on, after the entry at (term, index)."""
 
@@ -142,6 +150,12 @@ class State:
         self.lost: dict[tuple[Key, int], tuple[int, int]] = {}  # -> (revision, local_min)
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
         self.recent = RecentRows()
+        self.imaging: Keeps | None = None  # an image of this State that is under way
+
+    def touch(self, record: JobRecord) -> None:
+        """Call this before `record`, or a launch in it, changes."""
+        if self.imaging is not None:
+            self.imaging.keep(record)
 
     def row(self, key: Key) -> LaunchRow | None:
         """Return the open launch under `key`."""

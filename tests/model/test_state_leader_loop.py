@@ -22,7 +22,8 @@ from cron.leader.plan import Expired, Settings, View, plan, postponed
 from cron.leader.questions import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
-from cron.state.image import decode_state, encode_state
+from cron.state.image import decode_state
+from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
@@ -100,7 +101,7 @@ class World:
     def lead(self) -> None:
         """A new leader, on a replica that may have come from a snapshot."""
         if self.chance.random() < 0.5:
-            self.machine = Machine(decode_state(encode_state(self.machine.state)))
+            self.machine = Machine(decode_state([encode_state(self.machine.state)]))
         self.epoch = Epoch(1, self.epoch.term + 1, self.chance.choice(["r1", "r2", "r3"]))
         self.append(c.Claim())
         self.agenda = Agenda(self.machine.state)

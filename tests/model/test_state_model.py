@@ -15,7 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from cron.job import Overlap
 from cron.state import commands as c
 from cron.state.codec import decode_entry, encode_entry
-from cron.state.image import decode_state, encode_state
+from cron.state.image import decode_state
+from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Row, RowKind
@@ -94,7 +95,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """From a snapshot, as if nothing had been."""
-        self.twin = Machine(decode_state(encode_state(self.twin.state)))
+        self.twin = Machine(decode_state([encode_state(self.twin.state)]))
 
     # ---- what holds at all times
 

@@ -15,7 +15,8 @@ from cron.errors import InvariantViolated
 from cron.job import Job
 from cron.state import commands as c
 from cron.state.codec import decode_entry, encode_entry
-from cron.state.image import decode_state, encode_state
+from cron.state.image import decode_state
+from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from launcher.names import SCHEDULED_S_MAX, LaunchName
 from tests.unit.state_rig import FIRST, T0, with_job
@@ -105,7 +106,7 @@ def test_no_readable_entry_raises_or_cannot_be_saved(seed: int) -> None:
         outcome = machine.apply(1, index, entry)
         assert len(outcome.results) in (0, len(commands))
         image = encode_state(machine.state)
-        assert encode_state(decode_state(image)) == image
+        assert encode_state(decode_state([image])) == image
         for row in outcome.rows:
             assert str(LaunchName(row.job, row.scheduled_s, row.trigger))
         for key in machine.state.due:

@@ -23,7 +23,8 @@ from cron.leader.applier import StateApplier
 from cron.leader.dispatch import attempt_name
 from cron.state import commands as c
 from cron.state.codec import decode_entry
-from cron.state.image import encode_state, image_digest
+from cron.state.image import image_digest
+from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from launcher.launch import LaunchState, Reason

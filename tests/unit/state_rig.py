@@ -11,7 +11,7 @@ import msgspec
 from cron.job import Catchup, Job, Overlap, Schedule
 from cron.state import commands as c
 from cron.state.codec import encode_entry
-from cron.state.image import encode_state
+from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row
@@ -40,9 +40,25 @@ def job(
 
 def but_place_and_time(state: State) -> list[Any]:
     """The image without position, digest and time: what refused input may not change."""
-    image: list[Any] = msgspec.msgpack.decode(encode_state(state))
-    del image[1:5]
-    return image
+    head, *jobs = image_parts(encode_state(state))
+    del head[2:6]
+    return [head, *jobs]
+
+
+def image_parts(image: bytes) -> list[list[Any]]:
+    """The parts of an image, decoded."""
+    parts, offset = [], 0
+    while offset < len(image):
+        end = offset + 4 + int.from_bytes(image[offset : offset + 4], "big")
+        parts.append(msgspec.msgpack.decode(image[offset + 4 : end]))
+        offset = end
+    return parts
+
+
+def image_of(parts: list[list[Any]]) -> bytes:
+    """The image that has these parts."""
+    encoded = [msgspec.msgpack.encode(part) for part in parts]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
 
 
 class StateRig:

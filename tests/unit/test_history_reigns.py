@@ -8,7 +8,8 @@ from cron.history.audited import OpenRow
 from cron.history.why import Explanation, explain
 from cron.state import commands as c
 from cron.state.codec import encode_entry
-from cron.state.image import decode_state, encode_state
+from cron.state.image import decode_state
+from cron.state.imaging import encode_state
 from cron.state.machine import REIGNS_KEPT, Machine
 from cron.state.rows import Row
 from cron.state.state import Reign
@@ -92,7 +93,7 @@ def test_state_keeps_the_newest_reigns(claims: int) -> None:
     kept = machine.state.reigns
     assert len(kept) == min(claims, REIGNS_KEPT)
     assert kept[-1] == Reign(claims, T0 * 1000 + claims, Epoch(1, claims, "r1"))
-    assert decode_state(encode_state(machine.state)).reigns == kept
+    assert decode_state([encode_state(machine.state)]).reigns == kept
 
 
 def test_a_claim_that_is_refused_is_no_reign() -> None:

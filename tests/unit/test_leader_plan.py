@@ -9,7 +9,7 @@ from cron.job import Catchup, Overlap, Schedule
 from cron.leader.agenda import DueJob
 from cron.leader.plan import Expired, Settings, View, plan, postponed
 from cron.state import commands as c
-from cron.state.image import encode_state
+from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import T0, StateRig, job, with_job

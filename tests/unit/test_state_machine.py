@@ -8,13 +8,14 @@ import pytest
 from cron.errors import InvariantViolated
 from cron.state import commands as c
 from cron.state.codec import encode_entry
-from cron.state.image import decode_state, encode_state, image_digest
+from cron.state.image import decode_state, image_digest
+from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX
 from launcher.work import Epoch
-from tests.unit.state_rig import FIRST, T0, StateRig, job, with_job
+from tests.unit.state_rig import FIRST, T0, StateRig, image_of, image_parts, job, with_job
 
 OTHERS = [Epoch(1, 1, "r0"), Epoch(1, 1, "r2"), Epoch(1, 2, "r1"), Epoch(0, 9, "r9"), Epoch()]
 
@@ -64,7 +65,7 @@ def test_a_clock_past_the_last_name_stops_at_it(at_ms: int) -> None:  # R10
     assert rig.state.at_ms == SCHEDULED_S_MAX * 1000
     (key,) = rig.state.due
     assert str(rig.state.launch_name(key)).endswith("@9999-12-31T23:59:59Z+t1")
-    assert decode_state(encode_state(rig.state)).due
+    assert decode_state([encode_state(rig.state)]).due
 
 
 def test_the_digest_tells_different_logs_apart() -> None:
@@ -136,7 +137,7 @@ def everything() -> StateRig:
 
 def test_an_image_is_the_state() -> None:
     state = everything().state
-    again = decode_state(encode_state(state))
+    again = decode_state([encode_state(state)])
     assert encode_state(again) == encode_state(state)
     assert again.due == state.due
     assert again.active == state.active
@@ -148,7 +149,7 @@ def test_an_image_is_the_state() -> None:
 
 
 def test_an_image_shares_its_launches_with_its_executors() -> None:
-    again = decode_state(encode_state(everything().state))
+    again = decode_state([encode_state(everything().state)])
     for number, executor in again.executors.items():
         for key, row in executor.open.items():
             assert row is again.active[key] is again.by_number[key[0]].open[key[1:]]
@@ -161,7 +162,7 @@ def test_a_replica_goes_on_from_an_image_as_if_nothing_had_been() -> None:
         machine = Machine()
         for index, entry in enumerate(rig.log, 1):
             if index == place + 1:
-                machine = Machine(decode_state(encode_state(machine.state)))
+                machine = Machine(decode_state([encode_state(machine.state)]))
             machine.apply(1, index, entry)
         assert machine.state.digest == rig.state.digest
         assert encode_state(machine.state) == encode_state(rig.state)
@@ -171,17 +172,30 @@ def test_a_replica_goes_on_from_an_image_as_if_nothing_had_been() -> None:
 def test_a_damaged_image_is_not_taken_for_a_state(cut: int) -> None:
     image = encode_state(everything().state)
     with pytest.raises(InvariantViolated):
-        decode_state(image[:cut])
+        decode_state([image[:cut]])
 
 
 def test_an_image_of_an_unknown_version_is_refused() -> None:
-    image = msgspec.msgpack.decode(encode_state(everything().state))
+    _, *jobs = image_parts(encode_state(everything().state))
     with pytest.raises(InvariantViolated, match="version 9"):
-        decode_state(msgspec.msgpack.encode([9, *image[1:]]))
+        decode_state([image_of([[9, "whatever it holds"], *jobs])])
+
+
+def test_an_image_that_lacks_jobs_is_refused() -> None:
+    head, *_ = image_parts(encode_state(everything().state))
+    with pytest.raises(InvariantViolated, match="0 of 3 jobs"):
+        decode_state([image_of([head])])
+
+
+def test_an_image_may_be_cut_in_pieces_anywhere() -> None:
+    image = encode_state(everything().state)
+    for size in (1, 3, 7, 1000):
+        pieces = (image[start : start + size] for start in range(0, len(image), size))
+        assert encode_state(decode_state(pieces)) == image
 
 
 def test_an_image_with_damaged_rows_is_refused() -> None:
-    image = msgspec.msgpack.decode(encode_state(everything().state))
-    image[14] = image[14][:1]  # its recent rows: the header without the rest
+    head, *jobs = image_parts(encode_state(everything().state))
+    head[14] = head[14][:1]  # its recent rows: the header without the rest
     with pytest.raises(InvariantViolated, match="rows"):
-        decode_state(msgspec.msgpack.encode(image))
+        decode_state([image_of([head, *jobs])])

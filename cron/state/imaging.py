@@ -1,0 +1,89 @@
+"""An image of State that is taken while State goes on.
+
+Theory of operation. A hundred thousand jobs take half a second to encode, too long for a leader to
+stand still. So the image begins with what is small, and the jobs are encoded one by one, in
+another thread, while entries are applied. Before a job changes, `keep` encodes it as it is, if its
+turn has not come; the other thread takes those bytes then. So the image is that of the moment it
+was begun at, whatever happens meanwhile.
+
+There is no lock, and none is needed: the other thread encodes first and looks for kept bytes
+afterwards, the loop keeps first and changes afterwards. Either the kept bytes are found, or
+nothing had begun to change. What was half changed while it was encoded is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cron.errors import invariant
+from cron.state.image import encode_head, encode_jobs, encode_record
+from cron.state.state import JobRecord, State
+
+PART_BYTES: Final = 64 * 1024
+"""About fifty jobs: encoding them keeps the interpreter from others for less than a millisecond."""
+
+
+class Imaging:
+    """One image under way; `begin` makes it State's, the end or the next `begin` ends it."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._head = encode_head(state)
+        self._records = list(state.by_number.values())
+        self._kept: dict[int, bytes] = {}
+        self._done = 0  # number of the last job whose bytes are decided
+
+    @classmethod
+    def begin(cls, state: State) -> Imaging:
+        """Begin the image of State as it is now; short, on the thread that owns State."""
+        imaging = cls(state)
+        state.imaging = imaging
+        return imaging
+
+    def keep(self, record: JobRecord) -> None:
+        """Keep the bytes of a job that is about to change; on the thread that owns State."""
+        number = record.number
+        if self._done < number <= len(self._records) and number not in self._kept:
+            self._kept[number] = encode_record(record)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the image; in any one thread."""
+        try:
+            yield self._head
+            part: list[bytes] = []
+            size = 0
+            for number, record in enumerate(self._records, 1):
+                part.append(self._bytes_of(number, record))
+                size += len(part[-1])
+                if size >= PART_BYTES:
+                    yield encode_jobs(part)
+                    part, size = [], 0
+            if part:
+                yield encode_jobs(part)
+        finally:
+            if self._state.imaging is self:
+                self._state.imaging = None
+
+    def _bytes_of(self, number: int, record: JobRecord) -> bytes:
+        invariant(record.number == number, "jobs are not numbered one by one")
+        invariant(self._state.imaging is self, "a newer image of the state was begun")
+        encoded = None
+        if number not in self._kept:
+            try:
+                encoded = encode_record(record)
+            except RuntimeError:  # a dict changed its size under the encoder: it was kept before
+                encoded = None
+        kept = self._kept.get(number)
+        self._done = number
+        self._kept.pop(number, None)
+        content = kept if kept is not None else encoded
+        if content is None:
+            invariant(condition=False, message="a job changed without having been kept")
+            return b""
+        return content
+
+
+def encode_state(state: State) -> bytes:
+    """Return the image of State, at once: for small states and for tests."""
+    return b"".join(Imaging.begin(state).pieces())

@@ -1,0 +1,130 @@
+"""An image is of the moment it was begun at, whatever is applied while it is taken."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+
+import pytest
+
+from cron.errors import InvariantViolated
+from cron.job import Overlap
+from cron.state import commands as c
+from cron.state import imaging
+from cron.state.codec import encode_entry
+from cron.state.image import decode_state
+from cron.state.imaging import Imaging, encode_state
+from cron.state.machine import Machine
+from launcher.launch import LaunchState, Reason
+from tests.model.test_state_totality import COMMANDS, absurd, steered
+from tests.unit.state_rig import StateRig, job, with_job
+
+
+def many_jobs(count: int) -> StateRig:
+    """A machine with jobs of all policies, each with launches in all states."""
+    rig = StateRig()
+    policies = list(Overlap)
+    rig.put(*(job(f"j{n}", overlap=policies[n % len(policies)]) for n in range(count)))
+    return rig
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_command_changes_an_image_that_is_under_way(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # every command of the table, steered so that it mostly fits; a change without `touch` shows
+    monkeypatch.setattr(imaging, "PART_BYTES", 1)
+    chance, rig = Random(seed), with_job()
+    machine, changed = rig.machine, 0
+    for index in range(rig.machine.state.index + 1, 1200):
+        if machine.state.imaging is None and chance.random() < 0.1:
+            expected = encode_state(machine.state)
+            pieces = Imaging.begin(machine.state).pieces()
+            taken = [next(pieces)]
+            begun = machine.state.digest
+        commands = (steered(absurd(chance.choice(COMMANDS), chance), machine, chance),)
+        at_ms = rig.at_ms + index * 700
+        machine.apply(1, index, encode_entry(at_ms, machine.state.epoch, commands))
+        if machine.state.imaging is not None and chance.random() < 0.3:
+            piece = next(pieces, None)
+            if piece is not None:
+                taken.append(piece)
+                continue
+            changed += machine.state.digest != begun
+            assert b"".join(taken) == expected
+    assert changed > 3
+
+
+def test_launches_that_go_their_whole_way_meanwhile_are_in_it_as_they_were(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(imaging, "PART_BYTES", 1)
+    rig = many_jobs(9)
+    rig.join()
+    state = rig.state
+    for number in range(1, 10):
+        rig.account(60, number=number)
+        if number % 3:
+            rig.begin(60, number=number)
+        if number % 3 == 2:
+            rig.launched(60, number=number)
+    expected = encode_state(state)
+    pieces = Imaging.begin(state).pieces()
+    taken = [next(pieces) for _ in range(3)]
+    for number in range(9, 0, -1):
+        if number % 3 == 0:
+            rig.begin(60, number=number)
+        rig.finished(60, number=number, state=LaunchState.SUCCEEDED)
+    rig.append(c.Pause(tuple(state.jobs), "why", 0, "anna"))
+    rig.put(job("late"))
+    assert b"".join([*taken, *pieces]) == expected
+    assert encode_state(state) != expected
+    assert state.imaging is None
+
+
+def test_a_thread_takes_the_image_while_another_applies() -> None:
+    rig = many_jobs(400)
+    state = rig.state
+    names = tuple(state.jobs)
+    expected = encode_state(state)
+    pieces = Imaging.begin(state).pieces()
+    taken: list[bytes] = []
+    reader = threading.Thread(target=lambda: taken.extend(pieces))
+    reader.start()
+    round_ = 0
+    while reader.is_alive() or round_ == 0:
+        round_ += 1
+        rig.append(c.Pause(names, f"round {round_}", 0, "anna"), c.Resume(names, "anna"))
+    reader.join()
+    assert b"".join(taken) == expected
+
+
+def test_a_newer_image_ends_an_older_one() -> None:
+    rig = many_jobs(3)
+    older = Imaging.begin(rig.state).pieces()
+    next(older)
+    newer = Imaging.begin(rig.state).pieces()
+    with pytest.raises(InvariantViolated, match="a newer image"):
+        list(older)
+    assert len(decode_state(newer).jobs) == 3
+    assert rig.state.imaging is None
+
+
+def test_an_image_that_is_given_up_keeps_nothing_any_more() -> None:
+    rig = many_jobs(3)
+    pieces = Imaging.begin(rig.state).pieces()
+    next(pieces)
+    pieces.close()
+    assert rig.state.imaging is None
+
+
+def test_a_replica_that_was_restored_from_it_goes_on_like_the_others() -> None:
+    rig = with_job()
+    imaging_ = Imaging.begin(rig.state)
+    at = len(rig.log)
+    rig.account(60)
+    rig.skip(60, Reason.GATED)
+    twin = Machine(decode_state(imaging_.pieces()))
+    for index, entry in enumerate(rig.log[at:], at + 1):
+        twin.apply(1, index, entry)
+    assert twin.state.digest == rig.state.digest
