@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 
 import grpc
+import structlog
 
 from cron.api.callers import Guard
 from cron.api.server import SERVER_OPTIONS
 from cron.errors import ConfigError
 from launcher.tls import Credentials, Current
+
+_log = structlog.get_logger()
 
 
 def make_server(cell: str, credentials: Current | None) -> grpc.aio.Server:
@@ -73,9 +77,10 @@ def check_free(address: str) -> None:
         ConfigError: the address cannot be used.
     """
     host, _, port = address.rpartition(":")
+    host = host.strip("[]")
     try:
         found = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            host, int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         for family, kind, protocol, _, place in found:
             with socket.socket(family, kind, protocol) as probe:
@@ -87,3 +92,13 @@ def check_free(address: str) -> None:
             f"client address {address} cannot be used: {reason}",
             "another process may have the port; `client` in the configuration names another",
         ) from error
+    _warn_of_loopback(host, [str(place[0]) for *_, place in found])
+
+
+def _warn_of_loopback(host: str, addresses: list[str]) -> None:
+    """Say so where a name, which others know for another address, is one of loopback here: Debian
+    gives a machine's own name the address 127.0.1.1."""
+    is_name = host != "localhost" and host not in addresses
+    if is_name and all(ipaddress.ip_address(one).is_loopback for one in addresses):
+        hint = "`client` and `raft` in the configuration may be 0.0.0.0:PORT"
+        _log.warning("listening.on_loopback", name=host, addresses=addresses, hint=hint)
