@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -17,7 +18,7 @@ from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from launcher.launch import LaunchState, Reason
 from tests.model.test_state_totality import COMMANDS, absurd, steered
-from tests.unit.state_rig import StateRig, job, with_job
+from tests.unit.state_rig import StateRig, image_parts, job, with_job
 
 
 def many_jobs(count: int) -> StateRig:
@@ -53,6 +54,59 @@ def test_no_command_changes_an_image_that_is_under_way(
             changed += machine.state.digest != begun
             assert b"".join(taken) == expected
     assert changed > 3
+
+
+def busy() -> StateRig:
+    """One job with launches that are due, begun, launched and ended."""
+    rig = with_job(overlap=Overlap.ALLOW)
+    rig.join()
+    rig.account(60, 120, 180, 240)
+    rig.begin(120)
+    rig.begin(180)
+    rig.launched(180)
+    rig.begin(240)
+    rig.lost(240)
+    return rig
+
+
+def guarded() -> StateRig:
+    """One job that forbids overlap, with a launch that runs."""
+    rig = with_job(overlap=Overlap.FORBID)
+    rig.join()
+    rig.account(60)
+    rig.begin(60)
+    return rig
+
+
+CHANGES: dict[str, tuple[Callable[[], StateRig], Callable[[StateRig], object]]] = {
+    "put": (with_job, lambda rig: rig.put(job("backup", deadline_s=99))),
+    "remove": (with_job, lambda rig: rig.put(removed=("default/backup",))),
+    "pause": (busy, lambda rig: rig.append(c.Pause(("default/backup",), "why", 0, "anna"))),
+    "account": (busy, lambda rig: rig.account(300)),
+    "begin": (busy, lambda rig: rig.begin(60)),
+    "launched": (busy, lambda rig: rig.launched(120)),
+    "finished": (busy, lambda rig: rig.finished(180)),
+    "finished before log point 2": (busy, lambda rig: rig.finished(120)),
+    "refused": (busy, lambda rig: rig.refused(120)),
+    "skip": (busy, lambda rig: rig.skip(60)),
+    "lost": (guarded, lambda rig: rig.lost(60, held_until=900)),
+    "cancel what is due": (busy, lambda rig: rig.cancel(60)),
+    "cancel what runs": (busy, lambda rig: rig.cancel(180)),
+    "trigger": (busy, lambda rig: rig.trigger("q1")),
+    "reopen": (busy, lambda rig: rig.reopen(240, LaunchState.LOST, 1)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_change_of_a_job_or_its_launches_reaches_an_image_under_way(change: str) -> None:
+    prepare, act = CHANGES[change]
+    rig = prepare()
+    expected = encode_state(rig.state)
+    taken = Imaging.begin(rig.state)
+    act(rig)
+    assert b"".join(taken.pieces()) == expected
+    parts = [image_parts(image)[1:] for image in (expected, encode_state(rig.state))]
+    assert parts[0] != parts[1], "the command has changed the job"
 
 
 def test_launches_that_go_their_whole_way_meanwhile_are_in_it_as_they_were(
