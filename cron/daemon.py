@@ -75,7 +75,10 @@ class Daemon:
         self._stopping = stopping
         self._clock = SystemClock()
         self._credentials = _credentials(config)
-        self._projection = _projection(config, start)
+        has_log = _has_log(config)
+        self._is_new = start == "join" and not has_log
+        # Where an empty directory is refused, nothing is removed either.
+        self._projection = _projection(config, is_log_gone=start != "resume" and not has_log)
         self._applier = StateApplier(self._projection)
         engine = _engine(config, start)
         self._replicated = EngineLog(engine, self._applier, on_failure=self._fail)
@@ -201,7 +204,8 @@ class Daemon:
         tasks = [
             asyncio.create_task(self._roster.watch(), name="roster"),
             asyncio.create_task(
-                watch_joining(self._replicated, self._config.id, _tell), name="joining"
+                watch_joining(self._replicated, self._config.id, _tell, is_new=self._is_new),
+                name="joining",
             ),
         ]
         if self._credentials is not None:
@@ -245,12 +249,15 @@ def _credentials(config: ReplicaConfig) -> Current | None:
     return LiveCredentials(config.tls, ours).current
 
 
-def _projection(config: ReplicaConfig, start: Start) -> Projection:
+def _has_log(config: ReplicaConfig) -> bool:
+    raft = Path(config.data) / "raft"
+    return raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
+
+
+def _projection(config: ReplicaConfig, *, is_log_gone: bool) -> Projection:
     """Return the history projection; one that stems from a log that is gone begins anew."""
     path = Path(config.data) / "history.sqlite"
-    raft = Path(config.data) / "raft"
-    has_log = raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
-    if not has_log and start != "resume":  # which is refused, and changes nothing
+    if is_log_gone:
         for stale in path.parent.glob(f"{path.name}*"):
             stale.unlink()
     return Projection(path, f"{config.cell}/{config.id}")

@@ -32,23 +32,52 @@ class JoiningLog(Protocol):
 
 
 async def watch_joining(
-    log: JoiningLog, replica: str, say: Callable[[str], None], *, look_s: float = LOOK_S
+    log: JoiningLog,
+    replica: str,
+    say: Callable[[str], None],
+    *,
+    is_new: bool,
+    look_s: float = LOOK_S,
 ) -> None:
-    """Tell how `replica` joins until it votes; return at once, silently, if it does already."""
-    said: set[str] = set()  # peers that refuse take turns: each is quoted once
-    stage, looks, begun = "", 0, False
-    while (joining := log.joining) is not None:
-        is_new = joining.stage != stage
-        if is_new or len(said) >= SAID_MAX:
-            said.clear()
-        stage, begun = joining.stage, True
-        line = f"{replica} {describe_progress(joining)}"
-        is_news = line not in said
-        if is_news:
-            said.add(line)
-            say(line)
-        looks = 0 if is_new else looks + 1
-        if is_new or (is_news and (joining.stage == "waiting" or looks % LOG_LOOKS == 0)):
+    """Tell how `replica` joins until it votes; return at once, silently, if it does already and its
+    disk is not new (`is_new`: it may have joined before the first look)."""
+    teller, begun = _Teller(replica, say), is_new
+    while True:
+        joining, member = log.joining, log.members.get(replica)
+        # The engine goes by its log; whose incarnation it is, is known once that is applied.
+        if joining is None and (not begun or (member is not None and member.standing == "votes")):
+            break
+        if joining is not None:
+            begun = True
+            teller.tell(joining)
+        await asyncio.sleep(look_s)
+    if begun and member is not None:
+        say(f"{replica} votes from now on (incarnation {member.incarnation})")
+        _log.info("replica.votes", incarnation=member.incarnation)
+
+
+class _Teller:
+    """Tells each piece of news once: peers that refuse take turns."""
+
+    def __init__(self, replica: str, say: Callable[[str], None]) -> None:
+        self._replica = replica
+        self._say = say
+        self._said: set[str] = set()
+        self._stage = ""
+        self._looks = 0
+
+    def tell(self, joining: Joining) -> None:
+        is_next = joining.stage != self._stage
+        self._stage = joining.stage
+        self._looks = 0 if is_next else self._looks + 1
+        if is_next or len(self._said) >= SAID_MAX:
+            self._said.clear()
+        line = f"{self._replica} {describe_progress(joining)}"
+        if line in self._said:
+            return
+        self._said.add(line)
+        self._say(line)
+        if is_next or joining.stage == "waiting" or self._looks % LOG_LOOKS == 0:
             _log.info(
                 "replica.joining",
                 stage=joining.stage,
@@ -56,9 +85,3 @@ async def watch_joining(
                 goal=joining.goal,
                 waits_for=joining.text,
             )
-        await asyncio.sleep(look_s)
-    if begun:
-        member = log.members.get(replica)
-        number = member.incarnation if member is not None else 0
-        say(f"{replica} votes from now on (incarnation {number})")
-        _log.info("replica.votes", incarnation=number)

@@ -19,6 +19,8 @@ SHORT_LIFE_MS: Final = 3_000
 """Who dies within this time of its start has a trouble that a restart does not cure."""
 SHORT_LIVES_MAX: Final = 3
 TAIL_BYTES: Final = 2_000
+LAST_WORDS: Final = 2
+"""Lines of a replica that ends by its own choice: what, and the hint."""
 
 
 class Child:
@@ -114,17 +116,17 @@ class Child:
     def _shut_out(self) -> str:
         return (
             "its disk does not stand for it any more, so it is never started again; end of "
-            f"{self.member.log}:\n{self._tail()}\n"
+            f"{self.member.log}:\n{self._tail(LAST_WORDS)}\n"
             f"start its new one with: raftcron replica --config {self.member.config} --join "
             "--data NEWDIR"
         )
 
-    def _tail(self) -> str:
+    def _tail(self, lines_max: int = 12) -> str:
         try:
             content = self.member.log.read_bytes()[-TAIL_BYTES:]
         except OSError as error:
             return f"    {error}"
-        lines = content.decode(errors="replace").splitlines()[-12:]
+        lines = content.decode(errors="replace").splitlines()[-lines_max:]
         return "\n".join(f"    {line}" for line in lines)
 
 

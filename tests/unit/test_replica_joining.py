@@ -31,9 +31,9 @@ class Stages:
         return self._stages.pop(0) if self._stages else None
 
 
-def told(*stages: Joining) -> list[str]:
+def told(*stages: Joining, is_new: bool = False) -> list[str]:
     lines: list[str] = []
-    asyncio.run(watch_joining(Stages(*stages), "r2", lines.append, look_s=0))
+    asyncio.run(watch_joining(Stages(*stages), "r2", lines.append, is_new=is_new, look_s=0))
     return lines
 
 
@@ -62,6 +62,23 @@ def test_a_replica_that_votes_tells_nothing() -> None:
     with capture_logs() as logs:
         assert told() == []
     assert logs == []
+
+
+def test_a_new_disk_that_joined_before_the_first_look_is_told() -> None:
+    assert told(is_new=True) == ["r2 votes from now on (incarnation 2)"]
+
+
+async def test_it_is_told_once_it_is_known_which_incarnation_votes() -> None:
+    log, lines = Stages(), list[str]()
+    log.members = {}
+    watch = asyncio.create_task(watch_joining(log, "r2", lines.append, is_new=True, look_s=0.001))
+    await asyncio.sleep(0.01)
+    log.members["r2"] = MemberView(3, "joining")
+    await asyncio.sleep(0.01)
+    assert lines == []
+    log.members["r2"] = MemberView(3, "votes")
+    await watch
+    assert lines == ["r2 votes from now on (incarnation 3)"]
 
 
 def test_peers_that_refuse_in_turn_are_quoted_once_each() -> None:
