@@ -25,7 +25,8 @@ from bench.consensus_cells import Cell, EtcdCell, OursCell, drive_outside, etcd_
 from bench.consensus_table import Report, write
 from bench.physics import fdatasyncs_per_second, loops_per_second
 from bench.processes import cpu_us, resident_bytes
-from bench.workloads import WORKLOADS, Measured
+from bench.workloads import WARM_UP_S, Measured, Workload
+from bench.workloads import WORKLOADS as ALL
 
 PARTS: Final = ("rates", "failover", "idle", "catching-up")
 IDLE_S: Final = 10.0
@@ -86,32 +87,42 @@ class Bench:
         cell, seconds = self.ours(), self.options.seconds
         try:
             await cell.start()
+            inside = {w.name: await self._costed(cell, cell.drive_inside(w, seconds)) for w in ALL}
+            outside = {w.name: await self._outside("ours", cell, w) for w in ALL}
+            return {"inside": inside, "outside": outside}
+        finally:
+            await cell.close()
+
+    async def _etcd_rates(self) -> Row:
+        cell = self.theirs()
+        crowded = [w for w in ALL if w.items == 1 and w.in_flight > 1]
+        try:
+            await cell.start()
             return {
-                "inside": {w.name: await cell.drive_inside(w, seconds) for w in WORKLOADS},
-                "outside": {
-                    w.name: await drive_outside("ours", cell, w, seconds) for w in WORKLOADS
+                "etcd": {w.name: await self._outside("etcd", cell, w) for w in ALL},
+                "etcd_two_clients": {
+                    w.name: await self._outside("etcd", cell, w, 2) for w in crowded
+                },
+                "etcd_grpcio": {
+                    w.name: await self._outside("etcd-grpcio", cell, w) for w in crowded
                 },
             }
         finally:
             await cell.close()
 
-    async def _etcd_rates(self) -> Row:
-        cell, seconds = self.theirs(), self.options.seconds
-        crowded = [w for w in WORKLOADS if w.items == 1 and w.in_flight > 1]
-        try:
-            await cell.start()
-            found: dict[str, dict[str, Measured]] = {
-                "etcd": {w.name: await drive_outside("etcd", cell, w, seconds) for w in WORKLOADS},
-                "etcd_two_clients": {
-                    w.name: await drive_outside("etcd", cell, w, seconds, 2) for w in crowded
-                },
-                "etcd_grpcio": {
-                    w.name: await drive_outside("etcd-grpcio", cell, w, seconds) for w in crowded
-                },
-            }
-        finally:
-            await cell.close()
-        return found
+    async def _outside(
+        self, kind: str, cell: OursCell | EtcdCell, workload: Workload, clients: int = 1
+    ) -> Measured:
+        seconds = self.options.seconds
+        return await self._costed(cell, drive_outside(kind, cell, workload, seconds, clients))
+
+    async def _costed(self, cell: Cell, driving: Awaitable[Measured]) -> Measured:
+        """Return what `driving` measures, with what it cost the replicas, warming up included."""
+        before = sum(cpu_us(cell.pid(name)) for name in cell.names)
+        measured = await driving
+        spent = sum(cpu_us(cell.pid(name)) for name in cell.names) - before
+        items = measured.items_per_second * (self.options.seconds + WARM_UP_S)
+        return msgspec.structs.replace(measured, replicas_us_per_item=round(spent / items, 1))
 
     # --- failover
 

@@ -99,6 +99,7 @@ def rates_table(report: Report) -> str:
     head = [
         "workload", "ours /s", "p50 ms", "p99 ms", "client apart /s", "p50 ms", "p99 ms",
         "etcd /s", "p50 ms", "p99 ms", "ours : etcd", "apart : etcd", "per fdatasync",
+        "ours CPU µs", "etcd CPU µs",
     ]  # fmt: skip
     rows = []
     for workload in WORKLOADS:
@@ -110,6 +111,10 @@ def rates_table(report: Report) -> str:
             ]
         row += [figure(report.ratio(kind, workload)) for kind in ("inside", "outside")]
         row.append(figure(_per_fdatasync(report, workload)))
+        costs = (
+            report.median(kind, workload, "replicas_us_per_item") for kind in ("inside", "etcd")
+        )
+        row += [figure(cost) for cost in costs]
         rows.append(row)
     return markdown(head, rows)
 
@@ -198,9 +203,14 @@ def section(report: Report) -> str:
         for key, label in (("fdatasync_100", "100 B"), ("fdatasync_2048", "2 KB"))
     )
     physics = f"The disk: appends that can be synced a second, one at a time: {syncs}."
-    tables: list[Callable[[Report], str]] = [rates_table]
-    tables += [clients_table] if report.etcd else []
-    tables += [failover_table, idle_table, catching_up_table]
+    parts: list[tuple[object, Callable[[Report], str]]] = [
+        (report.rates, rates_table),
+        (report.rates and report.etcd, clients_table),
+        (report.failovers_ms, failover_table),
+        (report.idle, idle_table),
+        (report.catching_up, catching_up_table),
+    ]
+    tables = [table for measured, table in parts if measured]
     return "\n\n".join([how, physics, *(table(report) for table in tables)])
 
 

@@ -38,13 +38,15 @@ WORKLOADS: Final = tuple(
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """What one client saw. CPU is the share of a core that the client's process used."""
+    """What one client saw. CPU is the share of a core that the client's process used, and what all
+    three replicas used for an item (0 if nobody looked)."""
 
     puts_per_second: float
     items_per_second: float
     p50_ms: float
     p99_ms: float
     cpu_percent: float
+    replicas_us_per_item: float = 0.0
 
 
 Prepared = TypeVar("Prepared")

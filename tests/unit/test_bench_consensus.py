@@ -194,7 +194,7 @@ def test_failovers_are_told_by_median_p90_and_worst() -> None:
 
 def report(**more: Any) -> Report:
     def each(rate: float) -> dict[str, Measured]:
-        return {w.name: Measured(rate, rate * w.items, 1.5, 9.5, 40.0) for w in WORKLOADS}
+        return {w.name: Measured(rate, rate * w.items, 1.5, 9.5, 40.0, 7.0) for w in WORKLOADS}
 
     crowded = {w.name: Measured(500, 500, 2, 3, 99) for w in WORKLOADS if w.in_flight == 50}
     rounds = [
