@@ -84,6 +84,11 @@ class Canon:
         """Return the digest of the state after `index`, if anybody was there."""
         return self._states.get(index)
 
+    def cut(self, who: str, index: int, term: int) -> None:
+        """`who` cuts the entry of `term` at `index` off its log."""
+        if self.terms.get(index) == term:
+            self._verdict.accuse("committed-cut", f"{who} cuts {index}")
+
     def complete(self, who: str, last: int, term_at: Callable[[int], int | None]) -> None:
         """A new leader `who` has a log up to `last`; `term_at` is None for what is in its dump."""
         if last < self.last:
@@ -165,6 +170,16 @@ class Durability:
         if len(holders) * 2 <= len(voters):
             self._verdict.accuse(
                 "committed-by-few", f"{who}: {index} is on {len(holders)} of {len(voters)} disks"
+            )
+
+    def matched(self, who: str, disk: int, index: int, term: int | None) -> None:
+        """The newest leader `who` believes that the log of `disk` equals its own up to `index`;
+        `term` is its own term there, None for what is in its dump."""
+        log = self.disks.get(disk)
+        if log is None or log.last < index or (term is not None and not log.holds(index, term)):
+            last = log.last if log is not None else "nothing"
+            self._verdict.accuse(
+                "matched-wrong", f"{who} believes {index} of disk {disk:x}, it has {last}"
             )
 
     def holds(self, disk: int, index: int, term: int) -> bool:

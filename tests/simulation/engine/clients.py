@@ -38,7 +38,7 @@ class Clients:
             if world.rng.random() < 0.3:
                 self._read(process)
             else:
-                for _ in range(world.rng.choice((1, 1, 1, 4))):
+                for _ in range(world.rng.choice((1, 1, 1, world.profile.burst))):
                     self._append(process)
         if world.events.now < world.ends_s - QUIET_S:
             self.begin()

@@ -77,7 +77,7 @@ class Machine:
     """What a replica runs on. `key` names it, `replica` is the id that its disk was made for.
 
     `wanted` says whether its supervisor starts a process; `retired` that its disk was replaced. It
-    dies after `dies_in` more changes of its disk.
+    dies at the `dies_in`th change of its disk from now, of those that are called `dies_at`.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class Machine:
         self.ok_since = 0.0
         self.token: int | None = None
         self.dies_in = 0
+        self.dies_at = ""
         self.dies_by_power = False
         self.wiped = False
 

@@ -1,10 +1,304 @@
-"""Cures that can be switched off, one by one: each has to turn some seed red."""
+"""Cures that can be switched off, one by one: each has to turn some seed red.
+
+For the test of the tests only. Each says which hazard comes back (numbers of the engine's design);
+all is as before when its context ends.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from pysyncobj.node import Node
+
+from consensus.engine import following, gate
+from consensus.engine.compaction import Compaction
+from consensus.engine.elections import Elections
+from consensus.engine.following import Following
+from consensus.engine.leading import Leading
+from consensus.engine.library import Library
+from consensus.engine.membership import REPLACED, Members
+from consensus.engine.membership import judge as real_judge
+from consensus.engine.network.peering import PeerTransport
+from consensus.engine.network.wire import Answer, Append, DumpAnswer, DumpChunk, Goodbye
+from consensus.engine.raft import Raft
+from consensus.engine.replica import EngineLog
+from consensus.engine.roster import Roster
+from consensus.engine.storage import dump, incoming, journal
+from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.dump import Dump
+from consensus.engine.storage.journal import FileJournal
+from consensus.engine.storage.segments import Segment
+from consensus.leadership import Position
+from tests.fakes.memory_disk import MemoryFile
+from tests.simulation.patching import patched
 
 Mutant = Callable[[], contextlib.AbstractContextManager[None]]
-MUTANTS: Final[dict[str, Mutant]] = {}
+
+
+# --- log matching
+
+
+def commits_unverified() -> contextlib.AbstractContextManager[None]:
+    """S1: a follower commits what its leader has committed, as far as its own log goes, whether or
+    not this message verified that."""
+
+    def take_entries(self: Following, node: Node, message: Append) -> None:
+        raft = self._raft
+        base, commit = self._journal[0][1], raft.commit
+        verified, accepted = following.match_log(self._journal, message, base, commit)
+        raft.commit = max(commit, min(message.commit_index, raft.last_index))
+        answer = Answer(message.term, verified + 1, accepted, message.sent_ms)
+        raft.transport.send(node, answer)
+
+    return patched(Following, take_entries=take_entries)
+
+
+def cuts_what_matches() -> contextlib.AbstractContextManager[None]:
+    """S2, B: a follower cuts all behind the point where a message begins, equal or not."""
+    real = following.match_log
+
+    def match_log(log: Any, message: Append, base: int, commit: int) -> tuple[int, bool]:
+        previous = message.prev_index
+        matches = base <= previous < log[-1][1] and log[previous - base][2] == message.prev_term
+        if matches and message.entries:
+            log.cut_from(previous + 1)
+        return real(log, message, base, commit)
+
+    return patched(following, match_log=match_log)
+
+
+def moves_forward_on_refusal() -> contextlib.AbstractContextManager[None]:
+    """D: a refusal sets the next index, forward too."""
+    real = Leading.take_answer
+
+    def take_answer(self: Leading, node: Node, message: Answer | DumpAnswer) -> None:
+        real(self, node, message)
+        raft = self._raft
+        if isinstance(message, Answer) and not message.accepted and raft.leads:
+            raft.following[node] = min(message.next_index, raft.last_index + 1)
+
+    return patched(Leading, take_answer=take_answer)
+
+
+def ignores_terms_of_answers() -> contextlib.AbstractContextManager[None]:
+    """S14: an answer of an earlier leadership counts in a later one."""
+    real = Leading.take_answer
+
+    def take_answer(self: Leading, node: Node, message: Answer | DumpAnswer) -> None:
+        if isinstance(message, Answer) and message.term < self._raft.term:
+            message = Answer(
+                self._raft.term, message.next_index, message.accepted, message.sent_ms
+            )
+        real(self, node, message)
+
+    return patched(Leading, take_answer=take_answer)
+
+
+# --- durability
+
+
+def forgets_votes() -> contextlib.AbstractContextManager[None]:
+    """S6, S7: whom a replica voted for is in memory alone."""
+
+    real = journal.pack_vote
+    return patched(journal, pack_vote=lambda term, vote: real(term, None))
+
+
+def never_syncs() -> contextlib.AbstractContextManager[None]:
+    """S3: what was written is taken for durable."""
+
+    def append(self: Segment, sequence: int, records: bytes) -> None:
+        with patched(MemoryFile, sync=lambda file: None):
+            real(self, sequence, records)
+
+    real = Segment.append
+    return patched(Segment, append=append)
+
+
+def answers_before_sync() -> contextlib.AbstractContextManager[None]:
+    """S3: answers and votes leave before the journal is synced."""
+
+    def flush(self: PeerTransport) -> None:
+        for link in self._links.values():
+            for frames in (link.early, link.late):
+                if frames:
+                    link.flush(frames)
+        self._journal.sync()
+
+    return patched(PeerTransport, flush=flush)
+
+
+def counts_itself_unsynced() -> contextlib.AbstractContextManager[None]:
+    """A leader counts its own log before it is synced: it syncs only when it must write a vote."""
+    real = Raft._end_tick
+
+    def end_tick(self: Raft) -> None:
+        journal: Any = self.journal
+        with patched(journal, sync=lambda: None) if self.leads else contextlib.nullcontext():
+            real(self)
+
+    return patched(Raft, _end_tick=end_tick)
+
+
+@contextlib.contextmanager
+def keeps_commit_index() -> Iterator[None]:
+    """S4: the commit index is kept apart, and survives what the log does not."""
+    kept: dict[int, int] = {}
+    real: Any = Library.commit
+
+    def set_commit(self: Library, index: int) -> None:
+        real.fset(self, index)
+        kept[self.journal.identity.token] = index
+
+    with (
+        patched(Library, commit=property(real.fget, set_commit)),
+        patched(
+            FileJournal,
+            getRaftCommitIndex=lambda self: kept.get(self.identity.token, 1),
+            setRaftCommitIndex=lambda self, index: kept.__setitem__(self.identity.token, index),
+        ),
+    ):
+        yield
+
+
+def shortens_before_dump() -> contextlib.AbstractContextManager[None]:
+    """S5: the journal lets go of entries before the dump that holds them is in force."""
+    real = Compaction.finish
+
+    def finish(self: Compaction, result: Dump | Exception, now_s: float) -> Any:
+        if isinstance(result, Dump) and result.position.index > self.dumped.index:
+            self._journal.forget_before(self._trailing_start(result.position.index))
+        return real(self, result, now_s)
+
+    return patched(Compaction, finish=finish)
+
+
+def keeps_torn_tail() -> contextlib.AbstractContextManager[None]:
+    """Stock: a torn last frame stays, and the next one is written behind it."""
+    real = FileJournal.open
+
+    def open_whole(disk: Disk, replica: str, cell: str, **options: Any) -> FileJournal:
+        with patched(MemoryFile, cut=lambda file, size: None):
+            return real(disk, replica, cell, **options)
+
+    return patched(FileJournal, open=staticmethod(open_whole))
+
+
+# --- dumps
+
+
+def trusts_received_dumps() -> contextlib.AbstractContextManager[None]:
+    """S9, S11: a received dump is taken as it is, without its digest."""
+
+    def check_dump(disk: Disk, name: str) -> Dump:
+        file = disk.open(name)
+        found, _ = dump._describe(file, name, name)
+        file.close()
+        return found
+
+    return patched(incoming, check_dump=check_dump)
+
+
+def acknowledges_dump_early() -> contextlib.AbstractContextManager[None]:
+    """A dump is acknowledged as log when its last piece has come, before it is in force."""
+    real = Following.take_piece
+
+    def take_piece(self: Following, node: Node, message: DumpChunk) -> None:
+        real(self, node, message)
+        if message.offset + len(message.piece) >= message.size:
+            answer = Answer(message.term, message.index + 1, True, message.sent_ms)
+            self._raft.transport.send(node, answer)
+
+    return patched(Following, take_piece=take_piece)
+
+
+# --- who may speak, vote and count
+
+
+def keeps_old_connections() -> contextlib.AbstractContextManager[None]:
+    """S15: a newer connection of a peer does not end its older one."""
+
+    def introduced(self: PeerTransport, caller: Any) -> None:
+        self._strangers.pop(caller, None)
+        self._callers[caller.hello.sender] = caller
+
+    return patched(PeerTransport, introduced=introduced)
+
+
+def lets_everybody_in() -> contextlib.AbstractContextManager[None]:
+    """S17: an empty disk under an old id is taken for the old one."""
+    return patched(gate, judge=lambda members, caller: None)
+
+
+def lets_old_disks_in() -> contextlib.AbstractContextManager[None]:
+    """A disk that was replaced is heard like the one that stands for its id."""
+
+    def judge(members: Members, caller: Any) -> Goodbye | None:
+        goodbye = real_judge(members, caller)
+        return None if goodbye is not None and goodbye.reason == REPLACED else goodbye
+
+    return patched(gate, judge=judge)
+
+
+def quarantine_counts() -> contextlib.AbstractContextManager[None]:
+    """What a disk holds counts for commits before it has joined."""
+    return patched(Roster, counts=lambda self, name: True)
+
+
+def quarantine_votes() -> contextlib.AbstractContextManager[None]:
+    """A disk votes before it has joined."""
+    return patched(Roster, may_vote=property(lambda self: True))
+
+
+def stands_without_asking() -> contextlib.AbstractContextManager[None]:
+    """No PreVote: who comes back from a cut deposes a healthy leader."""
+
+    def may_stand(self: Elections) -> bool:
+        return self._roster.may_vote
+
+    return patched(Elections, may_stand=may_stand)
+
+
+def votes_for_shorter_logs() -> contextlib.AbstractContextManager[None]:
+    """A voter does not compare logs."""
+    return patched(Elections, _is_behind=lambda self, message: False)
+
+
+# --- reads
+
+
+def reads_without_majority() -> contextlib.AbstractContextManager[None]:
+    """A barrier believes in this replica's own leadership."""
+
+    async def barrier(self: EngineLog, *, timeout_ms: int) -> Position:
+        self._check_leads()
+        return self._applied
+
+    return patched(EngineLog, barrier=barrier)
+
+
+MUTANTS: Final[dict[str, Mutant]] = {
+    "commit-unverified": commits_unverified,
+    "cut-what-matches": cuts_what_matches,
+    "forward-on-refusal": moves_forward_on_refusal,
+    "answers-of-any-term": ignores_terms_of_answers,
+    "votes-in-memory": forgets_votes,
+    "no-sync": never_syncs,
+    "answer-before-sync": answers_before_sync,
+    "leader-unsynced": counts_itself_unsynced,
+    "commit-index-kept": keeps_commit_index,
+    "shorten-before-dump": shortens_before_dump,
+    "torn-tail-kept": keeps_torn_tail,
+    "dump-unchecked": trusts_received_dumps,
+    "dump-acknowledged-early": acknowledges_dump_early,
+    "old-connections": keeps_old_connections,
+    "no-gate": lets_everybody_in,
+    "old-disk-let-in": lets_old_disks_in,
+    "quarantine-counts": quarantine_counts,
+    "quarantine-votes": quarantine_votes,
+    "no-prevote": stands_without_asking,
+    "shorter-logs-elected": votes_for_shorter_logs,
+    "local-barrier": reads_without_majority,
+}

@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 SYNC_S: Final = (0.0001, 0.002)
 SLOW_SYNC_S: Final = (0.02, 0.25)
 FIRST_S: Final = 3.0
+MOMENTS: Final = (
+    ("", 40),
+    ("append", 10),
+    ("create", 2),
+    ("rename", 3),
+    ("remove", 4),
+    ("sync_names", 3),
+)
+"""What a process is about to do with its disk when it dies, and at most how many times it may."""
 
 
 class Nemesis:
@@ -107,6 +116,18 @@ class Nemesis:
         self.world.fabric.loss = self.rng.choice((0.0, 0.0, 0.01, 0.05))
         self.world.link_fault(self.world.pairs)
 
+    def _reset(self, victim: Machine) -> None:
+        """Something between the machines forgets their connections."""
+        self.world.link_fault(self._pairs(victim))
+        process = victim.process
+        if process is None:
+            return
+        for connection in list(process.network.connections):
+            other = connection.outgoing.target
+            if other is not None and self.rng.random() < 0.7:
+                connection.broken("reset on the way")
+                other.broken("reset on the way")
+
     # --- processes
 
     def _kill(self, victim: Machine) -> None:
@@ -120,7 +141,11 @@ class Nemesis:
         return [victim, self.rng.choice([m for m in self.world.seated() if m is not victim])]
 
     def _kill_at(self, victim: Machine) -> None:
-        victim.dies_in, victim.dies_by_power = self.rng.randint(1, 40), False
+        self._arm(victim, by_power=False)
+
+    def _arm(self, victim: Machine, *, by_power: bool) -> None:
+        victim.dies_at, most = self.rng.choice(MOMENTS)
+        victim.dies_in, victim.dies_by_power = self.rng.randint(1, most), by_power
 
     def _restart(self, victim: Machine) -> None:
         self.world.start_all()
@@ -148,7 +173,7 @@ class Nemesis:
         self.world.power_cut(self.world.seated())
 
     def _power_at(self, victim: Machine) -> None:
-        victim.dies_in, victim.dies_by_power = self.rng.randint(1, 40), True
+        self._arm(victim, by_power=True)
 
     # --- disks and clocks
 

@@ -80,7 +80,6 @@ def wipe(world: World, machine: Machine) -> None:
     """The disk of `machine` is lost, and an empty one starts as if the cell were new: nothing that
     it says may count. After a while somebody notices, and replaces it."""
     world.kill(machine)
-    world.forget_disk(machine)
     machine.disk = SimDisk(machine.key)
     machine.start = "bootstrap"
     machine.token = None

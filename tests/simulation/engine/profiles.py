@@ -10,7 +10,7 @@ SMALL: Final = (0, 40, 100)
 MIXED: Final = (0, 100, 1_000, 1_000)
 BIG: Final = (100, 1_000, 10_000, 100_000)
 
-LINKS: Final = {"isolate": 3, "link": 2, "one_way": 2, "mend": 5, "loss": 1}
+LINKS: Final = {"isolate": 3, "link": 2, "one_way": 2, "mend": 5, "loss": 1, "reset": 2}
 LIVES: Final = {"kill": 3, "kill_two": 1, "kill_at": 2, "restart": 5, "pause": 3, "resume": 5}
 POWER: Final = {"power_one": 2, "power_two": 2, "power_all": 2, "power_at": 3, "restart": 5}
 DISKS: Final = {"full": 1, "room": 2, "sync_error": 1, "slow_disk": 1, "fast_disk": 1}
@@ -28,7 +28,9 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_entries: int = 100_000
     trailing_entries: int = 50
     appends_per_s: float = 12.0
+    burst: int = 4
     election_ms: tuple[int, int] = (800, 1_600)
+    heartbeat_ms: int = 100
     bytes_per_s: float = 200e6
 
 
@@ -38,7 +40,7 @@ PROFILES: Final = {
         Profile(name="plain", faults=LINKS | LIVES | PLAN),
         Profile(
             name="snapshots",
-            faults=LINKS | LIVES | PLAN | {"rot": 1},
+            faults=LINKS | LIVES | PLAN | {"rot": 3, "isolate": 5, "power_at": 1},
             snapshot_entries=25,
             trailing_entries=5,
             state_bytes=900_000,
@@ -48,14 +50,15 @@ PROFILES: Final = {
             name="big",
             faults=LINKS | LIVES | PLAN,
             sizes=BIG,
+            burst=8,
             snapshot_entries=60,
             trailing_entries=20,
             bytes_per_s=20e6,
         ),
         Profile(
             name="power",
-            faults=LINKS | POWER | DISKS | {"pause": 1, "resume": 2},
-            snapshot_entries=40,
+            faults=LINKS | POWER | DISKS | {"pause": 1, "resume": 2, "kill_at": 2},
+            snapshot_entries=25,
             trailing_entries=10,
         ),
         Profile(
@@ -64,6 +67,16 @@ PROFILES: Final = {
             snapshot_entries=50,
             trailing_entries=10,
             state_bytes=200_000,
+        ),
+        Profile(
+            name="churn",
+            faults={"transfer": 6, "one_link_way": 4, "link": 2, "isolate": 3, "mend": 8, "reset": 2}
+            | {"pause": 2, "resume": 5},
+            gap_s=0.4,
+            election_ms=(250, 500),
+            heartbeat_ms=50,
+            appends_per_s=25.0,
+            burst=12,
         ),
         Profile(name="one-way", faults={"one_way": 4, "one_link_way": 4, "mend": 4, "rate": 2}),
         Profile(

@@ -18,7 +18,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pysyncobj.syncobj
 from pysyncobj.node import Node
 
+import consensus.engine.raft
 import consensus.engine.replica
+import consensus.engine.sender
+import consensus.engine.storage.dump
+import consensus.engine.storage.incoming
 from consensus.engine.loading import load
 from tests.simulation.engine.network import SimNetwork
 from tests.simulation.patching import patched
@@ -30,6 +34,15 @@ if TYPE_CHECKING:
 
 SEGMENT_BYTES: Final = 16 * 1024
 """Small, so that segments are begun and removed all the time."""
+
+SMALL_LIMITS: Final = (
+    (consensus.engine.raft, {"HANDOVER_BATCH": 4, "HANDOVER_ENTRIES_MAX": 24}),
+    (consensus.engine.sender, {"BATCH_BYTES": 4_096, "_WINDOW_BYTES": 16_384}),
+    (consensus.engine.sender, {"CHUNK_BYTES": 32_768}),
+    (consensus.engine.storage.incoming, {"DUMP_SYNC_BYTES": 100_000}),
+    (consensus.engine.storage.dump, {"DUMP_SYNC_BYTES": 100_000, "DUMP_PIECE_BYTES": 65_536}),
+)
+"""What takes many entries and megabytes to reach, within the reach of a short run."""
 
 
 class _Thread:
@@ -88,9 +101,11 @@ class _Random:
         self.random = draw
 
 
-def _clocks(now: Callable[[], float]) -> contextlib.ExitStack:
-    """Replace every `monotonic` that a module of the engine has imported."""
+def _clocks_and_limits(now: Callable[[], float]) -> contextlib.ExitStack:
+    """Replace every `monotonic` that a module of the engine has imported, and the limits."""
     stack = contextlib.ExitStack()
+    for place, limits in SMALL_LIMITS:
+        stack.enter_context(patched(place, **limits))
     for name, module in sorted(sys.modules.items()):
         if name.startswith("consensus.engine") and hasattr(module, "monotonic"):
             stack.enter_context(patched(module, monotonic=now))
@@ -125,7 +140,7 @@ def standing(world: World) -> Iterator[None]:
     logging.disable(logging.CRITICAL)
     try:
         with (
-            _clocks(world.mono),
+            _clocks_and_limits(world.mono),
             patched(Node, __hash__=lambda node: zlib.crc32(node.id.encode())),
             patched(os, urandom=world.rng.randbytes),
             patched(pysyncobj.syncobj, **library),

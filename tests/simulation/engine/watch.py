@@ -14,6 +14,7 @@ from consensus.engine.membership import (
     decode_change,
     decode_members,
 )
+from consensus.engine.network.callers import Caller
 from consensus.engine.network.wire import Message, RequestVote, Vote
 from consensus.engine.raft import Raft
 from tests.simulation.engine.agreement import DurableLog, Span, check_matching
@@ -40,6 +41,8 @@ class Watch:
         self._disk_life = self.machine.disk.life
         self._members: list[tuple[int, Members]] | None = None
         self._led = 0
+        self._settled: Members = {}
+        self._matched: dict[str, int] = {}
         self._log = world.durability.disks.setdefault(self.token, DurableLog())
         self._mirror_journal()
         self._hear_messages()
@@ -70,6 +73,7 @@ class Watch:
                 self._members.append((index, _changed(self._members[-1][1], command)))
 
         def cut_from(index: int) -> None:
+            self.world.canon.cut(self.machine.key, index, self._term_at(index) or -1)
             real_cut(index)
             log.changed("cut", index)
             while self._members and self._members[-1][0] >= index and len(self._members) > 1:
@@ -131,10 +135,11 @@ class Watch:
         real = transport._onMessageReceivedCallback
 
         def heard(node: Node, message: Message) -> None:
-            if isinstance(message, Vote | RequestVote):
-                peer = transport.peer(node.id)
-                if peer is not None:
-                    self._voted(peer.token, message)
+            caller = transport._callers.get(node.id)
+            if caller is not None and caller.hello is not None:
+                self._check_caller(node.id, caller.hello.token)
+                if isinstance(message, Vote | RequestVote):
+                    self._voted(caller.hello.token, message)
             real(node, message)
 
         transport.setOnMessageReceivedCallback(heard)
@@ -144,6 +149,11 @@ class Watch:
         self.world.elections.voted(token, message.term, candidate)
         if isinstance(message, Vote):
             self._check_quarantine(token)
+
+    def _check_caller(self, name: str, token: int) -> None:
+        member = self._settled.get(name)
+        if member is not None and token != member.token and token in member.past:
+            self.world.verdict.accuse("replaced-heard", f"{self.machine.key} hears an old {name}")
 
     def _check_quarantine(self, token: int) -> None:
         for watch in self.world.watches.values():
@@ -181,17 +191,43 @@ class Watch:
         last = journal.entries[-1][1]
         if raft.commit > last:
             world.verdict.accuse("commit-ahead", f"{self.machine.key} ends at {last}")
+        if raft.roster.members is not self._settled:
+            self._settled = raft.roster.at(raft.commit)
         if not raft.leads:
             return
         term = raft.term
+        self._look_at_matches(term)
         if term == self._led:
             return
         self._led = term
         now = world.events.now
         world.events.note(self.machine.key, f"leads in term {term}")
         world.elections.leads(self.token, term, self.voters(), now)
-        world.health.leads(self.machine.key, term, now, world.well_since())
+        world.health.leads(self.machine.key, term, now, world.well_since(self.voters()))
         world.canon.complete(self.machine.key, last, self._term_at)
+
+    def _look_at_matches(self, term: int) -> None:
+        raft = self.raft
+        matched = {node.id: index for node, index in raft.matched.items() if index}
+        if matched == self._matched or max(self.world.elections.leaders, default=0) > term:
+            return
+        self._matched = matched
+        members = self.members()
+        for name, index in matched.items():
+            if name in members:
+                token = members[name].token
+                who = self.machine.key
+                self.world.durability.matched(who, token, index, self._term_at(index))
+
+    def look_at_voices(self) -> None:
+        """A peer has one voice here: an older connection of it is not heard any more."""
+        names = [
+            connection.owner.hello.sender
+            for connection in self.process.network.connections
+            if isinstance(connection.owner, Caller) and connection.owner.hello is not None
+        ]
+        if len(names) > len(set(names)):
+            self.world.verdict.accuse("two-voices", f"{self.machine.key} hears {names}")
 
     def _term_at(self, index: int) -> int | None:
         entries = self.raft.journal.entries

@@ -84,6 +84,8 @@ class World:
 
     def _look(self) -> None:
         look_at_logs(self)
+        for watch in self.watches.values():
+            watch.look_at_voices()
         self.events.after(1.0, self._look)
 
     def mended(self) -> None:
@@ -157,7 +159,8 @@ class World:
             start=machine.start,
             election_min_ms=profile.election_ms[0],
             election_max_ms=profile.election_ms[1],
-            idle_tick_ms=100,
+            heartbeat_ms=profile.heartbeat_ms,
+            idle_tick_ms=profile.heartbeat_ms,
             snapshot_entries=profile.snapshot_entries,
             trailing_entries=profile.trailing_entries,
         )
@@ -223,14 +226,9 @@ class World:
             kind = "cannot-start" if isinstance(error, LogDamaged | NoData) else "fell"
             self.verdict.accuse(kind, f"{machine.key}: {error!r}")
 
-    def forget_disk(self, machine: Machine) -> None:
-        """The disk of `machine` is lost for good."""
-        if machine.token is not None:
-            self.durability.disks.pop(machine.token, None)
-
     def dies_at(self, machine: Machine, act: str) -> bool:
         """Whether a process dies before this change of its disk."""
-        if not machine.dies_in:
+        if not machine.dies_in or machine.dies_at not in ("", act):
             return False
         machine.dies_in -= 1
         if machine.dies_in:
@@ -315,10 +313,11 @@ class World:
         for pair in pairs:
             self.link_ok_since[pair] = self.events.now
 
-    def well_since(self) -> dict[str, float | None]:
-        """Since when each machine could have led: well, and heard by a majority both ways."""
+    def well_since(self, voters: list[int]) -> dict[str, float | None]:
+        """Since when each machine could have led: well, and heard by a majority both ways, of the
+        disks `voters`."""
         found: dict[str, float | None] = {}
-        seats = self.seated()
+        seats = [machine for machine in self.seated() if machine.token in voters]
         for machine in self.machines.values():
             times = sorted(
                 max(machine.ok_since, other.ok_since, *(self._link_since(machine, other)))
