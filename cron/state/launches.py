@@ -163,10 +163,11 @@ def holds_slot(record: JobRecord, now_ms: int) -> bool:
 
 
 def _active(context: Context, key: c.Key, attempt: int) -> LaunchRow | Verdict:
-    """Return the row of that very attempt, or why there is none."""
+    """Return the row of that very attempt, to be changed, or why there is none."""
     row = context.state.active.get(key)
     if row is None:
         return Verdict.NOT_OPEN
+    context.touch(row)
     return row if row.attempt == attempt else Verdict.WRONG_ATTEMPT
 
 
@@ -180,7 +181,6 @@ def launched(context: Context, command: c.Launched) -> Result:
         elif row.state is LaunchState.LAUNCHED:
             items.append(Verdict.ALREADY)
         else:
-            context.touch(row)
             row.state = LaunchState.LAUNCHED
             _log_point_2(context, row, item.started_ms)
             items.append(Verdict.ACCEPTED)
@@ -206,7 +206,6 @@ def _finished(context: Context, item: c.FinishedItem) -> Verdict:
         return _amend(context, item) or row
     if not may_follow(row.state, item.state):
         return Verdict.WRONG_STATE
-    context.touch(row)
     if not row.launched_index and item.started_ms:
         # The result came before log point 2 was written: one entry is both.
         _log_point_2(context, row, item.started_ms)
@@ -266,7 +265,6 @@ def refused(context: Context, command: c.Refused) -> Result:
             context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
             items.append(Verdict.ACCEPTED)
         else:
-            context.touch(row)
             row.state = LaunchState.DUE
             row.detail = item.detail
             context.set_due(row)
@@ -297,7 +295,6 @@ def lost(context: Context, command: c.Lost) -> Result:
             items.append(row)
             continue
         record = context.state.by_number[row.number]
-        context.state.touch(record)
         if row.job is not None and row.job.overlap is not Overlap.ALLOW:
             record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
         context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)

@@ -44,6 +44,7 @@ PURE: Final = (
 DOORS: Final[dict[str, tuple[str, ...]]] = {
     "click": ("cron/cli/", "cron/dev/", "cron/main.py"),
     "croniter": ("cron/calendar/schedule.py",),
+    "cryptography": ("consensus/engine/network/tls.py", "cron/certs/", "launcher/tls.py"),
     "grpc": (
         "bench/etcd.py",
         "cron/api/",
@@ -66,6 +67,7 @@ VAGUE_VERBS: Final = {"handle", "process", "do", "perform"}
 EXCUSED_NAMES: Final[dict[str, str]] = {
     "consensus/engine/storage/journal.py:set_base": "Raft's word for where a compacted log begins",
     "consensus/errors.py:DataInUse": "`data` is the configuration's field",
+    "consensus/errors.py:NoData": "`data` is the configuration's field",
 }
 """`path:name` of names that say enough for a reason."""
 

@@ -28,6 +28,7 @@ from consensus.leadership import Leadership
 from tests.fakes.memory_disk import MemoryDisk
 
 R2, R3 = Node("r2"), Node("r3")
+NODES = {"r1": Node("r1"), "r2": R2, "r3": R3}
 TOKENS = {"r1": 11, "r2": 22, "r3": 33}
 FOUND = seal(MEMBERS, Origin("r1", 0, 0), encode_change(Found(sorted(TOKENS.items()))))
 
@@ -111,13 +112,15 @@ class Rig:
         *,
         joins: bool = False,
         dump: Callable[[MemoryDisk], Dump] | None = None,
+        alone: bool = False,
     ) -> None:
         self.now = 1_000.0
+        names = ("r1",) if alone else tuple(TOKENS)
         patch.setattr(pysyncobj.syncobj, "monotonicTime", lambda: self.now)
         self.disk = MemoryDisk()
         self.config = EngineConfig(
             replica="r1",
-            peers={name: f"127.0.0.1:{port}" for port, name in enumerate(TOKENS, 1)},
+            peers={name: f"127.0.0.1:{port}" for port, name in enumerate(names, 1)},
             data="-",
             election_min_ms=1_000,
             election_max_ms=2_000,
@@ -129,11 +132,11 @@ class Rig:
             self.journal.set_base(made.position.index, made.position.term)
         for index, (command, term) in enumerate(log[1:], 2):
             self.journal.add(command, index, term)
-        self.roster = Roster(identity, TOKENS)
-        members = decode_members(made.members) if made is not None else {}
-        self.roster.start(made.position.index if made else 0, members, self.journal[:])
+        self.roster = Roster(identity, names)
+        start = (made.position.index, decode_members(made.members)) if made else (0, {})
+        self.roster.start(*start, self.journal[:])
         self.journal.watcher = self.roster
-        nodes = {"r1": Node("r1"), "r2": R2, "r3": R3}
+        nodes = {name: NODES[name] for name in names}
         self.gate = Gatekeeper(self.config, self.roster)
         self.transport = RecordingTransport(
             self.config, nodes, self.journal, NoNetwork(), self.mono, self.gate
@@ -153,7 +156,7 @@ class Rig:
             mono=self.mono,
         )
         self.raft = Raft(self.config, nodes, parts)
-        for node in (R2, R3):
+        for node in self.raft.others:
             self.transport._onNodeConnected(node)
 
     def mono(self) -> float:
