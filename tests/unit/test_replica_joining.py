@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from structlog.testing import capture_logs
@@ -68,17 +69,21 @@ def test_a_new_disk_that_joined_before_the_first_look_is_told() -> None:
     assert told(is_new=True) == ["r2 votes from now on (incarnation 2)"]
 
 
-async def test_it_is_told_once_it_is_known_which_incarnation_votes() -> None:
-    log, lines = Stages(), list[str]()
-    log.members = {}
-    watch = asyncio.create_task(watch_joining(log, "r2", lines.append, is_new=True, look_s=0.001))
-    await asyncio.sleep(0.01)
-    log.members["r2"] = MemberView(3, "joining")
-    await asyncio.sleep(0.01)
-    assert lines == []
-    log.members["r2"] = MemberView(3, "votes")
-    await watch
+def test_it_is_told_once_it_is_known_which_incarnation_votes() -> None:
+    class Late(Stages):
+        looks: ClassVar = [{}, {"r2": MemberView(3, "joining")}, {"r2": MemberView(3, "votes")}]
+
+        @property
+        def members(self) -> dict[str, MemberView]:
+            return self.looks.pop(0)
+
+        @members.setter
+        def members(self, _: object) -> None: ...
+
+    lines: list[str] = []
+    asyncio.run(watch_joining(Late(), "r2", lines.append, is_new=True, look_s=0))
     assert lines == ["r2 votes from now on (incarnation 3)"]
+    assert Late.looks == []
 
 
 def test_peers_that_refuse_in_turn_are_quoted_once_each() -> None:
