@@ -44,7 +44,7 @@ PURE: Final = (
 DOORS: Final[dict[str, tuple[str, ...]]] = {
     "click": ("cron/cli/", "cron/dev/", "cron/main.py"),
     "croniter": ("cron/calendar/schedule.py",),
-    "cryptography": ("consensus/engine/network/tls.py", "cron/certs/", "launcher/tls.py"),
+    "cryptography": ("cron/certs/",),
     "grpc": (
         "bench/etcd.py",
         "cron/api/",
