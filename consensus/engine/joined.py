@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from consensus.cell import Joining
 from consensus.engine.raft import Raft
+from consensus.engine.standing import Standing
 
 
-def joining(raft: Raft) -> Joining | None:
-    """Return the progress of `raft`, None if it votes. Reads numbers of the tick thread, each of
-    them whole; two of them may be of different moments."""
-    if raft.roster.may_vote:
+def joining(raft: Raft, standing: Standing) -> Joining | None:
+    """Return the progress of `raft`, None if it votes and has applied that it does. Reads numbers
+    of the tick thread, each of them whole; two of them may be of different moments."""
+    if raft.roster.may_vote and standing.may_vote:
         return None
     incoming = raft.compaction.incoming
     if (target := incoming.target) is not None:

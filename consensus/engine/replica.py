@@ -119,7 +119,7 @@ class EngineLog:
     @property
     def joining(self) -> Joining | None:
         """How far this replica is from voting; None once it does, and before it runs."""
-        return joining(self._raft) if self._raft is not None else None
+        return joining(self._raft, self._standing) if self._raft is not None else None
 
     def peers(self) -> dict[str, PeerView]:
         """Return how far each peer is; on a leader."""

@@ -16,11 +16,21 @@ class Standing:
     def __init__(self, replica: str) -> None:
         self._replica = replica
         self._token = 0
+        self._joins = False
         self._members: Members = {}
 
     def start(self, roster: Roster) -> None:
         """Learn which disk this is."""
         self._token = roster.identity.token
+        self._joins = roster.identity.joins
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether this disk is a full member after the last applied entry, or may become one."""
+        mine = self._members.get(self._replica)
+        if mine is None or mine.token != self._token:
+            return not self._joins
+        return mine.votes
 
     def restore(self, members: bytes) -> None:
         """Take the members of a dump."""

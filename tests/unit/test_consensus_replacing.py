@@ -57,7 +57,7 @@ def test_from_its_appending_on_the_old_disk_does_not_count(leader: Rig) -> None:
     assert leader.raft.commit == at - 1, "only r1 and r2 may commit it"
     accept(leader, R2, at)
     assert leader.raft.commit == at
-    assert leader.transport.addresses == {"r3": "h:1"}
+    assert leader.transport.addresses["r3"] == "h:1"
     assert leader.transport.judged >= 2, "connections of the old disk end"
 
 
@@ -212,5 +212,22 @@ def test_the_event_loop_learns_who_stands_for_which_id_from_what_is_committed(
     standing.apply(Join("r3", 2))
     assert standing.views()["r3"].standing == "votes"
     assert isinstance(standing.apply(Replace("r3", 2, "", "")), ChangeRefused)
+    assert standing.may_vote
     with pytest.raises(Replaced, match="this data directory is incarnation 1"):
         standing.apply(Replace("r1", 2, "", ""))
+
+
+def test_a_disk_has_joined_once_it_has_applied_that_it_did(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # before that, who asked was told of the incarnation before: it was a member, and voted
+    rig = Rig(monkeypatch, [], joins=True)
+    standing = Standing("r1")
+    standing.start(rig.roster)
+    known = [Found([("r1", 5), ("r2", 22), ("r3", 33)]), Replace("r1", 2, "", "")]
+    for change in (*known, Admit("r1", 2, TOKENS["r1"])):
+        standing.apply(change)
+        assert not standing.may_vote
+    standing.apply(Join("r1", 2))
+    assert standing.may_vote
+    rig.close()
