@@ -77,8 +77,9 @@ class Elections:
     # --- as a voter
 
     def hear_leader(self) -> None:
-        """Note that the leader spoke."""
+        """Note that the leader spoke: what was said about an election before that is over."""
         self._heard_s = self._raft.mono()
+        self._asked_term = 0
 
     def lose_leader(self) -> None:
         """Note that the leader's connection broke."""

@@ -58,7 +58,7 @@ class Following:
         raft, index = self._raft, dump.position.index
         if index <= raft.applied:
             return  # entries came first
-        raft.applied = raft.commit = index
+        raft.applied, raft.commit = index, max(index, raft.commit)
         parts = raft.parts
         parts.roster.start(index, decode_members(dump.members), self._journal[1:])
         parts.handover.post(Restored(dump, read_pieces(parts.disk, dump)))

@@ -13,10 +13,12 @@ from consensus.errors import Replaced
 
 class Gatekeeper:
     """Judges by the roster. `committed` returns the commit index: only a replacement that is
-    committed ends the old disk for good. `refusal` is what a peer said last, for a person."""
+    committed ends the old disk for good; until then only a leader (`leads`) keeps it out.
+    `refusal` is what a peer said last, for a person."""
 
     def __init__(self, config: EngineConfig, roster: Roster) -> None:
         self.committed: Callable[[], int] = lambda: 0
+        self.leads: Callable[[], bool] = lambda: False
         self.on_caller_gone: Callable[[str], None] = lambda _: None
         self.refusal = ""
         self._config = config
@@ -50,6 +52,14 @@ class Gatekeeper:
         settled = judge(self._roster.at(self.committed()), caller)
         if settled is not None and settled.reason == goodbye.reason:
             return goodbye
+        if (
+            goodbye.reason == REPLACED
+            and not self.leads()
+            and not self._roster.counts(caller.sender)
+        ):
+            # It may lead in a newer term, where its replacement has never been, and have to cut
+            # that off here (Raft thesis 4.2.2). What it votes and holds counts for nothing.
+            return None
         return Goodbye(WAIT, goodbye.number, goodbye.text)
 
     def refused(self, by: str, goodbye: Goodbye) -> None:

@@ -141,7 +141,7 @@ class Leading:
                 raft.matched[node] = 0
                 raft.heard_s[node] = float("-inf")
             elif learned := self._admissions.learned(node.id):
-                raft.matched[node] = learned
+                raft.matched[node] = max(raft.matched[node], learned)
                 self._admissions.forget(node.id)
 
     def replace(self, name: str, raft_address: str, about: str, origin: Origin) -> None:
@@ -152,7 +152,8 @@ class Leading:
             raft.parts.handover.post(Refused([origin.counter]))
             return
         recent_s = raft.mono() - raft.config.fallback_ms / 1000
-        reached = {node.id for node in raft.others if raft.heard_s[node] > recent_s}
+        # A new leadership begins as if all had been heard; who has matched did answer.
+        reached = {n.id for n in raft.others if raft.matched[n] and raft.heard_s[n] > recent_s}
         try:
             if not self._may_change():
                 raise ChangeRefused("another change of the members is under way; try again soon")

@@ -151,6 +151,7 @@ class Library(SyncObj):
     def step_down(self, term: int) -> None:
         """Follow nobody yet, in `term` if that is newer."""
         if term > self.term:
+            self._SyncObj__transferInProgress = False
             self.set_term(term, None)
         self._SyncObj__setState(FOLLOWER)
         self._SyncObj__raftLeader = None
@@ -182,6 +183,10 @@ class Library(SyncObj):
     @abstractmethod
     def begin_leading(self) -> None:
         """Called before the first entry of a leadership is logged."""
+
+    @abstractmethod
+    def began_leading(self) -> None:
+        """Called when the first entry of a leadership is logged."""
 
     @abstractmethod
     def end_leading(self) -> None:
@@ -217,6 +222,7 @@ class Library(SyncObj):
     def _SyncObj__onBecomeLeader(self) -> None:  # noqa: N802
         self.begin_leading()
         super()._SyncObj__onBecomeLeader()
+        self.began_leading()
 
     def _SyncObj__setState(self, state: int) -> None:  # noqa: N802
         was = self._SyncObj__raftState

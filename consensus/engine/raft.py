@@ -62,10 +62,12 @@ class Raft(Library):
         self._appends: deque[tuple[int, bytes]] = deque()
         self._asked: deque[Callable[[], None]] = deque()
         self._published = Leadership()
+        self._unsettled_at = 0  # where a change of members is that was not committed when heeded
         self._last_tick_s = self.mono()
         if parts.dump is not None:
             self.applied = self.commit = parts.dump.position.index
         parts.gate.committed = lambda: self.commit
+        parts.gate.leads = lambda: self.leads
         parts.gate.on_caller_gone = self._lose_caller
         self.addOnTickCallback(self._end_tick)
 
@@ -125,7 +127,7 @@ class Raft(Library):
             self.handover.post(Refused(counters))
 
     def _end_tick(self) -> None:
-        if self.roster.is_stale:
+        if self.roster.is_stale or 0 < self._unsettled_at <= self.commit:
             self._heed_roster()
         if self.leads:
             self.leading.end_tick()
@@ -133,10 +135,11 @@ class Raft(Library):
         self.transport.flush()
 
     def _heed_roster(self) -> None:
-        self.roster.is_stale = False
+        at = self.roster.changed_at
+        self.roster.is_stale, self._unsettled_at = False, at if at > self.commit else 0
         for name, member in self.roster.members.items():
-            if member.raft and name != self.me.id:
-                self.transport.set_address(name, member.raft)
+            if name != self.me.id:
+                self.transport.set_address(name, member.raft or self.config.peers[name])
         if self.leads:
             self.leading.heed_roster()
         self.transport.rejudge()
@@ -163,11 +166,12 @@ class Raft(Library):
         """Stop giving leadership away: it is gone."""
         self.leading.end_transfer()
 
-    def become_leader(self) -> None:
-        """Lead; the first leader of a new cell founds it."""
-        super().become_leader()
+    def began_leading(self) -> None:
+        """Found the cell, if this is its first leader."""
         if not self.roster.is_founded:
             self.leading.found()
+        if not self.others:
+            self.journal.sync()  # who needs nobody's answer counts this in the same tick
 
     def _lose_caller(self, name: str) -> None:
         leader = self.leader

@@ -60,9 +60,13 @@ class Roster:
 
     def cut(self, index: int) -> None:
         """Note that the entries from `index` on are gone."""
+        before = len(self._changes)
         while len(self._changes) > 1 and self._changes[-1][0] >= index:
             self._changes.pop()
-            self.is_stale = True
+        if len(self._changes) < before:
+            self.is_stale, self.number = True, 0
+            for _, members in self._changes:
+                self._learn_number(members)
 
     def based(self, index: int) -> None:
         """Note that the entries up to `index` are in a dump."""
@@ -71,7 +75,10 @@ class Roster:
 
     def _note(self) -> None:
         self.is_stale = True
-        mine = self.members.get(self.identity.replica)
+        self._learn_number(self.members)
+
+    def _learn_number(self, members: Members) -> None:
+        mine = members.get(self.identity.replica)
         if mine is not None and mine.token == self.identity.token:
             self.number = mine.number
 

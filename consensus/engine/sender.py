@@ -78,11 +78,12 @@ class Sender:
             self.forget(node)
 
     def resume_dump(self, node: Node, index: int, offset: int) -> None:
-        """Go on with the dump from `offset`, as the follower asks."""
+        """Go on with the dump from `offset`, as the follower asks. A piece that it did not take
+        (it may have no room) goes out again with a heartbeat, not at once."""
         parcel = self._parcels.get(node)
         if parcel is None or index != parcel.dump.position.index:
             return
-        if 0 <= offset < parcel.file.size:
+        if 0 <= offset < parcel.file.size and offset != parcel.offset:
             parcel.offset, parcel.waits = offset, False
 
     def lags(self, last_index: int, next_index: dict[Node, int]) -> bool:

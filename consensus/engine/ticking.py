@@ -21,7 +21,7 @@ def tick(raft: Raft) -> None:
         error = failure
     try:
         raft.destroy()
-    except OSError as failure:
+    except Exception as failure:  # noqa: BLE001 - the first error is the one to tell
         error = error or failure
     if error is not None:
         try:

@@ -1,0 +1,241 @@
+"""Rare orders of events: what was cut off again, answers of a while ago, a disk without room."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from consensus.engine.envelope import Origin
+from consensus.engine.handover import Declined, Event, Failed
+from consensus.engine.membership import (
+    REPLACED,
+    WAIT,
+    Admit,
+    Member,
+    Replace,
+    encode_members,
+)
+from consensus.engine.network.wire import (
+    Answer,
+    Append,
+    DumpAnswer,
+    DumpChunk,
+    Message,
+    PreVoteAnswer,
+    RequestVote,
+    TimeoutNow,
+    Vote,
+)
+from consensus.engine.storage.dump import IN_FORCE, Dump, write_dump
+from consensus.engine.ticking import tick
+from consensus.errors import InvariantViolated
+from consensus.leadership import Position
+from consensus.limits import HANDOVER_ENTRIES_MAX
+from tests.fakes.memory_disk import MemoryDisk
+from tests.unit.raft_rig import R2, R3, TOKENS, CollectingHandover, Rig
+
+ORIGIN = Origin("r1", 5, 1)
+NEW = 99
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    made = Rig(monkeypatch)
+    yield made
+    made.close()
+
+
+def heartbeat(rig: Rig, node: object, term: int) -> None:
+    at, last = rig.raft.last_index, rig.raft.last_term
+    rig.hear(node, Append(term, at, at, last, 1, []))  # type: ignore[arg-type]
+
+
+# --- changes of members that were cut off again
+
+
+def test_a_disk_whose_admission_was_cut_off_is_admitted_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = Rig(monkeypatch)
+    rig.hear(R2, Append(1, 4, 4, 1, 1, [rig.log_change(Replace("r3", 2, "", ""), 5, 1)]))
+    rig.raft.stand_at_once()
+    rig.raft.doTick(0.0)
+    rig.hear(R2, Vote(rig.raft.term))
+    # The log of an earlier leader had given it number 2, and it said so when it dialled.
+    rig.transport.callers["r3"] = rig.hello("r3", NEW, 2, joins=True)
+    rig.hear(R2, Answer(rig.raft.term, rig.raft.last_index + 1, True, rig.now_ms()))
+    rig.raft.doTick(0.0)
+    assert rig.roster.members["r3"] == Member(2, NEW, False, past=(TOKENS["r3"],))
+    rig.close()
+
+
+def test_a_disk_forgets_a_number_that_was_cut_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, joins=True)
+    change = rig.log_change(Replace("r1", 2, "", ""), 5, 1)
+    admit = rig.log_change(Admit("r1", 2, TOKENS["r1"] + 1), 6, 1)
+    rig.roster.identity = type(rig.roster.identity)("default", "r1", TOKENS["r1"] + 1, True)
+    rig.roster.number = 0
+    rig.hear(R2, Append(1, 5, 4, 1, 1, [change, admit]))
+    assert rig.gate.hello("r2").number == 2
+    rig.hear(R3, Append(2, 5, 5, 1, 1, [(b"\x01", 6, 2)]))
+    assert rig.gate.hello("r2").number == 0
+    rig.close()
+
+
+def test_the_address_of_a_replacement_that_was_cut_off_is_not_dialled_any_more(rig: Rig) -> None:
+    moved = rig.log_change(Replace("r3", 2, "h:1", ""), 5, 1)
+    rig.hear(R2, Append(1, 4, 4, 1, 1, [moved]))
+    assert rig.transport.addresses["r3"] == "h:1"
+    rig.hear(R2, Append(2, 4, 4, 1, 1, [(b"\x01", 5, 2)]))
+    assert rig.transport.addresses["r3"] == rig.config.peers["r3"]
+
+
+def test_a_follower_hears_a_disk_that_its_log_replaces_as_long_as_that_may_be_cut_off(
+    rig: Rig,
+) -> None:
+    # r3 may lead in a newer term and have to cut this very entry: Raft thesis 4.2.2
+    old = rig.hello("r3", TOKENS["r3"], 1)
+    rig.hear(R2, Append(1, 4, 4, 1, 1, [rig.log_change(Replace("r3", 2, "", ""), 5, 1)]))
+    assert rig.gate.judge(old) is None
+    heartbeat(rig, R2, 1)
+    refused = rig.gate.judge(old)
+    assert refused is not None
+    assert refused.reason == REPLACED, "it is committed now"
+
+
+def test_who_was_let_in_before_a_replacement_was_committed_is_judged_again_after_it(
+    rig: Rig,
+) -> None:
+    rig.hear(R2, Append(1, 4, 4, 1, 1, [rig.log_change(Replace("r3", 2, "", ""), 5, 1)]))
+    judged = rig.transport.judged
+    heartbeat(rig, R2, 1)
+    assert rig.transport.judged == judged + 1
+    heartbeat(rig, R2, 1)
+    assert rig.transport.judged == judged + 1
+
+
+def test_a_leader_hears_no_disk_that_its_log_replaces(rig: Rig) -> None:
+    rig.hear(R2, Append(1, 4, 4, 1, 1, [rig.log_change(Replace("r3", 2, "", ""), 5, 1)]))
+    judged = rig.transport.judged
+    rig.raft.stand_at_once()
+    rig.raft.doTick(0.0)
+    rig.hear(R2, Vote(rig.raft.term))
+    rig.raft.doTick(0.0)
+    refused = rig.gate.judge(rig.hello("r3", TOKENS["r3"], 1))
+    assert refused is not None
+    assert refused.reason == WAIT
+    assert rig.transport.judged > judged
+
+
+def test_who_has_not_answered_this_leader_yet_is_not_relied_on(rig: Rig) -> None:
+    rig.lead()
+    rig.hear(R2, Answer(rig.raft.term, rig.raft.last_index + 1, True, rig.now_ms()))
+    rig.raft.doTick(0.0)
+    rig.raft.ask(lambda: rig.raft.leading.replace("r2", "", "", ORIGIN))
+    rig.raft.doTick(0.0)
+    declined = [e for e in rig.handover.events if isinstance(e, Declined)]
+    assert "without r2 only r1 would be left" in str(declined[-1].error)
+
+
+# --- elections
+
+
+def test_what_was_said_before_a_leader_was_heard_elects_nobody_later(rig: Rig) -> None:
+    question = rig.ask()
+    rig.transport._onMessageReceived(R2, PreVoteAnswer(1, question.term, True))
+    heartbeat(rig, R3, rig.raft.term)
+    term = rig.raft.term
+    rig.tick(4.0)
+    assert rig.raft.term == term, "nobody has answered since"
+
+
+def test_a_call_to_lead_is_over_with_its_term(rig: Rig) -> None:
+    heartbeat(rig, R2, 2)
+    rig.transport._onMessageReceived(R2, TimeoutNow(2))
+    rig.transport._onMessageReceived(R3, RequestVote(3, 9, 2))
+    rig.tick(4.0)
+    assert rig.raft.term == 3, "it stood without asking"
+
+
+# --- a cell of one
+
+
+def test_nothing_is_handed_over_that_is_not_durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch, [], alone=True)
+    unsynced: list[int] = []
+
+    def post(event: Event) -> None:
+        rig.handover.events.append(event)
+        if rig.handed():
+            unsynced.append(len(rig.journal._buffer))
+
+    monkeypatch.setattr(rig.handover, "post", post)
+    rig.tick(3.0)
+    assert rig.raft.leads
+    assert unsynced
+    assert not any(unsynced)
+    assert list(rig.roster.members) == ["r1"], "it is founded like any other"
+    rig.close()
+
+
+# --- dumps
+
+
+def members_here(rig: Rig) -> bytes:
+    return encode_members(rig.roster.members)
+
+
+def test_a_dump_that_entries_have_overtaken_takes_back_no_commit(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, later = MemoryDisk(), deque[Callable[[], None]]()
+    dump = write_dump(other, IN_FORCE, Position(1, 5), members_here(rig), [b"state"])
+    whole = other.open(IN_FORCE)
+    rig.raft.compaction.incoming._aside = lambda work, then: later.append(lambda: then(work()))
+    piece = whole.read(0, whole.size)
+    rig.hear(R2, DumpChunk(1, 5, 1, whole.size, 0, 1, piece, dump.digest))
+    monkeypatch.setattr(CollectingHandover, "entries", HANDOVER_ENTRIES_MAX)  # the loop is busy
+    rig.hear(R2, Append(1, 7, 4, 1, 1, [(b"\x01", at, 1) for at in (5, 6, 7)]))
+    assert rig.raft.commit == 7
+    while later:
+        later.popleft()()
+    assert rig.raft.applied == 5
+    assert rig.raft.commit == 7
+
+
+def test_a_piece_that_is_not_taken_is_sent_again_at_the_next_heartbeat_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def dump(disk: MemoryDisk) -> Dump:
+        members = {name: Member(1, token, votes=True) for name, token in TOKENS.items()}
+        return write_dump(disk, IN_FORCE, Position(1, 50), encode_members(members), [b"x" * 9])
+
+    rig = Rig(monkeypatch, [], dump=dump)
+    rig.lead()
+    assert pieces(rig.hear(R2, Answer(rig.raft.term, 3, False, 1)))
+    full = DumpAnswer(rig.raft.term, 50, 0, 1)
+    assert not pieces(rig.hear(R2, full)), "it has no room, and that will not change at once"
+    assert pieces([message for _, message in rig.tick(0.2)])
+    rig.close()
+
+
+def pieces(sent: list[Message]) -> list[DumpChunk]:
+    return [message for message in sent if isinstance(message, DumpChunk)]
+
+
+# --- the end
+
+
+def test_a_failure_is_told_though_the_disk_is_full_at_the_end(rig: Rig) -> None:
+    def fail(timeout_s: float) -> None:
+        rig.journal.add(b"\x01", 5, 1)
+        rig.disk.room = 0
+        raise InvariantViolated("first")
+
+    rig.transport.poll = fail  # type: ignore[method-assign]
+    tick(rig.raft)
+    [failed] = [event for event in rig.handover.events if isinstance(event, Failed)]
+    assert str(failed.error) == "first"
+    rig.disk.room = None
