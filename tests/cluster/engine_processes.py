@@ -66,6 +66,10 @@ class FaultCell(ProcessDriver):
         if self.proxies is not None:
             await self.proxies.close()
 
+    async def read(self, name: str, timeout_ms: int) -> int:
+        """How many entries a replica has applied, behind a barrier: a linearizable read."""
+        return int(await self.nodes[name].ask("read", timeout_ms=timeout_ms))
+
     def log_of(self, name: str) -> str:
         """What a replica wrote to stderr in all its lives."""
         path = self.directory / f"{name}.log"
@@ -108,11 +112,15 @@ class FaultCell(ProcessDriver):
 
 
 class Load:
-    """Clients that append numbered entries at whoever leads, one after the other each."""
+    """Clients that append numbered entries at whoever leads, one after the other each; and one that
+    reads, at all replicas in turn, whatever they believe."""
 
     def __init__(self, cell: FaultCell, clients: int = 6, seed: int = 1, name: str = "c") -> None:
         self.receipts = Receipts(cell.directory / "receipts")
         self.acknowledged = 0
+        self.reads = 0
+        self.stale: list[str] = []
+        self._last_place = 0
         self.answered_at: list[float] = []
         self._cell = cell
         self._names = [f"{name}{number}" for number in range(clients)]
@@ -126,6 +134,7 @@ class Load:
         """Let the clients append, until `pause`."""
         self._is_paused = False
         self._running = [asyncio.create_task(self._run(name)) for name in self._names]
+        self._running += [asyncio.create_task(self._read(name)) for name in IDS]
 
     async def pause(self) -> None:
         """Return when nothing is under way any more."""
@@ -162,6 +171,20 @@ class Load:
             if await self.append(client) is None:
                 await asyncio.sleep(_AGAIN_S)
 
+    async def _read(self, name: str) -> None:
+        while not self._is_paused:
+            least = self._last_place
+            try:
+                async with asyncio.timeout(_TIMEOUT_MS / 1000 + 0.5):
+                    count = await self._cell.read(name, _TIMEOUT_MS)
+            except (ConsensusError, TimeoutError):
+                pass
+            else:
+                self.reads += 1
+                if count < least:
+                    self.stale.append(f"{name} read {count} after {least} were acknowledged")
+            await asyncio.sleep(_AGAIN_S)
+
     async def append(self, client: str) -> int | None:
         """Append the client's next entry; return its place in the log if it is acknowledged."""
         number = self._numbers[client] = self._numbers.get(client, 0) + 1
@@ -182,6 +205,7 @@ class Load:
         else:
             self.receipts.write(entry, str(done.outcome))
             self.acknowledged += 1
+            self._last_place = max(self._last_place, int(done.outcome))
             self.answered_at.append(asyncio.get_running_loop().time())
             return int(done.outcome)
         return None
@@ -212,6 +236,7 @@ async def settle(cell: FaultCell, load: Load, names: tuple[str, ...] = IDS) -> V
     except AssertionError:
         return await _unequal(cell, load, names)
     verdict = judge(read_receipts(load.receipts.path), await cell.entries(names[0]))
+    verdict.stale = load.stale
     assert verdict.acknowledged == least
     return verdict
 

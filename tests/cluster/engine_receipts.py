@@ -68,6 +68,7 @@ class Verdict(msgspec.Struct):
     strangers: list[str] = []
     disorder: list[str] = []
     unequal: list[str] = []
+    stale: list[str] = []
 
     @property
     def problems(self) -> list[str]:
@@ -78,6 +79,7 @@ class Verdict(msgspec.Struct):
             "sent by nobody or refused": self.strangers,
             "not where it was acknowledged": self.disorder,
             "replicas that differ": self.unequal,
+            "reads behind what was acknowledged before": self.stale,
         }
         return [f"{len(w)} {what}: {w[:SHOWN_MAX]}" for what, w in kinds.items() if w]
 

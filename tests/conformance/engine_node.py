@@ -44,6 +44,9 @@ class Node:
                 return [applied.position, applied.outcome]
             case "barrier":
                 return await self.log.barrier(timeout_ms=timeout_ms)
+            case "read":
+                await self.log.barrier(timeout_ms=timeout_ms)
+                return len(self.ledger.entries)
             case "snapshot":
                 return await self.log.snapshot()
             case "transfer":

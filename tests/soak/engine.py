@@ -1,6 +1,8 @@
 """A soak of the engine: real processes, rounds of faults under load, a verdict after each round.
 
-    python -m tests.soak.engine --rounds 100 --seed 1 [--kind kill|power|stop|partition|full|all]
+    python -m tests.soak.engine --rounds 100 --seed 1 [--kind all]
+
+Kinds: kill, power, stop, partition, full, mix.
 
 A cell lives for a few rounds; then the next kind has its turn. Clients keep receipts of what was
 acknowledged on a disk that nothing cuts; after each round the replicas must be equal, and hold all
@@ -41,6 +43,8 @@ class Tally(msgspec.Struct):
     unknown: int = 0
     missing: int = 0
     duplicates: int = 0
+    reads: int = 0
+    stale: int = 0
     invented: int = 0
     terms: int = 0
     unfinished: int = 0
@@ -79,6 +83,7 @@ class Batch:
             wrong = f"{type(error).__name__}: {error}"
         took_s = time.monotonic() - started
         self.tally.unfinished = self.strike.unfinished
+        self.tally.reads, self.tally.stale = self.load.reads, len(self.load.stale)
         self.tally.seconds += took_s
         self.tally.failures += bool(wrong)
         print(
@@ -149,20 +154,21 @@ def table(tallies: dict[str, Tally]) -> str:
     for tally in tallies.values():
         total.add(tally)
     lines = [
-        "| fault | rounds | acknowledged | unknown | missing | twice | invented | terms"
-        " | died compacting | failed rounds | s |",
-        "| --- |" + " --: |" * 10,
+        "| fault | rounds | acknowledged | unknown | missing | twice | invented | reads | stale"
+        " | terms | died compacting | failed rounds | s |",
+        "| --- |" + " --: |" * 12,
     ]
     for name, one in {**tallies, "all": total}.items():
         lines.append(
             f"| {name} | {one.rounds:,} | {one.acknowledged:,} | {one.unknown:,} | {one.missing}"
-            f" | {one.duplicates} | {one.invented} | {one.terms}"
-            f" | {one.unfinished} | {one.failures} | {one.seconds:,.0f} |"
+            f" | {one.duplicates} | {one.invented} | {one.reads:,} | {one.stale}"
+            f" | {one.terms} | {one.unfinished} | {one.failures} | {one.seconds:,.0f} |"
         )
     text = (
         "acknowledged, unknown: entries, by what their clients were told. twice, invented: entries"
-        " that were found more than once, or that nobody sent, or not at their place. terms: begun"
-        " by elections. died compacting: replicas found with a dump or segment half written."
+        " that were found more than once, or that nobody sent, or not at their place. reads: behind"
+        " a barrier; stale, if they miss what was acknowledged before. terms: begun by elections."
+        " died compacting: replicas found with a dump or segment half written."
     )
     return "\n".join([*lines, "", *textwrap.wrap(text, 100)])
 

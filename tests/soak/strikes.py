@@ -51,6 +51,10 @@ class Strike:
 
     async def strike(self, cell: FaultCell, load: Load) -> str:
         """Break something and mend it; return what it was."""
+        return await self.leave_behind(cell, load) + await self.hit(cell)
+
+    async def hit(self, cell: FaultCell) -> str:
+        """Break something now, whatever else is broken, and mend it; return what it was."""
         raise NotImplementedError
 
     async def leave_behind(self, cell: FaultCell, load: Load) -> str:
@@ -85,8 +89,8 @@ class Kill(Strike):
 
     kind = "kill"
 
-    async def strike(self, cell: FaultCell, load: Load) -> str:
-        behind = await self.leave_behind(cell, load)
+    async def hit(self, cell: FaultCell) -> str:
+        """Kill some now."""
         victims = self.some(1, 1, 2, 3, 3)
         is_staggered = self.chance.random() < 0.3
         for name in victims:
@@ -101,8 +105,7 @@ class Kill(Strike):
         for name in again:
             await self._kill_while_it_starts(cell, name)
         await asyncio.gather(*(cell.restart(name) for name in victims))
-        said = behind + ",".join(victims)
-        return said + (f", while starting {','.join(again)}" if again else "")
+        return ",".join(victims) + (f", while starting {','.join(again)}" if again else "")
 
     async def _kill_while_it_starts(self, cell: FaultCell, name: str) -> None:
         starting = asyncio.create_task(cell.restart(name))
@@ -127,9 +130,9 @@ class Power(Strike):
         await cell.start()
         return cell
 
-    async def strike(self, cell: FaultCell, load: Load) -> str:
+    async def hit(self, cell: FaultCell) -> str:
+        """Cut the power of some now."""
         assert isinstance(cell, PoweredCell)
-        behind = await self.leave_behind(cell, load)
         victims = self.some(3, 3, 3, 2, 1)
         await cell.cut_power(victims)
         if self.chance.random() < 0.3:
@@ -137,7 +140,7 @@ class Power(Strike):
         await cell.find(victims)
         self.look(cell, victims)
         await asyncio.gather(*(cell.restart(name) for name in victims))
-        return behind + ",".join(victims)
+        return ",".join(victims)
 
 
 class Stop(Strike):
@@ -146,10 +149,14 @@ class Stop(Strike):
     kind = "stop"
 
     async def strike(self, cell: FaultCell, load: Load) -> str:
+        leader = await leader_of(cell)
+        return await self.hit(cell, leader if self.chance.random() < 0.4 else "")
+
+    async def hit(self, cell: FaultCell, leader: str = "") -> str:
+        """Stop some for a while, the leader among them if it is named."""
         victims = self.some(1, 1, 1, 2, 3)
-        if self.chance.random() < 0.5:
-            with suppress(AssertionError):
-                victims = sorted({*victims[1:], await leader_of(cell)})
+        if leader:
+            victims = sorted({*victims[1:], leader})
         for name in victims:
             await cell.pause(name)
         await self.pause(0.1, 4.0)
@@ -200,6 +207,38 @@ class Partition(Strike):
                 await self.pause(0, 0.5)
         net.heal()
         return ", ".join(done)
+
+
+class Mix(Power):
+    """All at once: kills, power cuts and stops while the network is disturbed."""
+
+    kind = "mix"
+
+    def __init__(self, directory: Path, mounts: Mounts, seed: int) -> None:
+        super().__init__(directory, mounts, seed)
+        self._parts = [kind(directory, mounts, seed) for kind in (Kill, Power, Stop)]
+        self._network = Partition(directory, mounts, seed)
+        for part in (*self._parts, self._network):
+            part.chance = self.chance
+
+    async def make(self) -> FaultCell:
+        cell = PoweredCell(self.directory, self.mounts, **self.settings())
+        await cell.connect_by_proxies()
+        await cell.start()
+        return cell
+
+    async def strike(self, cell: FaultCell, load: Load) -> str:
+        network = asyncio.create_task(self._network.strike(cell, load))
+        done = []
+        try:
+            for _ in range(self.chance.choice((1, 2, 3))):
+                await self.pause(0, 1.0)
+                part = self.chance.choice(self._parts)
+                done.append(f"{part.kind} {await part.hit(cell)}")
+        finally:
+            done.append(await network)
+        self.unfinished = sum(part.unfinished for part in self._parts)
+        return "; ".join(done)
 
 
 class Full(Strike):
@@ -261,4 +300,6 @@ def fill(path: Path, leave_bytes: int) -> None:
         os.close(file)
 
 
-STRIKES: dict[str, type[Strike]] = {one.kind: one for one in (Kill, Power, Stop, Partition, Full)}
+STRIKES: dict[str, type[Strike]] = {
+    one.kind: one for one in (Kill, Power, Stop, Partition, Full, Mix)
+}
