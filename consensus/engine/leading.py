@@ -91,6 +91,8 @@ class Leading:
             raft.step_down(message.term)
         if not raft.leads or message.term != raft.term:
             return
+        if isinstance(message, Answer) and not message.next_index:
+            return  # the refusal of an older term of ours, by who was in this one before us
         counts = self._roster.counts(node.id)
         if counts:
             heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))

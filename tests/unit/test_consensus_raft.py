@@ -178,6 +178,16 @@ def test_a_refusal_moves_the_next_index_back_only_and_not_below_what_is_matched(
     assert following[R2] == 6
 
 
+def test_a_refusal_of_an_older_term_of_ours_says_nothing_about_the_log(rig: Rig) -> None:
+    # R2 stood for election in this term before us, and our last message of an older one came late.
+    rig.lead()
+    following, heard_s = rig.raft.following[R2], rig.raft.heard_s[R2]
+    rig.hear(R2, Answer(rig.raft.term, 0, False, rig.now_ms()))
+    assert rig.raft.following[R2] == following, "a log that begins at 1 would need a dump"
+    assert rig.raft.heard_s[R2] == heard_s
+    assert rig.raft.leads
+
+
 def test_a_leader_without_answers_steps_down_by_the_time_of_sending(rig: Rig) -> None:
     # a late answer to an old message proves nothing about now
     rig.lead()
