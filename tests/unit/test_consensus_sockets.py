@@ -83,6 +83,16 @@ def test_a_dial_that_fails_is_told_by_poll_alone(sides: tuple[Side, Side]) -> No
     assert connection.unsent_bytes == 0
 
 
+def test_news_are_not_waited_with(sides: tuple[Side, Side]) -> None:
+    _, far = sides
+    owner = Recorder()
+    far.network.dial("no address", "r1", owner)
+    start = time.monotonic()
+    far.network.poll(30.0)
+    assert time.monotonic() - start < 20.0
+    assert owner.told == ["closed: peer address 'no address' is not host:port"]
+
+
 def test_the_other_side_is_told_of_the_end_and_our_own_close_is_not_told_us(
     sides: tuple[Side, Side],
 ) -> None:
