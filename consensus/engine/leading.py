@@ -23,6 +23,9 @@ from consensus.engine.sender import Sender
 from consensus.errors import ChangeRefused
 from consensus.limits import TICK_BYTES
 
+_COMMIT_NEWS_S: Final = 0.01
+"""How long a commit waits for entries to ride with: said at once it costs two messages and two
+answers, just while the next entries come."""
 _TRANSFER_S: Final = 1.0
 
 
@@ -40,7 +43,8 @@ class Leading:
         self._journal = raft.journal
         self._roster = raft.roster
         self._admissions = Admissions(raft.roster)
-        self._sent: tuple[int, int] = (0, 0)
+        self._sent: tuple[int, int] = (0, 0)  # last index and commit that were told
+        self._sent_s = float("-inf")
         self._transfer: tuple[str | None, float] | None = None
 
     def begin(self) -> None:
@@ -68,9 +72,11 @@ class Leading:
         """Send what this tick brought."""
         raft = self._raft
         self._tend_members()
-        state = (raft.last_index, raft.commit)
-        if state != self._sent or self.sender.lags(state[0], raft.following):
-            self.send(heartbeat=False, news=state != self._sent)
+        last, commit = self._sent
+        is_overdue = raft.commit != commit and raft.mono() - self._sent_s >= _COMMIT_NEWS_S
+        news = raft.last_index != last or is_overdue
+        if news or self.sender.lags(raft.last_index, raft.following):
+            self.send(heartbeat=False, news=news)
         if self._transfer is not None:
             self._try_transfer(*self._transfer)
 
@@ -79,7 +85,8 @@ class Leading:
         raft, now_s = self._raft, self._raft.mono()
         if heartbeat:
             raft.note_heartbeat(now_s)
-        self._sent = (raft.last_index, raft.commit)
+        if news:
+            self._sent, self._sent_s = (raft.last_index, raft.commit), now_s
         self.sender.begin(raft.term, raft.commit, int(now_s * 1000), self._compaction.dump)
         for node in raft.connected():
             self.sender.feed(node, raft.following, heartbeat=heartbeat, news=news)
