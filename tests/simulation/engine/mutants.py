@@ -88,9 +88,7 @@ def ignores_terms_of_answers() -> contextlib.AbstractContextManager[None]:
 
     def take_answer(self: Leading, node: Node, message: Answer | DumpAnswer) -> None:
         if isinstance(message, Answer) and message.term < self._raft.term:
-            message = Answer(
-                self._raft.term, message.next_index, message.accepted, message.sent_ms
-            )
+            message = Answer(self._raft.term, message.next_index, message.accepted, message.sent_ms)
         real(self, node, message)
 
     return patched(Leading, take_answer=take_answer)

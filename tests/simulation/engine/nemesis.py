@@ -19,8 +19,10 @@ FIRST_S: Final = 3.0
 MOMENTS: Final = (
     ("", 40),
     ("append", 10),
+    ("sync", 10),
     ("create", 2),
-    ("rename", 3),
+    ("rename", 2),
+    ("rename", 4),
     ("remove", 4),
     ("sync_names", 3),
 )
@@ -136,6 +138,10 @@ class Nemesis:
     def _kill_two(self, victim: Machine) -> None:
         for machine in self._two(victim):
             self.world.kill(machine)
+
+    def _bounce(self, victim: Machine) -> None:
+        self.world.kill(victim)
+        self.world.start(victim)
 
     def _two(self, victim: Machine) -> list[Machine]:
         return [victim, self.rng.choice([m for m in self.world.seated() if m is not victim])]

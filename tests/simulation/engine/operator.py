@@ -39,8 +39,16 @@ class Replacement:
         self._try()
 
     def _boot(self) -> None:
+        world = self.world
         self.new.wanted = True
-        self.world.start(self.new)
+        world.start(self.new)
+        if world.rng.random() < 0.5:
+            world.events.after(world.rng.uniform(0.1, 2.0), self._trouble)
+
+    def _trouble(self) -> None:
+        """Who leads dies while the new disk has not got everything yet."""
+        for machine in self.world.leaders():
+            self.world.kill(machine)
 
     def _try(self) -> None:
         world = self.world

@@ -11,7 +11,15 @@ MIXED: Final = (0, 100, 1_000, 1_000)
 BIG: Final = (100, 1_000, 10_000, 100_000)
 
 LINKS: Final = {"isolate": 3, "link": 2, "one_way": 2, "mend": 5, "loss": 1, "reset": 2}
-LIVES: Final = {"kill": 3, "kill_two": 1, "kill_at": 2, "restart": 5, "pause": 3, "resume": 5}
+LIVES: Final = {
+    "kill": 3,
+    "kill_two": 1,
+    "kill_at": 2,
+    "bounce": 1,
+    "restart": 5,
+    "pause": 3,
+    "resume": 5,
+}
 POWER: Final = {"power_one": 2, "power_two": 2, "power_all": 2, "power_at": 3, "restart": 5}
 DISKS: Final = {"full": 1, "room": 2, "sync_error": 1, "slow_disk": 1, "fast_disk": 1}
 PLAN: Final = {"transfer": 1, "snapshot": 1, "stop": 1}
@@ -67,11 +75,12 @@ PROFILES: Final = {
             snapshot_entries=50,
             trailing_entries=10,
             state_bytes=200_000,
+            bytes_per_s=500e3,
         ),
         Profile(
             name="churn",
-            faults={"transfer": 6, "one_link_way": 4, "link": 2, "isolate": 3, "mend": 8, "reset": 2}
-            | {"pause": 2, "resume": 5},
+            faults={"one_link_way": 4, "link": 2, "isolate": 3, "mend": 8, "reset": 2}
+            | {"transfer": 6, "pause": 2, "resume": 5, "bounce": 2},
             gap_s=0.4,
             election_ms=(250, 500),
             heartbeat_ms=50,

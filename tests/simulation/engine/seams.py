@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.simulation.engine.world import World
 
 
-SEGMENT_BYTES: Final = 16 * 1024
+SEGMENT_BYTES: Final = 4 * 1024
 """Small, so that segments are begun and removed all the time."""
 
 SMALL_LIMITS: Final = (

@@ -57,6 +57,17 @@ class TestElections:
         elections.voted(C, 1, B)
         assert verdict.kinds == ["voted-twice"]
 
+    def test_a_vote_that_is_gone_after_a_restart(self, verdict: Verdict) -> None:
+        elections = Elections(verdict)
+        elections.voted(C, 4, A)
+        for term, vote in ((4, A), (5, None), (5, B)):
+            elections.reopened(C, term, vote)
+        elections.reopened(B, 0, None)
+        assert verdict.kinds == []
+        for term, vote in ((4, None), (4, B), (3, A)):
+            elections.reopened(C, term, vote)
+        assert [problem.kind for problem in verdict.problems] == ["vote-forgotten"] * 3
+
     def test_a_vote_of_a_disk_that_does_not_count(self, verdict: Verdict) -> None:
         elections = Elections(verdict)
         elections.voted(99, 1, A)
@@ -135,6 +146,14 @@ class TestCanon:
         canon.applied("c", 2, b"y")
         assert verdict.kinds == ["states-differ"]
 
+    def test_a_committed_entry_that_is_cut(self, verdict: Verdict, canon: Canon) -> None:
+        canon.committed("a", [(b"1", 2, 1)])
+        canon.cut("b", 2, 3)
+        canon.cut("b", 3, 1)
+        assert verdict.kinds == []
+        canon.cut("b", 2, 1)
+        assert verdict.kinds == ["committed-cut"]
+
     def test_a_leader_that_lacks_what_is_committed(self, verdict: Verdict, canon: Canon) -> None:
         canon.committed("a", [(b"1", 2, 1)])
         canon.complete("b", 2, lambda index: 1)
@@ -172,6 +191,17 @@ class TestDurability:
         durability.disks = {A: self.log(1, 0, 1, 1), B: self.log(1, 0, 1, 2), 99: self.log(9, 1)}
         durability.committed("a", 3, 1, VOTERS)
         assert verdict.kinds == ["committed-by-few"]
+
+    def test_a_leader_believes_of_a_follower_what_it_holds(self, verdict: Verdict) -> None:
+        durability = Durability(verdict)
+        durability.disks = {B: self.log(3, 1, 1)}
+        durability.matched("a", B, 4, 1)
+        durability.matched("a", B, 2, None)
+        assert verdict.kinds == []
+        durability.matched("a", B, 5, 1)
+        durability.matched("a", B, 4, 2)
+        durability.matched("a", C, 1, None)
+        assert [problem.kind for problem in verdict.problems] == ["matched-wrong"] * 3
 
     def test_nothing_counts_before_its_sync(self) -> None:
         log = self.log(1, 0, 1)

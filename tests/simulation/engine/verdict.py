@@ -53,6 +53,12 @@ class Elections:
         if first != candidate:
             self._verdict.accuse("voted-twice", f"disk {disk:x} for two disks in term {term}")
 
+    def reopened(self, disk: int, term: int, vote: int | None) -> None:
+        """`disk` is read back, with this term and vote in it."""
+        newest = max((at for voter, at in self.votes if voter == disk), default=0)
+        if newest > term or (newest == term and self.votes.get((disk, newest)) != vote and newest):
+            self._verdict.accuse("vote-forgotten", f"disk {disk:x}, its vote of term {newest}")
+
     def leads(self, disk: int, term: int, voters: Collection[int], now_s: float) -> None:
         """`disk` leads in `term`; by its own log the disks `voters` vote."""
         first = self.leaders.get(term)

@@ -15,7 +15,7 @@ from consensus.engine.membership import (
     decode_members,
 )
 from consensus.engine.network.callers import Caller
-from consensus.engine.network.wire import Message, RequestVote, Vote
+from consensus.engine.network.wire import Answer, Message, RequestVote, Vote
 from consensus.engine.raft import Raft
 from tests.simulation.engine.agreement import DurableLog, Span, check_matching
 from tests.simulation.engine.applier import read_name
@@ -44,9 +44,17 @@ class Watch:
         self._settled: Members = {}
         self._matched: dict[str, int] = {}
         self._log = world.durability.disks.setdefault(self.token, DurableLog())
+        self._check_vote()
         self._mirror_journal()
         self._hear_messages()
         self._see_events()
+
+    def _check_vote(self) -> None:
+        raft, machines = self.raft, self.world.machines.values()
+        known = [m.token for m in machines if m.replica == raft.vote and m.token is not None]
+        first = self.world.elections.votes.get((self.token, raft.term))
+        vote = first if first in known else (known[0] if known else None)
+        self.world.elections.reopened(self.token, raft.term, vote)
 
     @staticmethod
     def name_of(command: bytes) -> int | None:
@@ -140,7 +148,10 @@ class Watch:
                 self._check_caller(node.id, caller.hello.token)
                 if isinstance(message, Vote | RequestVote):
                     self._voted(caller.hello.token, message)
-            real(node, message)
+            if isinstance(message, Answer) and self.raft.leads:
+                self._answered(real, node, message)
+            else:
+                real(node, message)
 
         transport.setOnMessageReceivedCallback(heard)
 
@@ -149,6 +160,20 @@ class Watch:
         self.world.elections.voted(token, message.term, candidate)
         if isinstance(message, Vote):
             self._check_quarantine(token)
+
+    def _answered(self, real: Any, node: Node, message: Answer) -> None:
+        raft = self.raft
+        before, term = (raft.matched[node], raft.following[node], raft.heard_s[node]), raft.term
+        real(node, message)
+        if not raft.leads or raft.term != term:
+            return
+        after = (raft.matched[node], raft.following[node], raft.heard_s[node])
+        if message.term < term and after != before:
+            what = f"of term {message.term} in term {term}"
+            self.world.verdict.accuse("old-answer", f"{self.machine.key} counts one {what}")
+        if not message.accepted and after[1] > before[1]:
+            what = f"from {before[1]} to {after[1]}"
+            self.world.verdict.accuse("next-forward", f"{self.machine.key} goes on {what}")
 
     def _check_caller(self, name: str, token: int) -> None:
         member = self._settled.get(name)
