@@ -48,12 +48,7 @@ class Admissions:
         for name, member in open_places(members):
             caller = peer(name)
             # It may have a number: from an Admit that was cut off again, as its leader died.
-            if (
-                caller is not None
-                and caller.joins
-                and caller.number in (0, member.number)
-                and caller.token not in member.past
-            ):
+            if caller is not None and caller.joins and caller.token not in member.past:
                 return Admit(name, member.number, caller.token)
         for name, member in newcomers(members):
             goal = self._goals.setdefault(name, commit)

@@ -60,13 +60,13 @@ class Elections:
         """Note what `node` said to our question."""
         if message.term > self._raft.term:
             self._raft.step_down(message.term)  # ask in a newer term
-        elif message.granted and message.asked == self._asked_term:
+        elif message.granted and message.asked == self._asked_term and self._raft.is_member(node):
             self._granted.add(node.id)
 
     def take_vote(self, node: Node, message: Vote) -> None:
         """Count a vote."""
         raft = self._raft
-        if not raft.is_candidate or message.term != raft.term:
+        if not raft.is_candidate or message.term != raft.term or not raft.is_member(node):
             return
         if self._votes_term != raft.term:
             self._votes_term, self._votes = raft.term, {raft.me.id}

@@ -20,6 +20,7 @@ class Gatekeeper:
         self.committed: Callable[[], int] = lambda: 0
         self.leads: Callable[[], bool] = lambda: False
         self.on_caller_gone: Callable[[str], None] = lambda _: None
+        self.on_address: Callable[[str, str], None] = lambda *_: None
         self.refusal = ""
         self._config = config
         self._roster = roster
@@ -36,6 +37,7 @@ class Gatekeeper:
             self._roster.number,
             mine.token,
             mine.joins,
+            self._roster.address(self._config.replica),
         )
 
     def welcome(self, to: str, protocol: int) -> Welcome:
@@ -45,21 +47,30 @@ class Gatekeeper:
         return Welcome(protocol, self._config.replica, number, mine.token, mine.joins)
 
     def judge(self, caller: Hello | Welcome) -> Goodbye | None:
-        """Return why `caller` is refused, None if it is not."""
+        """Return why `caller` is refused, None if it is not; then, if it knows better than the own
+        log, it is dialled where it says."""
+        refusal = self._refusal(caller)
+        if refusal is None and isinstance(caller, Hello) and caller.address:
+            known = self._roster.members.get(caller.sender)
+            if known is None or known.number < caller.number:
+                self.on_address(caller.sender, caller.address)
+        return refusal
+
+    def _refusal(self, caller: Hello | Welcome) -> Goodbye | None:
         goodbye = judge(self._roster.members, caller)
-        if goodbye is None or goodbye.reason not in (REPLACED, UNKNOWN):
-            return goodbye
+        if goodbye is None:
+            return None
         settled = judge(self._roster.at(self.committed()), caller)
+        may_lead = settled is None or settled.reason == WAIT
+        if may_lead and caller.number and not self.leads():
+            # Its own log admits it, and ours may lack that, or have what was cut off elsewhere: it
+            # may lead in a newer term, and we would never hear (Raft thesis 4.2.2). What it votes
+            # and holds does not count here.
+            return None
+        if goodbye.reason not in (REPLACED, UNKNOWN):
+            return goodbye
         if settled is not None and settled.reason == goodbye.reason:
             return goodbye
-        if (
-            goodbye.reason == REPLACED
-            and not self.leads()
-            and not self._roster.counts(caller.sender)
-        ):
-            # It may lead in a newer term, where its replacement has never been, and have to cut
-            # that off here (Raft thesis 4.2.2). What it votes and holds counts for nothing.
-            return None
         return Goodbye(WAIT, goodbye.number, goodbye.text)
 
     def refused(self, by: str, goodbye: Goodbye) -> None:

@@ -100,7 +100,8 @@ class Leading:
             return
         if isinstance(message, Answer) and not message.next_index:
             return  # the refusal of an older term of ours, by who was in this one before us
-        counts = self._roster.counts(node.id)
+        is_member = raft.is_member(node)
+        counts = is_member and self._roster.counts(node.id)
         if counts:
             heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))
             raft.heard_s[node] = heard
@@ -113,7 +114,7 @@ class Leading:
         elif message.next_index <= raft.last_index + 1:
             if counts:
                 raft.matched[node] = max(raft.matched[node], message.next_index - 1)
-            else:
+            elif is_member:
                 self._admissions.note(node.id, message.next_index - 1)
             raft.following[node] = max(raft.following[node], message.next_index)
             self.sender.accepted(node, message.next_index)

@@ -121,6 +121,11 @@ class Library(SyncObj):
         """Return the peers that can be sent to."""
         return sorted(self._SyncObj__connectedNodes, key=lambda node: node.id)
 
+    def is_member(self, node: Node) -> bool:
+        """Return whether the disk that `node` speaks for is the one that stands for its id here."""
+        peer = self.transport.peer(node.id)
+        return self.roster.stands_for(node.id, peer.token if peer is not None else -1)
+
     # --- what may be told to the library
 
     @property

@@ -140,7 +140,11 @@ def change_members(members: Members, change: Change) -> Members:
 
 
 def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
-    """Return why a replica with these members in its log refuses `caller`, None if it does not."""
+    """Return why a replica with these members in its log refuses `caller`, None if it does not.
+
+    Only a token that this very log names as an old one is called replaced, which ends a disk for
+    good: a number alone may come from a change that was cut off, or from a cell that is no more.
+    """
     member = members.get(caller.sender)
     if member is None:
         if caller.number or not caller.joins:
@@ -149,7 +153,7 @@ def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
     if member.token == caller.token:
         return None
     name, number = caller.sender, member.number
-    if 0 < caller.number < number or caller.token in member.past:
+    if caller.token in member.past:
         return Goodbye(REPLACED, number, f"{name} was replaced: it is at incarnation {number} now")
     if caller.number > number:
         return Goodbye(WAIT, number, f"{name} is at incarnation {number} here, as far as is known")

@@ -69,6 +69,7 @@ class Raft(Library):
         parts.gate.committed = lambda: self.commit
         parts.gate.leads = lambda: self.leads
         parts.gate.on_caller_gone = self._lose_caller
+        parts.gate.on_address = self.transport.set_address
         self.addOnTickCallback(self._end_tick)
 
     # --- from the event loop's thread
@@ -137,9 +138,10 @@ class Raft(Library):
     def _heed_roster(self) -> None:
         at = self.roster.changed_at
         self.roster.is_stale, self._unsettled_at = False, at if at > self.commit else 0
-        for name, member in self.roster.members.items():
+        for name in self.roster.members:
             if name != self.me.id:
-                self.transport.set_address(name, member.raft or self.config.peers[name])
+                address = self.roster.address(name) or self.config.peers[name]
+                self.transport.set_address(name, address)
         if self.leads:
             self.leading.heed_roster()
         self.transport.rejudge()

@@ -126,6 +126,16 @@ class Roster:
         member = self.members.get(name)
         return member.votes if member is not None else not self.is_founded
 
+    def address(self, name: str) -> str:
+        """Return where `name` is reached, "" for where it is configured."""
+        member = self.members.get(name)
+        return member.raft if member is not None else ""
+
+    def stands_for(self, name: str, token: int) -> bool:
+        """Whether the disk of `token` is the one of `name`, or the cell is not founded yet."""
+        member = self.members.get(name)
+        return member.token == token if member is not None else not self.is_founded
+
     def has_quorum(self, granted: set[str]) -> bool:
         """Whether the votes of `granted` elect. A cell is founded by the votes of all."""
         if not self.is_founded:

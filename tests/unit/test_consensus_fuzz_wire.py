@@ -35,7 +35,7 @@ def messages_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     fits: dict[str, st.SearchStrategy[Any]] = {}
     for field in msgspec.structs.fields(kind):
         match field.name:
-            case "cell" | "sender" | "receiver" | "reason" | "text":
+            case "cell" | "sender" | "receiver" | "address" | "reason" | "text":
                 fits[field.name] = TEXTS
             case "joins" | "granted" | "accepted":
                 fits[field.name] = st.booleans()

@@ -6,11 +6,13 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec import structs
 
 from consensus.engine.envelope import Origin
 from consensus.engine.handover import Declined, Event, Failed
 from consensus.engine.membership import (
     REPLACED,
+    UNKNOWN,
     WAIT,
     Admit,
     Member,
@@ -84,6 +86,16 @@ def test_a_disk_forgets_a_number_that_was_cut_off_again(monkeypatch: pytest.Monk
     rig.close()
 
 
+def test_no_number_alone_ends_a_disk_for_good(rig: Rig) -> None:
+    # r3 was replaced in an earlier cell of this name, of which a disk came back
+    rig.hear(R2, Append(1, 7, 4, 1, 1, [rig.log_change(Replace("r3", 2, "", ""), 5, 1)]))
+    assert rig.raft.commit == 5
+    refused = rig.gate.judge(rig.hello("r3", 4_711))
+    assert refused is not None
+    assert refused.reason == UNKNOWN
+    assert rig.gate.judge(rig.hello("r3", 4_711, 1, joins=True)) is None, "an Admit was cut off"
+
+
 def test_the_address_of_a_replacement_that_was_cut_off_is_not_dialled_any_more(rig: Rig) -> None:
     moved = rig.log_change(Replace("r3", 2, "h:1", ""), 5, 1)
     rig.hear(R2, Append(1, 4, 4, 1, 1, [moved]))
@@ -103,6 +115,51 @@ def test_a_follower_hears_a_disk_that_its_log_replaces_as_long_as_that_may_be_cu
     refused = rig.gate.judge(old)
     assert refused is not None
     assert refused.reason == REPLACED, "it is committed now"
+
+
+def test_a_follower_that_was_away_hears_a_leader_of_a_disk_it_does_not_know(rig: Rig) -> None:
+    heartbeat(rig, R2, 1)
+    assert rig.raft.commit == 4
+    newer = rig.hello("r3", NEW, 2, joins=True)
+    assert rig.gate.judge(newer) is None
+    assert rig.gate.judge(rig.hello("r3", NEW, 0, joins=True)) is not None, "it was not admitted"
+
+
+def test_a_leader_that_moved_meanwhile_is_answered_where_it_says(rig: Rig) -> None:
+    heartbeat(rig, R2, 1)
+    moved = structs.replace(rig.hello("r3", NEW, 2, joins=True), address="h:7")
+    assert rig.gate.judge(moved) is None
+    assert rig.transport.addresses["r3"] == "h:7"
+    rig.gate.judge(structs.replace(rig.hello("r2", TOKENS["r2"], 1), address="h:8"))
+    assert rig.transport.addresses["r2"] == rig.config.peers["r2"], "what the log says is as new"
+
+
+def test_a_replaced_disk_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(monkeypatch)
+    assert rig.gate.hello("r2").address == ""
+    rig.hear(R2, Append(1, 4, 4, 1, 1, [rig.log_change(Replace("r1", 2, "h:9", ""), 5, 1)]))
+    assert rig.gate.hello("r2").address == "h:9"
+    rig.close()
+
+
+def test_what_a_disk_votes_that_does_not_stand_for_its_id_here_does_not_count(rig: Rig) -> None:
+    rig.transport.callers["r2"] = rig.hello("r2", NEW, 2, joins=True)
+    question = rig.ask()
+    rig.hear(R2, PreVoteAnswer(1, question.term, True))
+    assert rig.raft.term == 1
+    rig.raft.stand_at_once()
+    rig.raft.doTick(0.0)
+    rig.hear(R2, Vote(rig.raft.term))
+    assert not rig.raft.leads
+    rig.hear(R3, Vote(rig.raft.term))
+    assert rig.raft.leads
+    at = rig.raft.last_index
+    rig.hear(R2, Answer(rig.raft.term, at + 1, True, rig.now_ms()))
+    rig.raft.doTick(0.0)
+    assert rig.raft.commit < at
+    rig.hear(R3, Answer(rig.raft.term, at + 1, True, rig.now_ms()))
+    rig.raft.doTick(0.0)
+    assert rig.raft.commit == at
 
 
 def test_who_was_let_in_before_a_replacement_was_committed_is_judged_again_after_it(

@@ -39,7 +39,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, 
 
     `token` is drawn when a data directory is made, so it tells two disks of one id apart; `number`
     is the incarnation that the sender's log gives to that token, 0 if it gives none. `joins` says
-    that the disk was made to replace another one.
+    that the disk was made to replace another one. `address` is where its replacement said that it
+    is reached, "" for where it is configured: who was away since needs it to answer.
     """
 
     protocol: Count
@@ -50,6 +51,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, 
     number: Count
     token: Count
     joins: bool
+    address: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=8, gc=False):
