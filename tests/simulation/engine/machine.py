@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from tests.fakes.memory_disk import MemoryDisk, MemoryFile
 from tests.simulation.engine.events import Events
@@ -28,6 +28,10 @@ class Clock:
     def run_at(self, rate: float) -> None:
         """From now on it counts `rate` seconds a second."""
         self._shown_s, self._at_s, self.rate = self.read(0.0), self._events.now, rate
+
+
+PIECE_BYTES: Final = 32_768
+"""What a leader reads of a dump at once, to send it."""
 
 
 class SimDisk(MemoryDisk):
@@ -66,7 +70,8 @@ class _RottenFile(MemoryFile):
     def read(self, offset: int, count: int) -> bytes:
         content = super().read(offset, count)
         disk = self._disk
-        if isinstance(disk, SimDisk) and disk.rot and disk.is_sending and len(content) > 100:
+        is_piece = isinstance(disk, SimDisk) and disk.is_sending and count == PIECE_BYTES
+        if is_piece and disk.rot and len(content) > 100:
             disk.rot -= 1
             middle = len(content) // 2
             return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]

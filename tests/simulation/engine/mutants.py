@@ -168,6 +168,7 @@ def shortens_before_dump() -> contextlib.AbstractContextManager[None]:
     def finish(self: Compaction, result: Dump | Exception, now_s: float) -> Any:
         if isinstance(result, Dump) and result.position.index > self.dumped.index:
             self._journal.forget_before(self._trailing_start(result.position.index))
+            self._journal.remove_obsolete()
         return real(self, result, now_s)
 
     return patched(Compaction, finish=finish)

@@ -42,13 +42,23 @@ class Replacement:
         world = self.world
         self.new.wanted = True
         world.start(self.new)
-        if world.rng.random() < 0.5:
-            world.events.after(world.rng.uniform(0.1, 2.0), self._trouble)
+        if world.rng.random() < 0.6:
+            world.events.after(world.rng.uniform(0.05, 0.6), self._starve)
 
-    def _trouble(self) -> None:
-        """Who leads dies while the new disk has not got everything yet."""
-        for machine in self.world.leaders():
-            self.world.kill(machine)
+    def _starve(self) -> None:
+        """Who leads does not reach the new disk any more, and dies before it has everything."""
+        world = self.world
+        if world.is_calm:
+            return
+        pairs = [(machine.key, self.new.key) for machine in world.leaders()]
+        world.fabric.cut.update(pairs)
+        world.link_fault(pairs)
+        world.events.after(world.rng.uniform(0.0, 1.0), self._kill_leaders)
+
+    def _kill_leaders(self) -> None:
+        if not self.world.is_calm:
+            for machine in self.world.leaders():
+                self.world.kill(machine)
 
     def _try(self) -> None:
         world = self.world

@@ -72,6 +72,9 @@ class Process:
             if task.cancelled() or self.over:
                 return
             error = task.exception()
+            if isinstance(error, Killed):
+                self.world.kill(self.machine)
+                return
             told(task.result() if error is None else error)
 
         with self.loop.running():

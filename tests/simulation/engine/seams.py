@@ -24,6 +24,7 @@ import consensus.engine.sender
 import consensus.engine.storage.dump
 import consensus.engine.storage.incoming
 from consensus.engine.loading import load
+from tests.simulation.engine.machine import PIECE_BYTES
 from tests.simulation.engine.network import SimNetwork
 from tests.simulation.patching import patched
 
@@ -38,7 +39,7 @@ SEGMENT_BYTES: Final = 4 * 1024
 SMALL_LIMITS: Final = (
     (consensus.engine.raft, {"HANDOVER_BATCH": 4, "HANDOVER_ENTRIES_MAX": 24}),
     (consensus.engine.sender, {"BATCH_BYTES": 4_096, "_WINDOW_BYTES": 16_384}),
-    (consensus.engine.sender, {"CHUNK_BYTES": 32_768}),
+    (consensus.engine.sender, {"CHUNK_BYTES": PIECE_BYTES}),
     (consensus.engine.storage.incoming, {"DUMP_SYNC_BYTES": 100_000}),
     (consensus.engine.storage.dump, {"DUMP_SYNC_BYTES": 100_000, "DUMP_PIECE_BYTES": 65_536}),
 )

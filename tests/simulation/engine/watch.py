@@ -50,11 +50,11 @@ class Watch:
         self._see_events()
 
     def _check_vote(self) -> None:
-        raft, machines = self.raft, self.world.machines.values()
-        known = [m.token for m in machines if m.replica == raft.vote and m.token is not None]
-        first = self.world.elections.votes.get((self.token, raft.term))
-        vote = first if first in known else (known[0] if known else None)
-        self.world.elections.reopened(self.token, raft.term, vote)
+        raft, world = self.raft, self.world
+        world.ids[self.token] = self.machine.replica
+        voted_for = world.elections.votes.get((self.token, raft.term))
+        is_kept = voted_for is not None and world.ids.get(voted_for) == raft.vote
+        world.elections.reopened(self.token, raft.term, voted_for if is_kept else None)
 
     @staticmethod
     def name_of(command: bytes) -> int | None:
@@ -182,10 +182,9 @@ class Watch:
 
     def _check_quarantine(self, token: int) -> None:
         for watch in self.world.watches.values():
-            if watch.token == token and watch.members() and token not in watch.voters():
-                known = [member.token for member in watch.members().values()]
-                if token in known:
-                    self.world.verdict.accuse("quarantined-voted", f"disk of {watch.machine.key}")
+            joins = watch.raft.journal.identity.joins
+            if watch.token == token and joins and token not in watch.voters():
+                self.world.verdict.accuse("quarantined-voted", f"disk of {watch.machine.key}")
 
     def _see_events(self) -> None:
         handover: Any = self.raft.handover

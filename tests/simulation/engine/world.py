@@ -54,6 +54,7 @@ class World:
         self.watches: dict[Process, Watch] = {}
         self.machines: dict[str, Machine] = {}
         self.seats: dict[str, Machine] = {}
+        self.ids: dict[int, str] = {}
         self.replacing: list[Replacement] = []
         self.link_ok_since: dict[tuple[str, str], float] = {}
         self.ends_s = FAULTS_S + CALM_S
@@ -124,6 +125,11 @@ class World:
     def seated(self) -> list[Machine]:
         """The machines whose disks stand for the ids."""
         return list(self.seats.values())
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether the last fault is over."""
+        return self.events.now >= FAULTS_S
 
     def leaders(self) -> list[Machine]:
         """The machines whose replicas believe that they lead."""
@@ -203,7 +209,7 @@ class World:
             machine.disk.power_cut(self.rng)
         elif process is not None:
             machine.disk.crash()
-        if self.rng.random() < 0.5:
+        if self.rng.random() < 0.5 or self.is_calm:
             self.events.after(self.rng.uniform(0.2, 3.0), self.start, machine)
 
     def ended(self, process: Process, error: BaseException) -> None:
