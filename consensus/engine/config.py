@@ -54,7 +54,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     trailing_entries: int = TRAILING_ENTRIES
 
     def validate(self) -> None:
-        """Check everything that can be checked without starting.
+        """Check everything that can be checked without a look at files.
 
         Raises:
             BadConfig: with the setting, its value and the way out.
@@ -72,11 +72,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             raise BadConfig("two peers have one address; give each its own port")
         if not self.cell or len(self.cell.encode()) > 100:
             raise BadConfig(f"cell {self.cell!r} must have 1 to 100 bytes")
-        if self.tls is not None:
-            # Not above: with certificates comes all of Python's ssl.
-            from consensus.engine.network.tls import check_files
-
-            check_files(self.tls, self.cell, self.replica)
         self._validate_times()
         if self.snapshot_entries < 10 or self.snapshot_bytes < 64 * 1024:
             raise BadConfig("snapshot_entries must be at least 10, snapshot_bytes at least 65536")

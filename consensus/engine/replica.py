@@ -38,6 +38,7 @@ from consensus.engine.handover import (
 from consensus.engine.joined import joining
 from consensus.engine.loading import Loaded, load
 from consensus.engine.network.sockets import SocketNetwork
+from consensus.engine.network.tls import check_files
 from consensus.engine.pending import Pending
 from consensus.engine.raft import Raft
 from consensus.engine.roster import change_in
@@ -77,6 +78,8 @@ class EngineLog:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         config.validate()
+        if config.tls is not None:
+            check_files(config.tls, config.cell, config.replica)
         self._config = config
         self._applier = applier
         self._on_failure = on_failure

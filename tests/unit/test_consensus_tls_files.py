@@ -144,7 +144,7 @@ def test_names_that_are_no_uris_prove_nobody() -> None:
 def test_good_files_are_taken_without_a_word(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config(tls=files_of(tmp_path)).validate()
+    check_files(files_of(tmp_path), CELL, "r1")
     assert caplog.records == []
 
 
@@ -169,7 +169,7 @@ def test_a_certificate_that_peers_would_refuse_is_refused_first(
 ) -> None:
     files = files_of(tmp_path, **made)
     with pytest.raises(BadConfig, match=says) as caught:
-        config(tls=files).validate()
+        check_files(files, CELL, "r1")
     assert files.certificate in str(caught.value)
     assert "`raftcron certs issue" in str(caught.value)
 
