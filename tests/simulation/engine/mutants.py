@@ -145,19 +145,18 @@ def keeps_commit_index() -> Iterator[None]:
     """S4: the commit index is kept apart, and survives what the log does not."""
     kept: dict[int, int] = {}
     real: Any = Library.commit
+    real_start = Raft.__init__
 
-    def set_commit(self: Library, index: int) -> None:
-        real.fset(self, index)
-        kept[self.journal.identity.token] = index
+    def keep(raft: Library, index: int) -> None:
+        real.fset(raft, index)
+        token = raft.journal.identity.token
+        kept[token] = max(kept.get(token, 0), index)
 
-    with (
-        patched(Library, commit=property(real.fget, set_commit)),
-        patched(
-            FileJournal,
-            getRaftCommitIndex=lambda self: kept.get(self.identity.token, 1),
-            setRaftCommitIndex=lambda self, index: kept.__setitem__(self.identity.token, index),
-        ),
-    ):
+    def start(self: Raft, *parts: Any) -> None:
+        real_start(self, *parts)
+        self.commit = max(self.commit, kept.get(self.journal.identity.token, 0))
+
+    with patched(Library, commit=property(real.fget, keep)), patched(Raft, __init__=start):
         yield
 
 

@@ -178,6 +178,17 @@ class Nemesis:
     def _power_all(self, victim: Machine) -> None:
         self.world.power_cut(self.world.seated())
 
+    def _relapse(self, victim: Machine) -> None:
+        """It loses power, comes back a while later, and loses it again as it catches up."""
+        self.world.power_cut([victim])
+        self.world.events.after(self.rng.uniform(0.5, 2.0), self._come_back, victim)
+
+    def _come_back(self, victim: Machine) -> None:
+        self.world.start(victim)
+        if not self.world.is_calm:
+            victim.dies_at, victim.dies_by_power = self.rng.choice(("append", "sync")), True
+            victim.dies_in = self.rng.randint(1, 6)
+
     def _power_at(self, victim: Machine) -> None:
         self._arm(victim, by_power=True)
 

@@ -20,8 +20,11 @@ LIVES: Final = {
     "pause": 3,
     "resume": 5,
 }
-POWER: Final = {"power_one": 2, "power_two": 2, "power_all": 2, "power_at": 5, "restart": 5}
+POWER: Final = {"power_one": 2, "power_two": 2, "power_all": 2, "power_at": 5, "relapse": 4} | {
+    "restart": 5
+}
 DISKS: Final = {"full": 1, "room": 2, "sync_error": 1, "slow_disk": 1, "fast_disk": 1}
+STOPS: Final = {"pause": 1, "resume": 2}
 PLAN: Final = {"transfer": 1, "snapshot": 1, "stop": 1}
 
 
@@ -66,7 +69,7 @@ PROFILES: Final = {
         Profile(
             name="power",
             gap_s=1.0,
-            faults=LINKS | POWER | DISKS | {"pause": 1, "resume": 2, "kill_at": 5, "one_link_way": 3},
+            faults=LINKS | POWER | DISKS | STOPS | {"kill_at": 5, "one_link_way": 3},
             snapshot_entries=25,
             trailing_entries=10,
         ),

@@ -1,0 +1,67 @@
+"""The test of the tests: with one cure switched off, some seed of a few turns red.
+
+The same seed is green with the cure. `python -m tests.simulation.engine SEED --mutant NAME` shows a
+run; `--profile` names the faults.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from tests.simulation.engine.mutants import MUTANTS
+from tests.simulation.engine.runs import simulate
+
+TRIES = 80
+
+
+class Gate(msgspec.Struct, frozen=True):
+    """A mutant, the faults that bring it to light, what has to be found (one of these kinds), and
+    the seed to begin with."""
+
+    mutant: str
+    profile: str
+    kinds: str
+    first: int = 0
+
+
+GATES = (
+    Gate("commit-unverified", "churn", "committed-changed fell"),
+    Gate("cut-what-matches", "churn", "committed-cut"),
+    Gate("forward-on-refusal", "churn", "next-forward", 5),
+    Gate("answers-of-any-term", "churn", "old-answer"),
+    Gate("votes-in-memory", "power", "vote-forgotten voted-twice"),
+    Gate("no-sync", "power", "committed-by-few matched-wrong"),
+    Gate("answer-before-sync", "power", "committed-by-few matched-wrong vote-forgotten", 7),
+    Gate("leader-unsynced", "power", "committed-by-few"),
+    Gate("commit-index-kept", "power", "commit-ahead fell", 15),
+    Gate("shorten-before-dump", "power", "cannot-start"),
+    Gate("torn-tail-kept", "power", "cannot-start", 5),
+    Gate("dump-unchecked", "snapshots", "restored-garbage states-differ"),
+    Gate("dump-acknowledged-early", "snapshots", "matched-wrong"),
+    Gate("old-connections", "one-way", "two-voices"),
+    Gate("no-gate", "replacements", "replaced-heard elected-by-few matched-wrong not-level"),
+    Gate("old-disk-let-in", "replacements", "replaced-heard"),
+    Gate("quarantine-counts", "replacements", "committed-by-few matched-wrong"),
+    Gate("quarantine-votes", "replacements", "quarantined-voted"),
+    Gate("no-prevote", "one-way", "healthy-deposed"),
+    Gate("shorter-logs-elected", "churn", "leader-lacks"),
+    Gate("local-barrier", "churn", "stale-read"),
+)
+
+
+def test_every_mutant_has_its_gate() -> None:
+    assert sorted(gate.mutant for gate in GATES) == sorted(MUTANTS)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.mutant)
+def test_a_cure_that_is_switched_off_is_missed(gate: Gate) -> None:
+    for seed in range(gate.first, gate.first + TRIES):
+        with MUTANTS[gate.mutant]():
+            found = simulate(seed, gate.profile).kinds
+        if set(found) & set(gate.kinds.split()):
+            assert simulate(seed, gate.profile).kinds == []
+            return
+    pytest.fail(f"nobody misses {gate.mutant}: {TRIES} seeds from {gate.first} on are green")
