@@ -103,7 +103,8 @@ class Disk:
         subprocess.run(["sync", "-f", str(self.point)], check=True)
 
     def cut(self) -> None:
-        """Switch the power off: nothing reaches the image from now on."""
+        """Switch the power off: nothing reaches the image from now on. Whoever uses the disk must
+        stand still: a sync that is under way may be answered with success and not be done."""
         root = os.open(self.point, os.O_RDONLY)
         try:
             fcntl.ioctl(root, _IOC_SHUTDOWN, _WITHOUT_JOURNAL)
