@@ -141,12 +141,14 @@ class EngineLog:
         """
         invariant(self._state == "new", "a log starts once")
         disk = DirectoryDisk(Path(self._config.data))
+        loading = asyncio.create_task(asyncio.to_thread(load, disk, self._config, _draw_token))
         try:
-            loaded = await asyncio.to_thread(load, disk, self._config, _draw_token)
+            loaded = await asyncio.shield(loading)
             if loaded.dump is not None:
                 self._restore(loaded.dump, read_pieces(disk, loaded.dump))
             self._begin(disk, loaded)
         except BaseException:
+            await asyncio.wait([loading])  # also where the start is given up: its thread may write
             disk.close()
             self._aside.shutdown(wait=False)
             self._state = "stopped"
@@ -381,10 +383,7 @@ class EngineLog:
             raft.ask(partial(setattr, raft, "stopping", True))
             raft.handover.close()
         self._pending.close(OutcomeUnknown("the replica stopped while the entry was in flight"))
-        for done in self._dumps:
-            if not done.done():
-                done.set_exception(Stopped("the log is closed"))
-        self._dumps = []
+        self._answer_dumps(self._applied, Stopped("the log is closed"))
         if self._leadership.leads:
             self._believe(Leadership(self._leadership.term), 0)
 

@@ -141,12 +141,16 @@ class Rig:
         self.transport = RecordingTransport(
             self.config, nodes, self.journal, NoNetwork(), self.mono, self.gate
         )
-        for name in ("r2", "r3"):
-            self.transport.callers[name] = self.hello(name, TOKENS[name])
         self.handover = CollectingHandover()
-        parts = Parts(
+        self.raft = Raft(self.config, nodes, self._parts(made))
+        for node in self.raft.others:
+            self.transport.callers[node.id] = self.hello(node.id, TOKENS[node.id])
+            self.transport._onNodeConnected(node)
+
+    def _parts(self, dump: Dump | None) -> Parts:
+        return Parts(
             journal=self.journal,
-            dump=made,
+            dump=dump,
             disk=self.disk,
             roster=self.roster,
             gate=self.gate,
@@ -155,9 +159,6 @@ class Rig:
             aside=lambda work, then: then(work()),
             mono=self.mono,
         )
-        self.raft = Raft(self.config, nodes, parts)
-        for node in self.raft.others:
-            self.transport._onNodeConnected(node)
 
     def mono(self) -> float:
         return self.now

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from consensus.engine import replica
+from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import Origin
 from consensus.engine.handover import Declined, Event, Failed
 from consensus.engine.membership import (
@@ -30,9 +35,10 @@ from consensus.engine.network.wire import (
     TimeoutNow,
     Vote,
 )
+from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.dump import IN_FORCE, Dump, write_dump
 from consensus.engine.ticking import tick
-from consensus.errors import InvariantViolated
+from consensus.errors import DataInUse, InvariantViolated
 from consensus.leadership import Position
 from consensus.limits import HANDOVER_ENTRIES_MAX
 from tests.fakes.memory_disk import MemoryDisk
@@ -296,3 +302,40 @@ def test_a_failure_is_told_though_the_disk_is_full_at_the_end(rig: Rig) -> None:
     [failed] = [event for event in rig.handover.events if isinstance(event, Failed)]
     assert str(failed.error) == "first"
     rig.disk.room = None
+
+
+async def test_a_start_that_is_given_up_holds_the_directory_while_it_is_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def load_slowly(*_: object) -> None:
+        begun.set()
+        goes_on.wait(10)
+
+    monkeypatch.setattr(replica, "load", load_slowly)
+    config = EngineConfig(replica="r1", peers={"r1": "127.0.0.1:1"}, data=str(tmp_path))
+    log = replica.EngineLog(config, NoApplier(), on_failure=lambda _: None)
+    start = asyncio.create_task(log.start())
+    await asyncio.to_thread(begun.wait, 10)
+    start.cancel()
+    await asyncio.wait([start], timeout=0)
+    with pytest.raises(DataInUse):
+        DirectoryDisk(tmp_path)
+    goes_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await start
+    DirectoryDisk(tmp_path).close()
+
+
+class NoApplier:
+    """Nothing is ever applied."""
+
+    def apply(self, position: Position, entry: bytes) -> object:
+        raise AssertionError(position)
+
+    def take(self) -> Iterable[bytes]:
+        raise AssertionError
+
+    def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
+        raise AssertionError(position)
