@@ -113,6 +113,11 @@ class Machine:
         return self.process is not None
 
     @property
+    def outlives(self) -> bool:
+        """Whether a process runs on a disk that was replaced."""
+        return self.alive and self.retired
+
+    @property
     def awake(self) -> bool:
         """Whether a process runs on it and is not stopped."""
         return self.process is not None and not self.process.paused

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from consensus.limits import ROOM_BYTES_MIN
 from tests.simulation.engine.machine import Machine
-from tests.simulation.engine.operator import Replacement, wipe
+from tests.simulation.engine.operator import Replacement, bring_back, put_back, wipe
 
 if TYPE_CHECKING:
     from tests.simulation.engine.world import World
 
+LATENCY_S: Final = (0.0002, 0.003)
 SYNC_S: Final = (0.0001, 0.002)
 SLOW_SYNC_S: Final = (0.02, 0.25)
 FIRST_S: Final = 3.0
@@ -68,7 +69,7 @@ class Nemesis:
         world = self.world
         world.events.note("nemesis", "mends all")
         world.fabric.cut.clear()
-        world.fabric.loss = 0.0
+        world.fabric.loss, world.fabric.latency_s = 0.0, LATENCY_S
         world.link_fault(world.pairs)
         for machine in world.machines.values():
             world.fault(machine)
@@ -79,6 +80,10 @@ class Nemesis:
             machine.wanted = machine.wanted or not machine.retired
             if machine.process is not None and machine.process.paused:
                 machine.process.resume()
+        for machine in world.seated():
+            occupant = world.machines[world.fabric.machines[machine.address]]
+            if occupant is not machine:
+                put_back(world, occupant, machine)
         world.start_all()
         world.mended()
 
@@ -116,6 +121,10 @@ class Nemesis:
 
     def _loss(self, victim: Machine) -> None:
         self.world.fabric.loss = self.rng.choice((0.0, 0.0, 0.01, 0.05))
+        self.world.link_fault(self.world.pairs)
+
+    def _latency(self, victim: Machine) -> None:
+        self.world.fabric.latency_s = self.rng.choice((LATENCY_S, LATENCY_S, (0.01, 0.12)))
         self.world.link_fault(self.world.pairs)
 
     def _reset(self, victim: Machine) -> None:
@@ -166,6 +175,18 @@ class Nemesis:
             if machine.process is not None and machine.process.paused:
                 self.world.fault(machine)
                 machine.process.resume()
+
+    def _stall_loop(self, victim: Machine) -> None:
+        """Its event loop does something long; its other threads go on."""
+        self.world.fault(victim)
+        if victim.process is not None:
+            victim.process.stall_loop(self.rng.uniform(0.1, 3.0))
+
+    def _stall_tick(self, victim: Machine) -> None:
+        """Its tick thread gets no processor for a while."""
+        self.world.fault(victim)
+        if victim.process is not None:
+            victim.process.stall_tick(self.rng.uniform(0.1, 2.0))
 
     # --- power
 
@@ -243,8 +264,8 @@ class Nemesis:
     def _zombie(self, victim: Machine) -> None:
         for machine in self.world.machines.values():
             if machine.retired and not machine.alive:
-                machine.wanted = True
-                self.world.start(machine)
+                bring_back(self.world, machine)
+                return
 
     def _wipe(self, victim: Machine) -> None:
         if self.world.whole():

@@ -15,7 +15,8 @@ TIMEOUT_MS = 2_000
 
 class Replacement:
     """`raftcron replica replace` until the members say that it is done, and a new machine that
-    joins, before or after that. The old one is lost, or goes on until it is told."""
+    joins, before or after that. The old one is lost, or goes on until it is told; or it only gets
+    another disk, and keeps its address."""
 
     def __init__(self, world: World, old: Machine) -> None:
         self.world = world
@@ -29,10 +30,11 @@ class Replacement:
         world = self.world
         world.replacing.append(self)
         self.old.retired = True
-        if world.rng.random() < 0.6:
+        is_swap = world.rng.random() < 0.4
+        if is_swap or world.rng.random() < 0.4:
             self.old.wanted = False
-            world.kill(self.old)
-        self.new = world.add_machine(self.replica, "join")
+            world.power_cut([self.old])
+        self.new = world.add_machine(self.replica, "join", self.old.address if is_swap else "")
         world.seats[self.replica] = self.new
         self.new.wanted = False
         world.events.after(world.rng.uniform(0.0, 4.0), self._boot)
@@ -84,11 +86,15 @@ class Replacement:
                 continue
             if view.incarnation == self._before:
                 replace: Any = process.log.replace(
-                    self.replica, raft=self.new.address, timeout_ms=TIMEOUT_MS
+                    self.replica, raft=self._moved_to, timeout_ms=TIMEOUT_MS
                 )
                 process.spawn(replace, self._told)
                 break
         world.events.after(RETRY_S, self._try)
+
+    @property
+    def _moved_to(self) -> str:
+        return "" if self.new.address == self.old.address else self.new.address
 
     def _told(self, result: Any) -> None:
         self.world.events.note("operator", f"replace {self.replica}: {result!r:.120}")
@@ -111,3 +117,26 @@ def wipe(world: World, machine: Machine) -> None:
 def _notice(world: World, replacement: Replacement) -> None:
     world.replacing.remove(replacement)
     replacement.begin()
+
+
+def bring_back(world: World, old: Machine) -> None:
+    """A disk that was replaced is started again; if another one is in its machine by now, that is
+    taken out, until somebody notices."""
+    occupant = world.machines[world.fabric.machines[old.address]]
+    if occupant is not old:
+        occupant.wanted = False
+        world.power_cut([occupant])
+        world.fabric.machines[old.address] = old.key
+        world.events.after(world.rng.uniform(1.0, 4.0), put_back, world, old, occupant)
+    old.wanted = True
+    world.start(old)
+
+
+def put_back(world: World, old: Machine, occupant: Machine) -> None:
+    """Have the right disk in the machine again."""
+    if world.fabric.machines[old.address] == old.key:
+        old.wanted = False
+        world.power_cut([old])
+        world.fabric.machines[old.address] = occupant.key
+        occupant.wanted = not occupant.retired
+        world.start(occupant)

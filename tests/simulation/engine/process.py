@@ -230,6 +230,21 @@ class Process:
             self.lag_s += low + (high - low) * world.rng.random()
             self.network.lag_s = self.lag_s
 
+    def stall_loop(self, seconds: float) -> None:
+        """Let the event loop stand still, and nothing else."""
+        self.loop.paused = True
+        self.world.events.after(seconds, self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.paused and not self.over:
+            self.loop.resume()
+
+    def stall_tick(self, seconds: float) -> None:
+        """Let the tick thread stand still, and nothing else."""
+        self._busy_until = self.world.events.now + seconds
+        self._next_step = math.inf
+        self._step_at(self._busy_until)
+
     def pause(self) -> None:
         """SIGSTOP."""
         self.paused = self.loop.paused = True

@@ -10,7 +10,9 @@ SMALL: Final = (0, 40, 100)
 MIXED: Final = (0, 100, 1_000, 1_000)
 BIG: Final = (100, 1_000, 10_000, 100_000)
 
-LINKS: Final = {"isolate": 3, "link": 2, "one_way": 2, "mend": 5, "loss": 1, "reset": 2}
+LINKS: Final = {"isolate": 3, "link": 2, "one_way": 2, "mend": 5, "loss": 1, "reset": 2} | {
+    "latency": 1
+}
 LIVES: Final = {
     "kill": 3,
     "kill_two": 1,
@@ -19,6 +21,8 @@ LIVES: Final = {
     "restart": 5,
     "pause": 3,
     "resume": 5,
+    "stall_loop": 1,
+    "stall_tick": 1,
 }
 POWER: Final = {"power_one": 2, "power_two": 2, "power_all": 2, "power_at": 5, "relapse": 4} | {
     "restart": 5

@@ -74,6 +74,16 @@ class Calm:
         if len(leaders) != 1:
             self._verdict.accuse("no-leader", f"who leads: {leaders}")
 
+    def gone(self, outlive: list[str]) -> None:
+        """Machines where a process goes on with a disk that was replaced."""
+        if outlive:
+            self._verdict.accuse("old-disk-lives", f"{outlive}")
+
+    def replaced(self, waiting: list[str]) -> None:
+        """Ids whose replacement is not done yet."""
+        if waiting:
+            self._verdict.accuse("not-replaced", f"{waiting}")
+
     def progress(self, answered: int, least: int) -> None:
         """So many appends were answered in the calm."""
         if answered < least:

@@ -297,6 +297,8 @@ class TestCalm:
         calm = Calm(verdict, canon)
         calm.leader(["a"])
         calm.level({"a": 2, "b": 2})
+        calm.gone([])
+        calm.replaced([])
         calm.progress(10, 10)
         calm.rest(0, 0)
         assert verdict.kinds == []
@@ -307,10 +309,14 @@ class TestCalm:
         calm.leader([])
         calm.leader(["a", "b"])
         calm.level({"a": 2, "b": 1})
+        calm.gone(["c"])
+        calm.replaced(["b"])
         calm.progress(9, 10)
         calm.rest(1, 0)
-        assert verdict.kinds == ["no-leader", "not-level", "no-progress", "flapping"]
-        assert len(verdict.problems) == 5
+        assert verdict.kinds == (
+            ["no-leader", "not-level", "old-disk-lives", "not-replaced", "no-progress", "flapping"]
+        )
+        assert len(verdict.problems) == 7
 
 
 class TestState:

@@ -29,6 +29,8 @@ from tests.simulation.engine.watch import Watch, look_at_logs
 IDS: Final = ("r1", "r2", "r3")
 FAULTS_S: Final = 24.0
 CALM_S: Final = 14.0
+ASIDE_S: Final = (0.005, 0.005, 0.005, 0.05, 0.05, 0.05, 0.3, 2.0)
+"""How long another thread may take."""
 SETTLE_S: Final = 7.0
 """How long after the last fault leadership may still change."""
 ANSWERS_LEAST: Final = 10
@@ -106,17 +108,20 @@ class World:
                 for machine in self.seats.values()
             }
         )
+        calm.gone([machine.key for machine in self.machines.values() if machine.outlives])
+        calm.replaced([replacement.replica for replacement in self.replacing])
         calm.progress(len(self.ledger.acknowledged) - self._answers_at_rest, ANSWERS_LEAST)
         calm.rest(len(self.elections.changes) - self._changes_at_rest, 0)
         self.ledger.finish()
 
     # --- machines
 
-    def add_machine(self, replica: str, start: StartMode) -> Machine:
-        """Return a new machine for `replica`, with an empty disk."""
+    def add_machine(self, replica: str, start: StartMode, address: str = "") -> Machine:
+        """Return a new machine for `replica`, with an empty disk; at `address` it takes the place
+        of the one that was there."""
         number = sum(machine.replica == replica for machine in self.machines.values())
         key = replica if not number else f"{replica}.{number}"
-        address = f"127.0.0.{len(self.machines) + 1}:7000"
+        address = address or f"127.0.0.{len(self.machines) + 1}:7000"
         machine = Machine(self.events, self.rng, key, address, start)
         self.machines[key] = machine
         self.fabric.machines[machine.address] = key
@@ -175,6 +180,8 @@ class World:
         """Start a process, if its supervisor should and none runs."""
         if machine.process is not None or not machine.wanted or self.events.now > self.ends_s:
             return
+        if self.fabric.machines[machine.address] != machine.key:
+            return  # another disk is in the machine
         self.fabric.off.discard(machine.key)
         machine.lives += 1
         self.fault(machine)
@@ -296,7 +303,7 @@ class World:
 
     def draw_aside_s(self) -> float:
         """How long another thread takes."""
-        return 0.001 + self.rng.random() * self.rng.choice((0.005, 0.05, 0.3))
+        return 0.001 + self.rng.random() * self.rng.choice(ASIDE_S)
 
     # --- what is seen
 
@@ -340,7 +347,9 @@ class World:
 
     def _linked(self, one: Machine, other: Machine) -> bool:
         cut = self.fabric.cut
-        return not {(one.key, other.key), (other.key, one.key)} & cut and not self.fabric.loss
+        fabric = self.fabric
+        slow = fabric.loss > 0 or fabric.latency_s[1] > 0.01
+        return not {(one.key, other.key), (other.key, one.key)} & cut and not slow
 
     def _link_since(self, one: Machine, other: Machine) -> tuple[float, float]:
         a, b = (one.key, other.key), (other.key, one.key)
