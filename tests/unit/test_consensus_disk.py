@@ -110,3 +110,21 @@ def test_a_journal_and_a_dump_live_on_it(disk: DirectoryDisk) -> None:
     assert 100 < again.journal[0][1] <= 140
     assert (again.journal.vote, again.journal.identity.token) == ("r2", 9)
     again.journal._destroy()
+
+
+def test_a_new_directory_is_durable_in_the_ones_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a power cut soon after the first start took the whole directory, and with it the votes
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noting(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    DirectoryDisk(tmp_path / "a" / "b").close()
+    assert synced == [str(tmp_path), str(tmp_path / "a")]
+    DirectoryDisk(tmp_path / "a" / "b").close()
+    assert len(synced) == 2, "it was there already"

@@ -107,11 +107,7 @@ class DirectoryDisk:
 
     def sync_names(self) -> None:
         """Sync the directory."""
-        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync_names(self._directory)
 
     def room_bytes(self) -> int:
         """Return what an ordinary user may still write on this file system."""
@@ -155,6 +151,22 @@ class _OpenFile:
         os.close(self._descriptor)
 
 
+def _make_directory(directory: Path) -> None:
+    """Make `directory` and what is missing above it, each name durable in the one above."""
+    missing = [at for at in (directory, *directory.parents) if not at.exists()]
+    for at in reversed(missing):
+        at.mkdir(exist_ok=True)
+        _sync_names(at.parent)
+
+
+def _sync_names(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def lock_directory(directory: Path) -> int:
     """Return a descriptor that holds `directory`, made if need be, for this process until it is
     closed.
@@ -162,7 +174,7 @@ def lock_directory(directory: Path) -> int:
     Raises:
         DataInUse: another process has it.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    _make_directory(directory)
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -222,9 +222,11 @@ class FileJournal(Journal):
 
     def remove_obsolete(self) -> None:
         """Remove the segments that nothing needs; in any thread, but in one at a time, as a file
-        system takes its time. Oldest first, so that whoever dies in it leaves no gap."""
+        system takes its time. Oldest first and each durably, so that whoever dies in it leaves no
+        gap, whatever order the file system keeps names in."""
         while self._obsolete:
             self._disk.remove(self._obsolete[0])
+            self._disk.sync_names()
             self._obsolete.popleft()
 
     @contextmanager
