@@ -34,7 +34,7 @@ check: setup ## style, types, layers and the fast tests
 
 test: check ## everything: and model, interaction, simulation, conformance and cluster tests
 	$(BIN)/pytest -q -n 2 tests/model tests/interaction tests/simulation
-	$(BIN)/pytest -q tests/conformance tests/cluster
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/conformance tests/cluster
 
 unit: setup ## only the fast tests
 	$(BIN)/pytest -q tests/unit
@@ -55,7 +55,7 @@ fuzz: setup ## a minute of every fuzzer
 	$(BIN)/python -m tests.fuzz.frames 60
 
 cluster: setup ## only the tests with real processes
-	$(BIN)/pytest -q tests/cluster
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/cluster
 
 bench: setup ## launches at several rates and numbers of jobs; writes bench/README.md
 	$(BIN)/python -m bench.run
