@@ -186,7 +186,9 @@ class Nemesis:
         """Its tick thread gets no processor for a while."""
         self.world.fault(victim)
         if victim.process is not None:
-            victim.process.stall_tick(self.rng.uniform(0.1, 2.0))
+            seconds = self.rng.uniform(0.1, 2.0)
+            victim.process.stall_tick(seconds)
+            self.world.events.after(seconds, lambda: self.world.fault(victim))
 
     # --- power
 

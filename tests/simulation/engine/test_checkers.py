@@ -89,6 +89,25 @@ class TestHealth:
         health.leads("b", 2, 10.0, {"a": 0.0})
         assert verdict.kinds == ["healthy-deposed"]
 
+    def test_one_that_was_ended_while_it_was_well_is_not_excused(self, verdict: Verdict) -> None:
+        health = Health(verdict)
+        health.leads("a", 1, 0.0, {"a": 0.0})
+        health.ends("a", 9.0, {"a": 0.0})
+        health.leads("b", 2, 10.0, {"a": 0.0})
+        assert verdict.kinds == ["healthy-deposed"]
+
+    @pytest.mark.parametrize("well_since_s", [None, 8.0])
+    def test_one_that_gave_up_when_it_was_not_well(
+        self, verdict: Verdict, well_since_s: float | None
+    ) -> None:
+        # nobody was elected until it had been well again for long
+        health = Health(verdict)
+        health.leads("a", 1, 0.0, {"a": 0.0})
+        health.ends("b", 9.0, {"a": 0.0})
+        health.ends("a", 9.0, {"a": well_since_s})
+        health.leads("a", 2, 20.0, {"a": 10.0})
+        assert verdict.kinds == []
+
     @pytest.mark.parametrize(("began_s", "well_since_s"), [(0.0, None), (0.0, 8.0), (8.0, 0.0)])
     def test_one_that_was_not_may_be(
         self, verdict: Verdict, began_s: float, well_since_s: float | None

@@ -107,12 +107,23 @@ class Health:
         self.changes += 1
         old, old_term, began_s = before
         since_s = well_since_s.get(old)
-        if since_s is not None and now_s - max(since_s, began_s) > self.LONG_S:
+        if since_s is not None and self._is_long(since_s, began_s, now_s):
             self._verdict.accuse(
                 "healthy-deposed",
                 f"{old} of term {old_term}, well for {now_s - since_s:.1f} s, by {machine} in"
                 f" term {term}",
             )
+
+    def ends(self, machine: str, now_s: float, well_since_s: Mapping[str, float | None]) -> None:
+        """`machine` leads no more. If it was not well for long, it gave up by itself."""
+        if self._leader is None or self._leader[0] != machine:
+            return
+        since_s = well_since_s.get(machine)
+        if since_s is None or not self._is_long(since_s, self._leader[2], now_s):
+            self._leader = None
+
+    def _is_long(self, since_s: float, began_s: float, now_s: float) -> bool:
+        return now_s - max(since_s, began_s) > self.LONG_S
 
     def forget(self) -> None:
         """The next change is wanted: a transfer, or a stop."""

@@ -40,7 +40,7 @@ class Watch:
         self.machine.start = "resume"
         self._disk_life = self.machine.disk.life
         self._members: list[tuple[int, Members]] | None = None
-        self._led = 0
+        self._led, self._leads = 0, False
         self._settled: Members = {}
         self._matched: dict[str, int] = {}
         self._log = world.durability.disks.setdefault(self.token, DurableLog())
@@ -217,14 +217,17 @@ class Watch:
             world.verdict.accuse("commit-ahead", f"{self.machine.key} ends at {last}")
         if raft.roster.members is not self._settled:
             self._settled = raft.roster.at(raft.commit)
+        now = world.events.now
         if not raft.leads:
+            if self._leads:
+                world.health.ends(self.machine.key, now, world.well_since(self.voters()))
+            self._leads = False
             return
         term = raft.term
         self._look_at_matches(term)
         if term == self._led:
             return
-        self._led = term
-        now = world.events.now
+        self._led, self._leads = term, True
         world.events.note(self.machine.key, f"leads in term {term}")
         world.elections.leads(self.token, term, self.voters(), now)
         world.health.leads(self.machine.key, term, now, world.well_since(self.voters()))
