@@ -47,7 +47,7 @@ simulate-launches: setup ## one run of the launch protocol by its seed, with its
 	$(BIN)/python -m tests.simulation $(or $(SEED),1)
 
 soak: setup ## kill, cut power, stop, part and fill replicas: ROUNDS=100, and 2,000 seeds
-	$(BIN)/python -m tests.soak.engine --rounds $(ROUNDS)
+	$(BIN)/python -m tests.soak.engine --rounds $(ROUNDS) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.simulation.engine --seeds 1000-2999
 
 fuzz: setup ## a minute of every fuzzer
