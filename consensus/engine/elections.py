@@ -91,7 +91,7 @@ class Elections:
         hears_leader = raft.mono() - self._heard_s < self._quiet_s
         granted = (
             message.term > raft.term
-            and self._roster.may_vote
+            and self._roster.gives_vote
             and not raft.leads
             and not hears_leader
             and not self._is_behind(message)
@@ -105,7 +105,7 @@ class Elections:
             raft.step_down(message.term)
         if message.term < raft.term or raft.leader is not None:
             return  # a term that has a leader needs no other
-        if not self._roster.may_vote or self._is_behind(message):
+        if not self._roster.gives_vote or self._is_behind(message):
             return
         if raft.vote not in (None, node.id):
             return

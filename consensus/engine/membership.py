@@ -8,7 +8,8 @@ made; an id's *incarnation* is the number of the disk that stands for it, counte
   some other id would have to vote for a token that its log does not name.
 - Replace opens the next incarnation of an id: from its appending on the old disk neither votes nor
   counts. Admit binds it to the first disk that asks. Join lets it vote and count, once it holds all
-  that was committed when it was admitted.
+  that was committed when it was admitted. As it may be the last to read of that, an admitted disk
+  gives its vote to who asks: a candidate counts it only if its own log has the Join.
 
 Each is a change of one voter, and they follow Raft's rules for those (thesis 4.1, 4.2): what counts
 is the newest entry in a replica's own log, committed or not; the leader appends one only when the

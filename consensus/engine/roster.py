@@ -121,6 +121,14 @@ class Roster:
             return not self.identity.joins
         return mine.votes and mine.token == self.identity.token
 
+    @property
+    def gives_vote(self) -> bool:
+        """Whether this disk answers who asks for its vote: also one that is admitted and, as far as
+        it has read, has not joined. It may have, on the others' disks alone, and then they may need
+        it to elect anybody; who asks counts it by its own log, where its Join must be."""
+        mine = self.members.get(self.identity.replica)
+        return self.may_vote or (mine is not None and mine.token == self.identity.token)
+
     def counts(self, name: str) -> bool:
         """Whether `name` has a vote, and counts for commits."""
         member = self.members.get(name)

@@ -196,10 +196,22 @@ def test_a_disk_that_joins_does_not_vote_before_the_log_says_so() -> None:
     roster = roster_of(7, joins=True)
     assert not roster.may_vote
     for index, change in enumerate((FOUND, Replace("r2", 2, "", ""), Admit("r2", 2, 7)), 3):
+        assert not roster.gives_vote
         roster.added(index, 1, entry(change))
         assert not roster.may_vote
     roster.added(9, 1, entry(Join("r2", 2)))
     assert roster.may_vote
+
+
+def test_an_admitted_disk_gives_its_vote_to_who_may_know_that_it_has_joined() -> None:
+    changes = ((3, FOUND), (4, Replace("r2", 2, "", "")), (5, Admit("r2", 2, 7)))
+    newcomer = roster_of(7, *changes, joins=True)
+    assert newcomer.gives_vote
+    unaware, aware = roster_of(22, *changes), roster_of(22, *changes, (6, Join("r2", 2)))
+    assert not unaware.has_quorum({"r1", "r2"}), "its vote is for nothing before it has joined"
+    assert aware.has_quorum({"r1", "r2"})
+    newcomer.added(9, 1, entry(Replace("r2", 3, "", "")))
+    assert not newcomer.gives_vote, "nor does one that was replaced"
 
 
 def test_a_cell_is_founded_by_all_and_led_by_a_majority_of_those_who_vote() -> None:
