@@ -33,6 +33,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._aside = aside
         self._inside = inside
         self._queue: deque[asyncio.Handle] = deque()
+        self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}
         self._woken = False
         self.paused = False
         self.dead = False
@@ -95,7 +96,10 @@ class ProcessLoop(asyncio.AbstractEventLoop):
     def create_task(  # type: ignore[override]
         self, coro: Coroutine[Any, Any, Any], **options: Any
     ) -> asyncio.Task[Any]:
-        return asyncio.Task(coro, loop=self, **options)
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, **options)
+        self._tasks[task] = coro
+        task.add_done_callback(lambda task: self._tasks.pop(task, None) and None)
+        return task
 
     def run_in_executor(  # type: ignore[override]
         self, executor: None, func: Callable[..., Any], *args: Any
@@ -123,6 +127,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         """Forget everything."""
         self.dead = True
         self._queue.clear()
+        # A coroutine that is dropped complains that nobody waits for it, so end them; whoever
+        # makes another one while it ends has that ended too.
+        while self._tasks:
+            tasks, self._tasks = self._tasks, {}
+            with self.running():
+                for coro in tasks.values():
+                    _end(coro)
 
     def resume(self) -> None:
         """Go on after a stop."""
@@ -165,3 +176,13 @@ class ProcessLoop(asyncio.AbstractEventLoop):
                     handle._run()
         if self._queue:
             self._wake()
+
+
+def _end(coro: Coroutine[Any, Any, Any]) -> None:
+    """Close `coro`, though it may wait for more on its way out, or be running now."""
+    for _ in range(5):
+        try:
+            coro.close()
+        except (RuntimeError, ValueError):
+            continue
+        return

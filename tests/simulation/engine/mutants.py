@@ -246,8 +246,17 @@ def quarantine_counts() -> contextlib.AbstractContextManager[None]:
 
 
 def quarantine_votes() -> contextlib.AbstractContextManager[None]:
-    """A disk votes before it has joined."""
-    return patched(Roster, may_vote=property(lambda self: True))
+    """The vote of a disk counts before it has joined."""
+
+    def has_quorum(self: Roster, granted: set[str]) -> bool:
+        return len(granted) * 2 > len(self.ids)
+
+    return patched(Roster, has_quorum=has_quorum)
+
+
+def strangers_vote() -> contextlib.AbstractContextManager[None]:
+    """An empty disk gives its vote before it was admitted."""
+    return patched(Roster, gives_vote=property(lambda self: True))
 
 
 def stands_without_asking() -> contextlib.AbstractContextManager[None]:
@@ -296,6 +305,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "old-disk-let-in": lets_old_disks_in,
     "quarantine-counts": quarantine_counts,
     "quarantine-votes": quarantine_votes,
+    "strangers-vote": strangers_vote,
     "no-prevote": stands_without_asking,
     "shorter-logs-elected": votes_for_shorter_logs,
     "local-barrier": reads_without_majority,

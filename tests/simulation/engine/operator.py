@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 RETRY_S = 0.7
 TIMEOUT_MS = 2_000
+ADMISSION_S = 4.0
+"""How long trouble waits for the moment when a new disk reads that it is admitted."""
 
 
 class Replacement:
@@ -44,8 +46,18 @@ class Replacement:
         world = self.world
         self.new.wanted = True
         world.start(self.new)
-        if world.rng.random() < 0.6:
+        if world.rng.random() < 0.5:
+            self._await_admission(world.events.now + ADMISSION_S)
+        elif world.rng.random() < 0.6:
             world.events.after(world.rng.uniform(0.05, 0.6), self._starve)
+
+    def _await_admission(self, until_s: float) -> None:
+        world, process = self.world, self.new.process
+        watch = world.watches.get(process) if process is not None else None
+        if watch is not None and watch.is_admitted:
+            self._starve()
+        elif world.events.now < until_s:
+            world.events.after(0.0005, self._await_admission, until_s)
 
     def _starve(self) -> None:
         """Who leads does not reach the new disk any more, and dies before it has everything."""
@@ -55,7 +67,7 @@ class Replacement:
         pairs = [(machine.key, self.new.key) for machine in world.leaders()]
         world.fabric.cut.update(pairs)
         world.link_fault(pairs)
-        world.events.after(world.rng.uniform(0.0, 1.0), self._kill_leaders)
+        world.events.after(world.rng.choice((0.0, world.rng.random())), self._kill_leaders)
 
     def _kill_leaders(self) -> None:
         if not self.world.is_calm:
@@ -79,6 +91,7 @@ class Replacement:
                 self.done = True
                 world.replacing.remove(self)
                 world.replaced += 1
+                world.addresses[self.replica] = self.new.address
                 world.events.note("operator", f"{self.replica} is replaced")
                 return
             if machine is self.old:

@@ -43,7 +43,6 @@ class Process:
         self._busy_until = 0.0
         self._next_step = math.inf
         self._worker_free_s = 0.0
-        self._tasks: dict[Any, Coroutine[Any, Any, Any]] = {}
         self.network = SimNetwork(world.fabric, machine.key, self.wake)
         self.loop = ProcessLoop(
             world.events,
@@ -80,8 +79,6 @@ class Process:
         with self.loop.running():
             task = self.loop.create_task(coro)
             task.add_done_callback(done)
-            self._tasks[task] = coro
-            task.add_done_callback(lambda task: self._tasks.pop(task, None) and None)
 
     def _started(self, result: Any) -> None:
         if isinstance(result, BaseException):
@@ -97,10 +94,6 @@ class Process:
         self.loop.die()
         self.network.die(power=power)
         self.machine.process = None
-        for coro in self._tasks.values():
-            with contextlib.suppress(RuntimeError, ValueError):
-                coro.close()  # or it would complain that nobody waits for it
-        self._tasks.clear()
 
     # --- the tick thread
 

@@ -89,6 +89,14 @@ class TestHealth:
         health.leads("b", 2, 10.0, {"a": 0.0})
         assert verdict.kinds == ["healthy-deposed"]
 
+    def test_a_leader_whose_process_is_over_was_not_deposed(self, verdict: Verdict) -> None:
+        health = Health(verdict)
+        health.leads("a", 1, 0.0, {})
+        health.gone("b")
+        health.gone("a")
+        health.leads("b", 2, 10.0, {"a": 0.0})
+        assert verdict.kinds == []
+
     def test_one_that_was_ended_while_it_was_well_is_not_excused(self, verdict: Verdict) -> None:
         health = Health(verdict)
         health.leads("a", 1, 0.0, {"a": 0.0})

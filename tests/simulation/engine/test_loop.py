@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,25 @@ def test_a_dead_process_forgets_everything(rig: Rig) -> None:
     rig.loop.die()
     rig.events.run(5.0)
     assert rig.done == []
+
+
+def test_what_waits_on_its_way_out_is_ended_too(rig: Rig) -> None:
+    passed: list[str] = []
+
+    async def clings() -> None:
+        thread = asyncio.create_task(asyncio.to_thread(passed.append, "thread"))
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            passed.append("out")
+            await asyncio.wait([thread])
+            passed.append("never")
+
+    rig.spawn(clings())
+    rig.events.run(0.5)
+    rig.loop.die()
+    gc.collect()
+    assert passed == ["thread", "out"]
 
 
 def test_nobody_else_sees_its_loop(rig: Rig) -> None:

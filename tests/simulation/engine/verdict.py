@@ -122,6 +122,11 @@ class Health:
         if since_s is None or not self._is_long(since_s, self._leader[2], now_s):
             self._leader = None
 
+    def gone(self, machine: str) -> None:
+        """The process on `machine` is over, and its leadership with it."""
+        if self._leader is not None and self._leader[0] == machine:
+            self._leader = None
+
     def _is_long(self, since_s: float, began_s: float, now_s: float) -> bool:
         return now_s - max(since_s, began_s) > self.LONG_S
 

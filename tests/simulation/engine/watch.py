@@ -136,6 +136,12 @@ class Watch:
         """The tokens of the disks that vote."""
         return [member.token for member in self.members().values() if member.votes]
 
+    @property
+    def is_admitted(self) -> bool:
+        """Whether its own log says that this disk stands for its id."""
+        member = self.members().get(self.machine.replica)
+        return member is not None and member.token == self.token
+
     # --- messages and events
 
     def _hear_messages(self) -> None:
@@ -182,8 +188,9 @@ class Watch:
 
     def _check_quarantine(self, token: int) -> None:
         for watch in self.world.watches.values():
+            admitted = [member.token for member in watch.members().values()]
             joins = watch.raft.journal.identity.joins
-            if watch.token == token and joins and token not in watch.voters():
+            if watch.token == token and joins and token not in admitted:
                 self.world.verdict.accuse("quarantined-voted", f"disk of {watch.machine.key}")
 
     def _see_events(self) -> None:

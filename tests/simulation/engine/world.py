@@ -57,11 +57,13 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.seats: dict[str, Machine] = {}
         self.ids: dict[int, str] = {}
+        self.addresses: dict[str, str] = {}
         self.replacing: list[Replacement] = []
         self.link_ok_since: dict[tuple[str, str], float] = {}
         self.ends_s = FAULTS_S + CALM_S
         for replica in IDS:
             self.seats[replica] = self.add_machine(replica, "bootstrap")
+            self.addresses[replica] = self.seats[replica].address
         self.clients = Clients(self)
         self.nemesis = Nemesis(self, FAULTS_S)
         self.restored = 0
@@ -82,8 +84,9 @@ class World:
             self.events.run(self.ends_s, lambda: bool(self.verdict.problems))
             if not self.verdict.problems:
                 self._judge()
-            for process in list(self.watches):
-                process.end(power=True)
+            for machine in self.machines.values():
+                if machine.process is not None:
+                    machine.process.end(power=True)
 
     def _look(self) -> None:
         look_at_logs(self)
@@ -160,8 +163,7 @@ class World:
     def config_of(self, machine: Machine) -> EngineConfig:
         """Return what the operator wrote for it."""
         profile = self.profile
-        peers = {replica: seat.address for replica, seat in self.seats.items()}
-        peers[machine.replica] = machine.address
+        peers = self.addresses | {machine.replica: machine.address}
         return EngineConfig(
             replica=machine.replica,
             peers=peers,
@@ -207,6 +209,7 @@ class World:
         process = machine.process
         machine.dies_in = 0
         self.fault(machine)
+        self.health.gone(machine.key)
         if process is not None:
             self.events.note(machine.key, "loses power" if power else "is killed")
             self.watches.pop(process, None)
@@ -229,6 +232,7 @@ class World:
         process.end(power=False)
         machine.disk.crash()
         self.fault(machine)
+        self.health.gone(machine.key)
         if isinstance(error, Replaced):
             machine.wanted = False
             if not machine.retired and not machine.wiped:
@@ -303,7 +307,8 @@ class World:
 
     def draw_aside_s(self) -> float:
         """How long another thread takes."""
-        return 0.001 + self.rng.random() * self.rng.choice(ASIDE_S)
+        most_s = ASIDE_S[0] if self.is_calm else self.rng.choice(ASIDE_S)
+        return 0.001 + self.rng.random() * most_s
 
     # --- what is seen
 
