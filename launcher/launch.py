@@ -55,8 +55,9 @@ class Reason(enum.IntEnum):
 _S = LaunchState
 
 TRANSITIONS: Final[dict[LaunchState, frozenset[LaunchState]]] = {
-    # Accounted for, waiting for an executor. Cancelled and skipped without ever having begun.
-    _S.DUE: frozenset({_S.BEGUN, _S.SKIPPED, _S.CANCELLED}),
+    # Accounted for, waiting for an executor. Cancelled and skipped without ever having begun; lost
+    # where a cell was restored from a time at which it was due (rule R13).
+    _S.DUE: frozenset({_S.BEGUN, _S.SKIPPED, _S.CANCELLED, _S.LOST}),
     # Log point 1 is committed; nobody knows yet whether it was started. Back to due only when the
     # executor durably refused it (rule R7), which proves that it never ran.
     _S.BEGUN: frozenset(

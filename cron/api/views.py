@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cron.api.snapshot_views import KeepingView
 from cron.errors import Problem
 
 
@@ -162,7 +163,8 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which launches to show, newest first.
 
     `job` is a full name or "" for all; `states` are labels, none for every state; `since_ms` is
-    inclusive, `until_ms` exclusive, both of ScheduledTime, 0 for no bound.
+    inclusive, `until_ms` exclusive, both of ScheduledTime, 0 for no bound. `archive`: also look
+    into segments that are in object storage alone, which costs requests.
     """
 
     job: str = ""
@@ -170,6 +172,7 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int = 0
     until_ms: int = 0
     limit: int = 50
+    archive: bool = False
 
 
 class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -299,6 +302,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     `incarnation` counts the disks that stood for a replica's id, `standing` is votes, joining or
     open ("" while the cell is not founded), `joining` how far it is until it votes. `matched` is
     the log index up to which the leader knows it to have the leader's log, None where it does not.
+    `keeping` is of snapshots and history, of replicas alone.
     """
 
     kind: str
@@ -323,6 +327,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     standing: str = ""
     matched: int | None = None
     joining: JoinProgress | None = None
+    keeping: KeepingView | None = None
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,29 +1,54 @@
-"""What stands between the replicated log and State on every replica: apply, project, tell.
+"""What stands between the replicated log and State on every replica: apply, project, keep, tell.
 
 Owned by the event loop's thread, like State itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from consensus.leadership import Position
 from cron.history.projection import Projection
+from cron.state import commands as c
+from cron.state.archive import Sealed, SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging
 from cron.state.machine import Machine
-from cron.state.outcome import Outcome
+from cron.state.outcome import Outcome, Verdict
 from cron.state.state import State
 
 Listener = Callable[[int, Outcome], None]
 
 
-class StateApplier:
-    """The Applier of a replica: State behind it, the history projection beside it."""
+class Keeping(Protocol):
+    """Who keeps segments and snapshots on this replica's disk. Called on the loop's thread, but for
+    `wait_durable`; all return at once, but for that one."""
 
-    def __init__(self, projection: Projection) -> None:
+    def keep(self, sealed: Sequence[Sealed]) -> None:
+        """Write segments that were sealed just now."""
+
+    def snapshot(self, state: State, imaging: Imaging) -> None:
+        """Write the snapshot of State as it is now, whose image has begun."""
+
+    def catalog(self, segments: Sequence[SegmentRecord]) -> None:
+        """Take note of all segments that are to be on this disk; others are removed."""
+
+    def wait_durable(self) -> None:
+        """Return once all that `keep` was given is on the disk. In another thread.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+
+
+class StateApplier:
+    """The Applier of a replica: State behind it, the history projection and the keeper beside."""
+
+    def __init__(self, projection: Projection, keeper: Keeping | None = None) -> None:
         self._machine = Machine()
         self._projection = projection
+        self._keeper = keeper
         self._listeners: list[Listener] = []
         self.rows_index = 0  # log index of the newest entry that added rows to history
 
@@ -42,24 +67,45 @@ class StateApplier:
         if outcome.rows:
             self._projection.offer(list(outcome.rows), position.index)
             self.rows_index = position.index
+        if self._keeper is not None:
+            self._keep(self._keeper, outcome)
         for listener in self._listeners:
             listener(position.index, outcome)
         return outcome
 
+    def _keep(self, keeper: Keeping, outcome: Outcome) -> None:
+        if outcome.sealed:
+            keeper.keep(outcome.sealed)
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.SnapshotAt) and result.verdict is Verdict.ACCEPTED:
+                keeper.snapshot(self.state, Imaging.begin(self.state))
+            elif isinstance(command, c.Retire):
+                keeper.catalog(list(self.state.history.segments.values()))
+
     def take(self) -> Iterable[bytes]:
-        """Return State's image as it is now; its pieces may be asked for in another thread."""
-        return Imaging.begin(self.state).pieces()
+        """Return State's image as it is now; its pieces may be asked for in another thread.
+
+        A dump lets the log before it go, and with it the rows that were sealed there: so their
+        segments must be on the disk first.
+        """
+        return self._durable(Imaging.begin(self.state))
+
+    def _durable(self, imaging: Imaging) -> Iterator[bytes]:
+        if self._keeper is not None:
+            self._keeper.wait_durable()
+        yield from imaging.pieces()
 
     def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
         """Replace State, and give history what the projection does not have yet."""
         self._machine = Machine(decode_state(pieces))
-        recent = self.state.recent
+        history = self.state.history
         mark = self._projection.mark
-        gap = recent.gap_after(mark)
-        rows = list(recent.rows_after(mark))
-        if gap is not None:
-            self._projection.offer(rows, position.index, gap_from=gap[0], gap_to=gap[1])
+        rows = list(history.rows_after(mark))
+        if mark < history.sealed_to:
+            self._projection.offer(rows, position.index, gap_from=mark, gap_to=history.sealed_to)
         elif rows:
             self._projection.offer(rows, position.index)
-        if gap is not None or rows:
+        if rows or mark < history.sealed_to:
             self.rows_index = position.index
+        if self._keeper is not None:
+            self._keeper.catalog(list(history.segments.values()))

@@ -24,6 +24,8 @@ ENTRY_VERSION: Final = 1
 
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""
+SegmentKey: TypeAlias = tuple[int, int, int]
+"""(lineage, number of the Seal, stream): a segment of history."""
 
 
 class DueItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -255,6 +257,86 @@ class ExecutorLeft(msgspec.Struct, frozen=True, array_like=True, tag="left"):
     reason: str = ""
 
 
+class Seal(msgspec.Struct, frozen=True, array_like=True, tag="seal"):
+    """The rows of history up to here become segments, the `number`-th time (rule R12)."""
+
+    number: int
+
+
+class SnapshotAt(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
+    """Every replica takes a snapshot of State as it is after this entry (rule R12)."""
+
+
+class BackedUp(msgspec.Struct, frozen=True, array_like=True, tag="backed-up"):
+    """What object storage `store` has now: these segments, and the snapshot that was taken at
+    `index` (0 for none) with all history up to it."""
+
+    store: str
+    segments: tuple[SegmentKey, ...] = ()
+    lineage: int = 0
+    term: int = 0
+    index: int = 0
+    taken_ms: int = 0
+
+
+class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):
+    """Retention: the replicas let go of segments; of those in `gone` the catalog, too."""
+
+    local: tuple[SegmentKey, ...] = ()
+    gone: tuple[SegmentKey, ...] = ()
+
+
+class RanItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an executor's ledger remembers of an attempt that began after the snapshot from which
+    the cell was restored. `state` is LAUNCHED while it runs. `executor` is its number."""
+
+    scheduled_s: int
+    trigger: int
+    attempt: int
+    state: LaunchState
+    reason: Reason
+    executor: int
+    begun_index: int
+    exit_code: int = -1
+    started_ms: int = 0
+    finished_ms: int = 0
+    local_min: int = -1
+    epoch: Epoch = Epoch()
+    detail: str = ""
+
+
+class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What became of one job between the snapshot and the restore (rule R13).
+
+    Instants in (from_s, to_s] are in `ran`, `due` (where the job says `on-lost=retry`) or `lost`.
+    `doubtful` are launches that were due in the snapshot and may have run since. `name` stands for
+    a job that the snapshot does not know; its number is 0 and it has nothing but `ran`.
+    """
+
+    number: int
+    revision: int
+    from_s: int
+    to_s: int
+    ran: tuple[RanItem, ...] = ()
+    due: tuple[DueItem, ...] = ()
+    lost: tuple[SkipItem, ...] = ()
+    doubtful: tuple[Key, ...] = ()
+    name: str = ""
+
+
+class Recover(msgspec.Struct, frozen=True, array_like=True, tag="recover"):
+    """Jobs of a restored cell, each by itself; and the executors that have told all they know."""
+
+    items: tuple[RecoverItem, ...]
+    recalled: tuple[int, ...] = ()
+
+
+class Resolve(msgspec.Struct, frozen=True, array_like=True, tag="resolve"):
+    """Every job of a restored cell is recovered up to `to_s`: from here on it launches."""
+
+    to_s: int
+
+
 Command: TypeAlias = (
     Claim
     | PutJobs
@@ -272,6 +354,12 @@ Command: TypeAlias = (
     | Reopen
     | ExecutorJoined
     | ExecutorLeft
+    | Seal
+    | SnapshotAt
+    | BackedUp
+    | Retire
+    | Recover
+    | Resolve
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cron.limits import LOST_KEPT
+from cron.state.archive import Sealed
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
@@ -19,11 +20,12 @@ class Context:
         self.at_ms = at_ms
         self.index = index
         self.rows: list[Row] = []
+        self.sealed: list[Sealed] = []
 
     def record(self, row: Row) -> None:
         """Append a row to history, in log order."""
         self.rows.append(row)
-        self.state.recent.append(row)
+        self.state.history.append(row)
 
     def touch(self, row: LaunchRow) -> None:
         """Call this before a launch changes."""

@@ -17,13 +17,13 @@ import msgspec
 
 from cron.errors import InvariantViolated
 from cron.job import Job
+from cron.state.archive import History
 from cron.state.commands import Key
-from cron.state.recent import RecentRows, RowsDamaged
-from cron.state.state import ExecutorRecord, JobRecord, Reign, State
+from cron.state.state import ExecutorRecord, JobRecord, Reign, Restored, State
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 2
+IMAGE_VERSION: Final = 3
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes."""
@@ -46,8 +46,9 @@ class _Head(msgspec.Struct, array_like=True):
     requests: list[tuple[str, Key]]
     lost: list[tuple[Key, int, int, int]]
     staged: list[tuple[str, list[tuple[Job, ...]]]]
-    recent: list[bytes]
+    history: bytes
     reigns: list[Reign]
+    restored: Restored | None
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -86,8 +87,9 @@ def encode_head(state: State) -> bytes:
                 requests=list(state.requests.items()),
                 lost=[(key, attempt, *value) for (key, attempt), value in state.lost.items()],
                 staged=list(state.staged.items()),
-                recent=state.recent.encode(),
+                history=state.history.encode(),
                 reigns=state.reigns,
+                restored=state.restored,
             )
         )
     )
@@ -134,7 +136,7 @@ def decode_state(pieces: Iterable[bytes]) -> State:
             for record in _records.decode(part):
                 state.jobs[record.name] = record
                 state.by_number[record.number] = record
-    except (msgspec.MsgspecError, UnicodeDecodeError, RowsDamaged) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
     if len(state.by_number) != jobs:
         raise InvariantViolated(
@@ -180,8 +182,9 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.requests = dict(head.requests)
     state.lost = {(key, attempt): (rev, local) for key, attempt, rev, local in head.lost}
     state.staged = dict(head.staged)
-    state.recent = RecentRows.decode(head.recent)
+    state.history = History.decode(head.history)
     state.reigns = head.reigns
+    state.restored = head.restored
     return state, head.jobs
 
 

@@ -13,6 +13,7 @@ nothing had begun to change. What was half changed while it was encoded is throw
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Final
 
@@ -25,7 +26,8 @@ PART_BYTES: Final = 64 * 1024
 
 
 class Imaging:
-    """One image under way; `begin` makes it State's, the end or the next `begin` ends it."""
+    """One image under way; several may be. State only points at it: it ends with its pieces, with
+    `close`, or when whoever was to ask for them has let go of it."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -33,19 +35,22 @@ class Imaging:
         self._records = list(state.by_number.values())
         self._kept: dict[int, bytes] = {}
         self._done = 0  # number of the last job whose bytes are decided
+        self.is_open = True
 
     @classmethod
     def begin(cls, state: State) -> Imaging:
         """Begin the image of State as it is now; short, on the thread that owns State."""
         imaging = cls(state)
-        state.imaging = imaging
+        state.imagings.append(weakref.ref(imaging))
         return imaging
 
-    def keep(self, record: JobRecord) -> None:
-        """Keep the bytes of a job that is about to change; on the thread that owns State."""
+    def keep(self, record: JobRecord) -> bool:
+        """Keep the bytes of a job that is about to change, on the thread that owns State; return
+        whether the image is still under way."""
         number = record.number
         if self._done < number <= len(self._records) and number not in self._kept:
             self._kept[number] = encode_record(record)
+        return self.is_open
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the image; in any one thread."""
@@ -54,6 +59,7 @@ class Imaging:
             part: list[bytes] = []
             size = 0
             for number, record in enumerate(self._records, 1):
+                invariant(self.is_open, "the image of the state was given up")
                 part.append(self._bytes_of(number, record))
                 size += len(part[-1])
                 if size >= PART_BYTES:
@@ -62,12 +68,15 @@ class Imaging:
             if part:
                 yield encode_jobs(part)
         finally:
-            if self._state.imaging is self:
-                self._state.imaging = None
+            self.close()
+
+    def close(self) -> None:
+        """End it; pieces that are asked for afterwards raise InvariantViolated."""
+        self.is_open = False
+        self._records = []
 
     def _bytes_of(self, number: int, record: JobRecord) -> bytes:
         invariant(record.number == number, "jobs are not numbered one by one")
-        invariant(self._state.imaging is self, "a newer image of the state was begun")
         encoded = None
         if number not in self._kept:
             try:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cron.state import commands as c
-from cron.state import jobs, launches
+from cron.state import jobs, keeping, launches, recovery
 from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.outcome import Outcome, Result, Verdict
@@ -47,9 +47,14 @@ class Machine:
         state.at_ms = max(state.at_ms, min(entry.at_ms, _AT_MS_MAX))
         context = Context(state, entry.epoch, state.at_ms, index)
         if _is_current(state, entry):
-            results = tuple(_TABLE[type(command)](context, command) for command in entry.commands)
+            results = tuple(_apply(context, command) for command in entry.commands)
             outcome = Outcome(
-                Verdict.ACCEPTED, entry.epoch, entry.commands, results, tuple(context.rows)
+                Verdict.ACCEPTED,
+                entry.epoch,
+                entry.commands,
+                results,
+                tuple(context.rows),
+                tuple(context.sealed),
             )
         else:
             outcome = Outcome(Verdict.STALE_EPOCH, entry.epoch, (), (), ())
@@ -71,6 +76,13 @@ def _is_current(state: State, entry: c.Entry) -> bool:
     return entry.epoch == state.epoch
 
 
+def _apply(context: Context, command: c.Command) -> Result:
+    if context.state.is_resolving and isinstance(command, _LAUNCHING):
+        items = tuple(Verdict.RESOLVING for _ in getattr(command, "items", ()))
+        return Result(Verdict.RESOLVING, items)
+    return _TABLE[type(command)](context, command)
+
+
 def _claim(context: Context, command: c.Claim) -> Result:
     context.state.epoch = context.epoch
     context.state.tzdata = command.tzdata
@@ -79,6 +91,9 @@ def _claim(context: Context, command: c.Claim) -> Result:
     del context.state.reigns[:-REIGNS_KEPT]
     return Result(Verdict.ACCEPTED)
 
+
+_LAUNCHING: Final = (c.PutJobs, c.Account, c.Begin, c.Trigger, c.Reopen)
+"""What could lead to a launch, and waits until a restored cell knows what ran (rule R13)."""
 
 _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Claim: _claim,
@@ -97,4 +112,10 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Reopen: launches.reopen,
     c.ExecutorJoined: jobs.executor_joined,
     c.ExecutorLeft: jobs.executor_left,
+    c.Seal: keeping.seal,
+    c.SnapshotAt: keeping.snapshot_at,
+    c.BackedUp: keeping.backed_up,
+    c.Retire: keeping.retire,
+    c.Recover: recovery.recover,
+    c.Resolve: recovery.resolve,
 }

@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from cron.state.archive import Sealed
 from cron.state.commands import Command
 from cron.state.rows import Row
 from launcher.work import Epoch
@@ -33,6 +34,9 @@ class Verdict(enum.IntEnum):
     STILL_OPEN = 16  # launches are open on that executor
     AMENDED = 17  # it came after `lost`; recorded as late news (rule R9)
     REPEATED = 18  # one name twice in a change
+    RESOLVING = 19  # the cell was restored and does not know yet what ran (rule R13)
+    UNKNOWN_SEGMENT = 20
+    NOT_STORED = 21  # the segment is nowhere else
 
     @property
     def label(self) -> str:
@@ -60,3 +64,4 @@ class Outcome(msgspec.Struct, frozen=True):
     commands: tuple[Command, ...]
     results: tuple[Result, ...]
     rows: tuple[Row, ...]
+    sealed: tuple[Sealed, ...] = ()

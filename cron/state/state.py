@@ -6,14 +6,15 @@ reads. Dicts are in log order; there are no sets, no floats and no clocks here.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
 
 from cron.job import Job, Overlap, Schedule
+from cron.state.archive import History
 from cron.state.commands import Key
-from cron.state.recent import RecentRows
 from launcher.launch import LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
@@ -110,6 +111,7 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     host: str
     joined_ms: int
     open: dict[Key, LaunchRow] = {}
+    recalled: int = 0  # the lineage in which its ledger told all it remembers (rule R13)
 
 
 class Reign(msgspec.Struct, frozen=True, array_like=True):
@@ -120,11 +122,32 @@ class Reign(msgspec.Struct, frozen=True, array_like=True):
     epoch: Epoch
 
 
+class Restored(msgspec.Struct, frozen=True, array_like=True):
+    """From what the cell was restored, and whether what ran since is known (rule R13).
+
+    `index` and `taken_ms` are of the snapshot in the life of the cell before, `lineage` is that of
+    this life. `resolved_at_ms` is 0 until every instant up to `resolved_s` has its row.
+    """
+
+    lineage: int
+    index: int
+    taken_ms: int
+    restored_ms: int
+    by: str = ""
+    resolved_at_ms: int = 0
+    resolved_s: int = 0
+    strangers: tuple[str, ...] = ()  # jobs that the snapshot did not know, recorded by name
+
+
 class Keeps(Protocol):
     """Who wants to know a job as it was."""
 
-    def keep(self, record: JobRecord) -> None:
-        """Note `record`, which is about to change."""
+    @property
+    def is_open(self) -> bool:
+        """Whether it still does."""
+
+    def keep(self, record: JobRecord) -> bool:
+        """Note `record`, which is about to change; return whether it wants to know of more."""
 
 
 class State:
@@ -149,13 +172,19 @@ class State:
         self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
         self.lost: dict[tuple[Key, int], tuple[int, int]] = {}  # -> (revision, local_min)
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
-        self.recent = RecentRows()
-        self.imaging: Keeps | None = None  # an image of this State that is under way
+        self.history = History()
+        self.restored: Restored | None = None
+        self.imagings: list[weakref.ref[Keeps]] = []  # images of this State that are under way
 
     def touch(self, record: JobRecord) -> None:
         """Call this before `record`, or a launch in it, changes."""
-        if self.imaging is not None:
-            self.imaging.keep(record)
+        if self.imagings:
+            # An image that was given up is gone, or says so.
+            self.imagings = [
+                reference
+                for reference in self.imagings
+                if (imaging := reference()) is not None and imaging.keep(record)
+            ]
 
     def row(self, key: Key) -> LaunchRow | None:
         """Return the open launch under `key`."""
@@ -165,6 +194,19 @@ class State:
         """Yield all open launches."""
         yield from self.active.values()
         yield from self.due.values()
+
+    @property
+    def is_imaging(self) -> bool:
+        """Whether an image of this State is under way."""
+        return any(
+            imaging.is_open for reference in self.imagings if (imaging := reference()) is not None
+        )
+
+    @property
+    def is_resolving(self) -> bool:
+        """Whether the cell was restored and does not know yet what ran meanwhile: it must launch
+        nothing (rule R13)."""
+        return self.restored is not None and not self.restored.resolved_at_ms
 
     def launch_name(self, key: Key) -> LaunchName:
         """Return the name that everybody outside knows the launch by."""

@@ -38,7 +38,7 @@ def test_no_command_changes_an_image_that_is_under_way(
     chance, rig = Random(seed), with_job()
     machine, changed = rig.machine, 0
     for index in range(rig.machine.state.index + 1, 1200):
-        if machine.state.imaging is None and chance.random() < 0.1:
+        if not machine.state.is_imaging and chance.random() < 0.1:
             expected = encode_state(machine.state)
             pieces = Imaging.begin(machine.state).pieces()
             taken = [next(pieces)]
@@ -46,7 +46,7 @@ def test_no_command_changes_an_image_that_is_under_way(
         commands = (steered(absurd(chance.choice(COMMANDS), chance), machine, chance),)
         at_ms = rig.at_ms + index * 700
         machine.apply(1, index, encode_entry(at_ms, machine.state.epoch, commands))
-        if machine.state.imaging is not None and chance.random() < 0.3:
+        if machine.state.is_imaging and chance.random() < 0.3:
             piece = next(pieces, None)
             if piece is not None:
                 taken.append(piece)
@@ -133,7 +133,7 @@ def test_launches_that_go_their_whole_way_meanwhile_are_in_it_as_they_were(
     rig.put(job("late"))
     assert b"".join([*taken, *pieces]) == expected
     assert encode_state(state) != expected
-    assert state.imaging is None
+    assert not state.is_imaging
 
 
 def test_a_thread_takes_the_image_while_another_applies() -> None:
@@ -161,7 +161,7 @@ def test_a_newer_image_ends_an_older_one() -> None:
     with pytest.raises(InvariantViolated, match="a newer image"):
         list(older)
     assert len(decode_state(newer).jobs) == 3
-    assert rig.state.imaging is None
+    assert not rig.state.is_imaging
 
 
 def test_an_image_that_is_given_up_keeps_nothing_any_more() -> None:
@@ -169,7 +169,7 @@ def test_an_image_that_is_given_up_keeps_nothing_any_more() -> None:
     pieces = Imaging.begin(rig.state).pieces()
     next(pieces)
     pieces.close()
-    assert rig.state.imaging is None
+    assert not rig.state.is_imaging
 
 
 def test_a_replica_that_was_restored_from_it_goes_on_like_the_others() -> None:

@@ -38,7 +38,7 @@ class FakeWorld:
     async def caught_up(self, _index: int) -> None: ...
 
     async def of_job(self, job: str, from_s: int, to_s: int) -> list[Row]:
-        rows = [row for row in self.rig.state.recent.rows_after(0) if row.job == job]
+        rows = [row for row in self.rig.state.history.rows_after(0) if row.job == job]
         return [
             row
             for row in sorted(rows, key=lambda row: (row.scheduled_s, row.attempt, row.ended_index))

@@ -196,6 +196,82 @@ class PeerStatusRequest(google.protobuf.message.Message):
 global___PeerStatusRequest = PeerStatusRequest
 
 @typing.final
+class SaveRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BY_FIELD_NUMBER: builtins.int
+    by: builtins.str
+    def __init__(
+        self,
+        *,
+        by: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by"]) -> None: ...
+
+global___SaveRequest = SaveRequest
+
+@typing.final
+class SnapshotsRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    IS_REMOTE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """one alone, "" for all"""
+    is_remote: builtins.bool
+    """those in object storage, else those of the leader's disk, too"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        is_remote: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["is_remote", b"is_remote", "name", b"name"]) -> None: ...
+
+global___SnapshotsRequest = SnapshotsRequest
+
+@typing.final
+class SegmentRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    offset: builtins.int
+    limit: builtins.int
+    """bytes"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        offset: builtins.int = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["limit", b"limit", "name", b"name", "offset", b"offset"]) -> None: ...
+
+global___SegmentRequest = SegmentRequest
+
+@typing.final
+class SegmentPiece(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CONTENT_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    content: builtins.bytes
+    size: builtins.int
+    """of the whole file"""
+    def __init__(
+        self,
+        *,
+        content: builtins.bytes = ...,
+        size: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["content", b"content", "size", b"size"]) -> None: ...
+
+global___SegmentPiece = SegmentPiece
+
+@typing.final
 class JobPage(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -672,10 +748,12 @@ class HistoryQuery(google.protobuf.message.Message):
     SINCE_MS_FIELD_NUMBER: builtins.int
     UNTIL_MS_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
+    ARCHIVE_FIELD_NUMBER: builtins.int
     job: builtins.str
     since_ms: builtins.int
     until_ms: builtins.int
     limit: builtins.int
+    archive: builtins.bool
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -686,8 +764,9 @@ class HistoryQuery(google.protobuf.message.Message):
         since_ms: builtins.int = ...,
         until_ms: builtins.int = ...,
         limit: builtins.int = ...,
+        archive: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "limit", b"limit", "since_ms", b"since_ms", "states", b"states", "until_ms", b"until_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["archive", b"archive", "job", b"job", "limit", b"limit", "since_ms", b"since_ms", "states", b"states", "until_ms", b"until_ms"]) -> None: ...
 
 global___HistoryQuery = HistoryQuery
 
@@ -1016,6 +1095,7 @@ class StatusRow(google.protobuf.message.Message):
     STANDING_FIELD_NUMBER: builtins.int
     MATCHED_FIELD_NUMBER: builtins.int
     JOINING_FIELD_NUMBER: builtins.int
+    KEEPING_FIELD_NUMBER: builtins.int
     kind: builtins.str
     id: builtins.str
     address: builtins.str
@@ -1039,6 +1119,8 @@ class StatusRow(google.protobuf.message.Message):
     matched: builtins.int
     @property
     def joining(self) -> global___JoinProgress: ...
+    @property
+    def keeping(self) -> global___KeepingView: ...
     def __init__(
         self,
         *,
@@ -1064,15 +1146,170 @@ class StatusRow(google.protobuf.message.Message):
         standing: builtins.str = ...,
         matched: builtins.int | None = ...,
         joining: global___JoinProgress | None = ...,
+        keeping: global___KeepingView | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "clock_offset_ms", b"clock_offset_ms", "joining", b"joining", "matched", b"matched"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "id", b"id", "incarnation", b"incarnation", "joining", b"joining", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "matched", b"matched", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "standing", b"standing", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "clock_offset_ms", b"clock_offset_ms", "joining", b"joining", "keeping", b"keeping", "matched", b"matched"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "id", b"id", "incarnation", b"incarnation", "joining", b"joining", "keeping", b"keeping", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "matched", b"matched", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "standing", b"standing", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]) -> typing.Literal["clock_offset_ms"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_matched", b"_matched"]) -> typing.Literal["matched"] | None: ...
 
 global___StatusRow = StatusRow
+
+@typing.final
+class KeepingView(google.protobuf.message.Message):
+    """What a replica keeps of snapshots and history, and how far object storage is behind."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SNAPSHOT_INDEX_FIELD_NUMBER: builtins.int
+    SNAPSHOT_AT_MS_FIELD_NUMBER: builtins.int
+    SEGMENTS_FIELD_NUMBER: builtins.int
+    SEGMENTS_MISSING_FIELD_NUMBER: builtins.int
+    OPEN_ROWS_FIELD_NUMBER: builtins.int
+    STORE_FIELD_NUMBER: builtins.int
+    STORED_INDEX_FIELD_NUMBER: builtins.int
+    STORED_AT_MS_FIELD_NUMBER: builtins.int
+    SEGMENTS_WAITING_FIELD_NUMBER: builtins.int
+    FAILING_SINCE_MS_FIELD_NUMBER: builtins.int
+    FAILING_FIELD_NUMBER: builtins.int
+    FILLING_FIELD_NUMBER: builtins.int
+    RESOLVING_FIELD_NUMBER: builtins.int
+    snapshot_index: builtins.int
+    snapshot_at_ms: builtins.int
+    segments: builtins.int
+    segments_missing: builtins.int
+    open_rows: builtins.int
+    store: builtins.str
+    stored_index: builtins.int
+    stored_at_ms: builtins.int
+    segments_waiting: builtins.int
+    failing_since_ms: builtins.int
+    failing: builtins.str
+    filling: builtins.str
+    resolving: builtins.str
+    def __init__(
+        self,
+        *,
+        snapshot_index: builtins.int = ...,
+        snapshot_at_ms: builtins.int = ...,
+        segments: builtins.int = ...,
+        segments_missing: builtins.int = ...,
+        open_rows: builtins.int = ...,
+        store: builtins.str = ...,
+        stored_index: builtins.int = ...,
+        stored_at_ms: builtins.int = ...,
+        segments_waiting: builtins.int = ...,
+        failing_since_ms: builtins.int = ...,
+        failing: builtins.str = ...,
+        filling: builtins.str = ...,
+        resolving: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["failing", b"failing", "failing_since_ms", b"failing_since_ms", "filling", b"filling", "open_rows", b"open_rows", "resolving", b"resolving", "segments", b"segments", "segments_missing", b"segments_missing", "segments_waiting", b"segments_waiting", "snapshot_at_ms", b"snapshot_at_ms", "snapshot_index", b"snapshot_index", "store", b"store", "stored_at_ms", b"stored_at_ms", "stored_index", b"stored_index"]) -> None: ...
+
+global___KeepingView = KeepingView
+
+@typing.final
+class SnapshotView(google.protobuf.message.Message):
+    """One snapshot: on the leader's disk, or in object storage."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
+    LINEAGE_FIELD_NUMBER: builtins.int
+    TERM_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    TAKEN_MS_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    CONTENT_SIZE_FIELD_NUMBER: builtins.int
+    SEGMENTS_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    PROBLEM_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    place: builtins.str
+    lineage: builtins.int
+    term: builtins.int
+    index: builtins.int
+    taken_ms: builtins.int
+    size: builtins.int
+    content_size: builtins.int
+    segments: builtins.int
+    state: builtins.str
+    problem: builtins.str
+    digest: builtins.str
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        place: builtins.str = ...,
+        lineage: builtins.int = ...,
+        term: builtins.int = ...,
+        index: builtins.int = ...,
+        taken_ms: builtins.int = ...,
+        size: builtins.int = ...,
+        content_size: builtins.int = ...,
+        segments: builtins.int = ...,
+        state: builtins.str = ...,
+        problem: builtins.str = ...,
+        digest: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["content_size", b"content_size", "digest", b"digest", "index", b"index", "lineage", b"lineage", "name", b"name", "place", b"place", "problem", b"problem", "segments", b"segments", "size", b"size", "state", b"state", "taken_ms", b"taken_ms", "term", b"term"]) -> None: ...
+
+global___SnapshotView = SnapshotView
+
+@typing.final
+class SnapshotsReport(google.protobuf.message.Message):
+    """The snapshots that there are, newest first; `problems` says of what cannot be read."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SNAPSHOTS_FIELD_NUMBER: builtins.int
+    PROBLEMS_FIELD_NUMBER: builtins.int
+    STORE_FIELD_NUMBER: builtins.int
+    store: builtins.str
+    @property
+    def snapshots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SnapshotView]: ...
+    @property
+    def problems(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        snapshots: collections.abc.Iterable[global___SnapshotView] | None = ...,
+        problems: collections.abc.Iterable[builtins.str] | None = ...,
+        store: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["problems", b"problems", "snapshots", b"snapshots", "store", b"store"]) -> None: ...
+
+global___SnapshotsReport = SnapshotsReport
+
+@typing.final
+class SaveReport(google.protobuf.message.Message):
+    """Where a snapshot is taken: it is safe once one of at least this index is stored."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LINEAGE_FIELD_NUMBER: builtins.int
+    TERM_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
+    STORE_FIELD_NUMBER: builtins.int
+    lineage: builtins.int
+    term: builtins.int
+    index: builtins.int
+    store: builtins.str
+    def __init__(
+        self,
+        *,
+        lineage: builtins.int = ...,
+        term: builtins.int = ...,
+        index: builtins.int = ...,
+        store: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "lineage", b"lineage", "store", b"store", "term", b"term"]) -> None: ...
+
+global___SaveReport = SaveReport
 
 @typing.final
 class Violation(google.protobuf.message.Message):

@@ -69,6 +69,11 @@ class AdminStub(object):
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceReport.FromString,
                 _registered_method=True)
+        self.SaveSnapshot = channel.unary_unary(
+                '/raftcron.v1.Admin/SaveSnapshot',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveReport.FromString,
+                _registered_method=True)
         self.Jobs = channel.unary_stream(
                 '/raftcron.v1.Admin/Jobs',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.JobsRequest.SerializeToString,
@@ -104,6 +109,21 @@ class AdminStub(object):
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.AuditRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.AuditReport.FromString,
                 _registered_method=True)
+        self.Export = channel.unary_stream(
+                '/raftcron.v1.Admin/Export',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.HistoryQuery.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LaunchPage.FromString,
+                _registered_method=True)
+        self.Snapshots = channel.unary_unary(
+                '/raftcron.v1.Admin/Snapshots',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsReport.FromString,
+                _registered_method=True)
+        self.VerifySnapshots = channel.unary_stream(
+                '/raftcron.v1.Admin/VerifySnapshots',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotView.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/raftcron.v1.Admin/Status',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.StatusRequest.SerializeToString,
@@ -113,6 +133,11 @@ class AdminStub(object):
                 '/raftcron.v1.Admin/PeerStatus',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.PeerStatusRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.StatusRow.FromString,
+                _registered_method=True)
+        self.FetchSegment = channel.unary_unary(
+                '/raftcron.v1.Admin/FetchSegment',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SegmentRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SegmentPiece.FromString,
                 _registered_method=True)
 
 
@@ -163,6 +188,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SaveSnapshot(self, request, context):
+        """asked for; Snapshots shows when it is safe
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Jobs(self, request, context):
         """Reads, answered by the leader only, as of a moment after the call.
         """
@@ -206,6 +238,26 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Export(self, request, context):
+        """oldest end first, without limit
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Snapshots(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def VerifySnapshots(self, request, context):
+        """each as it is verified
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Answered by every replica: Status for all of the cell, PeerStatus for itself alone.
         """
@@ -215,6 +267,13 @@ class AdminServicer(object):
 
     def PeerStatus(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FetchSegment(self, request, context):
+        """Answered by every replica, asked by replicas alone: a piece of a segment of history.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -257,6 +316,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceReport.SerializeToString,
             ),
+            'SaveSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveSnapshot,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveReport.SerializeToString,
+            ),
             'Jobs': grpc.unary_stream_rpc_method_handler(
                     servicer.Jobs,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.JobsRequest.FromString,
@@ -292,6 +356,21 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.AuditRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.AuditReport.SerializeToString,
             ),
+            'Export': grpc.unary_stream_rpc_method_handler(
+                    servicer.Export,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.HistoryQuery.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LaunchPage.SerializeToString,
+            ),
+            'Snapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.Snapshots,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsReport.SerializeToString,
+            ),
+            'VerifySnapshots': grpc.unary_stream_rpc_method_handler(
+                    servicer.VerifySnapshots,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotView.SerializeToString,
+            ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.StatusRequest.FromString,
@@ -301,6 +380,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.PeerStatus,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.PeerStatusRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.StatusRow.SerializeToString,
+            ),
+            'FetchSegment': grpc.unary_unary_rpc_method_handler(
+                    servicer.FetchSegment,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SegmentRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SegmentPiece.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -503,6 +587,33 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
+    def SaveSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/SaveSnapshot',
+            cron_dot_api_dot_v1_dot_admin__pb2.SaveRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.SaveReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Jobs(request,
             target,
             options=(),
@@ -692,6 +803,87 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
+    def Export(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/raftcron.v1.Admin/Export',
+            cron_dot_api_dot_v1_dot_admin__pb2.HistoryQuery.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.LaunchPage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Snapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Snapshots',
+            cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VerifySnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/raftcron.v1.Admin/VerifySnapshots',
+            cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.SnapshotView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Status(request,
             target,
             options=(),
@@ -735,6 +927,33 @@ class Admin(object):
             '/raftcron.v1.Admin/PeerStatus',
             cron_dot_api_dot_v1_dot_admin__pb2.PeerStatusRequest.SerializeToString,
             cron_dot_api_dot_v1_dot_admin__pb2.StatusRow.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchSegment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/FetchSegment',
+            cron_dot_api_dot_v1_dot_admin__pb2.SegmentRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.SegmentPiece.FromString,
             options,
             channel_credentials,
             insecure,

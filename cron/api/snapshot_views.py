@@ -1,0 +1,66 @@
+"""What the API shows of snapshots and of what is kept; as in `cron.api.views`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class KeepingView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replica keeps of snapshots and history, and how far object storage is behind.
+
+    `snapshot_*` is the newest on its own disk, `stored_*` the newest in `store` ("" for none), by
+    when each was taken. `segments` of history are in the catalog; `segments_missing` are to be on
+    this disk and are not, `segments_waiting` are not in the store yet; `open_rows` are in none.
+    `failing` says since when, and why, the leader cannot upload. `filling` and `resolving` tell
+    how far the history's index, and a restored cell, have come; "" when there is nothing to tell.
+    """
+
+    snapshot_index: int = 0
+    snapshot_at_ms: int = 0
+    segments: int = 0
+    segments_missing: int = 0
+    open_rows: int = 0
+    store: str = ""
+    stored_index: int = 0
+    stored_at_ms: int = 0
+    segments_waiting: int = 0
+    failing_since_ms: int = 0
+    failing: str = ""
+    filling: str = ""
+    resolving: str = ""
+
+
+class SnapshotView(msgspec.Struct, frozen=True, kw_only=True):
+    """One snapshot. `place` is `local` (the leader's disk) or `remote`. `size` is that of the
+    file, `content_size` of what is in it. `state` is `present`, `verified` or `damaged`, `problem`
+    says how; `digest` is that of the State in it."""
+
+    name: str
+    place: str
+    lineage: int = 0
+    term: int = 0
+    index: int = 0
+    taken_ms: int = 0
+    size: int = 0
+    content_size: int = 0
+    segments: int = 0
+    state: str = "present"
+    problem: str = ""
+    digest: str = ""
+
+
+class SnapshotsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The snapshots that there are, newest first; `problems` says of what cannot be read."""
+
+    snapshots: list[SnapshotView] = []
+    problems: list[str] = []
+    store: str = ""
+
+
+class SaveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a snapshot is taken. It is safe once one of at least this index is in `store`."""
+
+    lineage: int = 0
+    term: int = 0
+    index: int = 0
+    store: str = ""

@@ -1,0 +1,77 @@
+"""How commands about segments and snapshots change State: rule R12, one function each."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.state import commands as c
+from cron.state.archive import Backup, Taken
+from cron.state.context import Context
+from cron.state.outcome import Result, Verdict
+
+
+def seal(context: Context, command: c.Seal) -> Result:
+    """Close the tails of history: each that has rows becomes a segment."""
+    history = context.state.history
+    if command.number <= history.seals:
+        return Result(Verdict.ALREADY, number=history.seals)
+    if command.number != history.seals + 1 or not history.open_rows:
+        return Result(Verdict.WRONG_STATE, number=history.seals)
+    context.sealed += history.seal(context.epoch.lineage, context.index, context.at_ms)
+    return Result(Verdict.ACCEPTED, number=history.seals)
+
+
+def snapshot_at(context: Context, _command: c.SnapshotAt) -> Result:
+    """Note that a snapshot of State is taken once this entry is applied."""
+    state = context.state
+    state.history.taken = Taken(state.term, context.index, context.at_ms)
+    return Result(Verdict.ACCEPTED)
+
+
+def backed_up(context: Context, command: c.BackedUp) -> Result:
+    """Mark segments as stored; remember the newest snapshot that is in object storage.
+
+    Another store than before has nothing of what the old one has.
+    """
+    history = context.state.history
+    if command.store != history.backup.store:
+        history.backup = Backup(command.store)
+        for key, record in history.segments.items():
+            history.segments[key] = msgspec.structs.replace(record, is_stored=False)
+    for key in command.segments:
+        known = history.segments.get(key)
+        if known is not None:
+            history.segments[key] = msgspec.structs.replace(known, is_stored=True)
+    newer = (command.lineage, command.index) > (history.backup.lineage, history.backup.index)
+    if command.index and newer:
+        history.backup = Backup(
+            command.store,
+            command.lineage,
+            command.term,
+            command.index,
+            command.taken_ms,
+            context.at_ms,
+        )
+    return Result(Verdict.ACCEPTED)
+
+
+def retire(context: Context, command: c.Retire) -> Result:
+    """Let go of segments: of those in `local` on the replicas' disks, which only what is stored
+    elsewhere may leave, and of those in `gone` altogether. An item each, `local` first."""
+    segments = context.state.history.segments
+    items = []
+    for key in command.local:
+        known = segments.get(key)
+        if known is None:
+            items.append(Verdict.UNKNOWN_SEGMENT)
+        elif not known.is_local:
+            items.append(Verdict.ALREADY)
+        elif not known.is_stored:
+            items.append(Verdict.NOT_STORED)
+        else:
+            segments[key] = msgspec.structs.replace(known, is_local=False)
+            items.append(Verdict.ACCEPTED)
+    for key in command.gone:
+        found = segments.pop(key, None)
+        items.append(Verdict.UNKNOWN_SEGMENT if found is None else Verdict.ACCEPTED)
+    return Result(Verdict.ACCEPTED, tuple(items))

@@ -1,0 +1,268 @@
+"""How a restored cell accounts for the time that nobody remembers (rule R13): Recover, Resolve.
+
+Theory of operation. Between the snapshot and the end of the cell that made it, launches may have
+run of which this State knows nothing. The executors' ledgers remember them by name; what they say
+is recorded here as if it had been in the log. Every other instant is in doubt: it may have run on
+an executor whose ledger is gone. So it is `lost`, and not repeated, unless its job says
+`on-lost=retry`. Until that is done for every job, State refuses whatever could lead to a launch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cron.job import OnLost
+from cron.state import commands as c
+from cron.state.context import Context
+from cron.state.outcome import Result, Verdict
+from cron.state.rows import Row, RowKind
+from cron.state.state import JobRecord, LaunchRow
+from launcher.launch import LaunchState, Reason
+from launcher.names import SCHEDULED_S_MAX
+
+STRANGERS_MAX: Final = 10_000
+"""Jobs that the snapshot does not know, whose launches are recorded once by name."""
+DOUBT: Final = "it was due in the snapshot, and may have run since"
+
+
+def recover(context: Context, command: c.Recover) -> Result:
+    """Record what ran since the snapshot, and what is in doubt; a verdict for each job."""
+    state = context.state
+    if state.restored is None:
+        return Result(Verdict.WRONG_STATE, tuple(Verdict.WRONG_STATE for _ in command.items))
+    items = [
+        _recover(context, item) if state.is_resolving else _amend(context, item)
+        for item in command.items
+    ]
+    for number in command.recalled:
+        executor = state.executors.get(number)
+        if executor is not None:
+            executor.recalled = state.restored.lineage
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def resolve(context: Context, command: c.Resolve) -> Result:
+    """Let the cell launch again; refused while a job is not accounted for up to then."""
+    state = context.state
+    if state.restored is None or not state.is_resolving:
+        return Result(Verdict.ALREADY)
+    for record in state.by_number.values():
+        if record.job is not None and record.horizon_s < command.to_s:
+            return Result(Verdict.WRONG_HORIZON, number=record.number)
+    state.restored = msgspec.structs.replace(
+        state.restored, resolved_at_ms=max(context.at_ms, 1), resolved_s=command.to_s
+    )
+    return Result(Verdict.ACCEPTED)
+
+
+def _recover(context: Context, item: c.RecoverItem) -> Verdict:
+    if not item.number:
+        return _record_stranger(context, item)
+    record = context.state.by_number.get(item.number)
+    if record is None:
+        return Verdict.UNKNOWN_JOB
+    if item.revision != record.revision:
+        return Verdict.STALE_REVISION
+    if item.from_s != record.horizon_s:
+        return Verdict.ALREADY if record.horizon_s >= item.to_s else Verdict.WRONG_HORIZON
+    if not item.from_s < item.to_s <= SCHEDULED_S_MAX or not _fits(item):
+        return Verdict.BAD_TIMES
+    context.state.touch(record)
+    for ran in item.ran:
+        _record_ran(context, record, ran)
+    for key in item.doubtful:
+        row = context.state.due.get(key)
+        if row is not None and row.number == record.number:
+            context.end(row, LaunchState.LOST, Reason.RESTORED, detail=DOUBT)
+    for lost in item.lost:
+        _record_lost(context, record, lost)
+    for due in item.due:
+        _make_due(context, record, due)
+    record.horizon_s = item.to_s
+    return Verdict.ACCEPTED
+
+
+def _fits(item: c.RecoverItem) -> bool:
+    """Whether no instant is spoken for twice, and none is outside of (from, to]."""
+    spans = [(due.scheduled_s, due.scheduled_s) for due in item.due]
+    spans += [(lost.first_s, lost.last_s) for lost in item.lost]
+    attempts = [
+        (ran.scheduled_s, ran.scheduled_s)
+        for ran in item.ran
+        if not ran.trigger and item.from_s < ran.scheduled_s <= item.to_s
+    ]
+    spans += dict.fromkeys(attempts)  # several attempts of one launch are one instant
+    before_s = item.from_s
+    for first_s, last_s in sorted(spans):
+        if not before_s < first_s <= last_s <= item.to_s:
+            return False
+        before_s = last_s
+    return True
+
+
+def _record_ran(context: Context, record: JobRecord, ran: c.RanItem) -> None:
+    """Take an attempt that an executor remembers into the ledger, open if it still runs."""
+    state = context.state
+    key = (record.number, ran.scheduled_s, ran.trigger)
+    row = state.due.get(key)
+    if row is None:
+        if key in state.active:
+            return  # settled by the ordinary way: its executor is connected
+        row = _new_row(context, record, ran)
+        context.open_due(record, row)
+    if not ran.trigger and ran.local_min > record.local_horizon_min:
+        record.local_horizon_min = ran.local_min
+    if (ran.scheduled_s, ran.trigger) > (record.trigger_s, record.trigger_n) and ran.trigger:
+        record.trigger_s, record.trigger_n = ran.scheduled_s, ran.trigger
+    _begin(context, row, record, ran)
+    if ran.state is LaunchState.LAUNCHED and ran.executor not in state.executors:
+        context.end(row, LaunchState.LOST, Reason.RESTORED, detail="its executor is not known")
+    elif ran.state is not LaunchState.LAUNCHED:
+        context.end(
+            row,
+            ran.state,
+            ran.reason,
+            exit_code=ran.exit_code,
+            finished_ms=ran.finished_ms,
+            detail=ran.detail,
+        )
+
+
+def _new_row(context: Context, record: JobRecord, ran: c.RanItem) -> LaunchRow:
+    deadline_s = record.job.deadline_s if record.job is not None else 0
+    return LaunchRow(
+        number=record.number,
+        scheduled_s=ran.scheduled_s,
+        trigger=ran.trigger,
+        state=LaunchState.DUE,
+        deadline_ms=(ran.scheduled_s + deadline_s) * 1000,
+        local_min=ran.local_min,
+        revision=record.revision,
+        by="restore",
+        due_at_ms=ran.scheduled_s * 1000 if ran.trigger else 0,
+    )
+
+
+def _begin(context: Context, row: LaunchRow, record: JobRecord, ran: c.RanItem) -> None:
+    """Give a row both log points: one entry is both, and the executor's ledger the witness."""
+    row.state = LaunchState.LAUNCHED
+    row.attempt = ran.attempt
+    row.revision = record.revision
+    row.job = record.job
+    row.begun_index = ran.begun_index
+    row.begun_at_ms = ran.started_ms
+    row.epoch = ran.epoch
+    row.executor = ran.executor
+    row.launched_index = context.index if ran.started_ms else 0
+    row.launched_at_ms = context.at_ms if ran.started_ms else 0
+    row.started_ms = ran.started_ms
+    row.detail = ""
+    if ran.state is LaunchState.LAUNCHED and ran.executor in context.state.executors:
+        context.set_active(row)
+
+
+def _record_lost(context: Context, record: JobRecord, item: c.SkipItem) -> None:
+    counts = record.counts
+    counts[LaunchState.LOST] = counts.get(LaunchState.LOST, 0) + item.count
+    record.local_horizon_min = max(record.local_horizon_min, item.local_min)
+    context.record(
+        Row(
+            kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,
+            job=record.name,
+            revision=record.revision,
+            scheduled_s=item.first_s,
+            trigger=0,
+            attempt=0,
+            state=LaunchState.LOST,
+            reason=Reason.RESTORED,
+            ended_index=context.index,
+            ended_at_ms=context.at_ms,
+            last_s=item.last_s,
+            count=item.count,
+            local_min=item.local_min,
+        )
+    )
+
+
+def _make_due(context: Context, record: JobRecord, due: c.DueItem) -> None:
+    """An instant in doubt of a job that would rather run twice than not at all."""
+    if record.job is None or record.job.on_lost is not OnLost.RETRY:
+        return
+    row = LaunchRow(
+        number=record.number,
+        scheduled_s=due.scheduled_s,
+        trigger=0,
+        state=LaunchState.DUE,
+        deadline_ms=(due.scheduled_s + record.job.deadline_s) * 1000,
+        local_min=due.local_min,
+        is_late=True,
+        revision=record.revision,
+    )
+    context.open_due(record, row)
+    record.local_horizon_min = max(record.local_horizon_min, due.local_min)
+
+
+def _record_stranger(context: Context, item: c.RecoverItem) -> Verdict:
+    """Record launches of a job that was made after the snapshot: rows, and nothing else."""
+    restored = context.state.restored
+    if restored is None or not item.name or item.name in context.state.jobs:
+        return Verdict.UNKNOWN_JOB
+    if item.name in restored.strangers:
+        return Verdict.ALREADY
+    if len(restored.strangers) >= STRANGERS_MAX:
+        return Verdict.WRONG_STATE
+    strangers = (*restored.strangers, item.name)
+    context.state.restored = msgspec.structs.replace(restored, strangers=strangers)
+    for ran in item.ran:
+        _record_row(context, item.name, ran, RowKind.ENDED)
+    return Verdict.ACCEPTED
+
+
+def _amend(context: Context, item: c.RecoverItem) -> Verdict:
+    """An executor that came too late for the resolution: what it says is late news (rule R9)."""
+    state = context.state
+    record = state.by_number.get(item.number)
+    name = record.name if record is not None else item.name
+    if not name:
+        return Verdict.UNKNOWN_JOB
+    for ran in item.ran:
+        key = (item.number, ran.scheduled_s, ran.trigger)
+        if ran.state is not LaunchState.LAUNCHED:
+            _record_row(context, name, ran, RowKind.AMENDMENT)
+        elif record is not None and state.row(key) is None:
+            state.lost[(key, ran.attempt)] = (record.revision, ran.local_min)
+    return Verdict.AMENDED
+
+
+def _record_row(context: Context, job: str, ran: c.RanItem, kind: RowKind) -> None:
+    runs_on = ran.state is LaunchState.LAUNCHED
+    executor = context.state.executors.get(ran.executor)
+    context.record(
+        Row(
+            kind=kind,
+            job=job,
+            revision=0,
+            scheduled_s=ran.scheduled_s,
+            trigger=ran.trigger,
+            attempt=ran.attempt,
+            state=LaunchState.LOST if runs_on else ran.state,
+            reason=Reason.RESTORED if runs_on else ran.reason,
+            ended_index=context.index,
+            ended_at_ms=context.at_ms,
+            last_s=ran.scheduled_s,
+            begun_index=ran.begun_index,
+            begun_at_ms=ran.started_ms,
+            epoch=ran.epoch,
+            executor=executor.executor if executor else "",
+            ledger=executor.ledger if executor else "",
+            launched_index=context.index if ran.started_ms else 0,
+            launched_at_ms=context.at_ms if ran.started_ms else 0,
+            started_ms=ran.started_ms,
+            finished_ms=ran.finished_ms,
+            exit_code=ran.exit_code,
+            by="restore",
+            detail=ran.detail,
+        )
+    )
