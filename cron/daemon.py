@@ -41,12 +41,13 @@ from cron.errors import ConfigError, CronError
 from cron.history.projection import Projection
 from cron.joining import watch_joining
 from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader, LeaderSettings
+from cron.leader.leader import Leader
 from cron.leader.membership import client_address
 from cron.leader.plan import Settings
 from cron.leader.replacing import Replacing
 from cron.leader.roster import Identity, Roster
 from cron.leader.service import CellService
+from cron.leader.settings import LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import with_room

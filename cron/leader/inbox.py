@@ -8,12 +8,13 @@ import structlog
 
 from cron.leader.dispatch import Dispatcher, attempt_name, is_settled
 from cron.leader.news import Digested, digest_facts
+from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
 from launcher.names import AttemptName
-from launcher.pool.events import Beat, Event, Fact, Fate, Joined, Left
+from launcher.pool.events import Beat, Event, Fact, Fate, Joined, Left, Recollected
 from launcher.pool.pool import Pool
 
 _log = structlog.get_logger()
@@ -43,6 +44,7 @@ class Inbox:
         self._pool = pool
         self._dispatcher = dispatcher
         self._settler = Settler(pool, dispatcher)
+        self.resolving = Resolving()
         self._wake = wake
         self._beat = beat
         self._refused = refused
@@ -53,6 +55,7 @@ class Inbox:
     def clear(self) -> None:
         """Forget everything; at the end of a reign. Executors repeat themselves."""
         self._settler.clear()
+        self.resolving = Resolving()
         self._joined.clear()
         self._facts.clear()
         self._sources.clear()
@@ -72,6 +75,9 @@ class Inbox:
         if isinstance(event, Joined):
             _log.info("executor.joined", executor=event.executor)
             self._joined.append(event)
+            self.resolving.hear(event)
+        elif isinstance(event, Recollected):
+            self.resolving.hear(event)
         else:
             self._facts += [((event.executor, event.ledger), fact) for fact in event.facts]
         self._wake()
@@ -82,7 +88,11 @@ class Inbox:
         commands: list[c.Command] = []
         for event in joined:
             commands.append(c.ExecutorJoined(event.executor, event.ledger, event.slots, event.host))
-            self._settler.joined(event, state.index)
+            if not state.is_resolving:
+                self._settler.joined(event, state.index)
+        commands += self.resolving.commands(state, now_ms)
+        if state.is_resolving:
+            return commands  # what executors report waits until what they remember is recorded
         self._settle_ready(state, now_ms)
         facts = self._facts[:FACTS_PER_ENTRY_MAX]
         self._facts = self._facts[FACTS_PER_ENTRY_MAX:]
@@ -147,6 +157,8 @@ class Inbox:
     def raise_floors(self, state: State) -> None:
         """Let executors forget what can no longer be asked (rule R4): below their oldest open
         launch, or all that is committed where nothing is open."""
+        if state.is_resolving:
+            return
         for session in self._pool.sessions():
             record = state.executor_of(session.executor, session.ledger)
             if record is not None:

@@ -13,14 +13,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-import msgspec
 import structlog
 
 from consensus.errors import ConsensusError, EntryTooBig, NotLeader
 from consensus.leadership import Leadership
 from consensus.log import Applied, ReplicatedLog
 from cron.clock import Clock
-from cron.errors import LimitExceeded
+from cron.errors import LimitExceeded, NotNow
 from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.leader.agenda import Agenda
@@ -30,8 +29,9 @@ from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, describe_jump
-from cron.leader.plan import Settings, View, plan, postponed
+from cron.leader.plan import View, plan, postponed
 from cron.leader.requests import Build, Change, Changes, answer, as_change_error, fail
+from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.outcome import Outcome, Result, Verdict
@@ -43,23 +43,6 @@ _log = structlog.get_logger()
 
 RETRY_S = 0.2
 """Rest between a reign that failed and the next try, while the log still says that we lead."""
-
-
-class LeaderSettings(msgspec.Struct, frozen=True):
-    """What the operator may set, and the times of the loop.
-
-    `append_timeout_ms`: an entry that takes longer has an unknown outcome. `turn_ms`: the shortest
-    time between two entries, so that what comes together goes together. `housekeeping_ms`: how
-    often waiting and unanswered launches are looked at. `late_per_second`: pace of catch-up.
-    """
-
-    plan: Settings = Settings()
-    append_timeout_ms: int = 10_000
-    turn_ms: int = 10
-    housekeeping_ms: int = 500
-    late_per_second: int = 100
-    jump_ms: int = 2_000
-    floors_ms: int = 30_000
 
 
 class Leader:
@@ -275,7 +258,7 @@ class Leader:
         state = self._applier.state
         reason = self.may_tick()
         expired = self.executors.expired(now_ms)
-        if reason:
+        if reason or state.is_resolving:
             return plan(View(state, [], {}, expired=expired, scan_waiting=False), now_ms)
         limit = self._settings.plan.launches_max
         now_mono = self._clock.mono_ms()
@@ -335,11 +318,15 @@ class Leader:
         elif isinstance(command, c.PutJobs):
             self._jobs_changed(command, result)
         elif isinstance(command, c.ExecutorJoined):
-            self.pool.welcome(command.executor, command.ledger)
+            executor, ledger = command.executor, command.ledger
+            recall = self._inbox.resolving.wants_recall(state, executor, ledger)
+            self.pool.welcome(executor, ledger, recall=recall)
         elif isinstance(command, c.ExecutorLeft):
             self.executors.let_go(self._inbox.joining())
         elif isinstance(command, c.Finished | c.Refused | c.Lost):
             self._inbox.follow(state, command, result)
+        elif isinstance(command, c.Resolve):
+            self._agenda = Agenda(state)  # horizons have moved
 
     def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
         self._dispatcher.clear()
@@ -378,6 +365,11 @@ class Leader:
 
     # ---- doors for others
 
+    @property
+    def resolving(self) -> str:
+        """What a restored cell waits for before it launches; "" in any other."""
+        return self._inbox.resolving.note
+
     def on_event(self, event: Event) -> None:
         """Take what the pool has heard; returns at once."""
         self._inbox.on_event(event)
@@ -392,6 +384,8 @@ class Leader:
         """
         if self.epoch is None:
             raise NotTheLeader(self.leader_address())
+        if self._applier.state.is_resolving:
+            raise NotNow(f"the cell was restored: {self.resolving}", "try again in half a minute")
         change = Change(build, changes_jobs=changes_jobs)
         self._changes.put(change)
         self._wake.set()

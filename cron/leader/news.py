@@ -63,7 +63,7 @@ def digest_facts(
         elif (
             key is not None and fact.fate is Fate.ENDED and ((key, fact.name.attempt) in state.lost)
         ):
-            into.finished.append(_finished(key, fact))
+            into.finished.append(finished_item(key, fact))
         elif fact.fate is not Fate.ACCEPTED:
             into.acks.append(fact.name)
 
@@ -77,7 +77,7 @@ def _of_open(row: LaunchRow, fact: Fact, into: Digested) -> None:
         if row.cancel is not Reason.NONE:
             into.kills.append((fact.name, row.cancel))
     elif fact.fate is Fate.ENDED:
-        into.finished.append(_finished(row.key, fact))
+        into.finished.append(finished_item(row.key, fact))
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
         into.lost.append(
@@ -94,7 +94,8 @@ def _of_open(row: LaunchRow, fact: Fact, into: Digested) -> None:
         into.fences.append(fact.name)
 
 
-def _finished(key: c.Key, fact: Fact) -> c.FinishedItem:
+def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
+    """Return what the log keeps of an attempt that ran and is over."""
     if fact.reason in (Reason.KILLED, Reason.REPLACED):
         state = LaunchState.CANCELLED
     elif fact.exit_code == 0 and fact.reason is Reason.NONE:

@@ -51,7 +51,9 @@ def account_for(
         return None
     paused_s = _paused_to(record, now_ms)
     paused = (
-        _run(ticks, after_s, paused_s, Reason.PAUSED) if first[0].scheduled_s <= paused_s else ()
+        skipped_run(ticks, after_s, paused_s, Reason.PAUSED)
+        if first[0].scheduled_s <= paused_s
+        else ()
     )
     if paused:
         after_s = paused_s
@@ -111,7 +113,7 @@ def _account_one(job: Job, ticks: Ticks, tick: Tick, now_ms: int) -> _Rows:
     is_live = _is_live(tick, now_ms, is_newest=True)
     may_be_late = job.catchup is not Catchup.NONE
     if is_live or (may_be_late and _within_deadline(job, tick.scheduled_s, now_ms)):
-        return (DueItem(tick.scheduled_s, _local(ticks, tick), not is_live),), ()
+        return (DueItem(tick.scheduled_s, nominal_min(ticks, tick), not is_live),), ()
     return (), _skip_run(ticks, [tick], Reason.MISSED)
 
 
@@ -126,11 +128,11 @@ def _account_many(job: Job, ticks: Ticks, after_s: int, now_ms: int) -> _Rows:
         recent = ticks.newest(after_s, now_s, 1)
         reach_s = recent[0].scheduled_s - 1
     due = tuple(
-        DueItem(tick.scheduled_s, _local(ticks, tick), not live)
+        DueItem(tick.scheduled_s, nominal_min(ticks, tick), not live)
         for tick, live in _choose(job, recent, now_ms)
         if _within_deadline(job, tick.scheduled_s, now_ms)
     )
-    return due, _run(ticks, after_s, reach_s, Reason.MISSED) + _gaps(ticks, recent, due)
+    return due, skipped_run(ticks, after_s, reach_s, Reason.MISSED) + _gaps(ticks, recent, due)
 
 
 def _choose(job: Job, recent: list[Tick], now_ms: int) -> list[tuple[Tick, bool]]:
@@ -165,21 +167,21 @@ def _skip_run(ticks: Ticks, run: list[Tick], reason: Reason) -> tuple[SkipItem, 
     if not run:
         return ()
     last = run[-1]
-    local_min = _local(ticks, last)
+    local_min = nominal_min(ticks, last)
     return (SkipItem(run[0].scheduled_s, last.scheduled_s, len(run), reason, local_min),)
 
 
-def _run(ticks: Ticks, after_s: int, until_s: int, reason: Reason) -> tuple[SkipItem, ...]:
+def skipped_run(ticks: Ticks, after_s: int, until_s: int, reason: Reason) -> tuple[SkipItem, ...]:
     """Return one row for all instants in (after, until], none where there are none."""
     count = ticks.count(after_s, until_s)
     if not count:
         return ()
     first_s = ticks.next(after_s)
     last = ticks.newest(after_s, until_s, 1)[0]
-    return (SkipItem(first_s or 0, last.scheduled_s, count, reason, _local(ticks, last)),)
+    return (SkipItem(first_s or 0, last.scheduled_s, count, reason, nominal_min(ticks, last)),)
 
 
-def _local(ticks: Ticks, tick: Tick) -> int:
+def nominal_min(ticks: Ticks, tick: Tick) -> int:
     """Return the nominal local time where it must not repeat: for fixed-time jobs (rule R11)."""
     return tick.local_min if ticks.is_fixed else -1
 

@@ -59,6 +59,26 @@ class Joined(msgspec.Struct, frozen=True):
     address: str
     offset_ms: int
     known: tuple[Fact, ...]
+    can_recall: bool = False
+
+
+class Recalled(msgspec.Struct, frozen=True):
+    """One row of an executor's ledger as it remembers it, acknowledged or not."""
+
+    fact: Fact
+    begun_index: int
+    epoch: str
+
+
+class Recollected(msgspec.Struct, frozen=True):
+    """A part of all that an executor's ledger remembers (rule R13); `is_last` ends it. It forgot
+    what was begun at or below log index `floor`."""
+
+    executor: str
+    ledger: str
+    rows: tuple[Recalled, ...]
+    is_last: bool
+    floor: int
 
 
 class Left(msgspec.Struct, frozen=True):
@@ -89,4 +109,4 @@ class Beat(msgspec.Struct, frozen=True):
     arrived_mono_ms: int
 
 
-Event = Joined | Left | Facts | Beat
+Event = Joined | Left | Facts | Beat | Recollected

@@ -96,7 +96,7 @@ class Pool:
 
     # ---- sessions
 
-    def welcome(self, executor: str, ledger: str | None = None) -> None:
+    def welcome(self, executor: str, ledger: str | None = None, *, recall: bool = False) -> None:
         """Let in who joined: its ExecutorJoined is committed. A lease begins if it has none.
 
         With `ledger` only the session with that ledger: another process may have replaced the one

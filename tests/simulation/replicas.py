@@ -13,8 +13,9 @@ from cron.api.views import StatusRow
 from cron.leader.applier import StateApplier
 from cron.leader.backfill import Backfills
 from cron.leader.catalog import Catalog
-from cron.leader.leader import Leader, LeaderSettings
+from cron.leader.leader import Leader
 from cron.leader.roster import Identity, Roster
+from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from cron.state.rows import Row

@@ -13,8 +13,8 @@ from typing import Any
 import structlog
 
 from cron.errors import CronError
-from cron.leader.leader import LeaderSettings
 from cron.leader.plan import Settings
+from cron.leader.settings import LeaderSettings
 from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
 from launcher.pool.lease import LeaseTimes

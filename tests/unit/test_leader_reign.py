@@ -13,8 +13,9 @@ from consensus.limits import ENTRY_BYTES_MAX
 from consensus.memory import MemoryCell
 from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
 from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader, LeaderSettings
+from cron.leader.leader import Leader
 from cron.leader.requests import appending
+from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State

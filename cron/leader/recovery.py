@@ -1,0 +1,256 @@
+"""What a restored cell must record before it may launch again: pure (rule R13).
+
+Between the snapshot and the end of the cell that made it, launches ran of which State knows
+nothing. What the executors' ledgers remember of them is recorded as it was; every other instant is
+in doubt, and lost. Only a job that says `on-lost=retry` has its instants caught up as after any
+other outage: it would rather run twice than not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from cron.calendar.schedule import Ticks
+from cron.calendar.schedule import compile as compile_schedule
+from cron.job import OnLost
+from cron.leader.news import finished_item
+from cron.leader.policies import account_for, nominal_min, skipped_run
+from cron.state import commands as c
+from cron.state.state import JobRecord, State
+from launcher.launch import LaunchState, Reason
+from launcher.names import SCHEDULED_S_MAX, AttemptName
+from launcher.pool.events import Fact, Fate, Recalled
+from launcher.work import Epoch
+
+AHEAD_S_MAX: Final = 3_600
+"""How far ahead of this leader's clock the one before may have been, and still be believed."""
+_RAN: Final = (Fate.ACCEPTED, Fate.ENDED, Fate.INTERRUPTED)
+
+Memories = Mapping[int, Mapping[str, Recalled]]
+"""By the executor's number in State, what its ledger remembers, by attempt name."""
+
+
+class Gathered(msgspec.Struct):
+    """What ran since the snapshot: by the number of the job, and by name where State has none."""
+
+    by_job: dict[int, list[c.RanItem]] = {}
+    strangers: dict[str, list[c.RanItem]] = {}
+
+
+def gather(state: State, memories: Memories) -> Gathered:
+    """Return the attempts that ran and of which neither State nor its history knows.
+
+    An attempt is known if it began up to the snapshot: then it is open in State, or its end is in
+    history. One whose instant lies behind the job's horizon is new whenever it began.
+    """
+    gathered = Gathered()
+    for number in sorted(memories):
+        for recalled in memories[number].values():
+            if recalled.fact.fate in _RAN:
+                _gather_one(state, number, recalled, gathered)
+    for items in (*gathered.by_job.values(), *gathered.strangers.values()):
+        items.sort(key=lambda item: (item.scheduled_s, item.trigger, item.attempt))
+    return gathered
+
+
+def _gather_one(state: State, number: int, recalled: Recalled, into: Gathered) -> None:
+    launch = recalled.fact.name.launch
+    item = _ran_item(number, recalled)
+    record = state.jobs.get(launch.job)
+    if record is None:
+        if _is_new(state, recalled):
+            into.strangers.setdefault(launch.job, []).append(item)
+        return
+    key = (record.number, launch.scheduled_s, launch.trigger)
+    due = state.due.get(key)
+    if key in state.active:
+        return
+    if due is not None:
+        is_wanted = item.attempt > due.attempt
+    elif launch.trigger or launch.scheduled_s <= record.horizon_s:
+        is_wanted = _is_new(state, recalled)
+    else:
+        is_wanted = True
+    if is_wanted:
+        item = msgspec.structs.replace(item, local_min=_local_min(record, launch.scheduled_s))
+        into.by_job.setdefault(record.number, []).append(item)
+
+
+def _is_new(state: State, recalled: Recalled) -> bool:
+    """Whether the attempt began after the snapshot, in the life of the cell before this one."""
+    restored = state.restored
+    return restored is not None and restored.index < recalled.begun_index < state.index
+
+
+def _ran_item(executor: int, recalled: Recalled) -> c.RanItem:
+    fact = recalled.fact
+    launch = fact.name.launch
+    state, reason = _ended(fact)
+    return c.RanItem(
+        scheduled_s=launch.scheduled_s,
+        trigger=launch.trigger,
+        attempt=fact.name.attempt,
+        state=state,
+        reason=reason,
+        executor=executor,
+        begun_index=recalled.begun_index,
+        exit_code=fact.exit_code if fact.fate is Fate.ENDED else -1,
+        started_ms=fact.started_ms,
+        finished_ms=fact.finished_ms,
+        epoch=_epoch(recalled.epoch),
+        detail=finished_item((0, 0, 0), fact).detail,
+    )
+
+
+def _ended(fact: Fact) -> tuple[LaunchState, Reason]:
+    if fact.fate is Fate.ACCEPTED:
+        return LaunchState.LAUNCHED, Reason.NONE
+    if fact.fate is Fate.INTERRUPTED:
+        return LaunchState.LOST, Reason.EXECUTOR_LOST
+    end = finished_item((0, 0, 0), fact)
+    return end.state, end.reason
+
+
+def _epoch(text: str) -> Epoch:
+    parts = text.split(".", 2)
+    if len(parts) != 3 or not (parts[0].isdecimal() and parts[1].isdecimal()):
+        return Epoch()
+    return Epoch(int(parts[0]), int(parts[1]), parts[2])
+
+
+def _local_min(record: JobRecord, scheduled_s: int) -> int:
+    """Return the nominal local time of an instant of the job's present schedule (rule R11)."""
+    if record.job is None:
+        return -1
+    ticks = compile_schedule(record.job.schedule)
+    tick = ticks.tick_after(scheduled_s - 1)
+    return nominal_min(ticks, tick) if tick is not None and tick.scheduled_s == scheduled_s else -1
+
+
+# --- up to when
+
+
+def resolve_to(gathered: Gathered, now_s: int) -> int:
+    """Return the second up to which all instants are accounted for: now, or as far ahead as a
+    leader with a fast clock has launched already."""
+    ran = [
+        item.scheduled_s
+        for items in gathered.by_job.values()
+        for item in items
+        if not item.trigger and item.scheduled_s <= now_s + AHEAD_S_MAX
+    ]
+    return min(max([now_s, *ran]), SCHEDULED_S_MAX)
+
+
+# --- a job at a time
+
+
+def recover_items(state: State, gathered: Gathered, to_s: int) -> Iterator[c.RecoverItem]:
+    """Yield what to record of each job that is not accounted for up to `to_s`."""
+    doubtful = _doubtful(state)
+    for record in state.by_number.values():
+        if record.horizon_s < to_s:
+            ran = gathered.by_job.get(record.number, [])
+            yield recover_job(record, ran, doubtful.get(record.number, ()), to_s)
+    restored = state.restored
+    for name, items in gathered.strangers.items():
+        if restored is not None and name not in restored.strangers:
+            yield c.RecoverItem(0, 0, 0, 0, ran=tuple(items), name=name)
+
+
+def _doubtful(state: State) -> dict[int, tuple[c.Key, ...]]:
+    rows = sorted(state.due.values(), key=lambda row: row.number)
+    return {
+        number: tuple(row.key for row in group)
+        for number, group in groupby(rows, key=lambda row: row.number)
+    }
+
+
+def recover_job(
+    record: JobRecord, ran: Iterable[c.RanItem], due: Iterable[c.Key], to_s: int
+) -> c.RecoverItem:
+    """Return what to record of one job in (horizon, to_s], and of its launches that were due."""
+    ran = tuple(ran)
+    ended = {(item.scheduled_s, item.trigger) for item in ran}
+    retries = record.job is not None and record.job.on_lost is OnLost.RETRY
+    doubtful = () if retries else tuple(key for key in due if key[1:] not in ended)
+    caught_up: tuple[c.DueItem, ...] = ()
+    lost: tuple[c.SkipItem, ...] = ()
+    if record.job is not None:
+        ticks = compile_schedule(record.job.schedule)
+        taken = {item.scheduled_s for item in ran if not item.trigger}
+        if retries:
+            item = account_for(record, ticks, to_s * 1000)
+            due_items = item.due if item is not None else ()
+            caught_up = tuple(one for one in due_items if one.scheduled_s not in taken)
+            taken |= {one.scheduled_s for one in caught_up}
+        lost = _runs_between(ticks, record.horizon_s, to_s, taken)
+    return c.RecoverItem(
+        record.number, record.revision, record.horizon_s, to_s, ran, caught_up, lost, doubtful
+    )
+
+
+def _runs_between(
+    ticks: Ticks, after_s: int, until_s: int, taken: Iterable[int]
+) -> tuple[c.SkipItem, ...]:
+    """Return runs of all instants in (after, until] but those that are taken."""
+    runs: list[c.SkipItem] = []
+    for taken_s in sorted(taken):
+        if after_s < taken_s <= until_s:
+            runs += skipped_run(ticks, after_s, taken_s - 1, Reason.RESTORED)
+            after_s = taken_s
+    runs += skipped_run(ticks, after_s, until_s, Reason.RESTORED)
+    return tuple(runs)
+
+
+# --- after the resolution
+
+
+def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> list[c.RecoverItem]:
+    """Return the late news of an executor that came after the resolution (rule R9)."""
+    gathered = Gathered()
+    for recalled in memory.values():
+        if recalled.fact.fate in _RAN and _is_new(state, recalled):
+            key = state.key_of(recalled.fact.name.launch)
+            if key is not None and state.row(key) is not None:
+                continue  # it is open again, or still: what comes is news of that
+            name = recalled.fact.name.launch.job
+            item = _ran_item(number, recalled)
+            if key is None:
+                gathered.strangers.setdefault(name, []).append(item)
+            else:
+                gathered.by_job.setdefault(key[0], []).append(item)
+    items = [
+        c.RecoverItem(number, 0, 0, 0, ran=tuple(ran)) for number, ran in gathered.by_job.items()
+    ]
+    items += [
+        c.RecoverItem(0, 0, 0, 0, ran=tuple(ran), name=name)
+        for name, ran in gathered.strangers.items()
+    ]
+    return items
+
+
+def facts_of_open(
+    state: State, number: int, memory: Mapping[str, Recalled], floor: int
+) -> list[Fact]:
+    """Return a fact for each launch that State holds open on an executor that has told all.
+
+    It saw this life's epoch before it told, so no start of an older one can arrive any more: an
+    attempt that it does not remember never ran there, unless it may have been forgotten.
+    """
+    record = state.executors.get(number)
+    facts: list[Fact] = []
+    for row in record.open.values() if record is not None else ():
+        name = AttemptName(state.launch_name(row.key), row.attempt)
+        recalled = memory.get(str(name))
+        if recalled is not None:
+            facts.append(recalled.fact)
+        elif row.state is LaunchState.BEGUN and row.begun_index > floor:
+            facts.append(Fact(name, Fate.REFUSED, detail="its executor has no record of it"))
+        else:
+            facts.append(Fact(name, Fate.INTERRUPTED, detail="its executor has no record of it"))
+    return facts

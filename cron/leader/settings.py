@@ -1,0 +1,24 @@
+"""How the leader is set up: its times and paces."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.leader.plan import Settings
+
+
+class LeaderSettings(msgspec.Struct, frozen=True):
+    """What the operator may set, and the times of the loop.
+
+    `append_timeout_ms`: an entry that takes longer has an unknown outcome. `turn_ms`: the shortest
+    time between two entries, so that what comes together goes together. `housekeeping_ms`: how
+    often waiting and unanswered launches are looked at. `late_per_second`: pace of catch-up.
+    """
+
+    plan: Settings = Settings()
+    append_timeout_ms: int = 10_000
+    turn_ms: int = 10
+    housekeeping_ms: int = 500
+    late_per_second: int = 100
+    jump_ms: int = 2_000
+    floors_ms: int = 30_000
