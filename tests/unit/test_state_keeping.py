@@ -1,0 +1,168 @@
+"""Seals, snapshots, backups and retention in the replicated state (rule R12)."""
+
+from __future__ import annotations
+
+import pytest
+
+from cron.errors import InvariantViolated
+from cron.state import commands as c
+from cron.state.archive import History, RowsDamaged, Stream, content_digest, decode_rows
+from cron.state.image import decode_state
+from cron.state.imaging import Imaging, encode_state
+from cron.state.outcome import Verdict
+from cron.state.state import State
+from launcher.launch import LaunchState
+from tests.unit.state_rig import T0, StateRig, with_job
+
+
+def ran(rig: StateRig, second: int, *, fails: bool = False) -> None:
+    """Let one launch run to its end."""
+    rig.to(second)
+    rig.account(second)
+    rig.begin(second)
+    rig.launched(second)
+    state = LaunchState.FAILED if fails else LaunchState.SUCCEEDED
+    rig.finished(second, state=state, exit_code=int(fails))
+
+
+def three_ran() -> StateRig:
+    rig = with_job()
+    ran(rig, 60)
+    ran(rig, 120, fails=True)
+    ran(rig, 180)
+    return rig
+
+
+def test_a_seal_makes_a_segment_of_each_stream_that_has_rows() -> None:
+    rig = three_ran()
+    outcome = rig.append(c.Seal(1))
+    runs, failures = outcome.sealed
+    assert (runs.record.stream, failures.record.stream) == (Stream.RUNS, Stream.FAILURES)
+    assert [row.scheduled_s - T0 for row in decode_rows(runs.content)] == [60, 180]
+    assert [row.scheduled_s - T0 for row in decode_rows(failures.content)] == [120]
+    for sealed in outcome.sealed:
+        record = sealed.record
+        assert record.digest == content_digest(sealed.content)
+        assert (record.from_index, record.to_index) == (0, rig.state.index)
+        assert record.size == len(sealed.content)
+        assert record.rows == len(decode_rows(sealed.content))
+    assert (runs.record.first_s - T0, runs.record.last_s - T0) == (60, 180)
+    assert rig.state.history.open_rows == 0
+    assert list(rig.state.history.rows_after(0)) == []
+
+
+def test_seals_meet_without_a_gap_and_the_rows_between_are_in_one_of_them() -> None:
+    rig = three_ran()
+    rig.append(c.Seal(1))
+    ran(rig, 240)
+    (second,) = rig.append(c.Seal(2)).sealed
+    first = rig.state.history.segments[(1, 1, 0)]
+    assert second.record.from_index == first.to_index
+    assert second.record.key == (1, 2, 0)
+
+
+@pytest.mark.parametrize(("number", "verdict"), [(0, "ALREADY"), (2, "WRONG_STATE")])
+def test_a_seal_of_another_number_changes_nothing(number: int, verdict: str) -> None:
+    rig = three_ran()
+    with rig.unchanged():
+        assert rig.answer(c.Seal(number)).verdict is Verdict[verdict]
+
+
+def test_nothing_is_sealed_where_there_are_no_rows() -> None:
+    rig = with_job()
+    with rig.unchanged():
+        assert rig.answer(c.Seal(1)).verdict is Verdict.WRONG_STATE
+
+
+def test_two_replicas_seal_the_same_bytes_also_when_one_began_with_an_image() -> None:
+    rig = three_ran()
+    twin = StateRig(is_claimed=False)
+    twin.machine.state = decode_state([encode_state(rig.state)])
+    twin.log, twin.epoch, twin.at_ms = list(rig.log), rig.epoch, rig.at_ms
+    assert rig.append(c.Seal(1)).sealed == twin.append(c.Seal(1)).sealed
+    assert encode_state(rig.state) == encode_state(twin.state)
+
+
+def test_a_snapshot_is_noted_where_it_is_taken() -> None:
+    rig = three_ran()
+    assert rig.answer(c.SnapshotAt()).verdict is Verdict.ACCEPTED
+    taken = rig.state.history.taken
+    assert (taken.term, taken.index, taken.at_ms) == (1, rig.state.index, rig.at_ms)
+
+
+def test_what_is_stored_may_leave_the_disks_and_nothing_else() -> None:
+    rig = three_ran()
+    rig.append(c.Seal(1))
+    key = (1, 1, 0)
+    assert rig.items(c.Retire(local=(key,))) == [Verdict.NOT_STORED]
+    rig.append(c.BackedUp("s3://b", (key,)))
+    assert rig.state.history.segments[key].is_stored
+    assert rig.items(c.Retire(local=(key,))) == [Verdict.ACCEPTED]
+    assert rig.items(c.Retire(local=(key, (9, 9, 9)))) == [
+        Verdict.ALREADY,
+        Verdict.UNKNOWN_SEGMENT,
+    ]
+    assert not rig.state.history.segments[key].is_local
+    assert rig.items(c.Retire(gone=(key,))) == [Verdict.ACCEPTED]
+    assert key not in rig.state.history.segments
+
+
+def test_another_store_has_nothing_yet() -> None:
+    rig = three_ran()
+    rig.append(c.Seal(1))
+    rig.append(c.BackedUp("s3://a", ((1, 1, 0), (1, 1, 1)), 1, 1, rig.state.index, 5))
+    rig.append(c.BackedUp("s3://b", ((1, 1, 1),)))
+    stored = {key: one.is_stored for key, one in rig.state.history.segments.items()}
+    assert stored == {(1, 1, 0): False, (1, 1, 1): True}
+    assert (rig.state.history.backup.store, rig.state.history.backup.index) == ("s3://b", 0)
+
+
+def test_an_older_snapshot_does_not_take_the_place_of_a_newer_one() -> None:
+    rig = three_ran()
+    rig.append(c.BackedUp("s3://a", (), 1, 1, 9, 5))
+    rig.append(c.BackedUp("s3://a", (), 1, 1, 7, 4))
+    assert rig.state.history.backup.index == 9
+    rig.append(c.BackedUp("s3://a", (), 2, 1, 8, 4))
+    assert rig.state.history.backup.index == 8, "another lineage is newer"
+
+
+def test_bytes_that_are_no_rows_are_refused() -> None:
+    rig = three_ran()
+    content = rig.append(c.Seal(1)).sealed[0].content
+    for damaged in (b"", content[:-1], b"\x00" + content[1:], b"\xdd\xff\xff\xff\xff"):
+        with pytest.raises(RowsDamaged):
+            decode_rows(damaged)
+
+
+def test_history_that_lacks_a_tail_is_refused() -> None:
+    with pytest.raises(InvariantViolated):
+        History.decode(b"\x97\x00\x00\x90\x90\x93\x00\x00\x00\x96\xa0\x00\x00\x00\x00\x00\x00")
+
+
+def test_two_images_may_be_under_way_and_each_is_of_its_moment() -> None:
+    rig = three_ran()
+    before = encode_state(rig.state)
+    first = Imaging.begin(rig.state)
+    ran(rig, 240)
+    middle = encode_state(rig.state)
+    second = Imaging.begin(rig.state)
+    ran(rig, 300)
+    assert b"".join(second.pieces()) == middle
+    ran(rig, 360)
+    assert b"".join(first.pieces()) == before
+    assert not rig.state.is_imaging
+
+
+def test_an_image_that_nobody_asks_for_is_forgotten() -> None:
+    rig = three_ran()
+    imaging: Imaging | None = Imaging.begin(rig.state)
+    assert rig.state.is_imaging
+    imaging = None
+    ran(rig, 240)
+    assert not rig.state.is_imaging
+    assert imaging is None
+    assert rig.state.imagings == []
+
+
+def test_a_state_without_history_has_an_image() -> None:
+    assert decode_state([encode_state(State())]).history.seals == 0
