@@ -67,6 +67,7 @@ class StateRig:
     def __init__(self, *, is_claimed: bool = True) -> None:
         self.machine = Machine()
         self.log: list[bytes] = []
+        self.base = 0  # log index before the first entry
         self.rows: list[Row] = []
         self.at_ms = T0 * 1000
         self.epoch = FIRST
@@ -81,7 +82,7 @@ class StateRig:
         """Feed one entry in the leader's epoch and at its time."""
         entry = encode_entry(self.at_ms, epoch or self.epoch, commands)
         self.log.append(entry)
-        outcome = self.machine.apply(1, len(self.log), entry)
+        outcome = self.machine.apply(1, self.base + len(self.log), entry)
         self.rows += outcome.rows
         return outcome
 
