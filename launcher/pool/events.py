@@ -30,6 +30,7 @@ class Fact(msgspec.Struct, frozen=True):
 
     `exit_code` is 128 + signal where a signal ended it. `started_ms` and `finished_ms` are the
     executor's wall clock in epoch milliseconds, 0 for never. `detail` is for people.
+    `output_bytes` is how much output of an ended one is kept there, to be had by `Pool.output`.
     """
 
     name: AttemptName
@@ -39,13 +40,15 @@ class Fact(msgspec.Struct, frozen=True):
     started_ms: int = 0
     finished_ms: int = 0
     detail: str = ""
+    output_bytes: int = 0
 
 
 class Joined(msgspec.Struct, frozen=True):
     """An executor's Hello was accepted; it waits for `Pool.welcome`, or for `Pool.refuse`.
 
     `offset_ms` is its wall clock minus ours, `address` where the stream comes from, `known` all
-    rows of its ledger that the leader may still ask about.
+    rows of its ledger that the leader may still ask about. `can_recall`: it knows what
+    `Pool.welcome(recall=True)` asks for; one that does not can never prove that it forgot nothing.
     """
 
     executor: str
@@ -63,7 +66,11 @@ class Joined(msgspec.Struct, frozen=True):
 
 
 class Recalled(msgspec.Struct, frozen=True):
-    """One row of an executor's ledger as it remembers it, acknowledged or not."""
+    """One row of an executor's ledger as it remembers it, acknowledged or not.
+
+    `begun_index` is the log index of its Begin; of a tombstone one at or above that of what it
+    forbids. `epoch` is `LINEAGE.TERM.REPLICA` under which it came, empty if unknown.
+    """
 
     fact: Fact
     begun_index: int
@@ -71,8 +78,13 @@ class Recalled(msgspec.Struct, frozen=True):
 
 
 class Recollected(msgspec.Struct, frozen=True):
-    """A part of all that an executor's ledger remembers (rule R13); `is_last` ends it. It forgot
-    what was begun at or below log index `floor`."""
+    """A part of all that an executor's ledger remembers (rule R13), by (begun_index, name); each
+    row comes once, and `is_last` ends it.
+
+    It may have forgotten what was begun at or below log index `floor`. It counts for the session
+    over which it came: after another Joined it begins anew. Facts of a row that come later are
+    newer than what is told here.
+    """
 
     executor: str
     ledger: str

@@ -21,9 +21,14 @@ LABEL_CHARS_MAX: Final = 200
 KNOWN_MAX: Final = 200_000
 """Rows in one Hello: twice the slots of the largest executor; about 100 bytes each, 20 MB."""
 REPORTS_MAX: Final = 50_000
-"""Rows in one Reports message: what the largest executor ends while one round trip takes 50 s."""
+"""Rows in one Reports or Recollection message: what the largest executor ends while one round trip
+takes 50 s."""
 DETAIL_CHARS_MAX: Final = 2_000
 """What the operating system said about one launch."""
+EPOCH_CHARS_MAX: Final = 150
+"""Two numbers of 19 digits, a replica's name of 100 characters, two dots."""
+OUTPUT_KEPT_BYTES_MAX: Final = 1 << 30
+"""Output of one attempt that an executor may be configured to keep."""
 EXIT_CODE_MAX: Final = 255
 """128 + the largest signal (64) and a shell's 255 both fit."""
 WALL_MS_MAX: Final = SCHEDULED_S_MAX * 1000 + 999

@@ -16,12 +16,13 @@ from launcher.launch import Reason
 from launcher.names import DEFAULT_TENANT, AttemptName, BadName, parse_attempt_name, parse_job_name
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Fact, Fate
+from launcher.pool.events import Fact, Fate, Recalled
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
 _REASONS: Final = {reason.value: reason for reason in Reason}
 _FATES: Final = {fate.value: fate for fate in Fate}
+_EPOCH: Final = re.compile(r"(0|[1-9]\d{0,18})\.(0|[1-9]\d{0,18})\.(.*)", re.ASCII)
 _WORD: Final = re.compile(r"[!-~]+")  # visible ASCII, no blanks
 _SHOWN_CHARS_MAX: Final = 120
 NAMING: Final = "not a name like tenant/job@2026-11-20T15:00:00Z#1, always with its attempt"
@@ -41,6 +42,7 @@ class Greeting(msgspec.Struct, frozen=True):
     highest_epoch: Epoch
     labels: dict[str, str]
     known: tuple[Fact, ...]
+    can_recall: bool = False
 
 
 def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
@@ -68,6 +70,7 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         highest_epoch=Epoch(epoch.lineage, epoch.term, epoch.replica),
         labels=_labels(hello),
         known=_known(hello),
+        can_recall=hello.can_recall,
     )
 
 
@@ -97,6 +100,38 @@ def parse_reports(reports: Iterable[pool_pb2.Report], count: int) -> tuple[Fact,
     if count > limits.REPORTS_MAX:
         raise BadMessage("reports", f"{count} rows are more than {limits.REPORTS_MAX}; send fewer")
     return tuple(_fact(f"reports[{i}]", report) for i, report in enumerate(reports))
+
+
+def parse_recollection(
+    message: pool_pb2.Recollection, after: tuple[int, str]
+) -> tuple[Recalled, ...]:
+    """Return the rows of a Recollection, each of which follows (begun index, name) `after`.
+
+    Raises:
+        BadMessage: a field is wrong, there are too many, or their order is another.
+    """
+    count = len(message.reports)
+    if count > limits.REPORTS_MAX:
+        raise BadMessage(
+            "recollection", f"{count} rows are more than {limits.REPORTS_MAX}; send fewer"
+        )
+    _within("recollection", ".floor", message.floor, 0, limits.INDEX_MAX)
+    rows = []
+    for i, report in enumerate(message.reports):
+        field = f"recollection.reports[{i}]"
+        fact = _fact(field, report)
+        if fact.fate is Fate.UNKNOWN:
+            raise BadMessage(f"{field}.fate", "a row of a ledger cannot be unknown")
+        begun_index = _within(field, ".begun_index", report.begun_index, 0, limits.INDEX_MAX)
+        place = (begun_index, report.name)
+        if place <= after:
+            raise BadMessage(
+                f"{field}.begun_index",
+                f"{report.name} at {begun_index} does not follow {after[1]} at {after[0]}",
+            )
+        after = place
+        rows.append(Recalled(fact, begun_index, _epoch(f"{field}.epoch", report.epoch)))
+    return tuple(rows)
 
 
 def parse_name(field: str, text: str) -> AttemptName:
@@ -143,9 +178,22 @@ def _fact(field: str, report: pool_pb2.Report) -> Fact:
     exit_code = _within(field, ".exit_code", report.exit_code, -1, limits.EXIT_CODE_MAX)
     started_ms = _within(field, ".started_ms", report.started_ms, 0, limits.WALL_MS_MAX)
     finished_ms = _within(field, ".finished_ms", report.finished_ms, 0, limits.WALL_MS_MAX)
+    kept = _within(field, ".output_bytes", report.output_bytes, 0, limits.OUTPUT_KEPT_BYTES_MAX)
     name = parse_name(field + ".name", report.name)
     # By place, in the order of Fact: a busy leader reads ten thousand a second.
-    return Fact(name, fate, reason, exit_code, started_ms, finished_ms, report.detail)
+    return Fact(name, fate, reason, exit_code, started_ms, finished_ms, report.detail, kept)
+
+
+def _epoch(field: str, text: str) -> str:
+    """An epoch as its own str() writes it; empty where a ledger does not know."""
+    if not text:
+        return text
+    match = _EPOCH.fullmatch(text) if len(text) <= limits.EPOCH_CHARS_MAX else None
+    if match is None or max(int(match[1]), int(match[2])) > limits.INDEX_MAX:
+        raise BadMessage(field, f"{_shown(text)} is not an epoch like 0.7.r1")
+    if match[3]:
+        _part(field, match[3])
+    return text
 
 
 def _labels(hello: pool_pb2.Hello) -> dict[str, str]:

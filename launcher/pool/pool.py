@@ -28,7 +28,7 @@ from launcher.pool.errors import (
     SeenNewerEpoch,
     TimedOut,
 )
-from launcher.pool.events import Beat, Event, Fact, Facts, Joined, Left
+from launcher.pool.events import Beat, Event, Fact, Facts, Joined, Left, Recollected
 from launcher.pool.lease import Key, Leases, LeaseTimes
 from launcher.pool.messages import Greeting
 from launcher.pool.orders import Outbox, StartOrder, encode_epoch
@@ -100,7 +100,9 @@ class Pool:
         """Let in who joined: its ExecutorJoined is committed. A lease begins if it has none.
 
         With `ledger` only the session with that ledger: another process may have replaced the one
-        whose joining was just committed. Nothing happens if the executor is gone.
+        whose joining was just committed. With `recall` it tells all that its ledger remembers
+        (`Recollected`), if it can: `Joined.can_recall`. Of two welcomes the first counts. Nothing
+        happens if the executor is gone.
         """
         session = self._sessions.get(executor)
         if session is None or self._epoch is None or ledger not in (None, session.key[1]):
@@ -112,6 +114,7 @@ class Pool:
                 heartbeat_ms=self.lease.heartbeat_ms,
                 self_kill_ms=self.lease.self_kill_ms,
                 wall_ms=self._wall_ms(),
+                recall=recall and session.greeting.can_recall,
             )
         )
 
@@ -265,6 +268,18 @@ class Pool:
         if facts and not session.ended:
             self._on_event(Facts(session.key[0], session.key[1], facts))
 
+    def recollect(self, session: Session, message: pool_pb2.Recollection) -> None:
+        """Pass a part of what a ledger remembers to the leader, unless the session is over.
+
+        Raises:
+            BadMessage: nobody asked for it, or a field is wrong.
+        """
+        if session.ended:
+            return
+        rows = session.take_recollection(message)
+        executor, ledger = session.key
+        self._on_event(Recollected(executor, ledger, rows, message.last, message.floor))
+
     def drop(self, session: Session, end: End) -> None:
         """End a session and tell the leader, once. Its lease goes on."""
         if not session.end(end):
@@ -356,4 +371,5 @@ def _joined(session: Session) -> Joined:
         address=session.address,
         offset_ms=session.offset_ms,
         known=greeting.known,
+        can_recall=greeting.can_recall,
     )

@@ -142,6 +142,8 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         elif kind == "reports":
             reports = message.reports.reports
             self._pool.report(session, parse_reports(reports, len(reports)))
+        elif kind == "recollection":
+            self._pool.recollect(session, message.recollection)
         elif kind == "output":
             session.take_output(message.output)
         elif kind == "hello":

@@ -15,8 +15,9 @@ import msgspec
 
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
+from launcher.pool.events import Recalled
 from launcher.pool.lease import Key
-from launcher.pool.messages import Greeting
+from launcher.pool.messages import Greeting, parse_recollection
 from launcher.pool.orders import Outbox
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -106,12 +107,15 @@ class Session:
         self._answers: dict[int, asyncio.Future[OutputSlice]] = {}
         self._limits: dict[int, int] = {}
         self._last_request = 0
+        self._recalls = False
+        self._recalled_to = (-1, "")
 
     def welcome(self, message: pool_pb2.Welcome) -> None:
         """Let the executor in: the Welcome leaves first, then all that waited behind it."""
         if self.is_welcome or self.ended:
             return
         self.is_welcome = True
+        self._recalls = message.recall
         self._first.append(pool_pb2.FromLeader(welcome=message))
         self.wake.set()
 
@@ -190,6 +194,20 @@ class Session:
         answer.set_result(
             OutputSlice(chunk.data, chunk.offset, chunk.size, chunk.ended, chunk.dropped)
         )
+
+    def take_recollection(self, message: pool_pb2.Recollection) -> tuple[Recalled, ...]:
+        """Return the rows of the next part of what this executor remembers.
+
+        Raises:
+            BadMessage: it was not asked, has told all, or a field is wrong.
+        """
+        if not self._recalls:
+            raise BadMessage("recollection", "it was not asked for, or came to its last part")
+        rows = parse_recollection(message, self._recalled_to)
+        if rows:
+            self._recalled_to = (rows[-1].begun_index, str(rows[-1].fact.name))
+        self._recalls = not message.last
+        return rows
 
     def next_message(self) -> pool_pb2.FromLeader | None:
         """Remove and return what leaves next; None if nothing may leave now.

@@ -87,6 +87,7 @@ class FromExecutor(google.protobuf.message.Message):
     HEARTBEAT_FIELD_NUMBER: builtins.int
     REPORTS_FIELD_NUMBER: builtins.int
     OUTPUT_FIELD_NUMBER: builtins.int
+    RECOLLECTION_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> global___Hello:
         """the first message, and only the first"""
@@ -97,6 +98,8 @@ class FromExecutor(google.protobuf.message.Message):
     def reports(self) -> global___Reports: ...
     @property
     def output(self) -> global___OutputChunk: ...
+    @property
+    def recollection(self) -> global___Recollection: ...
     def __init__(
         self,
         *,
@@ -104,10 +107,11 @@ class FromExecutor(google.protobuf.message.Message):
         heartbeat: global___Heartbeat | None = ...,
         reports: global___Reports | None = ...,
         output: global___OutputChunk | None = ...,
+        recollection: global___Recollection | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "output", b"output", "reports", b"reports"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "output", b"output", "reports", b"reports"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["hello", "heartbeat", "reports", "output"] | None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "output", b"output", "recollection", b"recollection", "reports", b"reports"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "output", b"output", "recollection", b"recollection", "reports", b"reports"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["hello", "heartbeat", "reports", "output", "recollection"] | None: ...
 
 global___FromExecutor = FromExecutor
 
@@ -143,6 +147,7 @@ class Hello(google.protobuf.message.Message):
     HIGHEST_EPOCH_FIELD_NUMBER: builtins.int
     KNOWN_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    CAN_RECALL_FIELD_NUMBER: builtins.int
     cell: builtins.str
     executor: builtins.str
     """the executor's id, unique in the cell"""
@@ -157,6 +162,8 @@ class Hello(google.protobuf.message.Message):
     version: builtins.str
     wall_ms: builtins.int
     """its wall clock, to report its offset"""
+    can_recall: builtins.bool
+    """it knows Welcome.recall"""
     @property
     def highest_epoch(self) -> global___Epoch:
         """the highest it has durably seen"""
@@ -182,9 +189,10 @@ class Hello(google.protobuf.message.Message):
         highest_epoch: global___Epoch | None = ...,
         known: collections.abc.Iterable[global___Report] | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        can_recall: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cell", b"cell", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "pid", b"pid", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["can_recall", b"can_recall", "cell", b"cell", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "pid", b"pid", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
 
@@ -221,6 +229,9 @@ class Report(google.protobuf.message.Message):
     STARTED_MS_FIELD_NUMBER: builtins.int
     FINISHED_MS_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
+    BEGUN_INDEX_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """tenant/job@TIME[+tN]#A[/P], always with its attempt"""
     fate: global___Fate.ValueType
@@ -233,6 +244,12 @@ class Report(google.protobuf.message.Message):
     finished_ms: builtins.int
     detail: builtins.str
     """for people: what the operating system said"""
+    begun_index: builtins.int
+    """in a Recollection: log index of its Begin, or of the tombstone"""
+    epoch: builtins.str
+    """in a Recollection: LINEAGE.TERM.REPLICA under which it came"""
+    output_bytes: builtins.int
+    """where ENDED: bytes of output that are kept; 0 none"""
     def __init__(
         self,
         *,
@@ -243,8 +260,11 @@ class Report(google.protobuf.message.Message):
         started_ms: builtins.int = ...,
         finished_ms: builtins.int = ...,
         detail: builtins.str = ...,
+        begun_index: builtins.int = ...,
+        epoch: builtins.str = ...,
+        output_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["detail", b"detail", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "name", b"name", "reason", b"reason", "started_ms", b"started_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["begun_index", b"begun_index", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "started_ms", b"started_ms"]) -> None: ...
 
 global___Report = Report
 
@@ -263,6 +283,34 @@ class Reports(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["reports", b"reports"]) -> None: ...
 
 global___Reports = Reports
+
+@typing.final
+class Recollection(google.protobuf.message.Message):
+    """The answer to Welcome.recall, in several of these: all rows of the ledger, acknowledged or not,
+    by (begun_index, name), each once. What changes meanwhile comes as Reports as well.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REPORTS_FIELD_NUMBER: builtins.int
+    LAST_FIELD_NUMBER: builtins.int
+    FLOOR_FIELD_NUMBER: builtins.int
+    last: builtins.bool
+    """nothing follows"""
+    floor: builtins.int
+    """of the ledger: rows at or below this log index may be forgotten"""
+    @property
+    def reports(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Report]: ...
+    def __init__(
+        self,
+        *,
+        reports: collections.abc.Iterable[global___Report] | None = ...,
+        last: builtins.bool = ...,
+        floor: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["floor", b"floor", "last", b"last", "reports", b"reports"]) -> None: ...
+
+global___Recollection = Recollection
 
 @typing.final
 class OutputChunk(google.protobuf.message.Message):
@@ -345,10 +393,13 @@ class Welcome(google.protobuf.message.Message):
     HEARTBEAT_MS_FIELD_NUMBER: builtins.int
     SELF_KILL_MS_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
+    RECALL_FIELD_NUMBER: builtins.int
     heartbeat_ms: builtins.int
     self_kill_ms: builtins.int
     """lease of the executor, from the sending of the answered heartbeat"""
     wall_ms: builtins.int
+    recall: builtins.bool
+    """answer with a Recollection: all that the ledger remembers"""
     @property
     def epoch(self) -> global___Epoch: ...
     def __init__(
@@ -358,9 +409,10 @@ class Welcome(google.protobuf.message.Message):
         heartbeat_ms: builtins.int = ...,
         self_kill_ms: builtins.int = ...,
         wall_ms: builtins.int = ...,
+        recall: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "self_kill_ms", b"self_kill_ms", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "recall", b"recall", "self_kill_ms", b"self_kill_ms", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Welcome = Welcome
 
