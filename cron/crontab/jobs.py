@@ -13,7 +13,7 @@ from cron.calendar.schedule import check, shortest_period_s
 from cron.crontab.options import Policies
 from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
-from cron.job import Job, Overlap, Schedule
+from cron.job import Job, OnLost, Overlap, Schedule
 from launcher.work import WorkSpec
 
 _DEFAULT_NAME = re.compile(r"[^/]+/job-[0-9a-f]{10}(?:-[0-9]+)?")
@@ -144,7 +144,7 @@ def _job(name: str, declared: Declaration) -> Job:
         user=policies.user,
         cwd=policies.cwd,
         timeout_ms=policies.timeout_ms,
-        guarded=policies.overlap is not Overlap.ALLOW,
+        guarded=policies.overlap is not Overlap.ALLOW or policies.on_lost is OnLost.RETRY,
     )
     return Job(
         name=name,

@@ -176,10 +176,7 @@ def _read_catchup(text: str) -> tuple[str, Any]:
 
 
 def _read_on_lost(text: str) -> tuple[str, Any]:
-    chosen = _choice("on-lost", text, OnLost)
-    if chosen is OnLost.RETRY:
-        raise InvalidInput("on-lost retry is not there yet", "write on-lost=skip")
-    return "on_lost", chosen
+    return "on_lost", _choice("on-lost", text, OnLost)
 
 
 def _read_user(text: str) -> tuple[str, Any]:

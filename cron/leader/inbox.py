@@ -44,7 +44,7 @@ class Inbox:
         self._pool = pool
         self._dispatcher = dispatcher
         self._settler = Settler(pool, dispatcher)
-        self.resolving = Resolving()
+        self.resolving = Resolving(pool.lease.give_up_ms)
         self._wake = wake
         self._beat = beat
         self._refused = refused
@@ -55,7 +55,7 @@ class Inbox:
     def clear(self) -> None:
         """Forget everything; at the end of a reign. Executors repeat themselves."""
         self._settler.clear()
-        self.resolving = Resolving()
+        self.resolving = Resolving(self._pool.lease.give_up_ms)
         self._joined.clear()
         self._facts.clear()
         self._sources.clear()

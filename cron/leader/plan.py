@@ -132,6 +132,7 @@ class _Candidate(msgspec.Struct, gc=False):
     detail: str
     is_reopened: bool = False
     refused_by: int = 0  # the executor that would not start its newest attempt
+    not_before_ms: int = 0
 
 
 def _turn(candidate: _Candidate) -> tuple[bool, int]:
@@ -229,6 +230,7 @@ class _Choice:
             row.detail,
             is_reopened,
             row.executor if row.detail else 0,
+            row.not_before_ms,
         )
 
     def _decide(self, candidate: _Candidate) -> None:
@@ -299,6 +301,8 @@ class _Choice:
     def _may_begin(self, candidate: _Candidate, overlap: Overlap) -> bool:
         """Whether the job's overlap policy lets it begin now; `replace` makes room first (R8)."""
         if len(self._begin) >= self._view.settings.launches_max:
+            return False
+        if self._now_ms < candidate.not_before_ms:
             return False
         if overlap is Overlap.ALLOW:
             return True

@@ -149,13 +149,20 @@ def resolve_to(gathered: Gathered, now_s: int) -> int:
 # --- a job at a time
 
 
-def recover_items(state: State, gathered: Gathered, to_s: int) -> Iterator[c.RecoverItem]:
-    """Yield what to record of each job that is not accounted for up to `to_s`."""
+def recover_items(
+    state: State, gathered: Gathered, to_s: int, not_before_ms: int = 0
+) -> Iterator[c.RecoverItem]:
+    """Yield what to record of each job that is not accounted for up to `to_s`.
+
+    An executor of which State does not know may be running what is caught up until
+    `not_before_ms`, when it has killed it (rule R6).
+    """
     doubtful = _doubtful(state)
     for record in state.by_number.values():
         if record.horizon_s < to_s:
             ran = gathered.by_job.get(record.number, [])
-            yield recover_job(record, ran, doubtful.get(record.number, ()), to_s)
+            item = recover_job(record, ran, doubtful.get(record.number, ()), to_s)
+            yield msgspec.structs.replace(item, not_before_ms=not_before_ms)
     restored = state.restored
     for name, items in gathered.strangers.items():
         if restored is not None and name not in restored.strangers:

@@ -60,11 +60,13 @@ class _Accounts(msgspec.Struct):
 class Resolving:
     """The leader's part of a restore, in one reign; in an ordinary cell it does nothing.
 
-    `note` says what it waits for, for `status`.
+    `note` says what it waits for, for `status`. `give_up_ms`: whoever has not been heard for so
+    long has killed its guarded work.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, give_up_ms: int = 0) -> None:
         self.note = ""
+        self._give_up_ms = give_up_ms
         self._heard: list[Joined | Recollected] = []
         self._memories: dict[_Source, _Memory] = {}
         self._since_ms: int | None = None
@@ -158,7 +160,8 @@ class Resolving:
     def _begin_accounts(self, state: State, told: dict[int, _Memory], now_ms: int) -> _Accounts:
         gathered: Gathered = gather(state, {n: memory.rows for n, memory in told.items()})
         to_s = resolve_to(gathered, now_ms // 1000)
-        return _Accounts(to_s, recover_items(state, gathered, to_s))
+        not_before_ms = (self._since_ms or now_ms) + self._give_up_ms
+        return _Accounts(to_s, recover_items(state, gathered, to_s, not_before_ms))
 
     def _late(self, state: State) -> list[c.Command]:
         """Record what executors tell that came after the resolution."""

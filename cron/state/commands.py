@@ -309,8 +309,9 @@ class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What became of one job between the snapshot and the restore (rule R13).
 
     Instants in (from_s, to_s] are in `ran`, `due` (where the job says `on-lost=retry`) or `lost`.
-    `doubtful` are launches that were due in the snapshot and may have run since. `name` stands for
-    a job that the snapshot does not know; its number is 0 and it has nothing but `ran`.
+    `doubtful` are launches that were due in the snapshot and may have run since. What is due after
+    all begins at `not_before_ms`: it may be running until then. `name` stands for a job that the
+    snapshot does not know; its number is 0 and it has nothing but `ran`.
     """
 
     number: int
@@ -322,6 +323,7 @@ class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     lost: tuple[SkipItem, ...] = ()
     doubtful: tuple[Key, ...] = ()
     name: str = ""
+    not_before_ms: int = 0
 
 
 class Recover(msgspec.Struct, frozen=True, array_like=True, tag="recover"):

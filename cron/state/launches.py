@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cron.job import Overlap
+from cron.job import OnLost, Overlap
 from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
 from cron.state.context import Context, pause_told
@@ -137,6 +137,8 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
         return Verdict.UNKNOWN_EXECUTOR
     if item.not_after_ms < context.at_ms or item.not_after_ms > row.deadline_ms:
         return Verdict.BAD_TIMES
+    if context.at_ms < row.not_before_ms:
+        return Verdict.OVERLAP
     if record.job.overlap is not Overlap.ALLOW and holds_slot(record, context.at_ms):
         return Verdict.OVERLAP
     state.touch(record)
@@ -298,8 +300,35 @@ def lost(context: Context, command: c.Lost) -> Result:
         if row.job is not None and row.job.overlap is not Overlap.ALLOW:
             record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
         context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)
+        _retry(context, record, row, item.held_until_ms)
         items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _retry(context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int) -> None:
+    """Make a lost launch due again where its job would rather run twice than not at all, and the
+    next attempt can begin before the deadline (rule R5)."""
+    job = record.job
+    may_be = job is not None and job.on_lost is OnLost.RETRY and row.cancel is Reason.NONE
+    if not may_be or row.attempt >= ATTEMPTS_MAX:
+        return
+    if max(context.at_ms, not_before_ms) >= row.deadline_ms:
+        return
+    again = LaunchRow(
+        number=row.number,
+        scheduled_s=row.scheduled_s,
+        trigger=row.trigger,
+        state=LaunchState.DUE,
+        deadline_ms=row.deadline_ms,
+        local_min=row.local_min,
+        is_late=row.is_late,
+        attempt=row.attempt,
+        revision=record.revision,
+        by=row.by,
+        due_at_ms=row.due_at_ms,
+        not_before_ms=not_before_ms,
+    )
+    context.open_due(record, again)
 
 
 def cancel(context: Context, command: c.Cancel) -> Result:

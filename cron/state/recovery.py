@@ -69,6 +69,11 @@ def _recover(context: Context, item: c.RecoverItem) -> Verdict:
         return Verdict.ALREADY if record.horizon_s >= item.to_s else Verdict.WRONG_HORIZON
     if not item.from_s < item.to_s <= SCHEDULED_S_MAX or not _fits(item):
         return Verdict.BAD_TIMES
+    _account(context, record, item)
+    return Verdict.ACCEPTED
+
+
+def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     context.state.touch(record)
     for ran in item.ran:
         _record_ran(context, record, ran)
@@ -80,8 +85,10 @@ def _recover(context: Context, item: c.RecoverItem) -> Verdict:
         _record_lost(context, record, lost)
     for due in item.due:
         _make_due(context, record, due)
+    for row in record.open.values():
+        if row.state is LaunchState.DUE:
+            row.not_before_ms = max(row.not_before_ms, item.not_before_ms)
     record.horizon_s = item.to_s
-    return Verdict.ACCEPTED
 
 
 def _fits(item: c.RecoverItem) -> bool:

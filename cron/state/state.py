@@ -69,6 +69,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     detail: str = ""
     job: Job | None = None  # what it began with; the current one before that (rule R2)
     due_at_ms: int = 0  # of a manual trigger: when it was asked for, which no name can tell
+    not_before_ms: int = 0  # an attempt before may be running until then (rule R5)
 
     @property
     def key(self) -> Key:

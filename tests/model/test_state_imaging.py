@@ -8,7 +8,6 @@ from random import Random
 
 import pytest
 
-from cron.errors import InvariantViolated
 from cron.job import Overlap
 from cron.state import commands as c
 from cron.state import imaging
@@ -151,17 +150,6 @@ def test_a_thread_takes_the_image_while_another_applies() -> None:
         rig.append(c.Pause(names, f"round {round_}", 0, "anna"), c.Resume(names, "anna"))
     reader.join()
     assert b"".join(taken) == expected
-
-
-def test_a_newer_image_ends_an_older_one() -> None:
-    rig = many_jobs(3)
-    older = Imaging.begin(rig.state).pieces()
-    next(older)
-    newer = Imaging.begin(rig.state).pieces()
-    with pytest.raises(InvariantViolated, match="a newer image"):
-        list(older)
-    assert len(decode_state(newer).jobs) == 3
-    assert not rig.state.is_imaging
 
 
 def test_an_image_that_is_given_up_keeps_nothing_any_more() -> None:

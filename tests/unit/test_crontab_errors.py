@@ -79,7 +79,6 @@ def only_problem(text, **options):
         ("#: overlap=forbit\n@daily x", 1, 12, "overlap 'forbit' is not known", "mean forbid?"),
         ("#: overlap=Forbid\n@daily x", 1, 12, "overlap 'Forbid' is not known", "mean forbid?"),
         ("#: catchup=first\n@daily x", 1, 12, "catchup 'first' is not known", "none last all"),
-        ("#: on-lost=retry\n@daily x", 1, 12, "retry is not there yet", "skip"),
         ("#: on-lost=kill\n@daily x", 1, 12, "on-lost 'kill' is not known", "skip retry"),
         ("#: cwd=tmp\n@daily x", 1, 8, "cwd 'tmp' is not an absolute path", "/"),
         ("#: user=a:b\n@daily x", 1, 9, "user 'a:b' is not a user's name", "A-Z"),

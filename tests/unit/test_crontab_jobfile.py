@@ -126,7 +126,6 @@ def test_the_boot_is_left_out_of_a_system_file_only():
         (JOB + "timeout = 5", 4, 1, "timeout is not a text", "quotes"),
         (JOB + 'timeout = "5"', 4, 1, "timeout 5 has no unit", "5s"),
         (JOB + 'tiemout = "5s"', 4, 1, "option 'tiemout' is not known", "did you mean timeout?"),
-        (JOB + 'on-lost = "retry"', 4, 1, "retry is not there yet", "skip"),
         (JOB + 'zone = "Europe/Berln"', 4, 1, "time zone 'Europe/Berln'", "Europe/Berlin"),
         (JOB + 'env = "x"', 4, 1, "env is not a table", "env = {"),
         (JOB + "env = { A = 1 }", 4, 1, "variable A is not a text", "quotes"),

@@ -266,9 +266,10 @@ def test_every_instant_has_its_row_and_nothing_that_ran_is_due(
     for minute, fate, executor, attempt in memories:
         rig.remember(60 * minute, fate, executor=executor, attempt=attempt)
     to_s = rig.resolve()
+    last = {(minute, executor, attempt): fate for minute, fate, executor, attempt in memories}
     ran = {
         60 * minute
-        for minute, fate, _, _ in memories
+        for (minute, _, _), fate in last.items()
         if fate in (Fate.ENDED, Fate.ACCEPTED, Fate.INTERRUPTED)
     }
     waiting = {row.scheduled_s - T0 for row in rig.state.due.values()}
