@@ -49,10 +49,13 @@ class _Committed(msgspec.Struct, eq=False, frozen=True):
 class MemoryCell:
     """Replicas that agree. The lowest connected id leads as soon as a majority has started.
 
-    With `automatic=False` nobody leads until `elect` says so.
+    With `automatic=False` nobody leads until `elect` says so. The log begins after index `begin`,
+    where each replica that starts must have a dump.
     """
 
-    def __init__(self, replicas: Iterable[str] = ("r1",), *, automatic: bool = True) -> None:
+    def __init__(
+        self, replicas: Iterable[str] = ("r1",), *, automatic: bool = True, begin: int = 0
+    ) -> None:
         self.replicas = tuple(replicas)
         invariant(len(set(self.replicas)) == len(self.replicas) > 0, "replica ids are not distinct")
         self.automatic = automatic
@@ -60,7 +63,8 @@ class MemoryCell:
         self.leader: str | None = None
         self.committed: list[_Committed] = []
         self.dumps: dict[str, tuple[Position, bytes]] = {}
-        self._index = 0
+        self._index = begin
+        self._begin = begin
         self._logs: dict[str, MemoryLog] = {}
         self._away: set[str] = set()
         self._held: list[_Proposal] | None = None
@@ -170,6 +174,10 @@ class MemoryCell:
         elif self.leader is None:
             for replica in self._present():
                 self._logs[replica].believe(Leadership(self.term))
+
+    def after(self, index: int) -> list[_Committed]:
+        """Return what is committed after `index`."""
+        return self.committed[index - self._begin :]
 
     def _settle(self, proposal: _Proposal) -> None:
         if proposal.log.replica != self.leader or proposal.term != self.term:
@@ -294,9 +302,9 @@ class MemoryLog:
             self._apply_all()
 
     def _apply_all(self) -> None:
-        committed = self._cell.committed
-        while self._applied.index < len(committed) and self._state == "running":
-            item = committed[self._applied.index]
+        for item in self._cell.after(self._applied.index):
+            if self._state != "running":
+                break
             try:
                 outcome = self._outcome(item)
             except Exception as error:
@@ -328,7 +336,7 @@ class MemoryLog:
 
     def _drop_pending(self, why: str) -> None:
         # What is committed already will be applied in this or the next turn: that answer is known.
-        committed = {id(item.proposal) for item in self._cell.committed[self._applied.index :]}
+        committed = {id(item.proposal) for item in self._cell.after(self._applied.index)}
         running = self._state == "running" and self._cell.reaches(self._replica)
         kept = [p for p in self._pending if running and id(p) in committed]
         lost = [p for p in self._pending if p not in kept]

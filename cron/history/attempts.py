@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cron.history.audited import Finding, FindingKind, OpenRow
-from cron.state.rows import Row, RowKind
-from launcher.launch import ACTIVE, LaunchState
+from cron.state.rows import RESTORED_BY, Row, RowKind
+from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName
 
 _RAN = frozenset({LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.LOST})
@@ -48,7 +48,8 @@ def _tell(ended: list[Row], open_rows: list[OpenRow]) -> Iterator[Told]:
 def _log_points(row: Row) -> Iterator[Told]:
     """Rule R1, SRE book ch. 24: nothing is started before its Begin is committed."""
     what = f"attempt {row.attempt} {row.state.label}"
-    has_run = row.state in _RAN or row.launched_index > 0 or row.started_ms > 0
+    in_doubt = row.state is LaunchState.LOST and row.reason is Reason.RESTORED  # rule R13
+    has_run = (row.state in _RAN and not in_doubt) or row.launched_index > 0 or row.started_ms > 0
     if has_run and (row.begun_index == 0 or row.attempt == 0):
         yield FindingKind.LOG_POINT, f"{what} without log point 1"
     if row.launched_index == 0 and (row.started_ms > 0 or row.state is LaunchState.SUCCEEDED):
@@ -80,7 +81,12 @@ def _numbers(before: Row | None, attempt: int, *, is_begun: bool) -> Iterator[To
 
 
 def _succession(before: Row, row: Row) -> Iterator[Told]:
-    """What may follow the end of a launch: a retry of a lost one, or what a person reopened."""
+    """What may follow the end of a launch: a retry of a lost one, or what a person reopened.
+
+    Of what a restored cell learned from its executors only the ends are known, all at one index.
+    """
+    if row.by == RESTORED_BY and before.state is not LaunchState.SUCCEEDED:
+        return
     is_retry = before.state is LaunchState.LOST and row.begun_index > 0
     is_again = row.begun_index > 0 and row.attempt <= before.attempt
     may_follow = (is_retry or bool(row.by)) and before.state is not LaunchState.SUCCEEDED
@@ -101,7 +107,7 @@ def _succession(before: Row, row: Row) -> Iterator[Told]:
 def _open_succession(before: Row, row: OpenRow) -> Iterator[Told]:
     if before.state is LaunchState.SUCCEEDED:
         yield FindingKind.ACCOUNTED_TWICE, f"it is {row.state.label} though it succeeded"
-    if row.state not in ACTIVE:
+    if row.state not in ACTIVE or row.by == RESTORED_BY:
         return
     if row.attempt <= before.attempt:
         yield FindingKind.ACCOUNTED_TWICE, f"attempt {row.attempt} is open and has ended"

@@ -17,7 +17,7 @@ from cron.history.attempts import audit_launch
 from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow
 from cron.history.overlaps import Run, audit_overlaps, open_run_of, run_of
 from cron.job import Overlap
-from cron.state.rows import Row, RowKind
+from cron.state.rows import RESTORED_BY, Row, RowKind
 from launcher.launch import LaunchState
 from launcher.names import LaunchName, format_time
 
@@ -161,7 +161,13 @@ class _Walk:
                 f"it has a row, and accounts reach to {format_time(self._job.horizon_s)} only",
             )
             return
-        asked = open_rows or any(row.by for row in ended if row.trigger == 0)
+        launches: list[_AnyRow] = [*ended, *open_rows]
+        by = [row.by for row in launches if row.trigger == 0]
+        if RESTORED_BY in by:
+            why = "it ran on a schedule of which the snapshot does not know"
+            yield self._find(at_s, FindingKind.RESTORED, why)
+            return
+        asked = open_rows or any(by)
         if not (asked and self._job.has_ever(at_s)):
             yield self._find(
                 at_s, FindingKind.NO_INSTANT, "it has a row and is not on the schedule"

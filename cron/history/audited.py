@@ -140,11 +140,13 @@ class FindingKind(StrEnum):
     # Notes:
     UNRECORDED_ATTEMPT = "unrecorded-attempt"
     LATE_NEWS = "late-news"
+    RESTORED = "restored"
 
 
-NOTES = frozenset({FindingKind.UNRECORDED_ATTEMPT, FindingKind.LATE_NEWS})
+NOTES = frozenset({FindingKind.UNRECORDED_ATTEMPT, FindingKind.LATE_NEWS, FindingKind.RESTORED})
 """What is worth telling and breaks no promise. An attempt that its executor durably refused never
-ran, goes back to due, and leaves no row of its own (rule R7)."""
+ran, goes back to due, and leaves no row of its own (rule R7). A restored cell records what ran,
+also under schedules that its snapshot does not have (rule R13)."""
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):

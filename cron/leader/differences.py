@@ -11,8 +11,8 @@ _OF_JOB: Final = {"on_lost": "on-lost", "deadline_s": "deadline"}
 _OF_WORK: Final = {
     "env": "environment",
     "timeout_ms": "timeout",
-    "guarded": "overlap",  # it follows from the policy
 }
+# Whether work is guarded follows from overlap and on-lost.
 _NO_DIFFERENCE: Final = ("line", "schedule", "work")
 
 
@@ -45,6 +45,6 @@ def _of_work(before: WorkSpec, after: WorkSpec) -> list[str]:
     names += [
         _OF_WORK.get(field, field)
         for field in WorkSpec.__struct_fields__
-        if field != "argv" and getattr(before, field) != getattr(after, field)
+        if field not in ("argv", "guarded") and getattr(before, field) != getattr(after, field)
     ]
     return names

@@ -40,11 +40,13 @@ class Inbox:
         wake: Callable[[], None],
         beat: Callable[[], None],
         refused: Callable[[str, str], None],
+        mono_ms: Callable[[], int],
     ) -> None:
         self._pool = pool
         self._dispatcher = dispatcher
         self._settler = Settler(pool, dispatcher)
-        self.resolving = Resolving(pool.lease.give_up_ms)
+        self._mono_ms = mono_ms
+        self.resolving = self._resolving()
         self._wake = wake
         self._beat = beat
         self._refused = refused
@@ -55,10 +57,13 @@ class Inbox:
     def clear(self) -> None:
         """Forget everything; at the end of a reign. Executors repeat themselves."""
         self._settler.clear()
-        self.resolving = Resolving(self._pool.lease.give_up_ms)
+        self.resolving = self._resolving()
         self._joined.clear()
         self._facts.clear()
         self._sources.clear()
+
+    def _resolving(self) -> Resolving:
+        return Resolving(self._mono_ms, self._pool.lease.give_up_ms)
 
     def joining(self) -> frozenset[_Source]:
         """Return the executors whose joining is not settled yet."""
@@ -82,15 +87,16 @@ class Inbox:
             self._facts += [((event.executor, event.ledger), fact) for fact in event.facts]
         self._wake()
 
-    def gather(self, state: State, now_ms: int) -> list[c.Command]:
-        """Return commands for what has come in since the last call."""
+    def gather(self, state: State, now_ms: int, hindrance: str = "") -> list[c.Command]:
+        """Return commands for what has come in since the last call; `hindrance` says why no time
+        may be accounted for."""
         joined, self._joined = self._joined, []
         commands: list[c.Command] = []
         for event in joined:
             commands.append(c.ExecutorJoined(event.executor, event.ledger, event.slots, event.host))
             if not state.is_resolving:
                 self._settler.joined(event, state.index)
-        commands += self.resolving.commands(state, now_ms)
+        commands += self.resolving.commands(state, now_ms, hindrance)
         if state.is_resolving:
             return commands  # what executors report waits until what they remember is recorded
         self._settle_ready(state, now_ms)

@@ -85,6 +85,7 @@ class Leader:
             wake=self._wake.set,
             beat=self._beat.set,
             refused=self.executors.refused,
+            mono_ms=clock.mono_ms,
         )
         self._reign: asyncio.Task[None] | None = None
         self._reign_term = 0
@@ -248,7 +249,7 @@ class Leader:
 
     def _gather(self, now_ms: int) -> list[c.Command]:
         """Return what executors said since the last entry."""
-        news = self._inbox.gather(self._applier.state, now_ms)
+        news = self._inbox.gather(self._applier.state, now_ms, self.may_tick())
         if any(isinstance(command, c.Launched | c.Finished) for command in news):
             hit("after-dispatch")
         return news

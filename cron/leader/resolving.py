@@ -12,7 +12,7 @@ An executor that comes after that is asked as well; what it says is late news.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -60,12 +60,13 @@ class _Accounts(msgspec.Struct):
 class Resolving:
     """The leader's part of a restore, in one reign; in an ordinary cell it does nothing.
 
-    `note` says what it waits for, for `status`. `give_up_ms`: whoever has not been heard for so
-    long has killed its guarded work.
+    `note` says what it waits for, for `status`. `mono_ms` counts on when clocks are set. Whoever
+    has not been heard for `give_up_ms` has killed its guarded work.
     """
 
-    def __init__(self, give_up_ms: int = 0) -> None:
+    def __init__(self, mono_ms: Callable[[], int], give_up_ms: int) -> None:
         self.note = ""
+        self._mono_ms = mono_ms
         self._give_up_ms = give_up_ms
         self._heard: list[Joined | Recollected] = []
         self._memories: dict[_Source, _Memory] = {}
@@ -86,8 +87,11 @@ class Resolving:
             return False
         return state.is_resolving or record.recalled < restored.lineage
 
-    def commands(self, state: State, now_ms: int) -> list[c.Command]:
-        """Return what to append next; called each turn, after what came before was applied."""
+    def commands(self, state: State, now_ms: int, hindrance: str = "") -> list[c.Command]:
+        """Return what to append next; called each turn, after what came before was applied.
+
+        `hindrance` says why this leader must not account for any time now (rule R10).
+        """
         heard, self._heard = self._heard, []
         if state.restored is None:
             return []
@@ -96,7 +100,7 @@ class Resolving:
         if not state.is_resolving:
             return self._late(state)
         if self._since_ms is None:
-            self._since_ms = now_ms
+            self._since_ms = self._mono_ms()
             _log.info("restore.resolving", lineage=state.restored.lineage, index=state.index)
         waits_for = sorted(
             record.executor for record in state.executors.values() if not self._is_told(record)
@@ -104,8 +108,11 @@ class Resolving:
         if waits_for:
             self.note = f"waits for {', '.join(waits_for[:5])} to tell what ran"
             return []
-        if now_ms - self._since_ms < QUIET_MS:
+        if self._mono_ms() - self._since_ms < QUIET_MS:
             self.note = "waits for executors to come"
+            return []
+        if hindrance:
+            self.note = hindrance
             return []
         return self._resolve(state, now_ms)
 
@@ -160,7 +167,8 @@ class Resolving:
     def _begin_accounts(self, state: State, told: dict[int, _Memory], now_ms: int) -> _Accounts:
         gathered: Gathered = gather(state, {n: memory.rows for n, memory in told.items()})
         to_s = resolve_to(gathered, now_ms // 1000)
-        not_before_ms = (self._since_ms or now_ms) + self._give_up_ms
+        waited_ms = self._mono_ms() - (self._since_ms or self._mono_ms())
+        not_before_ms = now_ms + max(0, self._give_up_ms - waited_ms)
         return _Accounts(to_s, recover_items(state, gathered, to_s, not_before_ms))
 
     def _late(self, state: State) -> list[c.Command]:

@@ -17,7 +17,7 @@ from cron.job import OnLost
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
-from cron.state.rows import Row, RowKind
+from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX
@@ -88,6 +88,9 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     for row in record.open.values():
         if row.state is LaunchState.DUE:
             row.not_before_ms = max(row.not_before_ms, item.not_before_ms)
+    if item.lost or item.doubtful:
+        # What is in doubt may be running where nobody has asked; it holds its slot (rule R6).
+        record.held_until_ms = max(record.held_until_ms, item.not_before_ms)
     record.horizon_s = item.to_s
 
 
@@ -147,7 +150,7 @@ def _new_row(context: Context, record: JobRecord, ran: c.RanItem) -> LaunchRow:
         deadline_ms=(ran.scheduled_s + deadline_s) * 1000,
         local_min=ran.local_min,
         revision=record.revision,
-        by="restore",
+        by=RESTORED_BY,
         due_at_ms=ran.scheduled_s * 1000 if ran.trigger else 0,
     )
 
@@ -269,7 +272,7 @@ def _record_row(context: Context, job: str, ran: c.RanItem, kind: RowKind) -> No
             started_ms=ran.started_ms,
             finished_ms=ran.finished_ms,
             exit_code=ran.exit_code,
-            by="restore",
+            by=RESTORED_BY,
             detail=ran.detail,
         )
     )

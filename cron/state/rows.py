@@ -7,11 +7,15 @@ default, never reorder or reuse a place.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
+
+RESTORED_BY: Final = "restore"
+"""`by` of rows that a restored cell recorded from what executors remember (rule R13)."""
 
 
 class RowKind(enum.IntEnum):

@@ -58,6 +58,7 @@ class Cell:
             wake=lambda: None,
             beat=lambda: None,
             refused=lambda *_: None,
+            mono_ms=lambda: 0,
         )
         self.agenda = Agenda(self.state)
 

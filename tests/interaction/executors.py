@@ -13,6 +13,7 @@ from typing import Any
 from launcher.launch import Reason
 from launcher.names import AttemptName
 from launcher.pool.events import Fact, Fate
+from launcher.pool.lease import LeaseTimes
 from launcher.pool.orders import StartOrder
 from launcher.work import Epoch
 
@@ -102,6 +103,8 @@ class FakeSession:
 
 class FakePool:
     """The leader's side of the wires: orders wait on them until a story delivers or drops them."""
+
+    lease = LeaseTimes()
 
     def __init__(self) -> None:
         self.epoch = Epoch()

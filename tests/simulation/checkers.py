@@ -18,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from consensus.leadership import Position
-from cron.job import Overlap
+from cron.job import OnLost, Overlap
 from cron.leader.applier import StateApplier
 from cron.leader.dispatch import attempt_name
 from cron.state import commands as c
@@ -27,6 +27,7 @@ from cron.state.image import image_digest
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, parse_attempt_name
 from launcher.work import Epoch
@@ -72,6 +73,7 @@ class Judge:
         self._digests: dict[int, bytes] = {}
         self._images: dict[int, str] = {}
         self.verdicts: dict[Verdict, int] = {}
+        self._before: frozenset[str] = frozenset()  # launches that ran in a life before
 
     def accuse(self, letter: str, message: str) -> None:
         """Note what is wrong."""
@@ -79,6 +81,17 @@ class Judge:
         self._tell(f"WRONG {letter}: {message}")
 
     # ---- the log
+
+    def restored(self, state: State) -> None:
+        """All replicas were lost, and this is what the cell begins with again. What the witness saw
+        he has seen."""
+        self.machine = Machine(state)
+        self._highest = state.epoch
+        self._digests.clear()
+        self._images.clear()
+        self._before = self._before | {
+            str(one.name.launch) for one in self.begun.values() if one.started_ms
+        }
 
     def committed(self, position: Position, data: bytes) -> None:
         """Read a committed entry, before any replica applies it."""
@@ -101,6 +114,8 @@ class Judge:
             self._read(command, result, is_current=is_current)
 
     def _read(self, command: c.Command, result: Result, *, is_current: bool) -> None:
+        if isinstance(command, c.Recover):
+            self._note_lost(command)
         if not isinstance(command, c.Begin | c.Refused | c.Lost | c.Finished):
             return
         for item, code in zip(command.items, result.items, strict=True):
@@ -118,6 +133,16 @@ class Judge:
             else:
                 self._check_end(item)
 
+    def _note_lost(self, command: c.Recover) -> None:
+        """What ran in the life before and is not open now may be running, and nobody knows."""
+        state = self.machine.state
+        numbers = {item.number for item in command.items}
+        for one in self.begun.values():
+            key = state.key_of(one.name.launch)
+            row = state.row(key) if key is not None else None
+            if one.number in numbers and (row is None or row.attempt != one.name.attempt):
+                one.is_lost = True
+
     def _of(self, key: c.Key, attempt: int) -> Begun:
         return self.begun[str(attempt_name(self.machine.state, key, attempt))]
 
@@ -127,6 +152,9 @@ class Judge:
         executor = state.executors[item.executor]
         assert row.job is not None
         name = attempt_name(state, item.key, item.attempt)
+        is_asked_for = bool(row.by) or row.job.on_lost is OnLost.RETRY
+        if str(name.launch) in self._before and not is_asked_for:
+            self.accuse("a", f"{name} was begun, and ran before the cell was restored")
         self.begun[str(name)] = Begun(
             name, row.job.name, row.number, state.index, row.job.overlap, row.job.work.guarded,
             row.deadline_ms, executor.executor, executor.ledger, is_current,

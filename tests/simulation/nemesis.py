@@ -68,6 +68,17 @@ class Nemesis:
             self._tasks = [task for task in self._tasks if not task.done()]
             self._spawn(act())
 
+    async def rest(self) -> None:
+        """Let go of all that is under way: something worse happens."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        world = self._world
+        for replica in world.replicas.values():
+            replica.clock.offset_ms = world.skews[replica.name]
+        world.network.parted.clear()
+
     async def calm(self) -> None:
         """Stop, and make whole what is broken."""
         for task in self._tasks:

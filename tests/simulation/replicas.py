@@ -49,8 +49,10 @@ class SimCell(MemoryCell):
     """A cell in which commits take time, elections too, and an entry of an old leader may turn up
     in the log of a new one: its append ended as unknown, so nobody may rely on its absence."""
 
-    def __init__(self, rng: random.Random, committed: Callable[[Position, bytes], None]) -> None:
-        super().__init__(IDS, automatic=False)
+    def __init__(
+        self, rng: random.Random, committed: Callable[[Position, bytes], None], *, begin: int = 0
+    ) -> None:
+        super().__init__(IDS, automatic=False, begin=begin)
         self._rng = rng
         self._committed_hook = committed
         self._free_s = 0.0
@@ -214,6 +216,10 @@ class Replica:
         self._tasks = [other for other in self._tasks if not other.done()]
         self._tasks.append(task)
         return task
+
+    def move(self, cell: SimCell) -> None:
+        """Belong to another cell from the next start on: the old one is lost."""
+        self._cell = cell
 
     def crash(self, rng: random.Random) -> None:
         """Kill the process; what it sent may still arrive."""

@@ -19,6 +19,7 @@ from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
 from launcher.pool.lease import LeaseTimes
 from tests.simulation.checkers import Eyes, Judge
+from tests.simulation.disaster import draw_disaster, strike
 from tests.simulation.executors import Host, simulated_modules
 from tests.simulation.loop import START_S, SimLoop
 from tests.simulation.nemesis import Mood, Nemesis, draw_mood
@@ -40,7 +41,7 @@ class World:
 
     def __init__(
         self, seed: int, *, loop: SimLoop, chaos_s: float = CHAOS_S, mood: Mood | None = None,
-        append_timeout_ms: int | None = None, crontab: str = "",
+        append_timeout_ms: int | None = None, crontab: str = "", is_lost: bool = False,
     ) -> None:  # fmt: skip
         self.seed = seed
         self.loop = loop
@@ -73,6 +74,8 @@ class World:
         self.users.fixed = crontab
         self.crontab = crontab or draw_crontab(rng, jobs)
         self.nemesis = Nemesis(self, self._chance("nemesis"), mood or draw_mood(rng))
+        self.disaster = draw_disaster(self._chance("disaster")) if is_lost else None
+        self.tasks: list[asyncio.Task[None]] = []
 
     def _chance(self, name: str) -> random.Random:
         return random.Random(f"{self.seed}/{name}")
@@ -114,7 +117,8 @@ class World:
 
     async def run(self) -> None:
         """Faults for a while, then calm, then judgement."""
-        tasks = [self.loop.create_task(self.cell.hold_elections())]
+        tasks = self.tasks
+        tasks.append(self.loop.create_task(self.cell.hold_elections()))
         for replica in self.replicas.values():
             await replica.start()
         for host in self.hosts.values():
@@ -123,6 +127,9 @@ class World:
         chaos = [
             self.loop.create_task(self.nemesis.rage()), self.loop.create_task(self.users.live()),
         ]  # fmt: skip
+        if self.disaster is not None:
+            worst = strike(self, self.disaster, self._chance("strike"))
+            chaos.append(self.loop.create_task(worst))
         for task in [*tasks, *chaos]:
             task.add_done_callback(self.failed)
         await asyncio.sleep(self._chaos_s)
@@ -153,7 +160,7 @@ class World:
                 judge.accuse("g", f"{name} is at {replica.applier.state.index} only")
             judge_rows(judge, replica.applier.state, replica.history.rows)
         for request, keys in self.users.triggered.items():
-            if len(keys) > 1:
+            if len(keys) > 1 and self.disaster is None:  # a restore forgets what was asked since
                 judge.accuse("a", f"{request} was given {sorted(keys)}")
         judge_liveness(judge, state, calm_ms, self.wall_ms())
 

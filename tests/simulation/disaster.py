@@ -1,0 +1,100 @@
+"""All replicas are lost, and the cell is restored from a snapshot that is some time old.
+
+What executors keep is what they keep: some lose their ledgers with the replicas. Judged by the same
+witness, who forgets nothing: no launch that ran before may be begun again, unless a person asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from consensus.leadership import Position
+from cron.state.image import decode_state
+from cron.state.imaging import encode_state
+from cron.state.state import Restored, State
+from launcher.work import Epoch
+from tests.simulation.replicas import IDS, SimCell
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+BASE = 10**12
+
+
+class Disaster(msgspec.Struct):
+    """When the snapshot is taken, how much later all is lost, and how long nobody is there."""
+
+    snapshot_s: float
+    lasts_s: float
+    away_s: float
+    loses_ledger: float  # how likely an executor loses its ledger as well
+    stray: bool  # an executor is cut off meanwhile, and comes late
+
+
+def draw_disaster(rng: random.Random) -> Disaster:
+    """Return a disaster within three minutes of faults."""
+    return Disaster(
+        rng.uniform(15.0, 60.0),
+        rng.choice((0.0, 2.0, 20.0, 60.0)),
+        rng.choice((0.5, 5.0, 40.0)),
+        rng.choice((0.0, 0.0, 0.3, 1.0)),
+        rng.random() < 0.3,
+    )
+
+
+async def strike(world: World, disaster: Disaster, rng: random.Random) -> None:
+    """Take the snapshot, lose everything, restore."""
+    await asyncio.sleep(disaster.snapshot_s)
+    judge = world.judge
+    image, taken_ms = encode_state(judge.machine.state), world.wall_ms()
+    world.tell(f"snapshot at {judge.machine.state.index}")
+    await asyncio.sleep(disaster.lasts_s)
+    await world.nemesis.rest()
+    world.tell("disaster: all replicas are lost")
+    for replica in world.replicas.values():
+        if replica.is_alive:
+            replica.crash(rng)
+    for host in world.hosts.values():
+        if rng.random() < disaster.loses_ledger:
+            host.crash(loses_ledger=True)
+    cut = rng.choice(list(world.hosts)) if disaster.stray else ""
+    for name in IDS if cut else ():
+        world.network.part(world.hosts[cut].id, name)
+    await asyncio.sleep(disaster.away_s)
+    await _restore(world, decode_state([image]), taken_ms)
+    if cut:
+        await asyncio.sleep(rng.choice((20.0, 50.0)))
+        for name in IDS:
+            world.network.join(world.hosts[cut].id, name)
+
+
+async def _restore(world: World, state: State, taken_ms: int) -> None:
+    """Do what `raftcron restore` does, and start the replicas."""
+    lineage = state.epoch.lineage + 1
+    state.restored = Restored(lineage, state.index, taken_ms, world.wall_ms(), "ada")
+    state.epoch = Epoch(lineage, 0, "")
+    state.staged.clear()
+    state.index = BASE
+    image = encode_state(state)
+    world.judge.restored(decode_state([image]))
+    cell = SimCell(world.cell._rng, world.judge.committed, begin=BASE)
+    world.cell._committed_hook = lambda position, entry: None
+    world.cell.elect = lambda replica: None  # type: ignore[method-assign]
+    cell.term = state.term
+    for name in IDS:
+        cell.dumps[name] = (Position(state.term, BASE), image)
+    world.cell = cell
+    world.tell(f"restored as lineage {lineage}, up to {state.restored.index}")
+    for replica in world.replicas.values():
+        replica.move(cell)
+        await replica.start()
+    task = world.loop.create_task(cell.hold_elections())
+    task.add_done_callback(world.failed)
+    world.tasks.append(task)
+    for host in world.hosts.values():
+        if not host.is_alive:
+            host.start()
