@@ -9,6 +9,7 @@ each further one is an array of JobRecords, in the order of their numbers.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -129,7 +130,16 @@ def decode_state(pieces: Iterable[bytes]) -> State:
     Raises:
         InvariantViolated: it is of an unknown version or cannot be read.
     """
-    parts = _parts(pieces)
+    was_on = gc.isenabled()
+    gc.disable()  # a million new objects, none of them garbage: looking for it doubles the time
+    try:
+        return _decode(_parts(pieces))
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _decode(parts: Iterator[bytes]) -> State:
     try:
         state, jobs = _decode_head(next(parts, b""))
         for part in parts:

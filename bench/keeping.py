@@ -1,0 +1,114 @@
+"""What keeping costs: snapshots of a large State, and history of ten million launches.
+
+`python -m bench.keeping` measures both and writes their section of bench/README.md; `--only
+snapshots` or `--only history` measures one and prints it, `--jobs` and `--launches` choose sizes.
+Every case runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from bench.section import write_section
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+README: Final = ROOT / "bench" / "README.md"
+RESULTS: Final = ROOT / "bench" / "results" / "keeping.jsonl"
+BEGIN: Final = "<!-- measured: written by `python -m bench.keeping` -->"
+END: Final = "<!-- end of what was measured of keeping -->"
+
+JOBS: Final = (1_000, 10_000, 100_000)
+LAUNCHES: Final = (10_000, 100_000, 1_000_000, 10_000_000)
+
+SNAPSHOTS: Final = {
+    "jobs": "jobs",
+    "open_launches": "open launches",
+    "content_mb": "image MB",
+    "file_mb": "file MB",
+    "begin_ms": "begin ms",
+    "pause_ms": "longest pause ms",
+    "pause_idle_ms": "pause without ms",
+    "write_s": "write and verify s",
+    "raw_write_s": "dd of it s",
+    "load_s": "load s",
+}
+HISTORY: Final = {
+    "launches": "finished launches",
+    "segments": "segments",
+    "segment_bytes_per_launch": "B/launch in segments",
+    "index_bytes_per_launch": "B/launch in the index",
+    "state_mb": "State image MB",
+    "rss_mb": "RSS MB",
+    "query_p50_ms": "history JOB p50 ms",
+    "query_max_ms": "max ms",
+    "rebuild_s": "rebuild s",
+    "rebuild_per_s": "rows/s",
+}
+
+
+def measure(kind: str, size: int) -> dict[str, Any]:
+    """Return one row, measured by a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.keeping_{kind}", str(size)],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
+    )  # fmt: skip
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
+
+
+def medians(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the median of each figure."""
+    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+
+def table(columns: dict[str, str], rows: list[dict[str, Any]]) -> str:
+    """Return a Markdown table."""
+    lines = ["| " + " | ".join(columns.values()) + " |", "|" + " --: |" * len(columns)]
+    lines += ["| " + " | ".join(_shown(row[name]) for name in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _shown(figure: float) -> str:
+    if isinstance(figure, int) or figure >= 1_000:
+        return f"{figure:,.0f}"
+    return f"{figure:.3g}"
+
+
+def main() -> None:
+    """Measure what is asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--only", choices=("snapshots", "history"))
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--jobs", type=int, nargs="*", default=JOBS)
+    parser.add_argument("--launches", type=int, nargs="*", default=LAUNCHES)
+    options = parser.parse_args()
+    parts: list[str] = []
+    for kind, columns, sizes in (
+        ("snapshots", SNAPSHOTS, options.jobs),
+        ("history", HISTORY, options.launches),
+    ):
+        if options.only not in (None, kind):
+            continue
+        rows = []
+        for size in sizes:
+            runs = 1 if size >= 10_000_000 else options.runs
+            found = [measure(kind, size) for _ in range(runs)]
+            with RESULTS.open("a", encoding="utf-8") as results:
+                results.writelines(json.dumps({"kind": kind} | row) + "\n" for row in found)
+            rows.append(medians(found))
+            sys.stderr.write(f"{kind} {size:,}: {json.dumps(rows[-1])}\n")
+        parts.append(table(columns, rows))
+    text = "\n\n".join([f"Medians of {options.runs} runs, one of the largest history.", *parts])
+    if options.only is None:
+        write_section(README, BEGIN, END, text)
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

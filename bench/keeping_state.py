@@ -1,0 +1,87 @@
+"""States and rows as large as the bench wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cron.job import Job, Overlap, Schedule
+from cron.state.rows import Row, RowKind
+from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, Span, State
+from launcher.launch import LaunchState, Reason
+from launcher.work import Epoch, WorkSpec
+
+T0: Final = 1_795_190_400
+EPOCH: Final = Epoch(1, 7, "r2")
+OPEN_PER_JOB: Final = 10
+
+
+def job(number: int) -> Job:
+    """One job of many, with a command and an environment of its own."""
+    schedule = Schedule(f"{number % 60} * * * *", f"{number % 60} * * * *", "Europe/Berlin")
+    work = WorkSpec(
+        ("/bin/sh", "-c", f"/usr/local/bin/report --customer {number} --since yesterday"),
+        (("MAILTO", "ops@example.com"), ("CUSTOMER", str(number))),
+    )
+    return Job(f"tenant{number % 50}/report-{number}", schedule, work, line=number)
+
+
+def large_state(jobs: int, open_per_job: int = OPEN_PER_JOB) -> State:
+    """Return a State of so many jobs, each with launches that are due, begun or launched."""
+    state = State()
+    state.term, state.index, state.at_ms, state.epoch = 7, 1_000_000, T0 * 1000, EPOCH
+    for number in range(1, 101):
+        state.executors[number] = ExecutorRecord(
+            number, f"e{number}", f"ledger-{number}", 100_000, "host", T0 * 1000
+        )
+    for number in range(1, jobs + 1):
+        declared = job(number)
+        span = Span(1, T0 - 86_400, 0, declared.schedule, Overlap.ALLOW)
+        record = JobRecord(number, declared.name, "crontab", 1, T0, declared, [span])
+        state.jobs[record.name] = state.by_number[number] = record
+        for place in range(open_per_job):
+            row = LaunchRow(
+                number, T0 - 60 * place, 0, LaunchState.DUE, (T0 + 3600) * 1000, revision=1
+            )
+            if place % 2:
+                row.state, row.attempt, row.begun_index = LaunchState.LAUNCHED, 1, 999_000
+                row.begun_at_ms, row.epoch, row.executor = T0 * 1000, EPOCH, number % 100 + 1
+                row.launched_index, row.started_ms, row.job = 999_001, T0 * 1000, declared
+                state.active[row.key] = row
+            else:
+                state.due[row.key] = row
+            record.open[(row.scheduled_s, 0)] = row
+    return state
+
+
+def finished(jobs: int, launches: int) -> Iterator[Row]:
+    """Yield rows of launches that ended, in log order: one in a hundred failed."""
+    names = [f"tenant{number % 50}/report-{number}" for number in range(jobs)]
+    for at in range(launches):
+        second = T0 + at // jobs * 60
+        fails = at % 100 == 99
+        yield Row(
+            RowKind.ENDED,
+            names[at % jobs],
+            1,
+            second,
+            0,
+            1,
+            LaunchState.FAILED if fails else LaunchState.SUCCEEDED,
+            Reason.NONE,
+            at // 50 + 1,
+            second * 1000 + 400,
+            second,
+            1,
+            second // 60,
+            at // 50 + 1,
+            second * 1000 + 8,
+            EPOCH,
+            f"e{at % 7}",
+            "0d7c4b1e-5a4e-4f0e-9f3a-6f8a1d1c2b3a",
+            at // 50 + 1,
+            second * 1000 + 12,
+            second * 1000 + 11 + at % 5,
+            second * 1000 + 390 + at % 11,
+            int(fails),
+        )
