@@ -1,58 +1,217 @@
-"""Snapshots as files of one directory: written so that a crash leaves the old or the new, whole.
+"""Snapshots and segments as files of one directory: written whole or not at all, and read back.
 
-Names are `{term:016x}-{index:016x}.snap`, so that lexical order is log order. A directory has one
-writer.
+A file is written under a temporary name, synced, renamed; then its directory is synced, and the
+file is read again from the start and compared with what was meant (DESIGN.md, "Crash story").
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
-import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final, TypeVar
 
+import msgspec
+
+from snapshots import format as form
+from snapshots import zstd
 from snapshots.errors import (
     SnapshotCorrupt,
     SnapshotError,
     SnapshotForeign,
     SnapshotMissing,
+    invariant,
 )
-from snapshots.format import Snapshot, decode, encode
+from snapshots.format import SegmentHeader, SnapshotHeader
+from snapshots.layout import (
+    parse_segment_name,
+    parse_snapshot_name,
+    segment_name,
+    snapshot_name,
+)
 
-_NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.snap")
-_UNFINISHED: Final = ".unfinished"
+UNFINISHED: Final = ".unfinished"
+SEGMENT_BYTES_MAX: Final = 1 << 30
+_BUFFER_BYTES: Final = 1 << 20
 
-
-def snapshot_name(term: int, index: int) -> str:
-    """Return the file name of the snapshot at a position."""
-    return f"{term:016x}-{index:016x}.snap"
-
-
-def parse_snapshot_name(name: str) -> tuple[int, int] | None:
-    """Return (term, index) of a snapshot's file name, None if it is none."""
-    match = _NAME.fullmatch(name)
-    return None if match is None else (int(match[1], 16), int(match[2], 16))
+H = TypeVar("H", bound=msgspec.Struct)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Make `content` the content of `path`, durably, before returning.
+class SnapshotFile(msgspec.Struct, frozen=True):
+    """A snapshot on a disk, verified. `checksum` is the SHA-256 of all its bytes but itself."""
 
-    At every moment, also after a crash or power loss, `path` has its old content (or is not there)
-    or all of the new one.
+    path: Path
+    header: SnapshotHeader
+    content_bytes: int
+    content_digest: bytes
+    file_bytes: int
+    checksum: bytes
+
+
+class SegmentFile(msgspec.Struct, frozen=True):
+    """A segment on a disk, verified."""
+
+    path: Path
+    header: SegmentHeader
+    content_bytes: int
+    file_bytes: int
+    checksum: bytes
+
+
+class _Read(msgspec.Struct):
+    """What reading a file to its end has shown."""
+
+    lead: bytes
+    header: bytes
+    content_bytes: int
+    content_digest: bytes
+    file_bytes: int
+    checksum: bytes
+
+
+# --- snapshots
+
+
+def write_snapshot(
+    directory: Path, header: SnapshotHeader, pieces: Iterable[bytes]
+) -> SnapshotFile:
+    """Keep a snapshot durably in `directory`, which exists; return it as it was read back.
 
     Raises:
-        OSError: the disk refused; `path` is as it was, but if only the last sync of the directory
-            failed it may have either content. Not to be retried on the same unfinished file: what
-            a failed fsync left in memory is unknown.
+        OSError: the disk refused; no snapshot was harmed. And whatever `pieces` raises.
+        SnapshotCorrupt: what was read back is not what was written; the file is gone again.
     """
-    unfinished = path.with_name(path.name + _UNFINISHED)
+    path = directory / snapshot_name(header.term, header.index)
+    checksum = _write(path, form.SNAPSHOT_MAGIC, header, pieces)
     try:
-        _write_durably(unfinished, content)
-        os.replace(unfinished, path)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
+        found = verify_snapshot(path, header.cell)
+        if found.checksum != checksum or found.header != header:
+            raise SnapshotCorrupt(path.name, "it was read back as another one than was written")
+    except SnapshotError:
+        path.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    return found
+
+
+def verify_snapshot(path: Path, cell: str) -> SnapshotFile:
+    """Read all of the snapshot at `path` and return what it is.
+
+    Raises:
+        SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
+        OSError: the disk refused.
+    """
+    read = _read(path, form.SNAPSHOT_MAGIC, lambda block: None)
+    header = form.decode_header(read.lead, read.header, SnapshotHeader, path.name)
+    if header.cell != cell:
+        raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
+    named = parse_snapshot_name(path.name)
+    if named is not None and named != (header.term, header.index):
+        inside = snapshot_name(header.term, header.index)
+        raise SnapshotCorrupt(path.name, f"its content belongs to {inside}")
+    return SnapshotFile(
+        path, header, read.content_bytes, read.content_digest, read.file_bytes, read.checksum
+    )
+
+
+def read_snapshot(path: Path, cell: str) -> tuple[SnapshotFile, Iterator[bytes]]:
+    """Return the snapshot at `path`, verified, and its content in pieces of at most 1 MiB.
+
+    Raises:
+        as `verify_snapshot`; the pieces raise SnapshotCorrupt if the file changed meanwhile.
+    """
+    return verify_snapshot(path, cell), _content(path, form.SNAPSHOT_MAGIC)
+
+
+def list_snapshots(directory: Path) -> list[Path]:
+    """Return the snapshots in `directory`, newest position first; nothing is verified."""
+    found = [(name, path) for path in _files(directory) if (name := parse_snapshot_name(path.name))]
+    return [path for _, path in sorted(found, reverse=True)]
+
+
+def newest_snapshot(directory: Path, cell: str) -> tuple[SnapshotFile | None, list[SnapshotError]]:
+    """Return the newest snapshot that verifies, None if none does, and why newer ones do not."""
+    skipped: list[SnapshotError] = []
+    for path in list_snapshots(directory):
+        try:
+            return verify_snapshot(path, cell), skipped
+        except SnapshotError as error:
+            skipped.append(error)
+    return None, skipped
+
+
+# --- segments
+
+
+def write_segment(directory: Path, header: SegmentHeader, content: bytes) -> SegmentFile:
+    """Keep a segment durably in `directory`; one that is there already, and is the same, stays.
+
+    Raises:
+        OSError: the disk refused; nothing was harmed.
+        SnapshotCorrupt: what was read back is not what was written; the file is gone again.
+    """
+    path = directory / segment_name(header.lineage, header.number, header.stream)
+    try:
+        known = _verify_segment(path, header.cell, lambda block: None)
+        if known.header == header:
+            return known
+    except SnapshotError:
+        pass
+    _write(path, form.SEGMENT_MAGIC, header, (content,))
+    try:
+        found, again = read_segment(path, header.cell)
+        if found != header or again != content:
+            raise SnapshotCorrupt(path.name, "it was read back as another one than was written")
+        return _verify_segment(path, header.cell, lambda block: None)
+    except SnapshotError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def verify_segment(path: Path, cell: str) -> SegmentFile:
+    """Read all of the segment at `path` and return what it is; errors as for snapshots."""
+    digest = hashlib.blake2b(digest_size=16)
+    file = _verify_segment(path, cell, digest.update)
+    if digest.digest() != file.header.digest:
+        raise SnapshotCorrupt(path.name, "its rows do not have its digest")
+    return file
+
+
+def read_segment(path: Path, cell: str) -> tuple[SegmentHeader, bytes]:
+    """Return the segment at `path`, verified, and its content; errors as for snapshots."""
+    content = io.BytesIO()
+    digest = hashlib.blake2b(digest_size=16)
+
+    def take(block: bytes) -> None:
+        digest.update(block)
+        if content.write(block) and content.tell() > SEGMENT_BYTES_MAX:
+            raise SnapshotCorrupt(path.name, f"it holds more than {SEGMENT_BYTES_MAX} bytes")
+
+    file = _verify_segment(path, cell, take)
+    if digest.digest() != file.header.digest:
+        raise SnapshotCorrupt(path.name, "its rows do not have its digest")
+    return file.header, content.getvalue()
+
+
+def list_segments(directory: Path) -> list[Path]:
+    """Return the segments in `directory`, oldest first; nothing is verified."""
+    return sorted(path for path in _files(directory) if parse_segment_name(path.name))
+
+
+def _verify_segment(path: Path, cell: str, take: Callable[[bytes], None]) -> SegmentFile:
+    read = _read(path, form.SEGMENT_MAGIC, take)
+    header = form.decode_header(read.lead, read.header, SegmentHeader, path.name)
+    if header.cell != cell:
+        raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
+    inside = (header.lineage, header.number, header.stream)
+    named = parse_segment_name(path.name)
+    if named is not None and named != inside:
+        raise SnapshotCorrupt(path.name, f"its content belongs to {segment_name(*inside)}")
+    return SegmentFile(path, header, read.content_bytes, read.file_bytes, read.checksum)
+
+
+# --- any file
 
 
 def sync_directory(directory: Path) -> None:
@@ -68,73 +227,111 @@ def sync_directory(directory: Path) -> None:
         os.close(opened)
 
 
-def write_snapshot(directory: Path, snapshot: Snapshot) -> Path:
-    """Keep `snapshot` durably in `directory`, which exists; return its path.
-
-    Raises:
-        OSError: the disk refused; no snapshot was harmed.
-    """
-    path = directory / snapshot_name(snapshot.term, snapshot.index)
-    write_atomically(path, encode(snapshot))
-    return path
-
-
-def read_snapshot(path: Path, cell: str) -> Snapshot:
-    """Return the snapshot at `path`, verified: all of its bytes, its position and its cell.
-
-    Raises:
-        SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
-        OSError: the disk refused.
-    """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError as error:
-        raise SnapshotMissing(path.name, "there is no such snapshot") from error
-    snapshot = decode(content, path.name)
-    if parse_snapshot_name(path.name) != (snapshot.term, snapshot.index):
-        inside = snapshot_name(snapshot.term, snapshot.index)
-        raise SnapshotCorrupt(path.name, f"its content belongs to {inside}")
-    if snapshot.cell != cell:
-        raise SnapshotForeign(path.name, f"it is of cell {snapshot.cell!r}, not {cell!r}")
-    return snapshot
-
-
-def list_snapshots(directory: Path) -> list[Path]:
-    """Return the snapshots in `directory`, newest position first; nothing is verified."""
-    found = [path for path in directory.iterdir() if parse_snapshot_name(path.name)]
-    return sorted(found, key=lambda path: path.name, reverse=True)
-
-
-def read_newest(directory: Path, cell: str) -> tuple[Snapshot | None, list[SnapshotError]]:
-    """Return the newest snapshot that verifies, None if none does, and why newer ones do not.
-
-    Raises:
-        OSError: the disk refused.
-    """
-    skipped: list[SnapshotError] = []
-    for path in list_snapshots(directory):
-        try:
-            return read_snapshot(path, cell), skipped
-        except SnapshotError as error:
-            skipped.append(error)
-    return None, skipped
-
-
 def remove_unfinished(directory: Path) -> list[Path]:
     """Remove what crashes left half written in `directory`; return what was removed."""
-    found = sorted(directory.glob(f"*{_UNFINISHED}"))
+    found = sorted(directory.glob(f"*{UNFINISHED}"))
     for path in found:
         path.unlink(missing_ok=True)
     return found
 
 
-def _write_durably(path: Path, content: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    opened = os.open(path, flags, 0o600)
+def _files(directory: Path) -> Iterator[Path]:
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(opened, view) :]
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        yield from directory.iterdir()
+    except FileNotFoundError:
+        return
+
+
+def _write(path: Path, magic: bytes, header: msgspec.Struct, pieces: Iterable[bytes]) -> bytes:
+    """Write a file durably under its name and return its checksum."""
+    unfinished = path.with_name(path.name + UNFINISHED)
+    try:
+        with _create(unfinished) as file:
+            checksum = _write_frames(file, form.encode_lead(magic, header), pieces)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+    return checksum
+
+
+def _create(path: Path) -> BinaryIO:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    return open(os.open(path, flags, 0o600), "wb", buffering=_BUFFER_BYTES)
+
+
+def _write_frames(file: BinaryIO, lead: bytes, pieces: Iterable[bytes]) -> bytes:
+    sums = form.Summing()
+
+    def put(content: bytes) -> None:
+        sums.file.update(content)
+        file.write(content)
+
+    put(lead)
+    for block in zstd.blocks(pieces):
+        sums.add_content(block)
+        invariant(sums.content_bytes <= form.CONTENT_BYTES_MAX, "snapshot: it is too large")
+        frame = zstd.compress(block)
+        put(form.LENGTH.pack(len(frame)))
+        put(frame)
+    put(sums.end())
+    checksum: bytes = sums.file.digest()
+    file.write(checksum)
+    return checksum
+
+
+def _read(path: Path, magic: bytes, take: Callable[[bytes], None]) -> _Read:
+    """Read a file to its end, give its content to `take`, and check everything about it."""
+    name = path.name
+    try:
+        file = path.open("rb", buffering=_BUFFER_BYTES)
+    except FileNotFoundError as error:
+        raise SnapshotMissing(name, "there is no such file") from error
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        sums = form.Summing()
+        lead = file.read(form.LEAD.size)
+        header = file.read(form.header_bytes(lead, magic, name))
+        sums.file.update(lead + header)
+        for block in _frames(file, sums, name):
+            sums.add_content(block)
+            take(block)
+        rest = file.read(form.END.size + form.CHECKSUM_BYTES + 1)
+    end = sums.end()
+    checksum = rest[form.END.size :]
+    sums.file.update(end)
+    is_whole = rest[: form.END.size] == end[form.LENGTH.size :]
+    if not is_whole or sums.file.digest() != checksum:
+        raise SnapshotCorrupt(name, "its checksum does not match")
+    return _Read(lead, header, sums.content_bytes, sums.content.digest(), size, checksum)
+
+
+def _frames(file: BinaryIO, sums: form.Summing, name: str) -> Iterator[bytes]:
+    """Yield the content of each frame; what is read goes into the checksum of the file."""
+    while True:
+        length = file.read(form.LENGTH.size)
+        if len(length) < form.LENGTH.size:
+            raise SnapshotCorrupt(name, "its end is missing")
+        (size,) = form.LENGTH.unpack(length)
+        if not size:
+            return
+        if size > zstd.FRAME_STORED_BYTES_MAX or sums.content_bytes > form.CONTENT_BYTES_MAX:
+            raise SnapshotCorrupt(name, f"a frame of {size} bytes is larger than any")
+        frame = file.read(size)
+        sums.file.update(length)
+        sums.file.update(frame)
+        try:
+            yield zstd.decompress(frame)
+        except zstd.FrameDamaged as error:
+            raise SnapshotCorrupt(name, str(error)) from error
+
+
+def _content(path: Path, magic: bytes) -> Iterator[bytes]:
+    """Yield the content of a file that was verified, in pieces."""
+    with path.open("rb", buffering=_BUFFER_BYTES) as file:
+        lead = file.read(form.LEAD.size)
+        file.read(form.header_bytes(lead, magic, path.name))
+        yield from _frames(file, form.Summing(), path.name)

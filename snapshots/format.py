@@ -1,18 +1,16 @@
-"""The frame of a snapshot: what makes bytes on a disk a snapshot that can be trusted. Pure.
+"""What makes a file a snapshot, or a segment, that can be trusted. Pure; `disk` streams them.
 
-    offset  bytes  what (integers are big-endian, unsigned)
-         0      8  magic 89 52 43 53 4E 41 50 0A: "\\x89RCSNAP\\n"
-         8      2  format version, 1
-        10      1  codec of the payload: 0 none
-        11      1  C, length of the cell's name
-        12      1  D, length of the digest
-        13      3  zero
-        16      8  term    } position of the last entry
-        24      8  index   } that is in the payload
-        32      8  P, length of the payload as it is stored
-        40      C  the cell's name, UTF-8
-      40+C      D  digest of the state, of its uncompressed content (rule R12)
-    40+C+D      P  payload
+Both have the same frame. Integers are big-endian and unsigned.
+
+    offset  bytes  what
+         0      8  magic: 89 "RCSNAP" 0A, or 89 "RCSEGM" 0A
+         8      2  format version, 2
+        10      4  H, length of the header
+        14      H  the header, MessagePack
+      14+H      …  frames: length u32 | zstd frame of at most 1 MiB of content
+         …      4  zero: no frame follows
+         …      8  length of the content
+         …     32  SHA-256 of the content
          …     32  SHA-256 of all bytes before
 
 Invariant: equal contents have equal bytes, and any other bytes than those written are refused: a
@@ -23,106 +21,103 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from enum import IntEnum
-from typing import Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
 from snapshots.errors import SnapshotCorrupt, SnapshotUnsupported, invariant
 
-MAGIC: Final = b"\x89RCSNAP\n"
-FORMAT_VERSION: Final = 1
-CELL_BYTES_MAX: Final = 255
-DIGEST_BYTES_MAX: Final = 255
+SNAPSHOT_MAGIC: Final = b"\x89RCSNAP\n"
+SEGMENT_MAGIC: Final = b"\x89RCSEGM\n"
+FORMAT_VERSION: Final = 2
+HEADER_BYTES_MAX: Final = 4096
+CONTENT_BYTES_MAX: Final = 8 << 30
+CHECKSUM_BYTES: Final = 32
+LEAD: Final = struct.Struct(">8sHI")
+LENGTH: Final = struct.Struct(">I")
+END: Final = struct.Struct(">Q32s")
+TAIL_BYTES: Final = LENGTH.size + END.size + CHECKSUM_BYTES
 
-_HEADER: Final = struct.Struct(">8sHBBB3xQQQ")
-_CHECKSUM_BYTES: Final = 32
-_SHORTEST: Final = _HEADER.size + _CHECKSUM_BYTES
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+H = TypeVar("H", bound=msgspec.Struct)
 
 
-class Codec(IntEnum):
-    """How the payload is stored. The numbers are on disks: append, never renumber."""
-
-    NONE = 0
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """State at a position of a cell's log. `digest` is the state's, not that of these bytes."""
+class SnapshotHeader(msgspec.Struct, frozen=True, array_like=True):
+    """State at a position of a cell's log. `digest` is the state's own, by which replicas compare;
+    `taken_ms` the log's time there."""
 
     cell: str
-    term: int
-    index: int
+    lineage: Number
+    term: Number
+    index: Number
     digest: bytes
-    payload: bytes
-    codec: Codec = Codec.NONE
+    taken_ms: Number
 
 
-def encode(snapshot: Snapshot) -> bytes:
-    """Return the bytes of `snapshot`; equal snapshots have equal bytes.
+class SegmentHeader(msgspec.Struct, frozen=True, array_like=True):
+    """Rows of one stream with `from_index` < log index <= `to_index`. `digest` is BLAKE2b-128 of
+    the content, as State has it."""
 
-    Raises:
-        InvariantViolated: a field does not fit into the frame.
-    """
-    cell = snapshot.cell.encode()
-    invariant(0 < len(cell) <= CELL_BYTES_MAX, "snapshot: cell name does not fit")
-    invariant(len(snapshot.digest) <= DIGEST_BYTES_MAX, "snapshot: digest does not fit")
-    for number in (snapshot.term, snapshot.index):
-        invariant(0 <= number < 1 << 64, "snapshot: position does not fit")
-    header = _HEADER.pack(
-        MAGIC,
-        FORMAT_VERSION,
-        snapshot.codec,
-        len(cell),
-        len(snapshot.digest),
-        snapshot.term,
-        snapshot.index,
-        len(snapshot.payload),
-    )
-    body = b"".join((header, cell, snapshot.digest, snapshot.payload))
-    return body + hashlib.sha256(body).digest()
+    cell: str
+    lineage: Number
+    number: Number
+    stream: str
+    from_index: Number
+    to_index: Number
+    rows: Number
+    digest: bytes
 
 
-def decode(content: bytes, name: str = "snapshot") -> Snapshot:
-    """Return the snapshot that was encoded to `content`; `name` is for messages.
+def encode_lead(magic: bytes, header: msgspec.Struct) -> bytes:
+    """Return the bytes before the first frame."""
+    encoded = msgspec.msgpack.encode(header)
+    invariant(len(encoded) <= HEADER_BYTES_MAX, "snapshot: the header does not fit")
+    return LEAD.pack(magic, FORMAT_VERSION, len(encoded)) + encoded
 
-    The checksum is verified before anything else is believed but the magic and the version, which
-    say how to verify it.
+
+def header_bytes(lead: bytes, magic: bytes, name: str) -> int:
+    """Return the length of the header that follows `lead`.
 
     Raises:
-        SnapshotCorrupt: these are not the bytes of a snapshot.
-        SnapshotUnsupported: it is of a newer format, or its codec is not known.
+        SnapshotCorrupt: it does not begin like a file of this kind.
     """
-    _verify(content, name)
-    _, _, codec, cell_bytes, digest_bytes, term, index, payload_bytes = _HEADER.unpack_from(content)
-    expected = _SHORTEST + cell_bytes + digest_bytes + payload_bytes
-    if len(content) != expected or not cell_bytes:
-        raise SnapshotCorrupt(name, f"it has {len(content)} bytes, its header says {expected}")
-    if codec not in Codec.__members__.values():
-        raise SnapshotUnsupported(name, f"its codec {codec} is not known")
-    digest_at = _HEADER.size + cell_bytes
-    payload_at = digest_at + digest_bytes
-    try:
-        cell = content[_HEADER.size : digest_at].decode()
-    except UnicodeDecodeError as error:
-        raise SnapshotCorrupt(name, "the cell's name is not UTF-8") from error
-    return Snapshot(
-        cell,
-        term,
-        index,
-        content[digest_at:payload_at],
-        content[payload_at:-_CHECKSUM_BYTES],
-        Codec(codec),
-    )
+    if len(lead) < LEAD.size or not lead.startswith(magic):
+        raise SnapshotCorrupt(name, "it does not begin like one")
+    _, _, size = LEAD.unpack_from(lead)
+    if size > HEADER_BYTES_MAX:
+        raise SnapshotCorrupt(name, f"its header of {size} bytes is longer than any")
+    return int(size)
 
 
-def _verify(content: bytes, name: str) -> None:
-    if len(content) < _SHORTEST:
-        raise SnapshotCorrupt(name, f"it has {len(content)} bytes, the shortest has {_SHORTEST}")
-    if not content.startswith(MAGIC):
-        raise SnapshotCorrupt(name, "it does not begin like a snapshot")
-    view = memoryview(content)
-    if hashlib.sha256(view[:-_CHECKSUM_BYTES]).digest() != view[-_CHECKSUM_BYTES:]:
-        raise SnapshotCorrupt(name, "its checksum does not match")
-    version = int.from_bytes(view[8:10], "big")
+def decode_header(lead: bytes, content: bytes, kind: type[H], name: str) -> H:
+    """Return the header of a file whose checksum is known to be right.
+
+    Raises:
+        SnapshotUnsupported: another release wrote it.
+        SnapshotCorrupt: it cannot be read all the same.
+    """
+    _, version, _ = LEAD.unpack_from(lead)
     if version != FORMAT_VERSION:
         raise SnapshotUnsupported(name, f"its format {version} is not {FORMAT_VERSION}")
+    try:
+        return msgspec.msgpack.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SnapshotCorrupt(name, f"its header cannot be read: {error}") from error
+
+
+class Summing:
+    """The two digests of a file, as its bytes go by."""
+
+    def __init__(self) -> None:
+        self.content = hashlib.sha256()
+        self.file: Any = hashlib.sha256()
+        self.content_bytes = 0
+
+    def add_content(self, block: bytes) -> None:
+        """Take a block of content."""
+        self.content.update(block)
+        self.content_bytes += len(block)
+
+    def end(self) -> bytes:
+        """Return the bytes behind the last frame but for the checksum, which covers them."""
+        return LENGTH.pack(0) + END.pack(self.content_bytes, self.content.digest())

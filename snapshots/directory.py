@@ -1,0 +1,179 @@
+"""Object storage in a directory: `file:///DIRECTORY`, the embedded default.
+
+An object is a file whose path is its name. It is written under a temporary name beside the others,
+synced, and linked or renamed into its place; then its directory is synced. A link fails where the
+name is taken, which is what "if absent" needs, also between processes. What a crash leaves of
+temporary files is never listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from snapshots.disk import sync_directory
+from snapshots.errors import ObjectDamaged, ObjectMissing, StoreAway, StoreError, StoreRefused
+from snapshots.store import ObjectEntry, Tell, check_name
+
+TEMPORARY: Final = ".tmp-"
+_COPY_BYTES: Final = 1 << 20
+_REFUSALS: Final = (PermissionError, NotADirectoryError, IsADirectoryError)
+
+
+class DirectoryStore:
+    """The objects below `root`, which is made when it is first written to."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.url = root.as_uri()
+
+    def conditional(self) -> bool:
+        """A link is refused where the name is taken."""
+        return True
+
+    def put(self, name: str, content: bytes, *, if_absent: bool = False) -> bool:
+        """Put an object."""
+        return self._put(name, lambda file: file.write(content), if_absent)
+
+    def put_file(
+        self, name: str, path: Path, *, if_absent: bool = False, progress: Tell | None = None
+    ) -> bool:
+        """Put a file."""
+
+        def copy(file: BinaryIO) -> None:
+            with path.open("rb") as source:
+                _copy(source, file, progress)
+
+        return self._put(name, copy, if_absent)
+
+    def _put(self, name: str, write: Callable[[BinaryIO], object], if_absent: bool) -> bool:
+        with self._told():
+            path = self._path(name)
+            _make(path.parent)
+            if if_absent and path.exists():
+                return False
+            temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
+            try:
+                with temporary.open("xb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if not if_absent:
+                    os.replace(temporary, path)
+                else:
+                    try:
+                        os.link(temporary, path)
+                    except FileExistsError:
+                        return False
+            finally:
+                temporary.unlink(missing_ok=True)
+            sync_directory(path.parent)
+        return True
+
+    def get(self, name: str, bytes_max: int) -> bytes:
+        """Return an object."""
+        with self._told(name):
+            path = self._path(name)
+            size = path.stat().st_size
+            if size > bytes_max:
+                raise ObjectDamaged(self.url, name, f"{size} bytes are more than {bytes_max}")
+            return path.read_bytes()
+
+    def get_file(self, name: str, path: Path, *, progress: Tell | None = None) -> int:
+        """Write an object to a file."""
+        with self._told(name):
+            source = self._path(name).open("rb")
+        with source, path.open("wb") as file:
+            done = _copy(source, file, progress)
+            file.flush()
+            os.fsync(file.fileno())
+        return done
+
+    def head(self, name: str) -> ObjectEntry | None:
+        """Return an object's entry."""
+        with self._told():
+            try:
+                return self._entry(name, self._path(name))
+            except FileNotFoundError:
+                return None
+
+    def list(self, prefix: str) -> Iterator[ObjectEntry]:
+        """Yield entries by name."""
+        with self._told():
+            found = sorted(self._names(self._root / prefix.rpartition("/")[0]))
+        for name in found:
+            if name.startswith(prefix) and (entry := self.head(name)) is not None:
+                yield entry
+
+    def _names(self, folder: Path) -> Iterator[str]:
+        for place, folders, files in os.walk(folder):
+            folders[:] = [one for one in folders if not Path(place, one).is_symlink()]
+            inside = Path(place).relative_to(self._root)
+            for file in files:
+                if not file.startswith(TEMPORARY):
+                    yield (inside / file).as_posix()
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects."""
+        with self._told():
+            for name in names:
+                self._path(name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _path(self, name: str) -> Path:
+        path = self._root / check_name(name)
+        parent = path.parent.resolve()
+        if not parent.is_relative_to(self._root.resolve()):
+            raise StoreRefused(self.url, f"object {name} would be outside of it, at {parent}")
+        return path
+
+    def _entry(self, name: str, path: Path) -> ObjectEntry:
+        stat = path.stat()
+        return ObjectEntry(name, stat.st_size, stat.st_mtime_ns // 1_000_000)
+
+    @contextlib.contextmanager
+    def _told(self, name: str = "") -> Iterator[None]:
+        """Say in the words of a store what the file system says."""
+        try:
+            yield
+        except StoreError:
+            raise
+        except FileNotFoundError as error:
+            if name:
+                raise ObjectMissing(self.url, name) from error
+            raise StoreAway(self.url, f"{error.strerror or error}") from error
+        except _REFUSALS as error:
+            hint = "let this user write there, or name another directory"
+            raise StoreRefused(self.url, f"{error.strerror or error}", hint) from error
+        except OSError as error:
+            raise StoreAway(self.url, f"{error.strerror or error}") from error
+
+
+def _make(folder: Path) -> None:
+    """Make a directory and those above it, durably."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for one in reversed(missing):
+        one.mkdir(exist_ok=True)
+        sync_directory(one.parent)
+
+
+def _copy(source: BinaryIO, target: BinaryIO, progress: Tell | None) -> int:
+    done = 0
+    if progress is None:
+        shutil.copyfileobj(source, target, _COPY_BYTES)
+        return target.tell()
+    while piece := source.read(_COPY_BYTES):
+        target.write(piece)
+        done += len(piece)
+        progress(done)
+    return done

@@ -1,0 +1,111 @@
+"""Names: of files in a replica's folder, and of a cell's objects in a store. Pure.
+
+Lexical order is log order in both. A name that does not parse is not ours, and is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+STREAMS: Final = ("runs", "failures")
+
+_SNAPSHOT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.snap")
+_SEGMENT = re.compile(r"([0-9]{4,9})-([0-9]{10,18})-(runs|failures)\.seg")
+_MANIFEST = re.compile(r"([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})\.json")
+_STORED = re.compile(r"([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})\.snap")
+_LINEAGE = re.compile(r"([0-9]{4,9})\.json")
+
+
+def snapshot_name(term: int, index: int) -> str:
+    """Return the name of the local file of a snapshot at (term, index)."""
+    return f"{term:016x}-{index:016x}.snap"
+
+
+def parse_snapshot_name(name: str) -> tuple[int, int] | None:
+    """Return (term, index) of a local snapshot's name, None if it is none."""
+    found = _SNAPSHOT.fullmatch(name)
+    return None if found is None else (int(found[1], 16), int(found[2], 16))
+
+
+def segment_name(lineage: int, number: int, stream: str) -> str:
+    """Return the name of a segment's file, the same on disks and in stores."""
+    return f"{lineage:04d}-{number:010d}-{stream}.seg"
+
+
+def parse_segment_name(name: str) -> tuple[int, int, str] | None:
+    """Return (lineage, number, stream) of a segment's name, None if it is none."""
+    found = _SEGMENT.fullmatch(name)
+    if found is None:
+        return None
+    parts = (int(found[1]), int(found[2]), found[3])
+    return parts if segment_name(*parts) == name else None
+
+
+# --- objects
+
+
+def cell_prefix(cell: str) -> str:
+    """Return what the names of all objects of a cell begin with."""
+    return f"cells/{cell}/"
+
+
+def lineage_object(cell: str, lineage: int) -> str:
+    """Return the name of the marker that somebody has begun this lineage."""
+    return f"cells/{cell}/lineages/{lineage:04d}.json"
+
+
+def lineages_prefix(cell: str) -> str:
+    """Return what the names of all markers of lineages begin with."""
+    return f"cells/{cell}/lineages/"
+
+
+def parse_lineage_object(name: str) -> int | None:
+    """Return the lineage of a marker's name, None if it is none."""
+    found = _LINEAGE.fullmatch(name.rpartition("/")[2])
+    return None if found is None else int(found[1])
+
+
+def snapshots_prefix(cell: str) -> str:
+    """Return what the names of all snapshots and manifests begin with."""
+    return f"cells/{cell}/snapshots/"
+
+
+def snapshot_object(cell: str, lineage: int, term: int, index: int) -> str:
+    """Return the name of a snapshot's object."""
+    return f"cells/{cell}/snapshots/{lineage:04d}-{term:016x}-{index:016x}.snap"
+
+
+def manifest_object(cell: str, lineage: int, term: int, index: int) -> str:
+    """Return the name of the manifest that makes a snapshot exist."""
+    return f"cells/{cell}/snapshots/{lineage:04d}-{term:016x}-{index:016x}.json"
+
+
+def parse_manifest_object(name: str) -> tuple[int, int, int] | None:
+    """Return (lineage, term, index) of a manifest's name, None if it is none."""
+    return _position(_MANIFEST, name)
+
+
+def parse_snapshot_object(name: str) -> tuple[int, int, int] | None:
+    """Return (lineage, term, index) of a stored snapshot's name, None if it is none."""
+    return _position(_STORED, name)
+
+
+def _position(pattern: re.Pattern[str], name: str) -> tuple[int, int, int] | None:
+    found = pattern.fullmatch(name.rpartition("/")[2])
+    return None if found is None else (int(found[1]), int(found[2], 16), int(found[3], 16))
+
+
+def segments_prefix(cell: str) -> str:
+    """Return what the names of all stored segments begin with."""
+    return f"cells/{cell}/segments/"
+
+
+def segment_object(cell: str, name: str) -> str:
+    """Return the name of a segment's object."""
+    return f"cells/{cell}/segments/{name}"
+
+
+def output_object(cell: str, launch: str, attempt: int) -> str:
+    """Return the name of what an attempt wrote."""
+    return f"cells/{cell}/output/{launch}+a{attempt}"

@@ -1,0 +1,117 @@
+"""What a store says of a snapshot, and of a lineage: small JSON objects that people can read. Pure.
+
+A snapshot without its manifest does not exist: the manifest is written last.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+
+from snapshots.errors import SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported
+
+MANIFEST_FORMAT: Final = 1
+LINEAGE_FORMAT: Final = 1
+MANIFEST_BYTES_MAX: Final = 64 << 20
+"""A hundred thousand segments take 20 MB."""
+LINEAGE_BYTES_MAX: Final = 16 << 10
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+T = TypeVar("T")
+
+
+class SegmentName(msgspec.Struct, frozen=True):
+    """A segment that a snapshot needs for its history. `digest` is of its content, in hex."""
+
+    name: str
+    rows: Number
+    from_index: Number
+    to_index: Number
+    bytes: Number
+    digest: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored snapshot: its position, what its object must be, and what it names.
+
+    `state_digest` is the State's own, `checksum` that of the file; both in hex. `replica` and
+    `release` say who uploaded it.
+    """
+
+    format: int = MANIFEST_FORMAT
+    cell: str
+    lineage: Number
+    term: Number
+    index: Number
+    taken_ms: Number
+    state_digest: str
+    file_bytes: Number
+    checksum: str
+    content_bytes: Number
+    replica: str = ""
+    release: str = ""
+    segments: list[SegmentName] = []
+    jobs: Number = 0
+    open_launches: Number = 0
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """(lineage, index, term): by this the newest is found."""
+        return (self.lineage, self.index, self.term)
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody has begun this life of the cell. `id` tells one claim from another."""
+
+    format: int = LINEAGE_FORMAT
+    cell: str
+    lineage: Number
+    id: str
+    from_snapshot: str = ""
+    from_index: Number = 0
+    claimed_ms: Number = 0
+    by: str = ""
+    host: str = ""
+
+
+class _Formatted(msgspec.Struct):
+    format: int
+
+
+def encode(value: Manifest | Lineage) -> bytes:
+    """Return the JSON, with line breaks for people."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def decode_manifest(content: bytes, name: str, cell: str) -> Manifest:
+    """Return the manifest in `content`; `name` is for messages.
+
+    Raises:
+        SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
+    """
+    manifest = _decode(content, name, Manifest, MANIFEST_FORMAT)
+    _check_cell(manifest.cell, cell, name)
+    return manifest
+
+
+def decode_lineage(content: bytes, name: str, cell: str) -> Lineage:
+    """Return the marker in `content`; errors as for manifests."""
+    lineage = _decode(content, name, Lineage, LINEAGE_FORMAT)
+    _check_cell(lineage.cell, cell, name)
+    return lineage
+
+
+def _decode(content: bytes, name: str, kind: type[T], newest: int) -> T:
+    try:
+        found = msgspec.json.decode(content, type=_Formatted).format
+        if found != newest:
+            raise SnapshotUnsupported(name, f"its format {found} is not {newest}")
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise SnapshotCorrupt(name, f"it cannot be read: {error}") from error
+
+
+def _check_cell(found: str, cell: str, name: str) -> None:
+    if found != cell:
+        raise SnapshotForeign(name, f"it is of cell {found!r}, not {cell!r}")

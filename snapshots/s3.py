@@ -1,0 +1,338 @@
+"""Object storage over S3: AWS and its compatibles. The only importer of boto3.
+
+Uploads carry a SHA-256 that the store checks; downloads are counted against the length that was
+promised. Small objects are one request; large files go in parts, and exist only once all are there.
+A request is tried four times with backoff by boto3; what is left becomes one of our errors: away
+(try later) or refused (a person must act).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import boto3
+import botocore.config
+import botocore.exceptions
+import msgspec
+
+from snapshots.errors import ObjectDamaged, ObjectMissing, StoreAway, StoreError, StoreRefused
+from snapshots.store import ObjectEntry, Tell, check_name, probe_conditional
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+PART_BYTES: Final = 8 << 20
+PARTS_MAX: Final = 10_000
+DELETED_AT_ONCE: Final = 1_000
+TRIES: Final = 4
+CONFLICTS_MAX: Final = 5
+_READ_BYTES: Final = 1 << 20
+_MISSING: Final = ("404", "NoSuchKey", "NotFound")
+_TAKEN: Final = ("412", "PreconditionFailed")
+_CONFLICT: Final = ("409", "ConditionalRequestConflict", "OperationAborted")
+_REFUSED: Final = (
+    "403", "401", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket",
+    "ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AllAccessDisabled",
+    "InvalidBucketName", "PermanentRedirect", "AuthorizationHeaderMalformed", "AccountProblem",
+    "NotSignedUp",    "InvalidRequest", "InvalidArgument", "NotImplemented", "400", "301", "KMS.DisabledException",
+)  # fmt: skip
+"""What no repetition mends."""
+
+
+class S3Place(msgspec.Struct, frozen=True):
+    """Where: bucket, prefix ("" or ending in `/`), and what compatibles need."""
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str = ""
+    region: str = ""
+    path_style: bool = False
+    sse: str = ""
+    sse_key: str = ""
+    conditions: bool = True
+
+
+class S3Store:
+    """The objects below a prefix of a bucket."""
+
+    def __init__(
+        self,
+        url: str,
+        place: S3Place,
+        *,
+        connect_timeout_s: float = 3.0,
+        read_timeout_s: float = 10.0,
+        part_bytes: int = PART_BYTES,
+        page: int = 1_000,
+    ) -> None:
+        self.url = url
+        self._place = place
+        self._part_bytes = part_bytes
+        self._page = page
+        self._conditional: bool | None = None if place.conditions else False
+        config = botocore.config.Config(
+            signature_version="s3v4",
+            connect_timeout=connect_timeout_s,
+            read_timeout=read_timeout_s,
+            retries={"mode": "standard", "total_max_attempts": TRIES},
+            s3={"addressing_style": "path" if place.path_style else "auto"},
+            # Compatibles do not know the newer checksums; ours are given explicitly.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            max_pool_connections=4,
+        )
+        with self._told():
+            # A session of our own: boto3's default one is not for threads.
+            self._s3: S3Client = boto3.session.Session().client(
+                "s3",
+                endpoint_url=place.endpoint or None,
+                region_name=place.region or None,
+                config=config,
+            )
+
+    # --- the protocol
+
+    def conditional(self) -> bool:
+        """Whether conditions are honoured; tried once."""
+        if self._conditional is None:
+            self._conditional = probe_conditional(self)
+        return self._conditional
+
+    def put(self, name: str, content: bytes, *, if_absent: bool = False) -> bool:
+        """Put an object."""
+        digest = base64.b64encode(hashlib.sha256(content).digest()).decode()
+        arguments = self._key(name) | self._sealed() | {"ChecksumSHA256": digest}
+        return self._first(name, if_absent, lambda condition: self._s3.put_object(
+            Body=content, **arguments, **condition
+        ))  # fmt: skip
+
+    def put_file(
+        self, name: str, path: Path, *, if_absent: bool = False, progress: Tell | None = None
+    ) -> bool:
+        """Put a file, in parts if it is large."""
+        size = path.stat().st_size
+        if size <= self._part_bytes:
+            done = self.put(name, path.read_bytes(), if_absent=if_absent)
+            if progress is not None:
+                progress(size)
+            return done
+        if if_absent and self.head(name) is not None:
+            return False  # spares the parts; who is first is decided at the end all the same
+        return self._put_parts(name, path, size, if_absent, progress)
+
+    def get(self, name: str, bytes_max: int) -> bytes:
+        """Return an object."""
+        found = bytearray()
+        for piece in self._read(name, bytes_max):
+            found += piece
+        return bytes(found)
+
+    def get_file(self, name: str, path: Path, *, progress: Tell | None = None) -> int:
+        """Write an object to a file."""
+        done = 0
+        pieces = self._read(name, None)
+        first = next(pieces, b"")  # what is missing is known before the file is touched
+        with path.open("wb") as file:
+            for piece in itertools.chain((first,), pieces):
+                file.write(piece)
+                done += len(piece)
+                if progress is not None:
+                    progress(done)
+            file.flush()
+            os.fsync(file.fileno())
+        return done
+
+    def head(self, name: str) -> ObjectEntry | None:
+        """Return an object's entry."""
+        try:
+            with self._told(name):
+                found = self._s3.head_object(**self._key(name))
+        except ObjectMissing:
+            return None
+        return ObjectEntry(name, found["ContentLength"], _ms(found["LastModified"]))
+
+    def list(self, prefix: str) -> Iterator[ObjectEntry]:
+        """Yield entries by name, all pages."""
+        start = len(self._place.prefix)
+        arguments: dict[str, Any] = {
+            "Bucket": self._place.bucket,
+            "Prefix": self._place.prefix + prefix,
+            "MaxKeys": self._page,
+        }
+        while True:
+            with self._told():
+                page = self._s3.list_objects_v2(**arguments)
+            for one in page.get("Contents", []):
+                yield ObjectEntry(one["Key"][start:], one["Size"], _ms(one["LastModified"]))
+            if not page.get("IsTruncated"):
+                return
+            arguments["ContinuationToken"] = page["NextContinuationToken"]
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Delete objects, a thousand in a request."""
+        for at in range(0, len(names), DELETED_AT_ONCE):
+            keys: list[Any] = [
+                {"Key": self._place.prefix + check_name(name)}
+                for name in names[at : at + DELETED_AT_ONCE]
+            ]
+            with self._told():
+                answer = self._s3.delete_objects(
+                    Bucket=self._place.bucket,
+                    Delete={"Objects": keys, "Quiet": True},
+                )
+            for error in answer.get("Errors", []):
+                text = f"{error.get('Key')} was not deleted: {error.get('Code')}"
+                raise StoreRefused(self.url, text)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._s3.close()
+
+    # --- how
+
+    def _key(self, name: str) -> dict[str, Any]:
+        return {"Bucket": self._place.bucket, "Key": self._place.prefix + check_name(name)}
+
+    def _sealed(self) -> dict[str, Any]:
+        place = self._place
+        sealed: dict[str, Any] = {}
+        if place.sse:
+            sealed["ServerSideEncryption"] = place.sse
+        if place.sse_key:
+            sealed["SSEKMSKeyId"] = place.sse_key
+        return sealed
+
+    def _first(self, name: str, if_absent: bool, put: Any) -> bool:
+        """Put, on the condition that nothing is there if asked for; False if something is."""
+        condition = {"IfNoneMatch": "*"} if if_absent and self._place.conditions else {}
+        for _ in range(CONFLICTS_MAX):
+            try:
+                with self._told(name):
+                    put(condition)
+            except _Taken:
+                return False
+            except _Conflict:
+                if self.head(name) is not None:
+                    return False
+            else:
+                return True
+        raise StoreAway(self.url, f"object {name}: somebody else writes it again and again")
+
+    def _put_parts(
+        self, name: str, path: Path, size: int, if_absent: bool, progress: Tell | None
+    ) -> bool:
+        part_bytes = max(self._part_bytes, -(-size // PARTS_MAX))
+        with self._told(name):
+            upload = self._s3.create_multipart_upload(
+                **self._key(name), **self._sealed(), ChecksumAlgorithm="SHA256"
+            )
+        here = self._key(name) | {"UploadId": upload["UploadId"]}
+        try:
+            parts = list(self._parts(name, path, here, part_bytes, progress))
+            return self._first(name, if_absent, lambda condition: (
+                self._s3.complete_multipart_upload(
+                    MultipartUpload={"Parts": parts}, **here, **condition
+                )
+            ))  # fmt: skip
+        except BaseException:
+            with contextlib.suppress(StoreError), self._told(name):
+                self._s3.abort_multipart_upload(**here)
+            raise
+
+    def _parts(
+        self, name: str, path: Path, here: dict[str, Any], part_bytes: int, progress: Tell | None
+    ) -> Iterator[Any]:
+        done = 0
+        with path.open("rb") as file:
+            for number, piece in enumerate(iter(lambda: file.read(part_bytes), b""), 1):
+                digest = base64.b64encode(hashlib.sha256(piece).digest()).decode()
+                with self._told(name):
+                    part = self._s3.upload_part(
+                        Body=piece, PartNumber=number, ChecksumSHA256=digest, **here
+                    )
+                yield {"PartNumber": number, "ETag": part["ETag"], "ChecksumSHA256": digest}
+                done += len(piece)
+                if progress is not None:
+                    progress(done)
+
+    def _read(self, name: str, bytes_max: int | None) -> Iterator[bytes]:
+        """Yield an object in pieces, and see that it is as long as promised."""
+        with self._told(name):
+            found = self._s3.get_object(**self._key(name))
+            body, size = found["Body"], found["ContentLength"]
+            if bytes_max is not None and size > bytes_max:
+                body.close()
+                raise ObjectDamaged(self.url, name, f"{size} bytes are more than {bytes_max}")
+        done = 0
+        with contextlib.closing(body):
+            while True:
+                with self._told(name):
+                    piece = body.read(_READ_BYTES)
+                if not piece:
+                    break
+                done += len(piece)
+                yield piece
+        if done != size:
+            raise ObjectDamaged(self.url, name, f"it has {done} of {size} bytes")
+
+    @contextlib.contextmanager
+    def _told(self, name: str = "") -> Iterator[None]:
+        """Say in our words what boto3 says."""
+        try:
+            yield
+        except botocore.exceptions.ClientError as error:
+            raise self._translated(error, name) from error
+        except (
+            botocore.exceptions.IncompleteReadError,
+            botocore.exceptions.ResponseStreamingError,
+        ) as error:
+            raise ObjectDamaged(self.url, name, "its transfer was cut") from error
+        except (
+            botocore.exceptions.NoCredentialsError,
+            botocore.exceptions.PartialCredentialsError,
+            botocore.exceptions.ProfileNotFound,
+            botocore.exceptions.NoRegionError,
+            botocore.exceptions.ParamValidationError,
+        ) as error:
+            raise StoreRefused(self.url, _brief(error)) from error
+        except (botocore.exceptions.BotoCoreError, OSError) as error:
+            raise StoreAway(self.url, _brief(error)) from error
+
+    def _translated(self, error: botocore.exceptions.ClientError, name: str) -> Exception:
+        described = error.response.get("Error", {})
+        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+        code = str(described.get("Code", ""))
+        if code in _TAKEN or status == "412":
+            return _Taken()
+        if code in _CONFLICT:
+            return _Conflict()
+        if name and (code in _MISSING or (status == "404" and code not in _REFUSED)):
+            return ObjectMissing(self.url, name)
+        text = f"{code or status}: {described.get('Message') or error.operation_name}"
+        if code in _REFUSED or status in _REFUSED:
+            return StoreRefused(self.url, text)
+        return StoreAway(self.url, text)
+
+
+class _Taken(Exception):
+    """The condition of a put did not hold."""
+
+
+class _Conflict(Exception):
+    """Another conditional put of this name is under way."""
+
+
+def _brief(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text[:300] if text else type(error).__name__
+
+
+def _ms(when: Any) -> int:
+    return int(when.timestamp() * 1000)

@@ -1,0 +1,122 @@
+"""Where object storage is, as a person writes it.
+
+    file:///DIRECTORY
+    s3://BUCKET[/PREFIX][?endpoint=URL&region=NAME&path_style=1&sse=AES256&sse_key=ID&conditions=0]
+
+`endpoint` is for compatibles; `path_style` puts the bucket into the path; `sse` is server-side
+encryption, AES256 or aws:kms; `conditions=0` is for stores without conditional writes. Credentials
+come from where boto3 looks for them (environment, files, the machine), never from the URL.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+
+from snapshots.errors import BadStoreUrl
+
+if TYPE_CHECKING:
+    from snapshots.store import ObjectStore
+
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX = re.compile(r"[A-Za-z0-9._=+@:-]+(/[A-Za-z0-9._=+@:-]+)*")
+_OPTIONS: Final = ("endpoint", "region", "path_style", "sse", "sse_key", "conditions")
+_SWITCHES: Final = {"1": True, "true": True, "0": False, "false": False}
+_ENCRYPTIONS: Final = ("AES256", "aws:kms")
+
+
+def check_url(url: str) -> str:
+    """Return the URL in its one normal form.
+
+    Raises:
+        BadStoreUrl: it cannot be meant; the message says what is wrong, and shows no secret.
+    """
+    parts = _split(url)
+    if parts.scheme == "file":
+        return _directory(parts, url).as_uri()
+    return _normal(parts, _options(parts, url), url)
+
+
+def open_store(url: str) -> ObjectStore:
+    """Return the store at `url`; nothing is asked of it yet.
+
+    Raises:
+        BadStoreUrl: it cannot be meant. StoreRefused: it lacks a region or the like.
+    """
+    parts = _split(url)
+    if parts.scheme == "file":
+        from snapshots.directory import DirectoryStore
+
+        return DirectoryStore(_directory(parts, url))
+    from snapshots.s3 import S3Place, S3Store
+
+    options = _options(parts, url)
+    prefix = parts.path.strip("/")
+    place = S3Place(
+        bucket=parts.netloc,
+        prefix=f"{prefix}/" if prefix else "",
+        endpoint=options.get("endpoint", ""),
+        region=options.get("region", ""),
+        path_style=_SWITCHES[options.get("path_style", "0")],
+        sse=options.get("sse", ""),
+        sse_key=options.get("sse_key", ""),
+        conditions=_SWITCHES[options.get("conditions", "1")],
+    )
+    return S3Store(_normal(parts, options, url), place)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        has_secret = parts.username is not None or parts.password is not None
+    except ValueError as error:
+        raise BadStoreUrl("object storage", f"this is no URL: {error}") from error
+    if has_secret:
+        hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use ~/.aws/credentials"
+        raise BadStoreUrl(f"{parts.scheme}://…", "credentials do not belong into the URL", hint)
+    if parts.scheme not in ("file", "s3"):
+        raise BadStoreUrl(url, f"{parts.scheme or 'nothing'}:// is not a kind of object storage")
+    if parts.fragment:
+        raise BadStoreUrl(url, f"#{parts.fragment} means nothing here")
+    return parts
+
+
+def _directory(parts: SplitResult, url: str) -> Path:
+    if parts.netloc not in ("", "localhost"):
+        raise BadStoreUrl(url, f"{parts.netloc} is not this machine", "write file:///DIRECTORY")
+    if parts.query:
+        raise BadStoreUrl(url, "a directory takes no options")
+    path = Path(unquote(parts.path))
+    if not path.is_absolute() or path == Path("/") or "\0" in parts.path or ".." in path.parts:
+        raise BadStoreUrl(url, "it names no directory", "write file:///DIRECTORY")
+    return path
+
+
+def _options(parts: SplitResult, url: str) -> dict[str, str]:
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise BadStoreUrl(url, f"{parts.netloc!r} is not a bucket's name")
+    prefix = parts.path.strip("/")
+    if prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & {*prefix.split("/")}):
+        raise BadStoreUrl(url, f"{prefix!r} cannot be a prefix", "use A-Z a-z 0-9 . _ - = and /")
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in _OPTIONS:
+            raise BadStoreUrl(url, f"option {name} is not known", f"known are {' '.join(_OPTIONS)}")
+        if name in ("path_style", "conditions") and value not in _SWITCHES:
+            raise BadStoreUrl(url, f"{name}={value} is neither 1 nor 0")
+    if options.get("sse", "AES256") not in _ENCRYPTIONS:
+        raise BadStoreUrl(url, f"sse={options['sse']} is neither AES256 nor aws:kms")
+    endpoint = urlsplit(options.get("endpoint", "http://x"))
+    if endpoint.scheme not in ("http", "https") or not endpoint.hostname or endpoint.username:
+        raise BadStoreUrl(url, "endpoint is not an http(s) URL without credentials")
+    return options
+
+
+def _normal(parts: SplitResult, options: dict[str, str], url: str) -> str:
+    """Options that say where come first in order; those that only say how do not name a store."""
+    prefix = parts.path.strip("/")
+    named = [(name, options[name]) for name in _OPTIONS if options.get(name)]
+    query = urlencode(named, safe=":/")
+    return f"s3://{parts.netloc}{'/' + prefix if prefix else ''}{'?' + query if query else ''}"
