@@ -41,7 +41,8 @@ _REFUSED: Final = (
     "403", "401", "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "NoSuchBucket",
     "ExpiredToken", "InvalidToken", "TokenRefreshRequired", "AllAccessDisabled",
     "InvalidBucketName", "PermanentRedirect", "AuthorizationHeaderMalformed", "AccountProblem",
-    "NotSignedUp",    "InvalidRequest", "InvalidArgument", "NotImplemented", "400", "301", "KMS.DisabledException",
+    "NotSignedUp", "InvalidRequest", "InvalidArgument", "NotImplemented", "400", "301",
+    "KMS.DisabledException",
 )  # fmt: skip
 """What no repetition mends."""
 

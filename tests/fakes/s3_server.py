@@ -1,0 +1,102 @@
+"""A real S3 server over HTTP: moto's, in a process of its own, its objects in its memory."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import boto3
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_DEFAULT_REGION": "us-east-1",
+}
+START_S = 30.0
+
+
+class S3Server:
+    """The process; killed, it has lost everything."""
+
+    def __init__(self, port: int = 0) -> None:
+        self.port = port or _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def url(self, bucket: str = "backups", prefix: str = "") -> str:
+        """The URL of a bucket, or of a prefix in it, for `open_store`."""
+        place = f"{bucket}/{prefix}" if prefix else bucket
+        return f"s3://{place}?endpoint={self.endpoint}&region=us-east-1&path_style=1"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **CREDENTIALS},
+        )
+        deadline = time.monotonic() + START_S
+        while time.monotonic() < deadline:
+            try:
+                with urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=1):
+                    return
+            except OSError:
+                assert self._process.poll() is None, "moto's server ended"
+                time.sleep(0.05)
+        raise AssertionError("moto's server does not answer")
+
+    def make_bucket(self, bucket: str = "backups") -> None:
+        """Make a bucket."""
+        client = boto3.session.Session().client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name="us-east-1",
+            aws_access_key_id="test",
+            aws_secret_access_key="test",
+        )
+        client.create_bucket(Bucket=bucket)
+        client.close()
+
+    def stop(self) -> None:
+        """Kill it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """A server with the bucket `backups`, and credentials in the environment of this process."""
+    before = {name: os.environ.get(name) for name in CREDENTIALS}
+    os.environ.update(CREDENTIALS)
+    server = S3Server()
+    try:
+        server.start()
+        server.make_bucket()
+        yield server
+    finally:
+        server.stop()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
