@@ -45,6 +45,7 @@ from snapshots.manifest import (
     encode,
 )
 from snapshots.retention import (
+    GRACE_MS,
     SnapshotPolicy,
     StoredSegment,
     segments_to_delete,
@@ -245,10 +246,23 @@ class Vault:
             return Pruned(names)
         gone = {one.position for one in old}
         kept = [one for one in manifests if one.position not in gone]
+        self._delete_orphans(kept, now_ms)
         stored = [StoredSegment(name, entry.modified_ms) for name, entry in self.segments().items()]
         segments = segments_to_delete(stored, kept, wanted, now_ms)
         self.store.delete([layout.segment_object(self.cell, name) for name in segments])
         return Pruned(names, segments)
+
+    def _delete_orphans(self, kept: Collection[Manifest], now_ms: int) -> None:
+        """Delete snapshots whose manifest never came, or went before them."""
+        named = {(one.lineage, one.term, one.index) for one in kept}
+        orphans = [
+            entry.name
+            for entry in self.store.list(layout.snapshots_prefix(self.cell))
+            if (at := layout.parse_snapshot_object(entry.name)) is not None
+            and at not in named
+            and entry.modified_ms < now_ms - GRACE_MS
+        ]
+        self.store.delete(orphans)
 
     # --- output
 

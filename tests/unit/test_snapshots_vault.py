@@ -198,6 +198,10 @@ def test_a_backup_may_die_at_every_step(tmp_path: Path) -> None:
     pytest.fail("it never ends")
 
 
+def snapshots_in(store: MemoryStore) -> int:
+    return sum(name.endswith(".snap") for name in store.objects)
+
+
 def test_a_pruning_may_die_at_every_step(tmp_path: Path) -> None:
     for step in range(100):
         store = MemoryStore()
@@ -213,10 +217,13 @@ def test_a_pruning_may_die_at_every_step(tmp_path: Path) -> None:
             assert check(vault, tmp_path) >= 1
             vault.prune(SnapshotPolicy(newest=1, daily=0), now_ms, ())
             assert check(vault, tmp_path) == 1
+            assert snapshots_in(store) == 1
         else:
             assert step > 5
+            store.hook = lambda operation, name: None
             assert pruned.segments == [segments[0].name, segments[1].name]
             assert vault.segments().keys() == {segments[2].name}
+            assert snapshots_in(store) == 1
             return
     pytest.fail("it never ends")
 
