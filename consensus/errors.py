@@ -9,6 +9,7 @@ ConsensusError            .code (stable), .hint (what the operator can do, or ""
 ├ BadConfig               a setting is refused; the message says which and what to write
 ├ DataInUse(path)         another process works in this data directory
 ├ NoData(path)            an empty data directory, and nobody said what that means
+├ NotEmpty(path)          a directory that was to be empty is not
 ├ DiskFull(path)          no room for the journal; the replica stops, and starts once there is some
 ├ LogDamaged(path)        what is on the disk cannot be trusted; the replica does not start
 ├ UnknownFormat(what)     written by a newer version; the replica stops until it is upgraded
@@ -74,6 +75,17 @@ class DataInUse(ConsensusError):
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path}: another process works in this data directory; stop it first")
+        self.path = path
+
+
+class NotEmpty(ConsensusError):
+    """The directory at `path` holds something already; nothing was written."""
+
+    code = "not_empty"
+    hint = "name another directory, or move what is there away"
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path}: it is not empty: {what}")
         self.path = path
 
 

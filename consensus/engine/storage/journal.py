@@ -86,20 +86,26 @@ class FileJournal(Journal):
 
     @staticmethod
     def create(
-        disk: Disk, identity: Identity, *, segment_bytes: int = SEGMENT_BYTES
+        disk: Disk,
+        identity: Identity,
+        *,
+        base: tuple[int, int] = (1, 0),
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> FileJournal:
-        """Return a new journal in a directory that has none: nothing but its begin at index 1.
+        """Return a new journal in a directory that has none: nothing but its begin, at index 1 or
+        at the (index, term) of a dump that is in force, whose term is the newest that was.
 
         Raises:
             DiskFull: there is no room for it.
         """
-        found = Recovered(identity, [(BASE_COMMAND, 1, 0)])
+        index, term = base
+        found = Recovered(identity, [(BASE_COMMAND, index, term)], term=term)
         try:
-            tail = write_segment(disk, Header(1, 0, identity), _first_frame(found, (1, 0)))
+            tail = write_segment(disk, Header(1, 0, identity), _first_frame(found, base))
         except OSError as error:
             raise _refusal(disk, error) from error
         found.sequence = 1
-        found.kept = [Kept(1, 1, tail.file.size)]
+        found.kept = [Kept(1, index, tail.file.size)]
         return FileJournal(disk, found, tail, segment_bytes)
 
     @staticmethod
