@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -24,8 +24,10 @@ from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.groups import SurvivorsRemain, kill_groups
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Ledger
+from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
-from launcher.executor.row import FENCED, Row
+from launcher.executor.recall import read_page
+from launcher.executor.row import Row
 from launcher.executor.rules import Accepted, Conditions, Settled, settle
 from launcher.executor.surroundings import UserRefused, order_of
 from launcher.failpoints import hit
@@ -42,19 +44,6 @@ SURVIVORS_PAUSE_S: Final = 1.0
 """Before what could not be killed is looked for again."""
 
 
-class Outlet(Protocol):
-    """Where reports go: one stream to a leader."""
-
-    def begin(self, known: list[Row], highest: Epoch) -> None:
-        """Say hello with all rows whose end is not acknowledged. Called once, before `send`."""
-
-    def send(self, rows: list[Row]) -> None:
-        """Report rows; never waits."""
-
-    def leave(self, reason: str) -> None:
-        """End the stream: what came over it was not the leader's."""
-
-
 class _Turn(msgspec.Struct):
     """What arrived since the last turn, in the order it is served in."""
 
@@ -62,10 +51,12 @@ class _Turn(msgspec.Struct):
     orders: list[tuple[Outlet, pool_pb2.Orders]] = []
     epoch: Epoch | None = None
     arriving: Outlet | None = None
+    recall: Recall | None = None
     spawner_died: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.news or self.orders or self.epoch or self.arriving or self.spawner_died)
+        arrived = self.news or self.orders or self.epoch or self.arriving or self.recall
+        return bool(arrived or self.spawner_died)
 
 
 class _Written(msgspec.Struct):
@@ -74,6 +65,7 @@ class _Written(msgspec.Struct):
     changed: list[Row] = []
     settled: list[tuple[Outlet, Settled]] = []
     known: list[Row] = []
+    page: Page | None = None
 
 
 class Foreman:
@@ -123,12 +115,20 @@ class Foreman:
         self._next.arriving = outlet
         self._wake.set()
 
+    def recall(self, recall: Recall) -> None:
+        """Tell a page of all that the ledger remembers, after the next turn (rule R13)."""
+        if not self.stopping:
+            self._next.recall = recall
+            self._wake.set()
+
     def detach(self, outlet: Outlet) -> None:
         """Send nothing more to `outlet`."""
         if self._outlet is outlet:
             self._outlet = None
         if self._next.arriving is outlet:
             self._next.arriving = None
+        if self._next.recall is not None and self._next.recall.outlet is outlet:
+            self._next.recall = None
 
     def renewed(self) -> None:
         """Tell the spawner that the lease was renewed."""
@@ -219,6 +219,8 @@ class Foreman:
         if turn.arriving is not None:
             self._outlet = turn.arriving
             self._outlet.begin(written.known, self.highest)
+        if turn.recall is not None and turn.recall.outlet is self._outlet:
+            self._recollect(turn.recall, written.page)
 
     async def _interrupted(self, ledger_thread: ThreadPoolExecutor, news: list[News]) -> list[str]:
         """Interrupt what the dead spawner ran, however long it takes; in this time the stream is
@@ -267,6 +269,8 @@ class Foreman:
         written.changed = list(ledger.rows(names).values())
         if turn.arriving is not None:
             written.known = [row for row in ledger.unacked() if not row.is_pending]
+        if turn.recall is not None:
+            written.page = read_page(ledger, turn.recall)
         return written
 
     def _count(self, news: list[News]) -> None:
@@ -312,11 +316,17 @@ class Foreman:
         rows += [row for _, settled in written.settled for row in settled.answers]
         for row in written.changed:
             if row.finished_ms or row.detail:
-                _log_end(row)
+                row.log_end()
         if rows:
             hit("before-report")
             if self._outlet is not None:
                 self._outlet.send(rows)
+
+    def _recollect(self, recall: Recall, page: Page | None) -> None:
+        if page is not None:
+            recall.outlet.recollect(page)
+        elif self._next.recall is None:
+            self._next.recall = recall  # without a wake: the spawner's word makes the turn
 
     async def _replace_spawner(self) -> None:
         self._running.clear()
@@ -377,18 +387,4 @@ def _must_sync(turn: _Turn, ledger: Ledger) -> bool:
         return True
     return any(
         orders.starts or orders.fences or orders.floor > ledger.floor for _, orders in turn.orders
-    )
-
-
-def _log_end(row: Row) -> None:
-    if row.fate == FENCED:
-        return
-    log.info(
-        "launch.finished",
-        launch=row.name,
-        fate=pool_pb2.Fate.Name(pool_pb2.Fate.ValueType(row.fate)).lower(),
-        reason=Reason(row.reason).label,
-        exit_code=row.exit_code,
-        ran_ms=max(0, row.finished_ms - row.started_ms) if row.started_ms else 0,
-        error=row.detail,
     )

@@ -99,6 +99,11 @@ class Ledger:
             " ('epoch', '0.0.'), ('floor', '0'); COMMIT;"
         )
 
+    @property
+    def newest_index(self) -> int:
+        """The highest log index at which anything was begun that this ledger has seen."""
+        return self._newest_index
+
     def close(self) -> None:
         """Close the file; what was committed is there."""
         self._db.close()
@@ -192,6 +197,20 @@ class Ledger:
     def unacked(self) -> list[Row]:
         """Return the rows whose end the leader has not acknowledged, oldest first."""
         return self._select("acked = 0 ORDER BY begun_index")
+
+    def page(self, after: tuple[int, str], until: int, count: int) -> list[Row]:
+        """Return up to `count` rows that follow (begun_index, name) `after`, begun at or below log
+        index `until`, in this order; acknowledged ones as well."""
+        rows: list[Row] = []
+        for acked in (0, 1):  # each has an index that has this order
+            query = (
+                f"SELECT {_COLUMNS} FROM launch WHERE acked = {acked}"
+                " AND (begun_index, name) > (?, ?) AND begun_index <= ?"
+                " ORDER BY begun_index, name LIMIT ?"
+            )
+            rows += (Row(*values) for values in self._db.execute(query, (*after, until, count)))
+        rows.sort(key=lambda row: (row.begun_index, row.name))
+        return rows[:count]
 
     def ack(self, names: Iterable[str]) -> None:
         """Mark rows whose end is committed in the cell's log; open ones stay as they are."""

@@ -29,6 +29,7 @@ from launcher.executor.lockfile import lock
 from launcher.executor.outputs import Outputs
 from launcher.executor.parent import die_with_parent
 from launcher.executor.stream import Way
+from launcher.executor.words import Words
 from launcher.identity import EXECUTOR, Identity
 from launcher.tls import Current, LiveCredentials
 
@@ -107,7 +108,7 @@ async def run(config: ExecutorConfig) -> int:
             foreman = Foreman(config, ledger, outputs)
             await foreman.start()
             log.info("executor.started", ledger=ledger.uuid, slots=config.slots)
-            way = Way(config, foreman, secrets.token_hex(8), credentials)
+            way = Way(config, foreman, secrets.token_hex(8), credentials, Words(outputs.kept))
             return await _serve(config, foreman, way, thread, stop)
         finally:
             await in_thread(ledger.close)

@@ -23,7 +23,8 @@ class Outputs:
         for path in directory.iterdir():
             stat = path.stat()
             at_ns, size = found.get(path.stem, (0, 0))
-            found[path.stem] = (max(at_ns, stat.st_mtime_ns), size + stat.st_size)
+            kept = max(0, stat.st_size - output.HEADER_BYTES)
+            found[path.stem] = (max(at_ns, stat.st_mtime_ns), size + kept)
         for stem, (_, size) in sorted(found.items(), key=lambda item: item[1]):
             self._add(stem, size)
 
@@ -35,6 +36,10 @@ class Outputs:
         """Count the output of an attempt that is over; let the oldest go where it is too much."""
         if kept:
             self._add(output.stem_of(name), kept)
+
+    def kept(self, name: str) -> int:
+        """Return how many bytes are kept of an attempt that is over; 0 for one that is not."""
+        return self._sizes.get(output.stem_of(name), 0)
 
     def _add(self, stem: str, size: int) -> None:
         self._bytes += size - self._sizes.pop(stem, 0)

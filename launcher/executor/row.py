@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from launcher import logs
+from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
+
+log = logs.get()
 
 ACCEPTED = int(pool_pb2.ACCEPTED)
 REFUSED = int(pool_pb2.REFUSED)
@@ -42,8 +46,8 @@ class Row(msgspec.Struct):
         """Accepted, and not yet known whether it could be started: the answer is on its way."""
         return self.fate == ACCEPTED and not self.started_ms
 
-    def report(self) -> pool_pb2.Report:
-        """Return what the leader is told of this row."""
+    def report(self, output_bytes: int = 0) -> pool_pb2.Report:
+        """Return what the leader is told of this row, of which so much output is kept."""
         return pool_pb2.Report(
             name=self.name,
             fate=pool_pb2.Fate.ValueType(self.fate),
@@ -52,6 +56,27 @@ class Row(msgspec.Struct):
             started_ms=self.started_ms,
             finished_ms=self.finished_ms,
             detail=self.detail,
+            output_bytes=output_bytes,
+        )
+
+    def recollection(self, output_bytes: int = 0) -> pool_pb2.Report:
+        """Return what a leader is told that does not know where the row comes from."""
+        report = self.report(output_bytes)
+        report.begun_index, report.epoch = self.begun_index, self.epoch
+        return report
+
+    def log_end(self) -> None:
+        """Log what became of it; tombstones are no news."""
+        if self.fate == FENCED:
+            return
+        log.info(
+            "launch.finished",
+            launch=self.name,
+            fate=pool_pb2.Fate.Name(pool_pb2.Fate.ValueType(self.fate)).lower(),
+            reason=Reason(self.reason).label,
+            exit_code=self.exit_code,
+            ran_ms=max(0, self.finished_ms - self.started_ms) if self.started_ms else 0,
+            error=self.detail,
         )
 
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import socket
-from functools import lru_cache
-from importlib import metadata
 from typing import Any, Final
 
 import grpc
@@ -18,7 +14,9 @@ from launcher.config import ExecutorConfig, check_address
 from launcher.errors import BadConfig, LauncherError
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman
+from launcher.executor.outlet import Page, Recall
 from launcher.executor.row import Row, epoch_message, epoch_of
+from launcher.executor.words import Words
 from launcher.identity import REPLICA_HOST
 from launcher.limits import HELLO_ROWS_MAX, MESSAGE_BYTES_MAX, REPORTS_PER_MESSAGE_MAX
 from launcher.reach import Unreached, reach
@@ -79,6 +77,7 @@ class Visit:
         foreman: Foreman,
         incarnation: str,
         credentials: Credentials | None = None,
+        words: Words | None = None,
     ) -> None:
         self.welcomed = False
         self.ended = asyncio.Event()
@@ -86,6 +85,8 @@ class Visit:
         self._foreman = foreman
         self._incarnation = incarnation
         self._credentials = credentials
+        self._words = words or Words()
+        self._rest: Recall | None = None
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
         self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._parked: list[pool_pb2.Orders] | None = []
@@ -94,29 +95,25 @@ class Visit:
 
     def begin(self, known: list[Row], highest: Epoch) -> None:
         """Send the greeting, with the rows that the leader may ask about."""
-        hello = pool_pb2.Hello(
-            cell=self._config.cell,
-            executor=self._config.id,
-            ledger=self._foreman.ledger_uuid,
-            incarnation=self._incarnation,
-            slots=self._config.slots,
-            host=socket.gethostname() or "unknown",
-            pid=os.getpid(),
-            version=_version(),
-            wall_ms=wall_ms(),
-            highest_epoch=epoch_message(highest),
-            known=[row.report() for row in known[:HELLO_ROWS_MAX]],
-            labels=self._config.labels,
-        )
+        hello = self._words.hello(self._config, self._foreman.ledger_uuid, self._incarnation)
+        hello.wall_ms = wall_ms()
+        hello.highest_epoch.CopyFrom(epoch_message(highest))
+        hello.known.extend(self._words.reports(known[:HELLO_ROWS_MAX]))
         self._outgoing.put_nowait(pool_pb2.FromExecutor(hello=hello))
         self.send(known[HELLO_ROWS_MAX:])
 
     def send(self, rows: list[Row]) -> None:
         """Report rows, a bounded number in one message."""
         for at in range(0, len(rows), REPORTS_PER_MESSAGE_MAX):
-            some = [row.report() for row in rows[at : at + REPORTS_PER_MESSAGE_MAX]]
+            some = self._words.reports(rows[at : at + REPORTS_PER_MESSAGE_MAX])
             reports = pool_pb2.Reports(reports=some)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
+
+    def recollect(self, page: Page) -> None:
+        """Tell a page of what the ledger remembers; the rest is asked for when it has left."""
+        self._rest = page.rest
+        recollection = self._words.recollection(page)
+        self._outgoing.put_nowait(pool_pb2.FromExecutor(recollection=recollection))
 
     def leave(self, reason: str) -> None:
         """End the stream."""
@@ -212,6 +209,8 @@ class Visit:
         with contextlib.suppress(grpc.aio.BaseError, asyncio.InvalidStateError):
             while (message := await self._outgoing.get()) is not None:
                 await call.write(message)
+                if message.HasField("recollection") and self._rest is not None:
+                    self._foreman.recall(self._rest)
             await call.done_writing()
 
     def _greeted(self, message: Any) -> int:
@@ -229,6 +228,8 @@ class Visit:
         self.welcomed = True
         foreman = self._foreman
         foreman.welcome(epoch)
+        if welcome.recall:
+            foreman.recall(Recall(self))
         foreman.lease.connected(welcome.self_kill_ms)
         foreman.clock_offset_ms = wall_ms() - welcome.wall_ms if welcome.wall_ms else 0
         if abs(foreman.clock_offset_ms) > self._config.clock_offset_ms_max:
@@ -297,11 +298,13 @@ class Way:
         foreman: Foreman,
         incarnation: str,
         credentials: Current | None = None,
+        words: Words | None = None,
     ) -> None:
         self._config = config
         self._foreman = foreman
         self._incarnation = incarnation
         self._credentials = credentials
+        self._words = words
         self._visit: Visit | None = None
         self._refusal = ""
         self._distrusts = 0
@@ -316,7 +319,9 @@ class Way:
             number += not followed
             await self._foreman.able.wait()
             ours = self._credentials() if self._credentials is not None else None
-            visit = self._visit = Visit(self._config, self._foreman, self._incarnation, ours)
+            visit = self._visit = Visit(
+                self._config, self._foreman, self._incarnation, ours, self._words
+            )
             hint = ""
             try:
                 await visit.attend(address)
@@ -361,14 +366,6 @@ class Way:
             log.warning("leader.ignored", error=str(error))
             return ""
         return address
-
-
-@lru_cache(maxsize=1)
-def _version() -> str:
-    try:
-        return metadata.version("raftcron")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _hint(error: grpc.aio.AioRpcError) -> str:

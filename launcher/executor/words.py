@@ -1,0 +1,59 @@
+"""What an executor says to its leader about itself and its ledger, put into messages."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import metadata
+
+from launcher.config import ExecutorConfig
+from launcher.executor.outlet import Page
+from launcher.executor.row import ENDED, Row
+from launcher.rpc.v1 import pool_pb2
+
+
+class Words:
+    """Messages of one executor; `kept` says how many bytes of an attempt's output it keeps."""
+
+    def __init__(self, kept: Callable[[str], int] = lambda name: 0) -> None:
+        self._kept = kept
+
+    def hello(self, config: ExecutorConfig, ledger: str, incarnation: str) -> pool_pb2.Hello:
+        """Return the greeting, still without the clock, the epoch and the rows."""
+        return pool_pb2.Hello(
+            cell=config.cell,
+            executor=config.id,
+            ledger=ledger,
+            incarnation=incarnation,
+            slots=config.slots,
+            host=socket.gethostname() or "unknown",
+            pid=os.getpid(),
+            version=_version(),
+            labels=config.labels,
+            can_recall=True,
+        )
+
+    def reports(self, rows: Sequence[Row]) -> list[pool_pb2.Report]:
+        """Return what a leader is told of rows whose Begin it has in its log."""
+        return [row.report(self._output_bytes(row)) for row in rows]
+
+    def recollection(self, page: Page) -> pool_pb2.Recollection:
+        """Return what a leader is told that may not know where the rows come from."""
+        return pool_pb2.Recollection(
+            reports=[row.recollection(self._output_bytes(row)) for row in page.rows],
+            last=page.rest is None,
+            floor=page.floor,
+        )
+
+    def _output_bytes(self, row: Row) -> int:
+        return self._kept(row.name) if row.fate == ENDED else 0
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    try:
+        return metadata.version("raftcron")
+    except metadata.PackageNotFoundError:
+        return "unknown"
