@@ -17,6 +17,13 @@ import msgspec
 from msgspec import Meta
 
 from cron.errors import ConfigError
+from cron.keeping_config import (
+    HistoryConfig,
+    SnapshotsConfig,
+    StorageConfig,
+    check_history,
+    checked_storage,
+)
 from launcher.tls import TlsFiles
 
 REPLICAS: Final = 3
@@ -123,6 +130,8 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `zone`: IANA zone of schedules without CRON_TZ. It matters when a crontab is applied, so it
     should be the same on all replicas. UTC has no days of 23 hours.
+
+    `object_storage`, `snapshots`, `history`: see `cron.keeping_config`.
     """
 
     id: str
@@ -136,6 +145,9 @@ class ReplicaConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lease: LeaseConfig = LeaseConfig()
     election: ElectionConfig = ElectionConfig()
     limits: LimitsConfig = LimitsConfig()
+    object_storage: StorageConfig = StorageConfig()
+    snapshots: SnapshotsConfig = SnapshotsConfig()
+    history: HistoryConfig = HistoryConfig()
 
 
 def load_replica_config(path: str | Path) -> ReplicaConfig:
@@ -169,7 +181,9 @@ def parse_replica_config(text: str, file: str) -> ReplicaConfig:
     _check_lease(config.lease, file)
     _check_election(config.election, file)
     _check_limits(config.limits, file)
-    return config
+    storage = checked_storage(config.object_storage, file)
+    check_history(config.history, storage, file)
+    return msgspec.structs.replace(config, object_storage=storage)
 
 
 _EXAMPLE: Final = "examples/replica.toml shows every field"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from consensus.errors import DiskFull, Replaced, UnknownFormat
+from cron.errors import Superseded
 
 STOPPED: Final = 0
 FAILED: Final = 1
@@ -16,6 +17,7 @@ REFUSED: Final = 2
 TOO_OLD: Final = 3
 REPLACED: Final = 4
 DISK_FULL: Final = 5
+SUPERSEDED: Final = 6
 
 MEANINGS: Final = {
     STOPPED: "it was told to stop",
@@ -24,12 +26,14 @@ MEANINGS: Final = {
     TOO_OLD: "its data or its peers are of a newer version; upgrade it",
     REPLACED: "another disk stands for its id; never start it on this data again",
     DISK_FULL: "its disk is full; started again, it waits for room",
+    SUPERSEDED: "the cell was restored elsewhere; never start it on this data again",
 }
 
 _TABLE: Final[tuple[tuple[type[Exception], int], ...]] = (
     (Replaced, REPLACED),
     (DiskFull, DISK_FULL),
     (UnknownFormat, TOO_OLD),
+    (Superseded, SUPERSEDED),
 )
 
 
@@ -42,5 +46,5 @@ def exit_code(error: BaseException, *, is_start: bool) -> int:
 def epilog() -> str:
     """Return the table as lines for `--help`, with what systemd should know of it."""
     lines = [f"  {code}  {meaning}" for code, meaning in MEANINGS.items()]
-    unit = f"systemd: Restart=always and RestartPreventExitStatus={REPLACED}"
+    unit = f"systemd: Restart=always and RestartPreventExitStatus={REPLACED} {SUPERSEDED}"
     return "\n".join(["\b", "Exit codes:", *lines, unit])

@@ -7,6 +7,7 @@ CronError                     .code (stable, snake_case)   .hint (what the opera
 ├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway
 ├ OutcomeUnknown              the change may or may not happen. Never retried blindly
 ├ NotAllowed                  NotAuthenticated
+├ Superseded                  the cell was restored elsewhere; the replica must never act again
 └ LimitExceeded               TooManyTimes
 InvariantViolated(Exception)  a bug. Not a CronError, never caught: the replica stops
 
@@ -102,6 +103,12 @@ class UnknownReplica(NotFound):
     """The cell has no such replica."""
 
     code = "unknown_replica"
+
+
+class Superseded(CronError):
+    """The cell was restored elsewhere: this one must never act again."""
+
+    code = "superseded"
 
 
 class Conflict(CronError):

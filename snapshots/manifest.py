@@ -53,7 +53,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     release: str = ""
     segments: list[SegmentName] = []
     jobs: Number = 0
-    open_launches: Number = 0
 
     @property
     def position(self) -> tuple[int, int, int]:

@@ -108,7 +108,8 @@ class Backup(msgspec.Struct, frozen=True, array_like=True):
     """The newest snapshot that is in object storage, with all history up to it.
 
     `store` is where; segments are marked as stored there. `taken_ms` is when the snapshot was
-    taken, `at_ms` when the log learned that it is there.
+    taken, `at_ms` when the log learned that it is there. `claim` is what was drawn to tell this
+    cell from any other that writes there under its name.
     """
 
     store: str = ""
@@ -117,6 +118,7 @@ class Backup(msgspec.Struct, frozen=True, array_like=True):
     index: int = 0
     taken_ms: int = 0
     at_ms: int = 0
+    claim: str = ""
 
 
 def content_digest(content: bytes) -> bytes:

@@ -269,7 +269,7 @@ class SnapshotAt(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
 
 class BackedUp(msgspec.Struct, frozen=True, array_like=True, tag="backed-up"):
     """What object storage `store` has now: these segments, and the snapshot that was taken at
-    `index` (0 for none) with all history up to it."""
+    `index` (0 for none) with all history up to it. `claim` is what the cell is known by there."""
 
     store: str
     segments: tuple[SegmentKey, ...] = ()
@@ -277,6 +277,7 @@ class BackedUp(msgspec.Struct, frozen=True, array_like=True, tag="backed-up"):
     term: int = 0
     index: int = 0
     taken_ms: int = 0
+    claim: str = ""
 
 
 class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):

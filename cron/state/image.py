@@ -156,6 +156,18 @@ def _decode(parts: Iterator[bytes]) -> State:
     return state
 
 
+def decode_outline(pieces: Iterable[bytes]) -> tuple[State, int]:
+    """Return what an image has beside its jobs, and how many of those; cheap.
+
+    Raises:
+        InvariantViolated: it is of an unknown version or cannot be read.
+    """
+    try:
+        return _decode_head(next(_parts(pieces), b""))
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvariantViolated(f"state image cannot be read: {error}") from error
+
+
 def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the parts in `pieces`, without their lengths."""
     buffer = bytearray()

@@ -51,7 +51,10 @@ def backed_up(context: Context, command: c.BackedUp) -> Result:
             command.index,
             command.taken_ms,
             context.at_ms,
+            history.backup.claim,
         )
+    if command.claim and not history.backup.claim:
+        history.backup = msgspec.structs.replace(history.backup, claim=command.claim)
     return Result(Verdict.ACCEPTED)
 
 

@@ -1,0 +1,103 @@
+"""Configuration of what is kept, where, and for how long: [object_storage], [snapshots], [history].
+
+The same on all replicas: any of them may lead, and the leader decides.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from cron.errors import ConfigError
+from snapshots.errors import BadStoreUrl
+from snapshots.urls import check_url
+
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
+Days = Annotated[int, Meta(ge=0, le=36_500)]
+SEGMENT_BYTES_MAX: Final = 64 << 20
+
+
+class StorageConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where backups go.
+
+    `url`: `s3://BUCKET/PREFIX?endpoint=…&region=…&path_style=1&sse=AES256`, or `file:///DIRECTORY`
+    (of this machine: for trying it out, or a network file system). Empty: nowhere; then losing all
+    three disks loses everything. Credentials come from the environment, as for any AWS client.
+    """
+
+    url: str = ""
+
+
+class SnapshotsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """When the cell's state is kept beside the log.
+
+    `interval_s`, `entries`: a snapshot is taken when so much time has passed, or so many entries
+    of the log have come, since the last one. What came after the last uploaded one is lost if all
+    disks are. 600 and 200000.
+
+    `local`: newest ones on each replica's disk. 3. `remote_newest`, `remote_daily`: in object
+    storage, so many newest ones and the last of so many days. 24 and 7.
+    """
+
+    interval_s: Annotated[int, Meta(ge=1, le=86_400)] = 600
+    entries: Count = 200_000
+    local: Annotated[int, Meta(ge=1, le=100)] = 3
+    remote_newest: Annotated[int, Meta(ge=1, le=10_000)] = 24
+    remote_daily: Annotated[int, Meta(ge=0, le=10_000)] = 7
+
+
+class HistoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How history is cut into segments, and how long it is kept.
+
+    `segment_rows`, `segment_bytes`, `segment_age_s`: a segment is sealed when one of them is
+    reached. Small ones cost requests, large ones memory: 65536 rows, 8 MiB, a day.
+
+    `keep_days`: launches that ended earlier are deleted; 0 keeps them for ever. `keep_failed_days`:
+    the same for those that failed or were lost; not less. `keep_runs`: launches that have so many
+    newer ones of their job may be deleted earlier; 0 is no bound. Segments are deleted whole, once
+    nothing in them is to be kept.
+
+    `local_days`: segments older than this are only in object storage, and are looked into with
+    `history --archive`; 0 keeps all on the replicas' disks.
+    """
+
+    segment_rows: Annotated[int, Meta(ge=10, le=1_000_000)] = 65_536
+    segment_bytes: Annotated[int, Meta(ge=1024, le=SEGMENT_BYTES_MAX)] = 8 << 20
+    segment_age_s: Annotated[int, Meta(ge=1, le=31 * 86_400)] = 86_400
+    keep_days: Days = 0
+    keep_failed_days: Days = 0
+    keep_runs: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
+    local_days: Days = 0
+
+
+def checked_storage(storage: StorageConfig, file: str) -> StorageConfig:
+    """Return the configuration with its URL in normal form.
+
+    Raises:
+        ConfigError: the URL cannot be meant.
+    """
+    if not storage.url:
+        return storage
+    try:
+        return StorageConfig(check_url(storage.url))
+    except BadStoreUrl as error:
+        raise ConfigError(f"{file}: object_storage.url: {error}", error.hint) from error
+
+
+def check_history(history: HistoryConfig, storage: StorageConfig, file: str) -> None:
+    """Refuse what contradicts itself."""
+    keep, failed = history.keep_days, history.keep_failed_days
+    if failed and not keep:
+        message = f"{file}: history.keep_failed_days: {failed}, but keep_days keeps all for ever"
+        raise ConfigError(message, "set keep_days as well, or leave both out")
+    if keep and failed and failed < keep:
+        message = f"{file}: history.keep_failed_days: {failed} is less than keep_days ({keep})"
+        raise ConfigError(message, f"at least {keep}: failures are kept longer")
+    if history.local_days and not storage.url:
+        message = f"{file}: history.local_days: {history.local_days}, but there is no other place"
+        raise ConfigError(message, "name one in [object_storage], or use keep_days")
+    if keep and history.local_days > keep:
+        message = f"{file}: history.local_days: {history.local_days} is more than keep_days"
+        raise ConfigError(message, f"at most {keep}")
