@@ -27,7 +27,10 @@ class Ask(Generic[T]):
         Raises:
             Exception: whatever the question raised; the loop has got nothing then.
         """
-        result = self._answer(db)
+        self.give(self._answer(db))
+
+    def give(self, result: T) -> None:
+        """Give the loop an answer; called in any thread."""
         self._on_loop(lambda: self.future.set_result(result))
 
     def fail(self, error: Exception) -> None:

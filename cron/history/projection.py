@@ -7,6 +7,10 @@ kill or a power loss, rows and mark go back together, and what State still holds
 offered again at the next start. Rows at or below the mark are ignored, which makes offering
 idempotent. Rows that nobody here has any more are recorded as a gap. A file that is damaged, of
 another version or of another log is thrown away and begun anew: never fatal, never trusted.
+
+Gaps are filled from segments, a few thousand rows at a time, so that a question never waits long; a
+row has the same place whoever brings it (places.py), so that it is never there twice. A gap shrinks
+in the transaction that brings the last row. Until then an answer may lack rows, and `gaps` says so.
 """
 
 from __future__ import annotations
@@ -25,10 +29,14 @@ import structlog
 from cron.errors import Shutdown, Unavailable
 from cron.history import queries
 from cron.history.asking import Ask
+from cron.history.chores import Chore, Fill, Progress, Retain
+from cron.history.gaps import Gap
 from cron.history.inserts import Inserter, Offer
-from cron.history.queries import Counts, Gap, Query
+from cron.history.queries import Counts, Lacking, Query
 from cron.history.schema import Unusable, is_damage, open_file, remove_file
 from cron.limits import HISTORY_ROWS_MAX
+from cron.state.archive import SegmentRecord
+from cron.state.commands import SegmentKey
 from cron.state.rows import Row
 from launcher.names import LaunchName
 
@@ -68,6 +76,7 @@ class Projection:
         self._inserter: Inserter | None = None
         self._pending: list[Offer] = []
         self._waiting: list[Ask[Any]] = []
+        self._chores: list[Chore] = []
 
     # ---- life
 
@@ -113,7 +122,15 @@ class Projection:
         ignored. Rows with `gap_from` < ended_index <= `gap_to` that are not known yet are lost to
         this replica and are recorded as a gap, as are rows that find the backlog full.
         """
-        offer = Offer(rows, up_to, gap_from, gap_to)
+        self._offer(Offer(rows, up_to, gap_from, gap_to))
+
+    def mend(self, rows: list[Row], from_index: int, to_index: int) -> None:
+        """Hand over all rows with `from_index` < ended_index <= `to_index`, in log order, which
+        State still holds: where they were lost here, the gap closes. Otherwise like `offer`."""
+        self._offer(Offer(rows, to_index, whole_from=from_index))
+
+    def _offer(self, offer: Offer) -> None:
+        rows, up_to = offer.rows, offer.up_to
         with self._lock:
             if not self._is_open:
                 return
@@ -124,6 +141,34 @@ class Projection:
             self._inbox.put(offer)
         if is_full:
             _log.error("history.dropped", rows=len(rows), index=up_to)
+
+    async def fill(
+        self,
+        record: SegmentRecord,
+        content: bytes,
+        seal: frozenset[SegmentKey],
+        progress: Progress | None = None,
+    ) -> None:
+        """Bring the rows of a segment that are not here yet; idempotent.
+
+        `seal` are the keys of all segments of its Seal: once all of them are filled, their stretch
+        of the log is a gap no more. It is empty where one of them is gone. `progress` is called on
+        the loop with the number of rows that are done.
+
+        Raises:
+            RowsDamaged: the content is not what the record says.
+            Unavailable, Shutdown: some rows may be in; to be tried again.
+        """
+        await self._put(Fill(record, content, seal, progress))
+
+    async def retain(self, records: list[SegmentRecord], up_to: int) -> None:
+        """Delete all rows up to log index `up_to`, where the tails begin, that are in none of these
+        segments; idempotent.
+
+        Raises:
+            Unavailable, Shutdown: some rows may be deleted; to be tried again.
+        """
+        await self._put(Retain(records, up_to))
 
     # ---- out
 
@@ -181,8 +226,14 @@ class Projection:
         """Return the stretches of the log whose rows may be missing here, oldest first."""
         return await self._ask(queries.gaps)
 
+    async def lacking(self) -> Lacking:
+        """Return what may be missing here, and which segments are none the less."""
+        return await self._ask(queries.lacking)
+
     async def _ask(self, answer: Callable[[sqlite3.Connection], _T], index: int = 0) -> _T:
-        ask = Ask(answer, index)
+        return await self._put(Ask(answer, index))
+
+    async def _put(self, ask: Ask[_T]) -> _T:
         with self._lock:
             if not self._is_open:
                 raise Shutdown("history is stopped")
@@ -214,13 +265,16 @@ class Projection:
                 self._write()
                 self._answer(message)
         self._write()
+        if self._chores and not self._pending:
+            self._work(self._chores[0])
         return True
 
     def _receive(self) -> list[_Message]:
         messages: list[_Message] = []
         rows = 0
         try:
-            messages.append(self._inbox.get(timeout=RETRY_S if self._pending else None))
+            wait_s = RETRY_S if self._pending else 0 if self._chores else None
+            messages.append(self._inbox.get(block=wait_s != 0, timeout=wait_s))
             while rows < BATCH_ROWS and messages[-1] is not None:
                 if isinstance(messages[-1], Offer):
                     rows += len(messages[-1].rows)
@@ -256,6 +310,9 @@ class Projection:
         self._mark = mark
 
     def _answer(self, ask: Ask[Any]) -> None:
+        if isinstance(ask, Chore):
+            self._chores.append(ask)
+            return
         try:
             ask.run(self._opened()[0])
         except (sqlite3.Error, msgspec.DecodeError, OSError) as error:
@@ -266,6 +323,24 @@ class Projection:
             ask.fail(Unavailable(f"history cannot be read: {error}", "ask another replica"))
         except Exception as error:  # noqa: BLE001, it is the asker's, and other askers wait
             ask.fail(error)
+
+    def _work(self, chore: Chore) -> None:
+        """Do a piece of a chore; questions and offers come before the next."""
+        if chore.future.done():  # nobody waits for it any more
+            self._chores.remove(chore)
+            return
+        try:
+            if chore.step(self._opened()[1]):
+                return
+            chore.give(None)
+        except (sqlite3.Error, OSError) as error:
+            if isinstance(error, sqlite3.Error) and is_damage(error):
+                self._rebuild(str(error))
+            chore.fail(Unavailable(f"history cannot be written: {error}", "look at the disk"))
+        except Exception as error:  # noqa: BLE001, it is the asker's
+            chore.fail(error)
+        if chore in self._chores:
+            self._chores.remove(chore)
 
     # ---- the file
 
@@ -290,6 +365,9 @@ class Projection:
             self._db.close()
         self._db = self._inserter = None
         remove_file(self._path)
+        for chore in self._chores:  # what they have done is gone
+            chore.fail(Unavailable("history is begun anew", "try again"))
+        self._chores.clear()
         if self._mark:
             self._pending.insert(0, Offer([], self._mark, 0, self._mark))
 
@@ -303,8 +381,9 @@ class Projection:
             message = self._inbox.get_nowait()
             if isinstance(message, Ask):
                 message.shut_down()
-        for ask in self._waiting:
+        for ask in [*self._waiting, *self._chores]:
             ask.shut_down()
         self._waiting.clear()
+        self._chores.clear()
         self._pending.clear()
         self._backlog_rows = 0

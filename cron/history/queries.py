@@ -13,7 +13,10 @@ from typing import Final
 import msgspec
 
 from cron.errors import LimitExceeded
+from cron.history.gaps import Gap
+from cron.history.places import log_order
 from cron.limits import HISTORY_ROWS_MAX
+from cron.state.commands import SegmentKey
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX, LaunchName
@@ -43,7 +46,7 @@ _RANGES_OF_JOB_OVER: Final = """
 
 ALL_SQL: Final = (_OF_STATE, _OF_JOB_AND_STATE, _RANGES_OVER, _RANGES_OF_JOB_OVER)
 
-_Found = tuple[int, int, int, bytes]
+_Found = tuple[int, int, int, bytes]  # newest_s, attempt, what log_order says, body
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -68,11 +71,12 @@ class Counts(msgspec.Struct, frozen=True):
     amendments: int
 
 
-class Gap(msgspec.Struct, frozen=True, order=True):
-    """Rows with `from_index` < ended_index <= `to_index` may be missing on this replica."""
+class Lacking(msgspec.Struct, frozen=True):
+    """What may be missing here: stretches of the log, oldest first, and segments whose rows are
+    here though the stretch that they cover is still a gap."""
 
-    from_index: int
-    to_index: int
+    gaps: list[Gap]
+    filled: frozenset[SegmentKey]
 
 
 def newest(db: sqlite3.Connection, query: Query) -> list[Row]:
@@ -118,14 +122,14 @@ def of_launch(db: sqlite3.Connection, launch: LaunchName) -> list[Row]:
 def last_of_each(db: sqlite3.Connection, jobs: list[str]) -> dict[str, Row]:
     """Return, by job, the row with the newest ScheduledTime; jobs without rows are left out."""
     states = [found[0] for found in db.execute("SELECT DISTINCT state FROM tally ORDER BY state")]
-    bounds = {"since": 0, "until": SCHEDULED_S_MAX, "limit": 1}
+    bounds: dict[str, int | None] = {"since": 0, "until": SCHEDULED_S_MAX, "limit": 1}
     last = {}
     for name in jobs:
         number = _job_number(db, name)
         found = [
             one
             for state in (states if number is not None else ())
-            for one in db.execute(_OF_JOB_AND_STATE, bounds | {"job": number, "state": state})
+            for one in _found(db, _OF_JOB_AND_STATE, bounds | {"job": number, "state": state})
         ]
         if found:
             last[name] = _decode(max(found)[-1])
@@ -149,6 +153,11 @@ def gaps(db: sqlite3.Connection) -> list[Gap]:
     return [Gap(*found) for found in db.execute("SELECT * FROM gaps ORDER BY from_index")]
 
 
+def lacking(db: sqlite3.Connection) -> Lacking:
+    """Return what may be missing here."""
+    return Lacking(gaps(db), frozenset(db.execute("SELECT lineage, number, stream FROM fills")))
+
+
 def _overlapping(
     db: sqlite3.Connection, query: Query, since_s: int, until_s: int
 ) -> Iterator[_Found]:
@@ -165,13 +174,19 @@ def _overlapping(
         )
     )
     for state in LaunchState if query.states is None else sorted(query.states):
-        wanted = {
+        wanted: dict[str, int | None] = {
             "job": job, "state": int(state), "since": since_s, "until": until_s, "at": until_s,
             "limit": query.limit,
         }  # fmt: skip
-        yield from db.execute(plain, wanted)
+        yield from _found(db, plain, wanted)
         if since_s <= until_s:
-            yield from db.execute(over, wanted)
+            yield from _found(db, over, wanted)
+
+
+def _found(db: sqlite3.Connection, sql: str, wanted: dict[str, int | None]) -> Iterator[_Found]:
+    # All rows of one state are of one stream, so that `seq` orders them; here streams meet.
+    for newest_s, attempt, seq, body in db.execute(sql, wanted):
+        yield newest_s, attempt, log_order(seq), body
 
 
 def _job_number(db: sqlite3.Connection, name: str) -> int | None:

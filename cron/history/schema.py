@@ -17,12 +17,12 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 _TABLES: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE jobs (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 CREATE TABLE rows (
-    seq INTEGER PRIMARY KEY,  -- log order
+    seq INTEGER PRIMARY KEY,  -- reckoned, see places.py
     job INTEGER NOT NULL,
     state INTEGER NOT NULL,
     newest_s INTEGER NOT NULL,
@@ -41,12 +41,18 @@ CREATE TABLE tally (
     PRIMARY KEY (kind, state)
 ) WITHOUT ROWID;
 CREATE TABLE gaps (from_index INTEGER PRIMARY KEY, to_index INTEGER NOT NULL);
+CREATE TABLE fills (  -- segments that are here though their stretch is still a gap
+    lineage INTEGER, number INTEGER, stream INTEGER, PRIMARY KEY (lineage, number, stream)
+) WITHOUT ROWID;
 INSERT INTO meta VALUES ('mark', 0);
 WITH RECURSIVE n(level) AS (SELECT 0 UNION ALL SELECT level + 1 FROM n WHERE level < 38)
     INSERT INTO levels SELECT level, 1 << level FROM n;
 """
 
-_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# A row that is there already, though the mark and the gaps say it is not, makes the file unusable.
+_DAMAGED: Final = frozenset(
+    {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
+)
 
 
 class Unusable(sqlite3.DatabaseError):
@@ -120,5 +126,5 @@ def _verify(db: sqlite3.Connection, identity: str) -> None:
         raise Unusable(f"it belongs to log {found and found[0]!r}, not {identity!r}")
     read_mark(db)
     # Touch what each query needs: a torn header page shows here rather than in a user's query.
-    for table in ("rows", "jobs", "tally", "gaps", "levels"):
+    for table in ("rows", "jobs", "tally", "gaps", "fills", "levels"):
         db.execute(f"SELECT * FROM {table} LIMIT 1").fetchone()  # noqa: S608, names are ours

@@ -64,8 +64,9 @@ class StateApplier:
     def apply(self, position: Position, entry: bytes) -> Outcome:
         """Apply one entry, offer its rows to history, and tell who listens."""
         outcome = self._machine.apply(position.term, position.index, entry)
-        if outcome.rows:
+        if outcome.rows or outcome.sealed:  # the mark must reach where a segment ends
             self._projection.offer(list(outcome.rows), position.index)
+        if outcome.rows:
             self.rows_index = position.index
         if self._keeper is not None:
             self._keep(self._keeper, outcome)

@@ -12,8 +12,8 @@ import pytest
 import structlog
 
 from cron.errors import Shutdown, Unavailable
+from cron.history.gaps import Gap
 from cron.history.projection import Projection
-from cron.history.queries import Gap
 from tests.unit.test_history_projection import all_rows, row
 
 
