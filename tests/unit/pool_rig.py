@@ -100,13 +100,13 @@ class Rig:
             fake.call.cancel()
 
     @asynccontextmanager
-    async def joined(self, **fields: Any) -> AsyncIterator[FakeExecutor]:
+    async def joined(self, *, recall: bool = False, **fields: Any) -> AsyncIterator[FakeExecutor]:
         """An executor that is welcome, with the Welcome already read."""
         before = len(self.of(Joined))
         async with self.executor(**fields) as fake:
             joined = await self.heard(Joined, before + 1)
-            self.pool.welcome(joined.executor)
-            assert (await fake.read()).WhichOneof("kind") == "welcome"
+            self.pool.welcome(joined.executor, recall=recall)
+            assert (await fake.read()).welcome.recall == (recall and joined.can_recall)
             yield fake
 
     async def gone(self, count: int = 1) -> Left:

@@ -1,4 +1,4 @@
-"""The largest greeting that an executor may send is one that arrives."""
+"""The largest messages that an executor may send are such that arrive."""
 
 from __future__ import annotations
 
@@ -11,25 +11,41 @@ from launcher.limits import (
     LABEL_CHARS_MAX,
     LABELS_MAX,
     MESSAGE_BYTES_MAX,
+    RECALL_ROWS_MAX,
     SLOTS_MAX,
 )
 from launcher.names import NAME_PART_CHARS_MAX, parse_attempt_name
+from launcher.pool import limits
 from launcher.rpc.v1 import pool_pb2
 
 PART = "x" * NAME_PART_CHARS_MAX
+OUTPUT = limits.OUTPUT_KEPT_BYTES_MAX
 
 
-def test_a_greeting_full_of_the_longest_rows_fits_into_a_message() -> None:
+def longest_row() -> Row:
     number = 999_999_999
     name = f"{PART}/{PART}@9999-12-31T23:59:59Z+t{number}#{number}/{number}"
     assert str(parse_attempt_name(name)) == name
     late_ms = 253_402_300_799_999
     row = Row(name, INTERRUPTED, started_ms=late_ms, finished_ms=late_ms, exit_code=-1)
     row.reason, row.detail = max(Reason), "\U0010ffff" * DETAIL_CHARS_MAX
-    longest = pool_pb2.Hello(known=[row.report()]).ByteSize()
+    row.begun_index, row.epoch = limits.INDEX_MAX, "9" * limits.EPOCH_CHARS_MAX
+    return row
+
+
+def test_a_greeting_full_of_the_longest_rows_fits_into_a_message() -> None:
+    row = longest_row()
+    longest = pool_pb2.Hello(known=[row.report(OUTPUT)]).ByteSize()
     labels = LABELS_MAX * (NAME_PART_CHARS_MAX + 4 * LABEL_CHARS_MAX + 20)
     assert HELLO_ROWS_MAX * longest + labels + 10_000 < MESSAGE_BYTES_MAX < RPC_BYTES_MAX
 
 
 def test_a_greeting_has_room_for_all_that_runs() -> None:
     assert HELLO_ROWS_MAX > 2 * SLOTS_MAX
+
+
+def test_a_part_of_a_recollection_fits_where_grpc_is_told_nothing_of_sizes() -> None:
+    report = longest_row().recollection(OUTPUT)
+    longest = pool_pb2.Recollection(reports=[report], last=True).ByteSize()
+    assert RECALL_ROWS_MAX * longest < 4 << 20
+    assert RECALL_ROWS_MAX <= limits.REPORTS_MAX

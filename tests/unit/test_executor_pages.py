@@ -1,0 +1,140 @@
+"""Pages of a ledger: every row once, in log order, whatever is written between two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from launcher.executor.ledger import Ledger
+from launcher.executor.outlet import Page, Recall, RecallOutlet
+from launcher.executor.recall import read_page
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from tests.unit.pool_rig import attempt
+from tests.unit.test_executor_foreman import A
+
+NOBODY = cast("RecallOutlet", None)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    yield ledger
+    ledger.close()
+
+
+def row(number: int, fate: int = ENDED, **fields: Any) -> Row:
+    fields = {"begun_index": 10 + number // 3, "epoch": "0.1.r1", "started_ms": 1} | fields
+    return Row(str(attempt(number)), fate, **fields)
+
+
+def fill(ledger: Ledger, *rows: Row, acked: tuple[int, ...] = ()) -> None:
+    with ledger.transaction():
+        ledger.insert(rows)
+        ledger.ack(str(attempt(number)) for number in acked)
+
+
+def pages(ledger: Ledger, rows_max: int) -> list[Page]:
+    """All pages, read one after the other."""
+    found: list[Page] = []
+    recall: Recall | None = Recall(NOBODY)
+    while recall is not None:
+        page = read_page(ledger, recall, rows_max)
+        assert page is not None
+        found.append(page)
+        recall = page.rest
+    return found
+
+
+def names(found: list[Page]) -> list[str]:
+    return [one.name for page in found for one in page.rows]
+
+
+def test_an_empty_ledger_has_one_empty_page(ledger: Ledger) -> None:
+    assert pages(ledger, 5) == [Page([], 0, None)]
+
+
+@pytest.mark.parametrize("rows_max", [1, 2, 3, 7, 20, 21])
+def test_every_row_is_on_one_page_in_log_order(ledger: Ledger, rows_max: int) -> None:
+    fates = (ENDED, FENCED, REFUSED, INTERRUPTED, ACCEPTED)
+    rows = [row(number, fates[number % 5]) for number in range(20)]
+    fill(ledger, *reversed(rows), acked=(0, 1, 2, 7, 8, 15, 18))
+    found = pages(ledger, rows_max)
+    assert names(found) == [one.name for one in rows]
+    assert all(len(page.rows) <= rows_max for page in found)
+    assert all(len(page.rows) == rows_max for page in found[:-1])
+
+
+def test_a_ledger_that_fills_its_pages_ends_with_an_empty_one(ledger: Ledger) -> None:
+    fill(ledger, *(row(number) for number in range(4)))
+    assert [len(page.rows) for page in pages(ledger, 2)] == [2, 2, 0]
+
+
+def test_the_page_says_what_may_be_forgotten(ledger: Ledger) -> None:
+    fill(ledger, row(0, begun_index=5), row(1, begun_index=6), row(2, begun_index=7), acked=(0, 2))
+    with ledger.transaction():
+        ledger.raise_floor(6)
+    [page] = pages(ledger, 10)
+    assert page.floor == 6
+    # What is not acknowledged is remembered below the floor as well.
+    assert names([page]) == [str(attempt(1)), str(attempt(2))]
+
+
+def test_what_is_acknowledged_between_two_pages_is_told_once(ledger: Ledger) -> None:
+    fill(ledger, *(row(number, begun_index=number + 1) for number in range(6)))
+    first = read_page(ledger, Recall(NOBODY), 3)
+    assert first is not None
+    assert first.rest is not None
+    with ledger.transaction():
+        ledger.ack([str(attempt(1)), str(attempt(4))])
+    second = read_page(ledger, first.rest, 4)
+    assert second is not None
+    assert names([first, second]) == [str(attempt(number)) for number in range(6)]
+
+
+def test_what_begins_while_it_tells_does_not_keep_it_from_its_end(ledger: Ledger) -> None:
+    fill(ledger, row(0, begun_index=1), row(1, begun_index=2))
+    page = read_page(ledger, Recall(NOBODY), 1)
+    told = []
+    for number in range(2, 10):
+        assert page is not None
+        told.append(page)
+        if page.rest is None:
+            break
+        fill(ledger, row(number, ACCEPTED, begun_index=number + 1, started_ms=0))
+        page = read_page(ledger, page.rest, 1)
+    assert told[-1].rest is None
+    assert names(told) == [str(attempt(0)), str(attempt(1))]
+
+
+def test_a_page_ends_before_a_pending_row_and_waits_for_it(ledger: Ledger) -> None:
+    pending = row(1, ACCEPTED, begun_index=2, started_ms=0)
+    fill(ledger, row(0, begun_index=1), pending, row(2, begun_index=3))
+    first = read_page(ledger, Recall(NOBODY), 10)
+    assert first is not None
+    assert first.rest is not None
+    assert names([first]) == [str(attempt(0))]
+    assert read_page(ledger, first.rest, 10) is None
+    with ledger.transaction():
+        ledger.refused([(pending.name, "too late")])
+    second = read_page(ledger, first.rest, 10)
+    assert second is not None
+    assert [(one.name, one.fate) for one in second.rows] == [
+        (pending.name, REFUSED),
+        (str(attempt(2)), ENDED),
+    ]
+    assert second.rest is None
+
+
+def test_a_page_is_read_by_the_indexes_without_sorting_the_ledger(ledger: Ledger) -> None:
+    asked: list[str] = []
+    ledger._db.set_trace_callback(asked.append)
+    ledger.page((5, A), 9, 3)
+    ledger._db.set_trace_callback(None)
+    assert len(asked) == 2
+    for query in asked:
+        plan = " ".join(row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {query}"))
+        assert "SEARCH launch USING INDEX launch_" in plan
+        assert "TEMP B-TREE" not in plan

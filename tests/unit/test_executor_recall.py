@@ -1,0 +1,316 @@
+"""An executor tells all that its ledger remembers: in order, whole, and between its turns."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from launcher.config import ExecutorConfig
+from launcher.executor import foreman as foreman_module
+from launcher.executor.foreman import Foreman
+from launcher.executor.ledger import Ledger
+from launcher.executor.outlet import Page, Recall
+from launcher.executor.outputs import Outputs
+from launcher.executor.recall import read_page
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from launcher.executor.stream import Visit, Way
+from launcher.executor.words import Words
+from launcher.limits import RECALL_ROWS_MAX
+from launcher.pool.events import Beat, Fate, Joined, Recollected
+from launcher.pool.lease import LeaseTimes
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+from tests.unit.pool_rig import CELL, EPOCH, Rig, attempt, rigged, until
+from tests.unit.test_executor_foreman import A, B, Ear, Shop
+from tests.unit.test_executor_pages import fill, names, row
+
+# ---- turns
+
+
+class Recaller(Ear):
+    """An outlet that keeps the pages, and everything it is told in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pages: list[Page] = []
+        self.heard: list[tuple[str, int]] = []
+
+    def send(self, rows: list[Row]) -> None:
+        super().send(rows)
+        self.heard += [(row.name, row.fate) for row in rows]
+
+    def recollect(self, page: Page) -> None:
+        self.pages.append(page)
+        self.heard += [(row.name, row.fate) for row in page.rows]
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
+    shop = Shop(tmp_path)
+    shop.ear = Recaller()
+    await shop.open()
+    yield shop
+    await shop.close()
+
+
+async def in_ledger(shop: Shop, *rows: Row, acked: tuple[int, ...] = ()) -> None:
+    await asyncio.wrap_future(shop.thread.submit(lambda: fill(shop.ledger, *rows, acked=acked)))
+
+
+async def attached(shop: Shop) -> Recaller:
+    ear = cast("Recaller", shop.ear)
+    shop.foreman.attach(ear)
+    await shop.turn()
+    return ear
+
+
+async def test_the_epoch_of_who_asks_is_durable_before_the_first_page(shop: Shop) -> None:
+    ear = await attached(shop)
+    shop.order(term=6, names=(A,))  # of an older leader, in the same turn
+    shop.foreman.welcome(Epoch(2, 7, "r1"))
+    shop.foreman.recall(Recall(ear))
+    await shop.turn()
+    [page] = ear.pages
+    assert page == Page([], 0, None)
+    other = Ledger(shop.directory / "ledger.sqlite")
+    assert other.highest == Epoch(2, 7, "r1")
+    other.close()
+    shop.order(term=6, names=(B,))  # and one that was still under way
+    await shop.turn()
+    assert (shop.on_disk(A), shop.on_disk(B)) == (None, None)
+
+
+async def test_turns_go_on_between_the_pages(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreman_module, "read_page", functools.partial(read_page, rows_max=2))
+    ear = await attached(shop)
+    await in_ledger(shop, *(row(number) for number in range(5)), acked=(0, 3))
+    shop.foreman.recall(Recall(ear))
+    await shop.turn()
+    shop.order(fences=[B], fence_index=99)
+    await shop.turn()
+    assert ear.told == [(B, FENCED)]
+    while (rest := ear.pages[-1].rest) is not None:
+        shop.foreman.recall(rest)
+        await shop.turn()
+    assert names(ear.pages) == [str(attempt(number)) for number in range(5)]
+    assert [len(page.rows) for page in ear.pages] == [2, 2, 1]
+
+
+async def test_a_change_of_the_same_turn_is_in_the_page_and_later_ones_come_behind(
+    shop: Shop,
+) -> None:
+    ear = await attached(shop)
+    shop.order(names=(A,), command="sleep 60")
+    await shop.turns_until(lambda: (A, ACCEPTED) in ear.told)
+    ear.heard.clear()
+    shop.foreman.recall(Recall(ear))
+    shop.order(fences=[B])
+    await shop.turn()
+    assert ear.heard == [(B, FENCED), (A, ACCEPTED), (B, FENCED)]
+    shop.order(kills=[pool_pb2.Kill(name=A)])
+    await shop.turns_until(lambda: ear.heard[-1] == (A, ENDED))
+
+
+async def test_a_launch_whose_start_is_not_known_yet_is_waited_for(shop: Shop) -> None:
+    ear = await attached(shop)
+    shop.order(names=(A,), command="sleep 60")
+    shop.foreman.recall(Recall(ear))
+    await shop.turn()
+    assert not ear.pages  # nobody may be told, and to leave it out would say that it never ran
+    await shop.turns_until(lambda: bool(ear.pages))
+    assert [(one.name, one.fate) for one in ear.pages[0].rows] == [(A, ACCEPTED)]
+
+
+async def test_who_left_is_told_no_page(shop: Shop) -> None:
+    ear = await attached(shop)
+    shop.foreman.recall(Recall(ear))
+    shop.foreman.detach(ear)
+    assert not shop.foreman._next
+    shop.foreman.recall(Recall(ear))  # its last message was on its way
+    await shop.turn()
+    assert not ear.pages
+
+
+async def test_who_left_while_a_page_waits_is_told_none(shop: Shop) -> None:
+    ear = await attached(shop)
+    shop.order(names=(A,))
+    shop.foreman.recall(Recall(ear))
+    await shop.turn()
+    shop.foreman.detach(ear)
+    await shop.turns_until(lambda: shop.on_disk(A) == ENDED)
+    assert not ear.pages
+
+
+async def test_an_executor_that_ends_does_not_begin_to_tell(shop: Shop) -> None:
+    ear = await attached(shop)
+    await shop.foreman.drain(0, 5)
+    shop.foreman.recall(Recall(ear))
+    assert not shop.foreman._next
+
+
+# ---- the stream
+
+
+class Slow:
+    """A call that takes a message only when it is let."""
+
+    def __init__(self) -> None:
+        self.takes = asyncio.Event()
+        self.taken: list[pool_pb2.FromExecutor] = []
+
+    async def write(self, message: pool_pb2.FromExecutor) -> None:
+        await self.takes.wait()
+        self.taken.append(message)
+
+    async def done_writing(self) -> None:
+        """Nothing follows."""
+
+
+class Asked:
+    """Stands where the foreman does; keeps what it is asked for."""
+
+    def __init__(self) -> None:
+        self.recalls: list[Recall] = []
+
+    def recall(self, recall: Recall) -> None:
+        self.recalls.append(recall)
+
+
+def visit_of(foreman: Any, config: ExecutorConfig | None = None) -> Visit:
+    config = config or ExecutorConfig(id="e1", data="d", leaders=("127.0.0.1:1",))
+    return Visit(config, cast("Foreman", foreman), "i1")
+
+
+async def test_the_next_page_is_asked_for_when_the_last_one_has_left() -> None:
+    asked, slow = Asked(), Slow()
+    visit = visit_of(asked)
+    rest = Recall(visit, (11, A), 20)
+    visit.recollect(Page([row(1)], 4, rest))
+    writer = asyncio.create_task(visit._write(slow))
+    await asyncio.sleep(0)
+    assert not asked.recalls
+    slow.takes.set()
+    await until(lambda: asked.recalls == [rest])
+    visit.recollect(Page([row(2)], 4, None))
+    visit.finish()
+    await writer
+    assert asked.recalls == [rest]
+    assert [message.recollection.last for message in slow.taken] == [False, True]
+
+
+class Full:
+    """An executor with a ledger of many rows, on its way to a real pool."""
+
+    def __init__(self, shop: Shop, rig: Rig, kept: Outputs | None = None) -> None:
+        address = f"127.0.0.1:{rig.port}"
+        config = msgspec.structs.replace(
+            shop.config, leaders=(address,), cell=CELL, reconnect_ms_min=10
+        )
+        words = Words(kept.kept) if kept is not None else None
+        self.way = Way(config, shop.foreman, "i1", None, words)
+        self.shop = shop
+
+    async def __aenter__(self) -> Full:
+        self.tasks = [
+            asyncio.create_task(self.way.run()),
+            asyncio.create_task(self.shop.foreman.run(self.shop.thread)),
+        ]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+def is_whole(rig: Rig) -> bool:
+    return any(event.is_last for event in rig.of(Recollected))
+
+
+async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None:
+    count = 2 * RECALL_ROWS_MAX + 500
+    rows = [row(number, (ENDED, FENCED, REFUSED)[number % 3]) for number in range(count)]
+    await in_ledger(shop, *rows, acked=tuple(range(0, count, 2)))
+    async with rigged() as rig, Full(shop, rig):
+        joined = await rig.heard(Joined)
+        assert joined.can_recall
+        rig.pool.welcome(joined.executor, joined.ledger, recall=True)
+        await until(lambda: is_whole(rig))
+        parts = rig.of(Recollected)
+        assert [len(one.rows) for one in parts] == [RECALL_ROWS_MAX, RECALL_ROWS_MAX, 500]
+        told = [recalled for one in parts for recalled in one.rows]
+        assert [one.fact.name for one in told] == [attempt(number) for number in range(count)]
+        assert [one.begun_index for one in told] == [one.begun_index for one in rows]
+        assert {one.epoch for one in told} == {"0.1.r1"}
+        assert [one.fact.fate for one in told[:3]] == [Fate.ENDED, Fate.FENCED, Fate.REFUSED]
+
+
+async def test_who_is_not_asked_tells_only_what_is_not_acknowledged(shop: Shop) -> None:
+    await in_ledger(shop, *(row(number) for number in range(4)), acked=(0, 1))
+    async with rigged(LeaseTimes(20, 2_000, 3_000)) as rig, Full(shop, rig):
+        joined = await rig.heard(Joined)
+        assert [fact.name for fact in joined.known] == [attempt(2), attempt(3)]
+        rig.pool.welcome(joined.executor, joined.ledger)
+        await until(lambda: shop.foreman.highest == EPOCH)  # the turn that would have told
+        await rig.heard(Beat, len(rig.of(Beat)) + 2)
+        assert not rig.of(Recollected)
+
+
+async def test_a_stream_that_broke_in_the_middle_is_told_anew(shop: Shop) -> None:
+    count = 2 * RECALL_ROWS_MAX + 1
+    await in_ledger(shop, *(row(number) for number in range(count)))
+    async with rigged() as rig, Full(shop, rig):
+        joined = await rig.heard(Joined)
+        rig.pool.welcome(joined.executor, joined.ledger, recall=True)
+        await rig.heard(Recollected)
+        rig.pool.refuse(joined.executor, "once more")
+        broken = len(rig.of(Recollected))
+        again = await rig.heard(Joined, 2)
+        rig.pool.welcome(again.executor, again.ledger, recall=True)
+        await until(lambda: is_whole(rig))
+        told = [one.fact.name for event in rig.of(Recollected)[broken:] for one in event.rows]
+        assert told == [attempt(number) for number in range(count)]
+
+
+# ---- how much output is kept
+
+
+def test_outputs_know_how_much_is_kept_also_after_a_restart(tmp_path: Path) -> None:
+    outputs = Outputs(tmp_path / "output", 2, 1 << 20)
+    stem = outputs.stem(A)
+    for suffix, text in ((".old", b"x" * 20), (".new", b"y" * 7)):
+        stem.with_name(stem.name + suffix).write_bytes(bytes(8) + text)
+    outputs.finished(A, 27)
+    assert (outputs.kept(A), outputs.kept(B)) == (27, 0)
+    again = Outputs(tmp_path / "output", 2, 1 << 20)
+    assert again.kept(A) == 27
+    again.finished(B, 1)
+    again.finished(str(attempt(1)), 1)
+    assert again.kept(A) == 0  # the oldest went
+
+
+async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
+    shop: Shop,
+) -> None:
+    outputs = shop.foreman._outputs
+    async with rigged() as rig:
+        shop.order(names=(A,), command="echo hello")
+        shop.order(names=(B,), command="true")
+        await shop.turns_until(lambda: shop.on_disk(A) == shop.on_disk(B) == ENDED)
+        async with Full(shop, rig, outputs):
+            joined = await rig.heard(Joined)
+            assert {str(one.name): one.output_bytes for one in joined.known} == {A: 6, B: 0}
+            rig.pool.welcome(joined.executor, joined.ledger, recall=True)
+            last = await rig.heard(Recollected)
+            assert {str(one.fact.name): one.fact.output_bytes for one in last.rows} == {A: 6, B: 0}
+
+
+def test_only_what_is_over_has_output_to_be_had() -> None:
+    reports = Words(lambda name: 9).reports([row(1), row(2, ACCEPTED), row(3, INTERRUPTED)])
+    assert [report.output_bytes for report in reports] == [9, 0, 0]

@@ -1,0 +1,284 @@
+"""What a ledger remembers, as the pool takes it: asked for, in order, each field checked."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from launcher.config import ExecutorConfig
+from launcher.executor.outlet import Page
+from launcher.executor.row import ENDED, Row
+from launcher.executor.words import Words
+from launcher.launch import Reason
+from launcher.names import AttemptName, LaunchName
+from launcher.pool import limits
+from launcher.pool.errors import BadMessage
+from launcher.pool.events import Fact, Facts, Fate, Joined, Left, Recalled, Recollected
+from launcher.pool.messages import parse_recollection
+from launcher.rpc.v1 import pool_pb2
+from tests.unit.pool_rig import LEDGER, FakeExecutor, Rig, attempt, report, rigged
+
+START = (-1, "")
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
+
+
+def row(number: int, **fields: Any) -> pool_pb2.Report:
+    return report(number, **{"begun_index": 100 + number, "epoch": "0.7.r1"} | fields)
+
+
+def part(*rows: pool_pb2.Report, last: bool = False, floor: int = 0) -> pool_pb2.Recollection:
+    return pool_pb2.Recollection(reports=rows, last=last, floor=floor)
+
+
+async def ended_over(rig: Rig, fake: FakeExecutor) -> str:
+    """Why the pool ended the stream for a bad message."""
+    code, details = await fake.status()
+    assert code is INVALID
+    assert (await rig.gone()).reason == details
+    return details
+
+
+# ---- over the stream
+
+
+async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
+    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
+        first = row(1, exit_code=3, reason=int(Reason.USER), output_bytes=77, detail="no")
+        await fake.send(recollection=part(first, row(2, fate=int(Fate.FENCED)), floor=50))
+        await fake.send(recollection=part(last=True, floor=60))
+        await rig.heard(Recollected, 2)
+        fact = Fact(attempt(1), Fate.ENDED, Reason.USER, exit_code=3, detail="no", output_bytes=77)
+        assert rig.of(Recollected) == [
+            Recollected(
+                "executor-7",
+                LEDGER,
+                (
+                    Recalled(fact, 101, "0.7.r1"),
+                    Recalled(Fact(attempt(2), Fate.FENCED), 102, "0.7.r1"),
+                ),
+                is_last=False,
+                floor=50,
+            ),
+            Recollected("executor-7", LEDGER, (), is_last=True, floor=60),
+        ]
+
+
+async def test_reports_that_were_sent_behind_a_part_come_behind_it() -> None:
+    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
+        await fake.send(recollection=part(row(1, fate=int(Fate.ACCEPTED))))
+        await fake.send(reports=pool_pb2.Reports(reports=[report(1)]))
+        await fake.send(recollection=part(last=True))
+        await rig.heard(Recollected, 2)
+        assert [type(event) for event in rig.events] == [Joined, Recollected, Facts, Recollected]
+
+
+@pytest.mark.parametrize(("recall", "can_recall"), [(False, True), (False, False), (True, False)])
+async def test_what_nobody_asked_for_ends_the_stream(*, recall: bool, can_recall: bool) -> None:
+    async with rigged() as rig, rig.joined(recall=recall, can_recall=can_recall) as fake:
+        assert (await rig.heard(Joined)).can_recall is can_recall
+        await fake.send(recollection=part(last=True))
+        assert "not asked for" in await ended_over(rig, fake)
+        assert not rig.of(Recollected)
+
+
+async def test_a_recollection_before_the_welcome_was_not_asked_for() -> None:
+    async with rigged() as rig, rig.executor(can_recall=True) as fake:
+        await rig.heard(Joined)
+        await fake.send(recollection=part(last=True))
+        assert "not asked for" in await ended_over(rig, fake)
+
+
+async def test_nothing_follows_the_last_part() -> None:
+    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
+        await fake.send(recollection=part(row(1), last=True))
+        await fake.send(recollection=part(row(2), last=True))
+        assert "came to its last part" in await ended_over(rig, fake)
+        assert len(rig.of(Recollected)) == 1
+
+
+async def test_a_row_of_an_earlier_part_does_not_come_again() -> None:
+    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
+        await fake.send(recollection=part(row(1), row(2)))
+        await fake.send(recollection=part(row(2)))
+        details = await ended_over(rig, fake)
+        assert details.startswith("recollection.reports[0].begun_index: ")
+        assert "does not follow" in details
+
+
+async def test_a_new_stream_begins_from_the_first_row() -> None:
+    async with rigged() as rig:
+        for count in (1, 2):
+            async with rig.joined(recall=True, can_recall=True) as fake:
+                await fake.send(recollection=part(row(1), row(2)))
+                await rig.heard(Recollected, count)
+            await rig.gone(count)
+        assert [len(event.rows) for event in rig.of(Recollected)] == [2, 2]
+
+
+async def test_after_the_end_of_leadership_nothing_is_recollected() -> None:
+    async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
+        [session] = rig.pool._sessions.values()
+        rig.pool.close("over", None)
+        await fake.status()
+        rig.pool.recollect(session, part(row(1)))
+        assert not rig.of(Recollected)
+        assert not rig.of(Left)
+
+
+async def test_of_two_welcomes_the_first_counts() -> None:
+    async with rigged() as rig, rig.joined(can_recall=True) as fake:
+        rig.pool.welcome("executor-7", LEDGER, recall=True)
+        await fake.send(recollection=part(last=True))
+        assert "not asked for" in await ended_over(rig, fake)
+
+
+# ---- each field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "default/backup"),
+        ("name", "backup@2026-11-20T16:00:00Z#1"),
+        ("fate", 0),
+        ("fate", 99),
+        ("fate", int(Fate.UNKNOWN)),
+        ("reason", 999),
+        ("exit_code", -2),
+        ("exit_code", 256),
+        ("started_ms", -1),
+        ("finished_ms", limits.WALL_MS_MAX + 1),
+        ("detail", "x" * (limits.DETAIL_CHARS_MAX + 1)),
+        ("output_bytes", limits.OUTPUT_KEPT_BYTES_MAX + 1),
+        ("begun_index", limits.INDEX_MAX + 1),
+        ("epoch", "1"),
+        ("epoch", "1.2"),
+        ("epoch", "01.2.r1"),
+        ("epoch", "1.-2.r1"),
+        ("epoch", "1.2.r 1"),
+        ("epoch", "1.2.r1\n"),
+        ("epoch", f"{limits.INDEX_MAX + 1}.2.r1"),
+        ("epoch", f"1.{limits.INDEX_MAX + 1}.r1"),
+        ("epoch", "1.2." + "r" * 101),
+        ("epoch", "1" * 10_000),
+    ],
+)
+def test_a_wrong_field_is_named_with_its_row(field: str, value: Any) -> None:
+    message = part(row(1), row(2, **{field: value}))
+    with pytest.raises(BadMessage) as caught:
+        parse_recollection(message, START)
+    assert str(caught.value).startswith(f"recollection.reports[1].{field}: ")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("begun_index", limits.INDEX_MAX),
+        ("epoch", ""),
+        ("epoch", "0.0."),
+        ("epoch", f"{limits.INDEX_MAX}.{limits.INDEX_MAX}." + "r" * 100),
+        ("output_bytes", limits.OUTPUT_KEPT_BYTES_MAX),
+    ],
+)
+def test_a_field_at_its_bound_is_taken(field: str, value: Any) -> None:
+    [recalled] = parse_recollection(part(row(1, **{field: value})), START)
+    found = recalled.fact.output_bytes if field == "output_bytes" else getattr(recalled, field)
+    assert found == value
+
+
+def test_log_index_zero_is_one() -> None:
+    # A fence that reached a new ledger before any start.
+    assert parse_recollection(part(row(1, begun_index=0)), START)[0].begun_index == 0
+
+
+def test_the_floor_is_an_index() -> None:
+    with pytest.raises(BadMessage, match=r"^recollection\.floor: "):
+        parse_recollection(part(floor=limits.INDEX_MAX + 1), START)
+
+
+def test_too_many_rows_are_refused_before_any_is_read() -> None:
+    with pytest.raises(BadMessage, match=r"^recollection: 50001 rows are more than"):
+        parse_recollection(part(*[pool_pb2.Report()] * (limits.REPORTS_MAX + 1)), START)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        (row(2), row(1)),
+        (row(1), row(1)),
+        (row(2, begun_index=5), row(1, begun_index=5)),
+    ],
+)
+def test_rows_out_of_log_order_are_refused(rows: tuple[pool_pb2.Report, ...]) -> None:
+    with pytest.raises(BadMessage, match=r"^recollection\.reports\[1\]\.begun_index: .* follow"):
+        parse_recollection(part(*rows), START)
+
+
+def test_an_executor_keeps_no_more_output_than_a_leader_believes() -> None:
+    config = {"id": "e1", "data": "d", "leaders": ["127.0.0.1:1"]}
+    most = config | {"output_bytes_max": limits.OUTPUT_KEPT_BYTES_MAX}
+    assert msgspec.convert(most, ExecutorConfig).output_bytes_max == limits.OUTPUT_KEPT_BYTES_MAX
+    more = config | {"output_bytes_max": limits.OUTPUT_KEPT_BYTES_MAX + 1}
+    with pytest.raises(msgspec.ValidationError, match="output_bytes_max"):
+        msgspec.convert(more, ExecutorConfig)
+
+
+# ---- round trip
+
+MS = st.integers(0, limits.WALL_MS_MAX)
+EPOCHS = st.builds(
+    lambda lineage, term, replica: f"{lineage}.{term}.{replica}",
+    st.integers(0, limits.INDEX_MAX),
+    st.integers(0, limits.INDEX_MAX),
+    st.sampled_from(["", "r1", "a.b-c_d", "9.9"]),
+)
+ROWS = st.builds(
+    Row,
+    name=st.builds(
+        lambda second, trigger, tried: str(
+            AttemptName(LaunchName("acme/backup", second, trigger), tried)
+        ),
+        st.integers(0, 2_000_000_000),
+        st.integers(0, 3),
+        st.integers(1, 3),
+    ),
+    fate=st.integers(1, 5),
+    begun_index=st.integers(0, limits.INDEX_MAX),
+    epoch=EPOCHS,
+    started_ms=MS,
+    finished_ms=MS,
+    exit_code=st.integers(-1, 255),
+    reason=st.sampled_from([int(reason) for reason in Reason]),
+    detail=st.text(max_size=50),
+)
+
+
+@given(st.lists(ROWS, max_size=8, unique_by=lambda one: one.name), st.integers(0, 1 << 30))
+def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[Row], kept: int) -> None:
+    rows.sort(key=lambda one: (one.begun_index, one.name))
+    told = Words(lambda name: kept).recollection(Page(rows, 5, None))
+    heard = pool_pb2.Recollection.FromString(told.SerializeToString())
+    assert (heard.last, heard.floor) == (True, 5)
+    for one, recalled in zip(rows, parse_recollection(heard, START), strict=True):
+        fact = recalled.fact
+        assert (str(fact.name), int(fact.fate)) == (one.name, one.fate)
+        assert (recalled.begun_index, recalled.epoch) == (one.begun_index, one.epoch)
+        assert (fact.started_ms, fact.finished_ms) == (one.started_ms, one.finished_ms)
+        assert (fact.exit_code, int(fact.reason)) == (one.exit_code, one.reason)
+        assert fact.detail == one.detail
+        assert fact.output_bytes == (kept if one.fate == ENDED else 0)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_any_kind_are_rows_or_a_bad_message(raw: bytes) -> None:
+    with contextlib.suppress(BadMessage, DecodeError):
+        message = pool_pb2.Recollection.FromString(raw)
+        rows = parse_recollection(message, START)
+        assert len(rows) == len(message.reports)
