@@ -14,7 +14,7 @@ MESSAGE_BYTES_MAX: Final = 64 << 20
 REPORTS_PER_MESSAGE_MAX: Final = 5_000
 """About 100 bytes each: 0.5 MiB, below the 4 MiB that gRPC takes unless told otherwise."""
 RECALL_ROWS_MAX: Final = 1_000
-"""Rows in one message of a Recollection: a leader reads it in 10 ms, between its ticks."""
+"""Rows in one message of a Recollection: a leader reads it in 12 ms, between its ticks."""
 HELLO_ROWS_MAX: Final = 28_000
 """Ledger rows in the first message: all slots of the largest executor, and as many ends again of
 which it has not heard. The longest row takes 2,293 bytes (a name of 255, 500 characters of detail
