@@ -33,6 +33,7 @@ from cron.api.callers import executor_of
 from cron.api.listening import check_free, listen, make_server
 from cron.api.peers import Peers
 from cron.api.server import add_admin
+from cron.archives import Archives
 from cron.calendar import zones
 from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock
@@ -40,6 +41,7 @@ from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError
 from cron.history.projection import Projection
 from cron.joining import watch_joining
+from cron.keeper.shelf import forget
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.membership import client_address
@@ -80,7 +82,8 @@ class Daemon:
         self._is_new = start == "join" and not has_log
         # Where an empty directory is refused, nothing is removed either.
         self._projection = _projection(config, is_log_gone=start != "resume" and not has_log)
-        self._applier = StateApplier(self._projection)
+        self._archives = Archives(config, self._projection, self._clock)
+        self._applier = StateApplier(self._projection, self._archives.keeper)
         engine = _engine(config, start)
         self._replicated = EngineLog(engine, self._applier, on_failure=self._fail)
         self._pool = self._make_pool()
@@ -91,6 +94,15 @@ class Daemon:
         self._roster = self._make_roster()
         self._leader.may_tick = self._roster.why_not_tick
         self._leader.clock_error_ms = self._roster.clock_error_ms
+        saving = self._archives.attach(
+            self._leader,
+            self._applier,
+            self._replicated,
+            release=self._release,
+            superseded=self._fail,
+        )
+        self._archives.fetch_from(self._peers, self._other_addresses)
+        self._roster.keeping = self._archives.view
         self._service = CellService(
             leader=self._leader,
             applier=self._applier,
@@ -99,6 +111,7 @@ class Daemon:
             clock=self._clock,
             zone=config.zone,
             replacing=Replacing(self._replicated, config.peers, self._parse_address),
+            saving=saving,
         )
 
     def _make_pool(self) -> Pool:
@@ -126,6 +139,7 @@ class Daemon:
             settings=LeaderSettings(
                 plan=Settings(start_window_ms=limits.start_window_ms),
                 late_per_second=limits.catchup_per_second,
+                is_backed_up=bool(self._config.object_storage.url),
             ),
             about=c.Claim(zones.tzdata_version(), self._release),
             on_failure=self._fail,
@@ -167,6 +181,11 @@ class Daemon:
         configured = self._config.peers[replica].client
         return client_address(self._replicated.members, replica, configured)
 
+    def _other_addresses(self) -> list[str]:
+        return [
+            self._client_address(name) for name in self._config.peers if name != self._config.id
+        ]
+
     def _client_addresses(self) -> list[str]:
         return [self._client_address(name) for name in self._config.peers]
 
@@ -184,6 +203,7 @@ class Daemon:
         check_free(self._config.client)
         try:
             self._projection.start()
+            self._archives.keeper.start()
             await self._replicated.start()
             # What was loaded stays for long: collecting it again and again would only cost pauses.
             gc.collect()
@@ -209,6 +229,7 @@ class Daemon:
                 name="joining",
             ),
         ]
+        tasks += [asyncio.create_task(run, name=name) for name, run in self._archives.tasks()]
         if self._credentials is not None:
             expiry = watch_expiry(self._credentials, self._clock)
             tasks.append(asyncio.create_task(expiry, name="expiry"))
@@ -231,6 +252,7 @@ class Daemon:
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
         await self._peers.close()
+        self._archives.stop()
         self._projection.stop()
 
     def _serve(self) -> grpc.aio.Server:
@@ -259,6 +281,7 @@ def _projection(config: ReplicaConfig, *, is_log_gone: bool) -> Projection:
     """Return the history projection; one that stems from a log that is gone begins anew."""
     path = Path(config.data) / "history.sqlite"
     if is_log_gone:
+        forget(Path(config.data))
         for stale in path.parent.glob(f"{path.name}*"):
             stale.unlink()
     return Projection(path, f"{config.cell}/{config.id}")

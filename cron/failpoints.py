@@ -17,6 +17,14 @@ NAMES: Final = {
     "after-launched": "the Launched is applied, the Finished not appended",
     "before-claim": "elected, the Claim not appended",
     "after-claim": "the Claim is applied, nothing settled",
+    "snapshot-taken": "a SnapshotAt is applied, nothing of it on the disk",
+    "snapshot-piece": "a part of a snapshot was read from State",
+    "snapshot-written": "a snapshot is on the disk and read back, the log not yet shortened",
+    "segment-written": "a segment is on the disk",
+    "segment-stored": "a segment is in object storage, the log does not know",
+    "snapshot-stored": "snapshot and manifest are in object storage, the log does not know",
+    "restore-claimed": "a restore has claimed its lineage, nothing is on the disk",
+    "restore-seeded": "a restore has written all but the last file",
 }
 """Every failpoint of the daemon and what is true when it is reached."""
 

@@ -8,8 +8,10 @@ when the client has gone.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Protocol
 
+from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.views import (
     ApplyReport,
     ApplyRequest,
@@ -134,6 +136,30 @@ class Backend(Protocol):
             StillAlive: it is connected, and the request is not confirmed.
             NotNow: it leads, the others are no majority, or the members are just being changed.
             InvalidInput: an address cannot be used, or belongs to another replica.
+        """
+
+    async def save_snapshot(self, by: str) -> SaveReport:
+        """Return where a snapshot is taken: it is asked for, `snapshots` tells when it is safe."""
+
+    async def snapshots(self, *, is_remote: bool) -> SnapshotsReport:
+        """Return the snapshots in object storage and, unless `is_remote`, on this disk.
+
+        Raises:
+            Unavailable: the store does not answer. Conflict: it refuses.
+        """
+
+    def verify_snapshots(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
+        """Yield each snapshot (or the one of this name) once all of it was read and checked.
+
+        Raises:
+            NotFound: there is none of this name. Unavailable, Conflict: as `snapshots`.
+        """
+
+    async def segment(self, name: str, offset: int, limit: int) -> tuple[bytes, int]:
+        """Return a piece of a segment on this disk, and the size of all of it; any replica does.
+
+        Raises:
+            NotFound: it is not here.
         """
 
     async def status(self) -> list[StatusRow]:

@@ -29,12 +29,16 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
 }
 """The services that each kind of certificate is for."""
 
+REPLICAS_ONLY: Final = frozenset({f"{ADMIN}FetchSegment"})
+
 Context = grpc.aio.ServicerContext[Any, Any]
 Properties = Mapping[str, Iterable[bytes]]
 
 
 def may(kind: str, method: str) -> bool:
     """Whether a certificate of this kind may call `/package.Service/Method`."""
+    if method in REPLICAS_ONLY and kind != REPLICA:
+        return False
     return method.startswith(ROLES.get(kind, ()))
 
 

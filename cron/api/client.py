@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cron.api.route import UNREACHED_MS, Request, Route
+from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.translate import to_message, to_view
 from cron.api.v1 import admin_pb2
 from cron.api.views import (
@@ -105,7 +106,22 @@ class Client:
         """Make room for a new disk under a replica's id."""
         return self._one("Replace", to_message(request), ReplaceReport, is_change=True)
 
+    def save_snapshot(self, by: str) -> SaveReport:
+        """Ask for a snapshot; `snapshots` tells when it is safe."""
+        message = admin_pb2.SaveRequest(by=by)
+        return self._one("SaveSnapshot", message, SaveReport, is_change=True, is_repeatable=True)
+
     # ---- reads
+
+    def snapshots(self, *, is_remote: bool = False) -> SnapshotsReport:
+        """Return the snapshots that there are."""
+        message = admin_pb2.SnapshotsRequest(is_remote=is_remote)
+        return self._one("Snapshots", message, SnapshotsReport)
+
+    def verify_snapshots(self, name: str, *, is_remote: bool) -> list[SnapshotView]:
+        """Have snapshots read and checked; that may take as long as the timeout."""
+        message = admin_pb2.SnapshotsRequest(name=name, is_remote=is_remote)
+        return [to_view(one, SnapshotView) for one in self._ask("VerifySnapshots", message)]
 
     def jobs(self, pattern: str = "") -> list[JobView]:
         """Return jobs, by name."""

@@ -56,6 +56,15 @@ class Peers:
         )
         return [to_view(row, StatusRow) for row in answer.rows]
 
+    async def segment(
+        self, address: str, name: str, offset: int, limit: int, timeout_ms: int
+    ) -> tuple[bytes, int]:
+        """Return a piece of a segment of the replica at `address`, and its size. Raises
+        grpc.aio.AioRpcError."""
+        request = admin_pb2.SegmentRequest(name=name, offset=offset, limit=limit)
+        answer = await self._stub(address).FetchSegment(request, timeout=timeout_ms / 1000)
+        return answer.content, answer.size
+
     async def close(self) -> None:
         """Close all connections."""
         for channel in (*self._channels.values(), *self._old):

@@ -58,6 +58,7 @@ def checked_history(message: Any) -> HistoryQuery:
         since_ms=checks.instant_ms(query.since_ms, "since"),
         until_ms=checks.instant_ms(query.until_ms, "until"),
         limit=checks.between(query.limit, 1, limits.HISTORY_ROWS_MAX, "limit"),
+        archive=query.archive,
     )
 
 

@@ -26,6 +26,7 @@ from cron.api.requests import (
     checked_pause,
     checked_replace,
 )
+from cron.api.snapshots import SnapshotsServicer
 from cron.api.status import PEERS, to_refusal
 from cron.api.translate import to_message
 from cron.api.v1 import admin_pb2, admin_pb2_grpc
@@ -48,7 +49,7 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class AdminServicer(admin_pb2_grpc.AdminServicer):
+class AdminServicer(SnapshotsServicer, admin_pb2_grpc.AdminServicer):
     """Answers for one replica. `peers` returns the client addresses of the cell's replicas."""
 
     def __init__(self, backend: Backend, peers: Callable[[], Sequence[str]] = tuple) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 from consensus.leadership import Position
 from cron.history.projection import Projection
 from cron.state import commands as c
-from cron.state.archive import Sealed, SegmentRecord
+from cron.state.archive import History, Sealed
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging
 from cron.state.machine import Machine
@@ -31,8 +31,8 @@ class Keeping(Protocol):
     def snapshot(self, state: State, imaging: Imaging) -> None:
         """Write the snapshot of State as it is now, whose image has begun."""
 
-    def catalog(self, segments: Sequence[SegmentRecord]) -> None:
-        """Take note of all segments that are to be on this disk; others are removed."""
+    def catalog(self, history: History) -> None:
+        """Take note of the segments that State names; files and rows of others go."""
 
     def wait_durable(self) -> None:
         """Return once all that `keep` was given is on the disk. In another thread.
@@ -81,7 +81,7 @@ class StateApplier:
             if isinstance(command, c.SnapshotAt) and result.verdict is Verdict.ACCEPTED:
                 keeper.snapshot(self.state, Imaging.begin(self.state))
             elif isinstance(command, c.Retire):
-                keeper.catalog(list(self.state.history.segments.values()))
+                keeper.catalog(self.state.history)
 
     def take(self) -> Iterable[bytes]:
         """Return State's image as it is now; its pieces may be asked for in another thread.
@@ -109,4 +109,4 @@ class StateApplier:
         if rows or mark < history.sealed_to:
             self.rows_index = position.index
         if self._keeper is not None:
-            self._keeper.catalog(list(history.segments.values()))
+            self._keeper.catalog(self.state.history)

@@ -41,6 +41,7 @@ class Inbox:
         beat: Callable[[], None],
         refused: Callable[[str, str], None],
         mono_ms: Callable[[], int],
+        is_backed_up: bool = False,
     ) -> None:
         self._pool = pool
         self._dispatcher = dispatcher
@@ -53,6 +54,7 @@ class Inbox:
         self._joined: list[Joined] = []
         self._facts: list[tuple[_Source, Fact]] = []
         self._sources: dict[tuple[c.Key, int], _Source] = {}
+        self._is_backed_up = is_backed_up
 
     def clear(self) -> None:
         """Forget everything; at the end of a reign. Executors repeat themselves."""
@@ -162,7 +164,8 @@ class Inbox:
 
     def raise_floors(self, state: State) -> None:
         """Let executors forget what can no longer be asked (rule R4): below their oldest open
-        launch, or all that is committed where nothing is open."""
+        launch, or all that is committed where nothing is open; and never above the newest
+        snapshot in object storage, where there is to be one."""
         if state.is_resolving:
             return
         for session in self._pool.sessions():
@@ -170,6 +173,9 @@ class Inbox:
             if record is not None:
                 oldest = min((row.begun_index for row in record.open.values()), default=None)
                 floor = state.index if oldest is None else oldest - 1
+                if self._is_backed_up:
+                    # What a restore may have to ask about must not be forgotten.
+                    floor = min(floor, state.history.backup.index)
                 self._pool.floor(session.executor, session.ledger, floor)
 
 

@@ -86,6 +86,7 @@ class Leader:
             beat=self._beat.set,
             refused=self.executors.refused,
             mono_ms=clock.mono_ms,
+            is_backed_up=settings.is_backed_up,
         )
         self._reign: asyncio.Task[None] | None = None
         self._reign_term = 0

@@ -6,11 +6,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
 import structlog
 
+from cron.api.snapshot_views import KeepingView
 from cron.api.views import StatusRow
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
@@ -140,6 +142,7 @@ class Roster:
         self._ask = ask
         self._offset_ms_max = offset_ms_max
         self._role = ("", 0)
+        self.keeping: Callable[[], KeepingView | None] = lambda: None
 
     def own(self) -> StatusRow:
         """Return this replica's row; its `wall_ms` is what the others compare clocks with."""
@@ -167,6 +170,7 @@ class Roster:
             note=self._leaders_note() if role == "leader" else "",
             wall_ms=self._clock.wall_ms(),
             joining=progress_of(joining),
+            keeping=self.keeping(),
         )
 
     def _leaders_note(self) -> str:

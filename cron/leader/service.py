@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from cron.api.pattern import select
+from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.views import (
     ApplyReport,
     ApplyRequest,
@@ -33,6 +36,7 @@ from cron.leader.questions import Questions, no_such_job, unknown_job
 from cron.leader.replacing import Replacing
 from cron.leader.requests import appending
 from cron.leader.roster import Roster
+from cron.leader.saving import Saving
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Paused, State
@@ -56,6 +60,7 @@ class CellService:
         clock: Clock,
         zone: str,
         replacing: Replacing,
+        saving: Saving,
     ) -> None:
         self._leader = leader
         self._applier = applier
@@ -63,6 +68,7 @@ class CellService:
         self._roster = roster
         self._clock = clock
         self._replacing = replacing
+        self._saving = saving
         self._catalog = Catalog(leader, zone)
         self._questions = Questions(applier, projection, clock)
         self._backfills = Backfills(leader, applier, projection)
@@ -157,7 +163,27 @@ class CellService:
         self._lead()
         return await self._replacing.replace(request)
 
+    async def save_snapshot(self, by: str) -> SaveReport:
+        """Have a snapshot taken."""
+        self._lead()
+        return await self._saving.save()
+
     # ---- reads
+
+    async def snapshots(self, *, is_remote: bool) -> SnapshotsReport:
+        """List snapshots."""
+        self._lead()
+        return await self._saving.list(is_remote=is_remote)
+
+    async def verify_snapshots(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
+        """Read snapshots back."""
+        self._lead()
+        async for view in self._saving.verify(name, is_remote=is_remote):
+            yield view
+
+    async def segment(self, name: str, offset: int, limit: int) -> tuple[bytes, int]:
+        """Return a piece of a segment on this disk."""
+        return await self._saving.segment(name, offset, limit)
 
     async def jobs(self, pattern: str) -> list[JobView]:
         """List jobs."""

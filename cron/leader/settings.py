@@ -13,6 +13,7 @@ class LeaderSettings(msgspec.Struct, frozen=True):
     `append_timeout_ms`: an entry that takes longer has an unknown outcome. `turn_ms`: the shortest
     time between two entries, so that what comes together goes together. `housekeeping_ms`: how
     often waiting and unanswered launches are looked at. `late_per_second`: pace of catch-up.
+    `is_backed_up`: snapshots go to object storage, and executors remember what they may lack.
     """
 
     plan: Settings = Settings()
@@ -22,3 +23,4 @@ class LeaderSettings(msgspec.Struct, frozen=True):
     late_per_second: int = 100
     jump_ms: int = 2_000
     floors_ms: int = 30_000
+    is_backed_up: bool = False

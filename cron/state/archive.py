@@ -191,19 +191,22 @@ class _Image(msgspec.Struct, frozen=True, array_like=True):
     taken: Taken
     backup: Backup
     opened_at_ms: int
+    retired: int = 0
 
 
 class History:
     """The open tails and the catalog; of State, and changed only by applying.
 
     `seals` counts Seals in the cell's life, `sealed_to` is the log index of the newest.
-    `opened_at_ms`: when the oldest row of the tails was added; 0 while there is none.
+    `opened_at_ms`: when the oldest row of the tails was added; 0 while there is none. `retired`:
+    the highest number of a Seal of which retention has let a segment go altogether.
     """
 
     def __init__(self) -> None:
         self.seals = 0
         self.sealed_to = 0
         self.opened_at_ms = 0
+        self.retired = 0
         self.tails = tuple(Tail() for _ in Stream)
         self.segments: dict[SegmentKey, SegmentRecord] = {}
         self.taken = Taken()
@@ -281,6 +284,7 @@ class History:
                 self.taken,
                 self.backup,
                 self.opened_at_ms,
+                self.retired,
             )
         )
 
@@ -298,7 +302,7 @@ class History:
         invariant(len(image.tails) == len(Stream), "history in a state image lacks a tail")
         history = cls()
         history.seals, history.sealed_to = image.seals, image.sealed_to
-        history.opened_at_ms = image.opened_at_ms
+        history.opened_at_ms, history.retired = image.opened_at_ms, image.retired
         history.taken, history.backup = image.taken, image.backup
         history.segments = {record.key: record for record in image.segments}
         for tail, encoded in zip(history.tails, image.tails, strict=True):

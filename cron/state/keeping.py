@@ -61,7 +61,8 @@ def backed_up(context: Context, command: c.BackedUp) -> Result:
 def retire(context: Context, command: c.Retire) -> Result:
     """Let go of segments: of those in `local` on the replicas' disks, which only what is stored
     elsewhere may leave, and of those in `gone` altogether. An item each, `local` first."""
-    segments = context.state.history.segments
+    history = context.state.history
+    segments = history.segments
     items = []
     for key in command.local:
         known = segments.get(key)
@@ -76,5 +77,7 @@ def retire(context: Context, command: c.Retire) -> Result:
             items.append(Verdict.ACCEPTED)
     for key in command.gone:
         found = segments.pop(key, None)
+        if found is not None:
+            history.retired = max(history.retired, found.number)
         items.append(Verdict.UNKNOWN_SEGMENT if found is None else Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))

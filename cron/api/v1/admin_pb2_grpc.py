@@ -109,11 +109,6 @@ class AdminStub(object):
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.AuditRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.AuditReport.FromString,
                 _registered_method=True)
-        self.Export = channel.unary_stream(
-                '/raftcron.v1.Admin/Export',
-                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.HistoryQuery.SerializeToString,
-                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LaunchPage.FromString,
-                _registered_method=True)
         self.Snapshots = channel.unary_unary(
                 '/raftcron.v1.Admin/Snapshots',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.SerializeToString,
@@ -238,13 +233,6 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Export(self, request, context):
-        """oldest end first, without limit
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Snapshots(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -355,11 +343,6 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Audit,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.AuditRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.AuditReport.SerializeToString,
-            ),
-            'Export': grpc.unary_stream_rpc_method_handler(
-                    servicer.Export,
-                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.HistoryQuery.FromString,
-                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LaunchPage.SerializeToString,
             ),
             'Snapshots': grpc.unary_unary_rpc_method_handler(
                     servicer.Snapshots,
@@ -792,33 +775,6 @@ class Admin(object):
             '/raftcron.v1.Admin/Audit',
             cron_dot_api_dot_v1_dot_admin__pb2.AuditRequest.SerializeToString,
             cron_dot_api_dot_v1_dot_admin__pb2.AuditReport.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def Export(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/raftcron.v1.Admin/Export',
-            cron_dot_api_dot_v1_dot_admin__pb2.HistoryQuery.SerializeToString,
-            cron_dot_api_dot_v1_dot_admin__pb2.LaunchPage.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,193 @@
+"""What one replica keeps, and what it puts into object storage, put together."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+import structlog
+
+from consensus.errors import ConsensusError
+from consensus.leadership import Position
+from cron.api.snapshot_views import KeepingView
+from cron.clock import Clock
+from cron.config import ReplicaConfig
+from cron.errors import ConfigError
+from cron.history.projection import Projection
+from cron.keeper.filler import Filler
+from cron.keeper.keeper import Keeper
+from cron.keeper.sources import Fetching, PeerSource, StoreSource
+from cron.leader.applier import StateApplier
+from cron.leader.archivist import ArchiveSettings
+from cron.leader.backup import Backup
+from cron.leader.leader import Leader
+from cron.leader.saving import Saving
+from cron.leader.uploads import About
+from snapshots.disk import SnapshotFile
+from snapshots.errors import StoreError
+from snapshots.retention import SnapshotPolicy
+from snapshots.urls import open_store
+from snapshots.vault import Vault
+
+_log = structlog.get_logger()
+DAY_MS: Final = 86_400_000
+
+
+class Compacts(Protocol):
+    """The replicated log, as far as it is asked to let go of what a snapshot has."""
+
+    async def snapshot(self) -> Position:
+        """Let the log before now go."""
+
+
+class Archives:
+    """Keeper, vault and backup of the replica that `config` describes."""
+
+    def __init__(self, config: ReplicaConfig, projection: Projection, clock: Clock) -> None:
+        self._config = config
+        self._clock = clock
+        self._log: Compacts | None = None
+        self._compacting: asyncio.Task[None] | None = None
+        self.keeper = Keeper(
+            Path(config.data),
+            config.cell,
+            snapshots_kept=config.snapshots.local,
+            on_snapshot=self._compact,
+        )
+        self.vault = _vault(config)
+        self._projection = projection
+        self._filler: Filler | None = None
+        self._applier: StateApplier | None = None
+        self._backup: Backup | None = None
+        self._leader: Leader | None = None
+
+    def attach(
+        self,
+        leader: Leader,
+        applier: StateApplier,
+        log: Compacts,
+        *,
+        release: str,
+        superseded: Callable[[BaseException], None],
+    ) -> Saving:
+        """Learn of the other parts; return what answers people."""
+        config = self._config
+        self._leader, self._applier, self._log = leader, applier, log
+        self._filler = Filler(self.keeper, self._projection, applier)
+        self._backup = Backup(
+            leader,
+            applier,
+            self._clock,
+            shelf=self.keeper,
+            vault=self.vault,
+            settings=settings_of(config),
+            policy=SnapshotPolicy(config.snapshots.remote_newest, config.snapshots.remote_daily),
+            about=About(config.id, release, socket.gethostname()),
+            draw=lambda: secrets.token_hex(16),
+            superseded=superseded,
+        )
+        return Saving(leader, applier, self.keeper, self.vault, Path(config.data))
+
+    def fetch_from(self, ask: Fetching, addresses: Callable[[], list[str]]) -> None:
+        """Fetch segments that are missing from the other replicas, then from the store."""
+        if self._filler is not None:
+            self._filler.sources = [PeerSource(ask, addresses)]
+            if self.vault is not None:
+                self._filler.sources.append(StoreSource(self.vault))
+
+    def tasks(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+        """Return what runs for as long as the replica does, by name."""
+        tasks: list[tuple[str, Coroutine[Any, Any, None]]] = []
+        if self._filler is not None:
+            tasks.append(("filler", self._filler.run()))
+        if self._backup is not None:
+            tasks.append(("archive", self._backup.run()))
+        return tasks
+
+    def stop(self) -> None:
+        """End the threads."""
+        if self._backup is not None:
+            self._backup.close()
+        self.keeper.stop()
+
+    def _compact(self, file: SnapshotFile) -> None:
+        """Let the log before a snapshot go, now that it is on the disk."""
+        if self._compacting is None or self._compacting.done():
+            self._compacting = asyncio.get_running_loop().create_task(self._shorten())
+
+    async def _shorten(self) -> None:
+        try:
+            if self._log is not None:
+                await self._log.snapshot()
+        except (ConsensusError, OSError) as error:
+            _log.warning("log.not_shortened", error=str(error))
+
+    # ---- status
+
+    def view(self) -> KeepingView | None:
+        """Return what `status` shows of it."""
+        applier, leader, backup = self._applier, self._leader, self._backup
+        if applier is None or leader is None or backup is None:
+            return None
+        state = applier.state
+        newest = next((file.header for file in self.keeper.snapshots()), None)
+        stored = state.history.backup
+        store = self._config.object_storage.url
+        is_there = bool(store) and stored.store == store
+        waiting = sum(not (one.is_stored and is_there) for one in state.history.segments.values())
+        trouble = backup.trouble
+        view = KeepingView(
+            snapshot_index=newest.index if newest else 0,
+            snapshot_at_ms=newest.taken_ms if newest else 0,
+            segments=len(state.history.segments),
+            segments_missing=len(self.keeper.missing()),
+            open_rows=state.history.open_rows,
+            failing=self.keeper.trouble,
+            filling=self._filler.progress if self._filler else "",
+            store=store,
+            stored_index=stored.index if is_there else 0,
+            stored_at_ms=stored.taken_ms if is_there else 0,
+            segments_waiting=waiting if store else 0,
+            resolving=leader.resolving,
+        )
+        if leader.epoch is None or not trouble.text:
+            return view
+        return msgspec.structs.replace(
+            view, failing_since_ms=trouble.since_ms, failing=trouble.text
+        )
+
+
+def settings_of(config: ReplicaConfig) -> ArchiveSettings:
+    """Return what the archivist goes by."""
+    snapshots, history = config.snapshots, config.history
+    return ArchiveSettings(
+        store=config.object_storage.url,
+        interval_ms=snapshots.interval_s * 1000,
+        entries=snapshots.entries,
+        segment_rows=history.segment_rows,
+        segment_bytes=history.segment_bytes,
+        segment_age_ms=history.segment_age_s * 1000,
+        keep_ms=history.keep_days * DAY_MS,
+        keep_failed_ms=history.keep_failed_days * DAY_MS,
+        local_ms=history.local_days * DAY_MS,
+        keep_runs=history.keep_runs,
+    )
+
+
+def _vault(config: ReplicaConfig) -> Vault | None:
+    """Return the vault of the configured store; nothing is asked of it yet.
+
+    Raises:
+        ConfigError: there can be no such store.
+    """
+    if not config.object_storage.url:
+        return None
+    try:
+        return Vault(open_store(config.object_storage.url), config.cell)
+    except StoreError as error:
+        raise ConfigError(f"object_storage.url: {error}", error.hint) from error

@@ -1,0 +1,160 @@
+"""The folders of a replica's snapshots and segments, and what may be done to the files in them.
+
+Blocks; for any thread. Nothing here is remembered: the files are what counts.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+import structlog
+
+from cron.state.archive import SegmentRecord, Stream
+from snapshots import disk
+from snapshots.disk import SnapshotFile
+from snapshots.errors import SnapshotCorrupt, SnapshotError
+from snapshots.format import SegmentHeader
+from snapshots.layout import parse_segment_name, segment_name
+
+_log = structlog.get_logger()
+
+FOLDERS = ("segments", "snapshots")
+
+
+def name_of(record: SegmentRecord) -> str:
+    """Return the name of a segment's file."""
+    return segment_name(record.lineage, record.number, Stream(record.stream).label)
+
+
+def forget(data: Path) -> None:
+    """Remove what an earlier life of this folder kept."""
+    for folder in FOLDERS:
+        shutil.rmtree(data / folder, ignore_errors=True)
+
+
+class Folders:
+    """Where a replica of `cell` keeps segments and snapshots, below `data`."""
+
+    def __init__(self, data: Path, cell: str) -> None:
+        self.cell = cell
+        self.segments = data / "segments"
+        self.snapshots = data / "snapshots"
+        self.incoming = self.segments / "incoming"
+
+    def open(self) -> set[str]:
+        """Make the folders, remove what a crash left half done; return the segments that are here.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        shutil.rmtree(self.incoming, ignore_errors=True)
+        for folder in (self.segments, self.snapshots, self.incoming):
+            folder.mkdir(parents=True, exist_ok=True)
+            disk.remove_unfinished(folder)
+        disk.sync_directory(self.segments.parent)
+        found = disk.list_segments(self.segments)
+        return {path.name for path in found if path.stat().st_size}
+
+    def header_of(self, record: SegmentRecord) -> SegmentHeader:
+        """Return the header that the segment's file has on every replica."""
+        return SegmentHeader(
+            self.cell,
+            record.lineage,
+            record.number,
+            Stream(record.stream).label,
+            record.from_index,
+            record.to_index,
+            record.rows,
+            record.digest,
+        )
+
+    def write(self, record: SegmentRecord, content: bytes) -> None:
+        """Keep a segment, durably and verified; one that is here already stays.
+
+        Raises:
+            OSError, SnapshotError: the disk refuses; nothing was harmed.
+        """
+        disk.write_segment(self.segments, self.header_of(record), content)
+
+    def read(self, record: SegmentRecord) -> bytes:
+        """Return the content of a segment, verified by what the catalog says of it.
+
+        Raises:
+            SnapshotError: it is not here, damaged, or another one.
+            OSError: the disk refuses.
+        """
+        return self._read(self.segments / name_of(record), record)
+
+    def _read(self, path: Path, record: SegmentRecord) -> bytes:
+        header, content = disk.read_segment(path, self.cell)
+        if header != self.header_of(record):
+            raise SnapshotCorrupt(path.name, "it is not the segment that the catalog names")
+        return content
+
+    def admit(self, record: SegmentRecord) -> None:
+        """Keep a segment that was fetched, if it is what the catalog says; else it is removed.
+
+        Raises:
+            SnapshotError: it is not.
+            OSError: the disk refuses.
+        """
+        path = self.incoming / name_of(record)
+        try:
+            self._read(path, record)
+        except SnapshotError:
+            path.unlink(missing_ok=True)
+            raise
+        opened = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(opened)
+        finally:
+            os.close(opened)
+        os.replace(path, self.segments / path.name)
+        disk.sync_directory(self.segments)
+
+    def set_aside(self, path: Path) -> None:
+        """Take a damaged file out of the way, for a person to look at: one of each name is kept."""
+        try:
+            os.replace(path, path.with_name(path.name + ".damaged"))
+        except FileNotFoundError:
+            return
+        disk.sync_directory(path.parent)
+
+    def remove_segments(self, names: Collection[str]) -> None:
+        """Remove segments; missing ones are no error.
+
+        Raises:
+            OSError: the disk refuses; some may be gone.
+        """
+        for name in names:
+            (self.segments / name).unlink(missing_ok=True)
+        disk.sync_directory(self.segments)
+
+    def retired(self, wanted: Collection[str], seals: int) -> list[str]:
+        """Return the segments on the disk, up to the Seal of number `seals`, that are not wanted:
+        newer ones may be of log entries that have not been applied again yet."""
+        names = [path.name for path in disk.list_segments(self.segments)]
+        parsed = {name: parse_segment_name(name) for name in names}
+        return [
+            name
+            for name, parts in parsed.items()
+            if parts is not None and parts[1] <= seals and name not in wanted
+        ]
+
+    def verified_snapshots(self) -> list[SnapshotFile]:
+        """Return the snapshots that are whole, newest first; damaged ones are set aside and told.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        found = []
+        for path in disk.list_snapshots(self.snapshots):
+            try:
+                found.append(disk.verify_snapshot(path, self.cell))
+            except SnapshotError as error:
+                _log.error("snapshot.damaged", snapshot=path.name, error=str(error))
+                self.set_aside(path)
+        return sorted(found, key=lambda file: file.header.index, reverse=True)

@@ -1,0 +1,169 @@
+"""Snapshots as people ask about them: save one, list them, read them back."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
+from cron.errors import Conflict, InvalidInput, NotFound, Unavailable
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader
+from cron.leader.requests import appending
+from cron.leader.uploads import Shelf
+from cron.state import commands as c
+from cron.state.image import decode_state
+from snapshots.disk import SnapshotFile, read_snapshot
+from snapshots.errors import SnapshotError, StoreAway, StoreError
+from snapshots.manifest import Manifest
+from snapshots.vault import Vault
+
+_T = TypeVar("_T")
+
+READ_BYTES_MAX: Final = 1 << 20
+LOCAL: Final = "local"
+REMOTE: Final = "remote"
+
+
+class Saving:
+    """Answers for one replica. `vault` is None where no object storage is configured."""
+
+    def __init__(
+        self, leader: Leader, applier: StateApplier, shelf: Shelf, vault: Vault | None, data: Path
+    ) -> None:
+        self._leader = leader
+        self._applier = applier
+        self._shelf = shelf
+        self._vault = vault
+        self._data = data
+
+    @property
+    def _store(self) -> str:
+        return self._vault.store.url if self._vault is not None else ""
+
+    async def save(self) -> SaveReport:
+        """Have every replica take a snapshot, and return where."""
+        await self._leader.submit(appending(c.SnapshotAt()))
+        taken = self._applier.state.history.taken
+        lineage = self._applier.state.epoch.lineage
+        return SaveReport(lineage=lineage, term=taken.term, index=taken.index, store=self._store)
+
+    async def list(self, *, is_remote: bool) -> SnapshotsReport:
+        """Return what there is, newest first."""
+        views = [] if is_remote else [of_file(file) for file in self._shelf.snapshots()]
+        problems: list[str] = []
+        if self._vault is not None:
+            manifests, skipped = await _told(self._vault.manifests)
+            views += [of_manifest(manifest) for manifest in manifests]
+            problems = [str(error) for error in skipped]
+        elif is_remote:
+            raise InvalidInput("no object storage is configured", "see [object_storage] url")
+        views.sort(key=lambda view: (view.lineage, view.index), reverse=True)
+        return SnapshotsReport(snapshots=views, problems=problems, store=self._store)
+
+    async def verify(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
+        """Yield each snapshot once all of it was read."""
+        found = False
+        for file in [] if is_remote else self._shelf.snapshots():
+            if name in ("", file.path.name):
+                found = True
+                yield await asyncio.to_thread(
+                    _verified, of_file(file), partial(_check, file.path, file.header.cell)
+                )
+        if self._vault is not None:
+            manifests, _ = await _told(self._vault.manifests)
+            for manifest in manifests:
+                view = of_manifest(manifest)
+                if name in ("", view.name):
+                    found = True
+                    fetch = partial(self._fetch_and_check, self._vault, manifest)
+                    yield await _told(partial(_verified, view, fetch))
+        if name and not found:
+            raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
+
+    def _fetch_and_check(self, vault: Vault, manifest: Manifest) -> SnapshotFile:
+        """Fetch a snapshot, read it, and look whether its segments are there."""
+        folder = Path(tempfile.mkdtemp(prefix="verify-", dir=self._data))
+        try:
+            file = vault.fetch_snapshot(manifest, folder)
+            _check(file.path, vault.cell)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        stored = vault.segments()
+        missing = [one.name for one in manifest.segments if one.name not in stored]
+        if missing:
+            text = f"{len(missing)} of its segments are not in the store, such as {missing[0]}"
+            raise SnapshotError(file.path.name, text)
+        return file
+
+    async def segment(self, name: str, offset: int, limit: int) -> tuple[bytes, int]:
+        """Return a piece of a segment, and its size."""
+        path = self._shelf.segment_path(name)
+        if path is None:
+            raise NotFound(f"segment {name} is not on this disk")
+
+        def read() -> tuple[bytes, int]:
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(offset)
+                return file.read(min(limit, READ_BYTES_MAX)), size
+
+        try:
+            return await asyncio.to_thread(read)
+        except FileNotFoundError as error:
+            raise NotFound(f"segment {name} is not on this disk any more") from error
+
+
+def of_file(file: SnapshotFile) -> SnapshotView:
+    """Return a snapshot of this disk as the API shows it."""
+    header = file.header
+    return SnapshotView(
+        name=file.path.name, place=LOCAL, lineage=header.lineage, term=header.term,
+        index=header.index, taken_ms=header.taken_ms, size=file.file_bytes,
+        content_size=file.content_bytes, digest=header.digest.hex(),
+    )  # fmt: skip
+
+
+def of_manifest(manifest: Manifest) -> SnapshotView:
+    """Return a stored snapshot as the API shows it."""
+    return SnapshotView(
+        name=f"{manifest.lineage:04d}-{manifest.term:016x}-{manifest.index:016x}.snap",
+        place=REMOTE, lineage=manifest.lineage, term=manifest.term, index=manifest.index,
+        taken_ms=manifest.taken_ms, size=manifest.file_bytes,
+        content_size=manifest.content_bytes, segments=len(manifest.segments),
+        digest=manifest.state_digest,
+    )  # fmt: skip
+
+
+def _check(path: Path, cell: str) -> SnapshotFile:
+    """Read a snapshot whole, and make a State of it."""
+    file, pieces = read_snapshot(path, cell)
+    state = decode_state(pieces)
+    if state.digest != file.header.digest or state.index != file.header.index:
+        raise SnapshotError(path.name, "the state in it is not that of its header")
+    return file
+
+
+def _verified(view: SnapshotView, check: Callable[[], SnapshotFile]) -> SnapshotView:
+    try:
+        check()
+    except (SnapshotError, OSError) as error:
+        return msgspec.structs.replace(view, state="damaged", problem=str(error))
+    return msgspec.structs.replace(view, state="verified")
+
+
+async def _told(call: Callable[[], _T]) -> _T:
+    """Run `call` in a thread; what the store says becomes what a client is told."""
+    try:
+        return await asyncio.to_thread(call)
+    except StoreAway as error:
+        raise Unavailable(str(error), error.hint) from error
+    except StoreError as error:
+        raise Conflict(str(error), error.hint) from error
