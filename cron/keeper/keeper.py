@@ -35,6 +35,7 @@ from snapshots import disk
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotError
 from snapshots.format import SnapshotHeader
+from snapshots.layout import parse_snapshot_name
 
 _log = structlog.get_logger()
 
@@ -108,7 +109,8 @@ class Keeper:
         except OSError as error:
             text = f"{self.folders.segments.parent}: {error.strerror or error}"
             raise Unavailable(text, "look at the disk") from error
-        self._newest_index = int(newest[0].stem.partition("-")[2], 16) if newest else 0
+        named = parse_snapshot_name(newest[0].name) if newest else None
+        self._newest_index = named[1] if named else 0
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
         self._thread.start()
@@ -139,20 +141,15 @@ class Keeper:
                     self._pending[name] = one
                 else:
                     _log.error("segment.dropped", segment=name, error="the disk takes nothing")
+                    self.changed.set()
             self._lock.notify_all()
 
     def snapshot(self, state: State, imaging: Imaging) -> None:
         """Write the snapshot of State as it is now, whose image has begun; one that is here already
         is not written again."""
         taken = state.history.taken
-        header = SnapshotHeader(
-            self.folders.cell,
-            state.epoch.lineage,
-            taken.term,
-            taken.index,
-            state.digest,
-            taken.at_ms,
-        )
+        at = (state.epoch.lineage, taken.term, taken.index)
+        header = SnapshotHeader(self.folders.cell, *at, state.digest, taken.at_ms)
         failpoints.hit("snapshot-taken")
         with self._lock:
             given_up: _Shot | None = _Shot(header, imaging)
@@ -270,13 +267,15 @@ class Keeper:
 
     def _look_at_snapshots(self) -> None:
         try:
-            found = self.folders.verified_snapshots()
+            for file in self.folders.verified_snapshots():
+                self._write_segments()
+                with self._lock:
+                    self._snapshots.append(file)
         except OSError as error:
             self._fail(error, "snapshots cannot be read")
             return
         with self._lock:
-            self._snapshots = found
-            self._newest_index = found[0].header.index if found else 0
+            self._newest_index = self._snapshots[0].header.index if self._snapshots else 0
 
     def _wait(self) -> bool:
         """Wait for work; return False once there will be none."""
@@ -345,7 +344,7 @@ class Keeper:
             files = sorted([file, *self._snapshots], key=lambda one: one.header.index, reverse=True)
             self._snapshots = files[: self._snapshots_kept]
             self._newest_index = files[0].header.index
-        self._remove_snapshots(files[self._snapshots_kept :])
+        self.folders.remove_snapshots(files[self._snapshots_kept :])
         if self._on_snapshot is not None:
             told = self._on_snapshot
             self._on_loop(lambda: told(file))
@@ -358,13 +357,6 @@ class Keeper:
                 raise _Stopped
             failpoints.hit("snapshot-piece")
             yield piece
-
-    def _remove_snapshots(self, files: Sequence[SnapshotFile]) -> None:
-        for file in files:
-            try:
-                file.path.unlink(missing_ok=True)
-            except OSError as error:  # it goes at the next start, if not before
-                _log.warning("snapshot.stays", snapshot=file.path.name, error=str(error))
 
     def _sweep(self) -> None:
         """Remove the files of segments that are wanted no more."""

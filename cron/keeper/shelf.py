@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -21,7 +22,8 @@ from snapshots.layout import parse_segment_name, segment_name
 
 _log = structlog.get_logger()
 
-FOLDERS = ("segments", "snapshots")
+FOLDERS: Final = ("segments", "snapshots")
+DAMAGED: Final = ".damaged"
 
 
 def name_of(record: SegmentRecord) -> str:
@@ -118,7 +120,7 @@ class Folders:
     def set_aside(self, path: Path) -> None:
         """Take a damaged file out of the way, for a person to look at: one of each name is kept."""
         try:
-            os.replace(path, path.with_name(path.name + ".damaged"))
+            os.replace(path, path.with_name(path.name + DAMAGED))
         except FileNotFoundError:
             return
         disk.sync_directory(path.parent)
@@ -130,7 +132,8 @@ class Folders:
             OSError: the disk refuses; some may be gone.
         """
         for name in names:
-            (self.segments / name).unlink(missing_ok=True)
+            for path in (self.segments / name, self.segments / (name + DAMAGED)):
+                path.unlink(missing_ok=True)
         disk.sync_directory(self.segments)
 
     def retired(self, wanted: Collection[str], seals: int) -> list[str]:
@@ -144,17 +147,23 @@ class Folders:
             if parts is not None and parts[1] <= seals and name not in wanted
         ]
 
-    def verified_snapshots(self) -> list[SnapshotFile]:
-        """Return the snapshots that are whole, newest first; damaged ones are set aside and told.
+    def verified_snapshots(self) -> Iterator[SnapshotFile]:
+        """Yield the snapshots that are whole, newest first; damaged ones are set aside and told.
 
         Raises:
             OSError: the disk refuses.
         """
-        found = []
         for path in disk.list_snapshots(self.snapshots):
             try:
-                found.append(disk.verify_snapshot(path, self.cell))
+                yield disk.verify_snapshot(path, self.cell)
             except SnapshotError as error:
                 _log.error("snapshot.damaged", snapshot=path.name, error=str(error))
                 self.set_aside(path)
-        return sorted(found, key=lambda file: file.header.index, reverse=True)
+
+    def remove_snapshots(self, files: Iterable[SnapshotFile]) -> None:
+        """Remove snapshots; those that the disk does not let go are told, and go another time."""
+        for file in files:
+            try:
+                file.path.unlink(missing_ok=True)
+            except OSError as error:
+                _log.warning("snapshot.stays", snapshot=file.path.name, error=str(error))
