@@ -47,6 +47,7 @@ class Filler:
         self._catalogs = 0
         self.sources: list[Source] = []
         self.progress = ""
+        self._why = ""  # why a source could not be asked
 
     @property
     def _history(self) -> History:
@@ -78,15 +79,18 @@ class Filler:
             await self._projection.retain(local, history.sealed_to)
             self._catalogs = catalogs
         lacks = await self._fetch_missing()
+        # What is here is filled, also while the rest cannot be had.
         await self._fill()
         if lacks:
-            raise SnapshotMissing(lacks[0], f"no replica and no store has {len(lacks)} segments")
+            text = self._why or "no replica and no store has it"
+            raise SnapshotMissing(lacks[0], f"{text}; {len(lacks)} segments are missing")
         self.progress = ""
 
     async def _fetch_missing(self) -> list[str]:
         """Fetch segments, and return the names of those that nobody has."""
         missing = self._keeper.missing()
         nowhere = []
+        self._why = ""
         for number, record in enumerate(missing, 1):
             self.progress = f"fetches history: {number} of {len(missing)} segments"
             if not await self._fetch(record):
@@ -101,6 +105,8 @@ class Filler:
                 await asyncio.to_thread(self._keeper.admit, record)
             except SnapshotError as error:
                 _log.warning("segment.distrusted", segment=name_of(record), error=str(error))
+            except (CronError, StoreError) as error:
+                self._why = str(error)
             else:
                 return True
         return not self._keeper.wants(record)
@@ -108,6 +114,10 @@ class Filler:
     async def _fill(self) -> None:
         lacking = await self._projection.lacking()
         history = self._history
+        index = self._applier.state.index
+        if touches(lacking.gaps, history.sealed_to, index):  # no segment has these rows yet
+            rows = list(history.rows_after(history.sealed_to))
+            self._projection.mend(rows, history.sealed_to, index)
         todo = [
             record
             for record in sorted(
