@@ -114,5 +114,9 @@ class Elections:
         raft.transport.send(node, Vote(raft.term))
 
     def _is_behind(self, message: PreVote | RequestVote) -> bool:
-        ours = (self._raft.last_term, self._raft.last_index)
-        return (message.last_term, message.last_index) < ours
+        raft = self._raft
+        if message.last_index < raft.commit:
+            # Never so in one log. But terms of a log that a seeded disk knows nothing of, of one
+            # that was never founded, say nothing about the state that it brings.
+            return True
+        return (message.last_term, message.last_index) < (raft.last_term, raft.last_index)

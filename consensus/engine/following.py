@@ -60,7 +60,8 @@ class Following:
             return  # entries came first
         raft.applied, raft.commit = index, max(index, raft.commit)
         parts = raft.parts
-        parts.roster.start(index, decode_members(dump.members), self._journal[1:])
+        members = decode_members(dump.members)
+        parts.roster.start(index, members, self._journal[1:], life=dump.life)
         parts.handover.post(Restored(dump, read_pieces(parts.disk, dump)))
         if message.term == raft.term:
             raft.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from consensus.engine.config import EngineConfig
-from consensus.engine.membership import REPLACED, UNKNOWN, WAIT, judge
+from consensus.engine.membership import REPLACED, UNKNOWN, WAIT, judge, judge_life
 from consensus.engine.network.wire import PROTOCOL, PROTOCOL_LEAST, Goodbye, Hello, Welcome
 from consensus.engine.roster import Roster
 from consensus.errors import Replaced
@@ -38,13 +38,14 @@ class Gatekeeper:
             mine.token,
             mine.joins,
             self._roster.address(self._config.replica),
+            self._roster.life,
         )
 
     def welcome(self, to: str, protocol: int) -> Welcome:
         """Return what this replica answers `to` who dialled it."""
         mine = self._roster.identity
-        number = self._roster.number
-        return Welcome(protocol, self._config.replica, number, mine.token, mine.joins)
+        number, life = self._roster.number, self._roster.life
+        return Welcome(protocol, self._config.replica, number, mine.token, mine.joins, life)
 
     def judge(self, caller: Hello | Welcome) -> Goodbye | None:
         """Return why `caller` is refused, None if it is not; then, if it knows better than the own
@@ -57,12 +58,13 @@ class Gatekeeper:
         return refusal
 
     def _refusal(self, caller: Hello | Welcome) -> Goodbye | None:
+        foreign = judge_life(self._roster.life, self._roster.members, caller)
         goodbye = judge(self._roster.members, caller)
         if goodbye is None:
-            return None
+            return foreign
         settled = judge(self._roster.at(self.committed()), caller)
         may_lead = settled is None or settled.reason == WAIT
-        if may_lead and caller.number and not self.leads():
+        if may_lead and foreign is None and caller.number and not self.leads():
             # Its own log admits it, and ours may lack that, or have what was cut off elsewhere: it
             # may lead in a newer term, and we would never hear (Raft thesis 4.2.2). What it votes
             # and holds does not count here.

@@ -38,10 +38,11 @@ class Refused(msgspec.Struct, frozen=True):
 
 class TakeDump(msgspec.Struct, frozen=True):
     """The state after what was handed over so far is wanted: it is that at `position`, and the
-    members (encoded) are those there."""
+    members (encoded) and the cell's life are those there."""
 
     position: Position
     members: bytes = b""
+    life: int = 0
 
 
 class Dumped(msgspec.Struct, frozen=True):

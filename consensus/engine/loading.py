@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -9,6 +10,7 @@ import msgspec
 
 from consensus.engine.config import EngineConfig
 from consensus.engine.matching import align
+from consensus.engine.membership import decode_members
 from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump, check_dump
 from consensus.engine.storage.incoming import INCOMING, MARKS
@@ -47,7 +49,7 @@ def load(
     _refuse_pre_release(disk, names)
     has_journal, has_dump = bool(segment_numbers(names)), IN_FORCE in names
     if has_dump and not has_journal:
-        raise LogDamaged(disk.place, "the journal is missing, but a dump is there")
+        raise _without_journal(disk)
     if not has_journal and config.start == "resume":
         raise NoData(disk.place)
     _make_room(disk)
@@ -58,6 +60,30 @@ def load(
     journal = FileJournal.open(disk, config.replica, config.cell, segment_bytes=segment_bytes)
     _join(disk, journal, dump)
     return Loaded(journal, dump)
+
+
+def draw_token() -> int:
+    """Return a number that no other disk has."""
+    return int.from_bytes(os.urandom(8), "big") >> 2 or 1
+
+
+def is_half_seeded(disk: Disk) -> bool:
+    """Return whether the dump on `disk`, which has no journal, is what a seeding left that died:
+    the state that a cell begins with, before it has members.
+
+    Raises:
+        LogDamaged, UnknownFormat: it cannot be read.
+    """
+    dump = check_dump(disk, IN_FORCE)
+    return dump.life != 0 and not decode_members(dump.members)
+
+
+def _without_journal(disk: Disk) -> LogDamaged:
+    if not is_half_seeded(disk):
+        return LogDamaged(disk.place, "the journal is missing, but a dump is there")
+    error = LogDamaged(disk.place, "a state was being put here, which did not finish")
+    error.hint = "this is no replica's disk yet; run `raftcron restore` again"
+    return error
 
 
 def _refuse_pre_release(disk: Disk, names: list[str]) -> None:

@@ -140,6 +140,27 @@ def change_members(members: Members, change: Change) -> Members:
     return {**members, replica: new}
 
 
+def judge_life(life: int, members: Members, caller: Hello | Welcome) -> Goodbye | None:
+    """Return why a replica whose log began with the state `life` refuses `caller`, whose log began
+    with another one: no entry of the two means the same, whatever its term and index are.
+
+    Nobody is sent away for good by this alone: which of the two lives is to go on, a person knows.
+    """
+    if caller.life == life:
+        return None
+    if not caller.life and not caller.number:
+        return None  # its log is empty, or its token tells
+    if not life and not members:
+        return None  # ours is empty
+    member = members.get(caller.sender)
+    return Goodbye(
+        WAIT,
+        member.number if member is not None else 0,
+        f"the disk of {caller.sender} is of another life of this cell, from before or after a"
+        " restore; only one may go on: empty the data directory of the other",
+    )
+
+
 def judge(members: Members, caller: Hello | Welcome) -> Goodbye | None:
     """Return why a replica with these members in its log refuses `caller`, None if it does not.
 

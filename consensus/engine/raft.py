@@ -231,7 +231,7 @@ class Raft(Library):
         event = self.compaction.begin(self.applied, self.mono())
         if isinstance(event, TakeDump):
             members = encode_members(self.roster.at(event.position.index))
-            event = TakeDump(event.position, members)
+            event = TakeDump(event.position, members, self.roster.life)
         if event is not None:
             self.handover.post(event)
 

@@ -36,7 +36,7 @@ from consensus.engine.handover import (
     TakeDump,
 )
 from consensus.engine.joined import joining
-from consensus.engine.loading import Loaded, load
+from consensus.engine.loading import Loaded, draw_token, load
 from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.network.tls import check_files
 from consensus.engine.pending import Pending
@@ -88,7 +88,7 @@ class EngineLog:
         self._leadership = Leadership()
         self._listeners: list[Callable[[Leadership], None]] = []
         self._pending = Pending()
-        self._dumps: list[asyncio.Future[Position]] = []
+        self._dumps: list[tuple[int, asyncio.Future[Position]]] = []
         self._barriers = Barriers(partial(self._submit, BARRIER, b""))
         self._state: Literal["new", "running", "stopping", "stopped"] = "new"
         self._raft: Raft | None = None
@@ -141,7 +141,7 @@ class EngineLog:
         """
         invariant(self._state == "new", "a log starts once")
         disk = DirectoryDisk(Path(self._config.data))
-        loading = asyncio.create_task(asyncio.to_thread(load, disk, self._config, _draw_token))
+        loading = asyncio.create_task(asyncio.to_thread(load, disk, self._config, draw_token))
         try:
             loaded = await asyncio.shield(loading)
             if loaded.dump is not None:
@@ -214,10 +214,11 @@ class EngineLog:
         return (await within(self._barriers.join(), timeout_ms)).position
 
     async def snapshot(self) -> Position:
-        """Take a dump now. Returns its position once it is durable; raises what writing raised."""
+        """Take a dump of all that is applied now, after one that is under way. Returns its position
+        once it is durable; raises what writing raised."""
         raft = self._running()
         done: asyncio.Future[Position] = asyncio.get_running_loop().create_future()
-        self._dumps.append(done)
+        self._dumps.append((self._applied.index, done))
         raft.ask(raft.want_dump)
         return await done
 
@@ -294,9 +295,8 @@ class EngineLog:
                     self._pending.refuse(counter, NotLeader(self._leadership.leader))
             case Declined(counter, error):
                 self._pending.refuse(counter, error)
-            case TakeDump(position, members):
-                invariant(position == self._applied, "the state is not at the dump's position")
-                self._take_dump(position, members)
+            case TakeDump():
+                self._take_dump(event)
             case Dumped(position, error):
                 self._answer_dumps(position, error)
             case Restored(dump, pieces):
@@ -328,23 +328,27 @@ class EngineLog:
         self._standing.restore(dump.members)
         self._applied = dump.position
 
-    def _take_dump(self, position: Position, members: bytes) -> None:
+    def _take_dump(self, event: TakeDump) -> None:
+        at = event.position
+        invariant(at == self._applied, "the state is not at the dump's position")
         raft, disk = self._raft, self._disk
         if raft is None or disk is None:
             return
         pieces = self._applier.take()
-        work = partial(write_dump, disk, TAKEN, position, members, pieces)
+        work = partial(write_dump, disk, TAKEN, at, event.members, pieces, life=event.life)
         self._work_aside(work, raft.finish_dump)
 
     def _answer_dumps(self, position: Position, error: Exception | None) -> None:
         waiting, self._dumps = self._dumps, []
-        for done in waiting:
+        for least, done in waiting:
             if done.done():
                 continue
-            if error is None:
-                done.set_result(position)
-            else:
+            if error is not None:
                 done.set_exception(error)
+            elif least <= position.index:
+                done.set_result(position)
+            else:  # it was asked for while this dump, of a state before, was on its way
+                self._dumps.append((least, done))
 
     # --- the end
 
@@ -392,8 +396,3 @@ class EngineLog:
             return
         self._close()
         self._on_failure(error)
-
-
-def _draw_token() -> int:
-    """Return a number that no other disk has."""
-    return int.from_bytes(os.urandom(8), "big") >> 2 or 1

@@ -27,18 +27,23 @@ from consensus.errors import UnknownFormat
 class Roster:
     """Members by log index; the journal's watcher. In the tick thread.
 
-    `is_stale` is set by every change, for whoever must act on it.
+    `is_stale` is set by every change, for whoever must act on it. `life` is the newest dump's.
     """
 
     def __init__(self, identity: Identity, ids: Iterable[str]) -> None:
         self.identity = identity
         self.ids = tuple(sorted(ids))
         self.is_stale = True
+        self.life = 0
         self.number = 0  # the incarnation that this disk is, or was; 0 before it was admitted
         self._changes: list[tuple[int, Members]] = [(0, {})]
 
-    def start(self, index: int, members: Members, entries: Iterable[Entry]) -> None:
-        """Begin with the members at `index`, where a dump is, and the journal's entries."""
+    def start(
+        self, index: int, members: Members, entries: Iterable[Entry], *, life: int = 0
+    ) -> None:
+        """Begin with the members at `index`, where a dump of this `life` is, and the journal's
+        entries."""
+        self.life = life
         self._changes = [(index, members)]
         self._note()
         for command, at, term in entries:

@@ -40,7 +40,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, 
     `token` is drawn when a data directory is made, so it tells two disks of one id apart; `number`
     is the incarnation that the sender's log gives to that token, 0 if it gives none. `joins` says
     that the disk was made to replace another one. `address` is where its replacement said that it
-    is reached, "" for where it is configured: who was away since needs it to answer.
+    is reached, "" for where it is configured: who was away since needs it to answer. `life` names
+    the state that the sender's log began with, 0 if that was nothing, or if it does not know yet.
     """
 
     protocol: Count
@@ -52,6 +53,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=0, 
     token: Count
     joins: bool
     address: str = ""
+    life: Count = 0
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=8, gc=False):
@@ -64,6 +66,7 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=8
     number: Count
     token: Count
     joins: bool
+    life: Count = 0
 
 
 class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=9, gc=False):

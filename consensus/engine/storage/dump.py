@@ -1,8 +1,8 @@
 """The dump: the Applier's state at one position, in one file that proves itself.
 
 Layout: `magic 8 | format u32 | length u32 | header | crc32 u32 | state | size u64 | digest 32 |
-crc32 u32`. The header is a msgpack array of term, index and the cell's members at that position;
-the digest is the SHA-256 of all that is before the size, which is the state's. A dump is written
+crc32 u32`. The header is a msgpack array of term, index, the cell's members at that position and its
+life; the digest is the SHA-256 of all that is before the size, which is the state's. A dump is written
 beside the one in force, in pieces, synced, renamed; it is never used before its digest was
 checked. A damaged one stops the replica: an empty state in its place would take part, and lead.
 """
@@ -51,17 +51,20 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
     term: _Number
     index: _Number
     members: bytes
+    life: _Number = 0
 
 
 class Dump(msgspec.Struct, frozen=True):
     """A dump's file: the position of the last entry in it, the members there, the size of its
-    state in bytes, and the digest that names the file."""
+    state in bytes, and the digest that names the file. `life` names the state that the cell began
+    with, 0 if that was nothing; every later dump of the cell has the same."""
 
     name: str
     position: Position
     members: bytes
     size: int
     digest: bytes
+    life: int = 0
 
 
 class _Writer:
@@ -94,7 +97,13 @@ class _Writer:
 
 
 def write_dump(
-    disk: Disk, name: str, position: Position, members: bytes, pieces: Iterable[bytes]
+    disk: Disk,
+    name: str,
+    position: Position,
+    members: bytes,
+    pieces: Iterable[bytes],
+    *,
+    life: int = 0,
 ) -> Dump:
     """Write a dump to `name`, synced; the caller renames it to where it is in force.
 
@@ -104,7 +113,7 @@ def write_dump(
     """
     file = disk.create(name)
     try:
-        dump = _write(disk, file, Dump(name, position, members, 0, b""), pieces)
+        dump = _write(disk, file, Dump(name, position, members, 0, b"", life), pieces)
     except BaseException:
         file.close()
         disk.remove(name)
@@ -114,7 +123,8 @@ def write_dump(
 
 
 def _write(disk: Disk, file: File, dump: Dump, pieces: Iterable[bytes]) -> Dump:
-    header = msgspec.msgpack.encode(_Header(dump.position.term, dump.position.index, dump.members))
+    at = dump.position
+    header = msgspec.msgpack.encode(_Header(at.term, at.index, dump.members, dump.life))
     if len(header) > _HEADER_BYTES_MAX:
         raise OSError(errno.EFBIG, f"a dump's header of {len(header)} bytes is too big", dump.name)
     lead = _LEAD.pack(MAGIC, FORMAT, len(header)) + header
@@ -209,7 +219,8 @@ def _describe(file: File, name: str, place: str) -> tuple[Dump, int]:
         header = msgspec.msgpack.decode(lead[_LEAD.size : -_CRC_BYTES], type=_Header)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise LogDamaged(place, f"the dump's header cannot be read: {error}") from error
-    return Dump(name, Position(header.term, header.index), header.members, size, digest), start
+    at = Position(header.term, header.index)
+    return Dump(name, at, header.members, size, digest, header.life), start
 
 
 def _crc(content: bytes) -> bytes:
