@@ -11,6 +11,7 @@ from cron.cli.app import cli
 from cron.cli.become import become
 from cron.cli.replica import replica_group
 from cron.cli.times import parse_length
+from cron.restore.command import restore_command
 
 
 @click.command("dev")
@@ -35,6 +36,8 @@ from cron.cli.times import parse_length
 @click.option("--executors", type=click.IntRange(1, 50), default=1, show_default=True, metavar="N")
 @click.option("--no-restart", is_flag=True, help="Leave processes that die dead.")
 @click.option("--system", is_flag=True, help="The crontab has a user column.")
+@click.option("--object-storage", metavar="URL", help="Back up to s3://... or file:///...")
+@click.option("--restore", is_flag=True, help="The replicas' folders are gone: begin from there.")
 def dev_command(
     crontab: str | None,
     data: str | None,
@@ -43,6 +46,8 @@ def dev_command(
     executors: int,
     no_restart: bool,
     system: bool,
+    object_storage: str | None,
+    restore: bool,
 ) -> NoReturn:
     """Run three replicas and an executor on this machine.
 
@@ -59,6 +64,8 @@ def dev_command(
         executors=executors,
         restart=not no_restart,
         system=system,
+        object_storage=object_storage or "",
+        restore=restore,
     )
     sys.exit(run_dev(options))
 
@@ -74,7 +81,7 @@ def executor_command(config: str, more: tuple[str, ...]) -> NoReturn:
     become("launcher.executor", "--config", config, *more)
 
 
-for _command in (dev_command, replica_group, executor_command):
+for _command in (dev_command, replica_group, executor_command, restore_command):
     cli.add_command(_command)
 
 

@@ -12,7 +12,8 @@ class DevOptions(msgspec.Struct, frozen=True):
     state between runs; None is one that is removed at the end. `port`: clients on P, P+1, P+2, Raft
     on P+10 to P+12. `for_ms`: how long to run, from when there are a leader and
     the crontab; None is until Ctrl-C. `restart`: whether a process
-    that dies is started again. `system`: the crontab has a user column.
+    that dies is started again. `system`: the crontab has a user column. `object_storage`: a URL to
+    back up to. `restore`: begin a new life of the cell from there.
     """
 
     crontab: str | None = None
@@ -22,6 +23,8 @@ class DevOptions(msgspec.Struct, frozen=True):
     executors: int = 1
     restart: bool = True
     system: bool = False
+    object_storage: str = ""
+    restore: bool = False
 
 
 EXECUTORS_MAX = 50

@@ -26,6 +26,7 @@ from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab,
 from cron.dev.files import Member, Ports, move_cell, ports_of, write_cell
 from cron.dev.options import EXECUTORS_MAX, DevOptions
 from cron.dev.ports import check_ports, check_range
+from cron.dev.storage import check_storage, restore_first, storage_table
 from cron.errors import ConfigError, CronError
 
 SAME_SIGNAL_MS: Final = 500
@@ -117,7 +118,14 @@ class _Dev:
         if old is not None and old != ports:
             move_cell(self._folder, old, ports)
             self._say(f"{self._folder}: moved from port {old.client[0]} to {ports.client[0]}")
-        return write_cell(self._folder, ports, executors=self._options.executors)
+        extra = storage_table(self._options.object_storage) if self._options.object_storage else ""
+        members = write_cell(
+            self._folder, ports, executors=self._options.executors, replica_extra=extra
+        )
+        check_storage(self._folder, self._options)
+        if self._options.restore:
+            restore_first(self._folder, self._options, self._say)
+        return members
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

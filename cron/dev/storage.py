@@ -1,0 +1,75 @@
+"""Object storage of a local cell: in the replicas' configuration, and as what to begin from."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from cron.clock import SystemClock
+from cron.config import load_replica_config
+from cron.dev.options import DevOptions
+from cron.errors import ConfigError
+from cron.keeping_config import StorageConfig, checked_storage
+
+INTERVAL_S: Final = 10
+"""Between snapshots: somebody watches, and would not wait ten minutes to see one."""
+
+
+def storage_table(url: str) -> str:
+    """Return the tables that new configurations of replicas get.
+
+    Raises:
+        ConfigError: the URL cannot be meant.
+    """
+    url = checked_storage(StorageConfig(url), "--object-storage").url
+    return f'[object_storage]\nurl = "{url}"\n\n[snapshots]\ninterval_s = {INTERVAL_S}\n'
+
+
+def check_storage(folder: Path, options: DevOptions) -> None:
+    """Refuse a URL that files which were there already do not have.
+
+    Raises:
+        ConfigError: they have another, or none.
+    """
+    if not options.object_storage:
+        if options.restore:
+            raise ConfigError("--restore: from where?", "give --object-storage URL as well")
+        return
+    wanted = checked_storage(StorageConfig(options.object_storage), "--object-storage").url
+    for number in (1, 2, 3):
+        path = folder / f"r{number}.toml"
+        found = load_replica_config(path).object_storage.url
+        if found != wanted:
+            message = f"{path}: object_storage.url: {found or 'none'}, not {wanted}"
+            raise ConfigError(message, f'write [object_storage] url = "{wanted}" there')
+
+
+def restore_first(folder: Path, options: DevOptions, say: Callable[[str], None]) -> None:
+    """Restore into the folder of r1, unless it holds a replica already; those of the others must be
+    empty.
+
+    Raises:
+        ConfigError: a replica's folder is there. CronError: it cannot be restored.
+    """
+    from cron.restore.command import run_restore, show
+    from cron.restore.restoring import Choices, Report
+
+    for number in (2, 3):
+        config = load_replica_config(folder / f"r{number}.toml")
+        _expect_none(Path(config.data))
+
+    def agree(report: Report) -> bool:
+        show(report)
+        return True
+
+    config = load_replica_config(folder / "r1.toml")
+    choices = Choices(by=getpass.getuser(), now_ms=SystemClock().wall_ms())
+    run_restore(config, Path(config.data), None, None, choices, agree, tell=say)
+
+
+def _expect_none(data: Path) -> None:
+    if data.is_dir() and any(data.iterdir()):
+        hint = "--restore is for a cell whose folders are lost; remove them, or leave it out"
+        raise ConfigError(f"{data}: it is not empty", hint)

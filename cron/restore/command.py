@@ -1,0 +1,204 @@
+"""`raftcron restore`: what a person says, sees and agrees to."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from cron.cli import exits, render
+from cron.cli.options import Moment
+from cron.cli.times import format_ms, show_length, show_ms
+from cron.clock import SystemClock
+from cron.errors import ConfigError, Conflict, CronError, Unavailable
+
+if TYPE_CHECKING:
+    from cron.config import ReplicaConfig
+    from cron.restore.restoring import Agree, Choices, Report
+
+
+@click.command("restore")
+@click.option(
+    "--config", metavar="FILE", required=True, type=click.Path(), help="A replica's replica.toml."
+)
+@click.option("--from", "url", metavar="URL", help="Object storage; default what FILE says.")
+@click.option(
+    "--from-data",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="Instead: the data of a stopped replica, the only disk that is left.",
+)
+@click.option("--at", type=Moment(), help="The newest snapshot that is not taken after this TIME.")
+@click.option("--data", metavar="DIR", help="Where to; default what FILE says.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be restored.")
+@click.option("--abandon", metavar="N", type=int, default=0, help="Give up lineage N.")
+@click.option("--unconditional", is_flag=True, help="The store cannot tell who is first: go on.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+def restore_command(**options: Any) -> NoReturn:
+    """Begin a new life of a cell whose disks are all lost, or all but one.
+
+    It writes the data of one replica, into an empty folder. Start it then, and the other two with
+    --bootstrap in empty folders. No launch that an executor remembers runs again, and none of which
+    nobody knows, unless its job says on-lost=retry.
+    """
+    try:
+        sys.exit(_restore(**options))
+    except CronError as failure:
+        render.error(failure)
+        sys.exit(exits.exit_code(failure))
+
+
+def _restore(
+    *,
+    config: str,
+    url: str | None,
+    from_data: str | None,
+    at: int | None,
+    data: str | None,
+    yes: bool,
+    dry_run: bool,
+    abandon: int,
+    unconditional: bool,
+    output: str,
+) -> int:
+    from cron import failpoints
+    from cron.config import load_replica_config
+    from cron.restore.restoring import Choices
+
+    failpoints.arm()
+    replica = load_replica_config(config)
+    choices = Choices(
+        by=_person(), now_ms=SystemClock().wall_ms(), at_ms=at, abandon=abandon,
+        unconditional=unconditional,
+    )  # fmt: skip
+    is_json = output == "json"
+    agree = _asking(is_json=is_json, yes=yes, dry_run=dry_run)
+    place = Path(data).absolute() if data is not None else Path(replica.data)
+    report = run_restore(replica, place, url, from_data, choices, agree, tell=_tell)
+    if is_json:
+        click.echo(json.dumps(report_row(report)))
+    elif report.is_done:
+        _show_next(report, config)
+    return 0 if report.is_done or dry_run else exits.FAILED
+
+
+def run_restore(
+    config: ReplicaConfig,
+    data: Path,
+    url: str | None,
+    from_data: str | None,
+    choices: Choices,
+    agree: Agree,
+    *,
+    tell: Callable[[str], None],
+) -> Report:
+    """Restore into `data`; errors of the pillars become those of `cron.errors`."""
+    from consensus.errors import ConsensusError
+    from cron.restore.restoring import restore_from_data, restore_from_store
+    from cron.restore.target import Target
+    from snapshots.errors import LineageTaken, SnapshotError, StoreAway, StoreError
+    from snapshots.urls import open_store
+    from snapshots.vault import Vault
+
+    target = Target(data, config.cell, config.id)
+    where = url or config.object_storage.url
+    draw = secrets.token_hex(16)
+    try:
+        vault = Vault(open_store(where), config.cell) if where else None
+        if from_data is not None:
+            source = Path(from_data).absolute()
+            return restore_from_data(source, vault, target, choices, draw, agree, tell)
+        if vault is None:
+            raise ConfigError("there is nowhere to restore from", "give --from URL, or --from-data")
+        return restore_from_store(vault, target, choices, draw, agree, tell)
+    except StoreAway as error:
+        raise Unavailable(str(error), error.hint) from error
+    except LineageTaken as error:
+        raise Conflict(str(error), error.hint) from error
+    except (StoreError, SnapshotError, ConsensusError) as error:
+        raise Conflict(str(error), getattr(error, "hint", "")) from error
+    except OSError as error:
+        raise Unavailable(f"{data}: {error.strerror or error}", "look at the disk") from error
+
+
+def _asking(*, is_json: bool, yes: bool, dry_run: bool) -> Agree:
+    def agree(report: Report) -> bool:
+        if not is_json:
+            show(report)
+        if dry_run:
+            return False
+        return yes or click.confirm("Begin this new life of the cell?", default=False, err=True)
+
+    return agree
+
+
+def show(report: Report) -> None:
+    """Show what was found, and what is not in it."""
+    age_ms = SystemClock().wall_ms() - report.taken_ms
+    rows = [
+        ("from", report.source),
+        ("snapshot of", f"{show_ms(report.taken_ms)}, {show_length(age_ms)} ago"),
+        ("index", f"{report.index}, lineage {report.lineage}"),
+        ("jobs", f"{report.jobs}, {report.open_launches} open launches"),
+        ("executors", f"{report.executors}: asked by name for what ran since"),
+        ("history", f"{report.rows:,} rows, {report.segments} segments"),
+        ("new lineage", str(report.new_lineage)),
+        ("into", report.data),
+    ]
+    render.pairs(f"cell {report.cell}", rows)
+    for text in report.passed_over:
+        click.echo(f"passed over: {text}")
+    for name in report.missing:
+        click.echo(f"missing: {name}, its rows of history are lost")
+    click.echo(
+        "not in it: changes of jobs and manual triggers since; what ran since and no executor "
+        "remembers is recorded as lost"
+    )
+
+
+def _show_next(report: Report, config: str) -> None:
+    click.echo(f"restored into {report.data} as lineage {report.new_lineage}. Next:")
+    click.echo(f"  raftcron replica --config {config}")
+    click.echo("  the other two replicas with --bootstrap, in empty folders")
+    click.echo("executors need nothing; raftcron status shows how they are asked what ran")
+
+
+def report_row(report: Report) -> render.Row:
+    """Return a report as JSON."""
+    return {
+        "ok": report.is_done,
+        "cell": report.cell,
+        "source": report.source,
+        "data": report.data,
+        "taken_at": format_ms(report.taken_ms),
+        "index": report.index,
+        "lineage": report.lineage,
+        "new_lineage": report.new_lineage,
+        "jobs": report.jobs,
+        "open_launches": report.open_launches,
+        "executors": report.executors,
+        "segments": report.segments,
+        "rows": report.rows,
+        "missing": report.missing,
+        "passed_over": report.passed_over,
+    }
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

@@ -1,0 +1,80 @@
+"""What a restore changes in State, and nothing else: pure.
+
+The jump of the index keeps what the lives wrote apart: floors, tombstones and log points of one can
+be compared with those of another, and never meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from consensus.leadership import Position
+from cron.state.archive import Backup, SegmentRecord
+from cron.state.commands import SegmentKey
+from cron.state.state import Restored, State
+from launcher.work import Epoch
+
+LIFE_ENTRIES: Final = 10**12
+"""Indexes of one life: at a hundred entries a second it ends after three hundred years."""
+
+
+class NewLife(msgspec.Struct, frozen=True):
+    """The life that begins. `stored` are the segments that `store` has, `lost` those that nobody
+    has any more; `claim` is what the store knows it by."""
+
+    lineage: int
+    restored_ms: int
+    by: str
+    store: str = ""
+    claim: str = ""
+    stored: frozenset[SegmentKey] = frozenset()
+    lost: frozenset[SegmentKey] = frozenset()
+
+
+def first_index(index: int, lineage: int) -> int:
+    """Return where the log of a life begins that goes on from `index` of another."""
+    return max(index + 1, (lineage - 1) * LIFE_ENTRIES)
+
+
+def begin_life(state: State, life: NewLife) -> Position:
+    """Change `state` into that with which the life begins; return its position.
+
+    Its epoch is below every Claim of the new lineage and above all of the old ones (rule R3).
+    """
+    state.restored = Restored(life.lineage, state.index, state.at_ms, life.restored_ms, life.by)
+    state.index = first_index(state.index, life.lineage)
+    state.term = max(state.term, 1)
+    state.epoch = Epoch(life.lineage, 0, "")
+    state.staged.clear()
+    _keep_history(state, life)
+    return Position(state.term, state.index)
+
+
+def _keep_history(state: State, life: NewLife) -> None:
+    history = state.history
+    for key in life.lost:
+        gone = history.segments.pop(key, None)
+        if gone is not None:
+            history.retired = max(history.retired, gone.number)
+    for key, record in history.segments.items():
+        is_stored = bool(life.store) and key in life.stored
+        history.segments[key] = msgspec.structs.replace(
+            record, is_stored=is_stored, is_local=record.is_local or not is_stored
+        )
+    before = history.backup
+    if life.store:
+        kept = before if before.store == life.store else Backup(life.store)
+        history.backup = msgspec.structs.replace(kept, claim=life.claim)
+    else:
+        history.backup = Backup()
+
+
+def split(
+    records: Collection[SegmentRecord], available: Collection[SegmentKey]
+) -> tuple[list[SegmentRecord], list[SegmentRecord]]:
+    """Return the segments that can be had, and those that cannot."""
+    there = [record for record in records if record.key in available]
+    return there, [record for record in records if record.key not in available]
