@@ -97,7 +97,13 @@ class StateApplier:
         yield from imaging.pieces()
 
     def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
-        """Replace State, and give history what the projection does not have yet."""
+        """Replace State, and give history what the projection does not have yet.
+
+        The rows after the projection's mark are in State's tails, or in segments: those are a gap,
+        which the keeper's filler closes. The mark is a log index, which means the same in all lives
+        of a cell that a file may have seen: a folder that a restore writes is new, and so is that
+        of a replica that joins the restored cell, so that neither has a file with another mark.
+        """
         self._machine = Machine(decode_state(pieces))
         history = self.state.history
         mark = self._projection.mark
