@@ -40,9 +40,7 @@ def assemble(
     if dump is None:
         roster.start(0, {}, journal[:])
     else:
-        roster.start(
-            dump.position.index, decode_members(dump.members), journal[:], life=dump.life
-        )
+        roster.start(dump.position.index, decode_members(dump.members), journal[:], life=dump.life)
     journal.watcher = roster
     nodes = {name: Node(name) for name in config.peers}
     gate = Gatekeeper(config, roster)

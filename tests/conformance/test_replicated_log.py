@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from consensus.engine.seeding import seed
 from consensus.errors import ConsensusError, NotLeader, OutcomeUnknown, Stopped
+from consensus.leadership import Position
 from tests.conformance.cells import (
     IDS,
     Cell,
@@ -19,16 +21,33 @@ from tests.conformance.cells import (
     leader_of,
     same_prefix,
 )
+from tests.conformance.ledger import Ledger
+
+
+FAR = Position(7, 3 * 10**12)
+PROCESSES = [pytest.mark.cluster, pytest.mark.slow]
 
 
 @pytest.fixture(
-    params=["memory", pytest.param("engine", marks=[pytest.mark.cluster, pytest.mark.slow])]
+    params=[
+        "memory",
+        pytest.param("engine", marks=PROCESSES),
+        pytest.param("seeded", marks=PROCESSES),
+    ]
 )
 async def cell(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cell]:
     driver: Cell = MemoryDriver() if request.param == "memory" else ProcessDriver(tmp_path)
+    if request.param == "seeded":  # it begins with a state, here one of nothing, far from index 1
+        seed(tmp_path / "r2", "default", "r2", FAR, Ledger().take())
     await driver.start()
+    if request.param == "seeded":  # before all have the state it bears no fault, as nothing is said
+        await eventually(lambda: begun(driver), "all have the state, and what founds the cell")
     yield driver
     await driver.close()
+
+
+async def begun(cell: Cell) -> bool:
+    return all([(await cell.applied(name)).index > FAR.index for name in IDS])
 
 
 def others(leader: str) -> tuple[str, ...]:

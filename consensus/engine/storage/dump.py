@@ -1,9 +1,9 @@
 """The dump: the Applier's state at one position, in one file that proves itself.
 
 Layout: `magic 8 | format u32 | length u32 | header | crc32 u32 | state | size u64 | digest 32 |
-crc32 u32`. The header is a msgpack array of term, index, the cell's members at that position and its
-life; the digest is the SHA-256 of all that is before the size, which is the state's. A dump is written
-beside the one in force, in pieces, synced, renamed; it is never used before its digest was
+crc32 u32`. The header is a msgpack array of term, index, the cell's members at that position and
+its life; the digest is the SHA-256 of all that is before the size, which is the state's. A dump is
+written beside the one in force, in pieces, synced, renamed; it is never used before its digest was
 checked. A damaged one stops the replica: an empty state in its place would take part, and lead.
 """
 

@@ -30,6 +30,11 @@ class Canon:
         self._digests: dict[int, bytes] = {}
         self._states: dict[int, bytes] = {}
 
+    def begin(self, index: int, state: bytes) -> None:
+        """The log begins behind `index`, with a state of this digest."""
+        self.last = index
+        self._states[index] = state
+
     def committed(self, who: str, entries: Sequence[Entry]) -> None:
         """`who` says that `entries` are committed."""
         for command, index, term in entries:

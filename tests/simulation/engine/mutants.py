@@ -21,7 +21,15 @@ from consensus.engine.library import Library
 from consensus.engine.membership import REPLACED, Members
 from consensus.engine.membership import judge as real_judge
 from consensus.engine.network.peering import PeerTransport
-from consensus.engine.network.wire import Answer, Append, DumpAnswer, DumpChunk, Goodbye
+from consensus.engine.network.wire import (
+    Answer,
+    Append,
+    DumpAnswer,
+    DumpChunk,
+    Goodbye,
+    PreVote,
+    RequestVote,
+)
 from consensus.engine.raft import Raft
 from consensus.engine.replica import EngineLog
 from consensus.engine.roster import Roster
@@ -273,6 +281,36 @@ def votes_for_shorter_logs() -> contextlib.AbstractContextManager[None]:
     return patched(Elections, _is_behind=lambda self, message: False)
 
 
+# --- cells that begin with a state
+
+
+def mixes_lives() -> contextlib.AbstractContextManager[None]:
+    """Disks of two lives of a cell let each other in, as far as their members let them."""
+    return patched(gate, judge_life=lambda life, members, caller: None)
+
+
+def forgets_life() -> contextlib.AbstractContextManager[None]:
+    """Later dumps do not say which state the cell began with."""
+
+    def restore(self: Roster, *parts: Any, life: int = 0) -> None:
+        real(self, *parts, life=life)
+        if self.is_founded:
+            self.life = 0
+
+    real = Roster.start
+    return patched(Roster, start=restore)
+
+
+def elects_by_terms_alone() -> contextlib.AbstractContextManager[None]:
+    """A seeded disk votes for a log of a newer term that ends before its own state."""
+
+    def is_behind(self: Elections, message: PreVote | RequestVote) -> bool:
+        raft = self._raft
+        return (message.last_term, message.last_index) < (raft.last_term, raft.last_index)
+
+    return patched(Elections, _is_behind=is_behind)
+
+
 # --- reads
 
 
@@ -308,5 +346,8 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "strangers-vote": strangers_vote,
     "no-prevote": stands_without_asking,
     "shorter-logs-elected": votes_for_shorter_logs,
+    "lives-mixed": mixes_lives,
+    "life-forgotten": forgets_life,
+    "terms-alone": elects_by_terms_alone,
     "local-barrier": reads_without_majority,
 }

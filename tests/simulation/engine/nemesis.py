@@ -269,6 +269,9 @@ class Nemesis:
                 bring_back(self.world, machine)
                 return
 
+    def _haunt(self, victim: Machine) -> None:
+        self.world.ghosts.haunt()
+
     def _wipe(self, victim: Machine) -> None:
         if self.world.whole():
             wipe(self.world, victim)

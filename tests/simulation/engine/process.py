@@ -50,7 +50,8 @@ class Process:
             aside=self.aside,
             inside=lambda: world.inside(self),
         )
-        self.state = DigestState(machine.key, world.verdict, world.canon, world.profile.state_bytes)
+        canon = world.ghosts.canon_of(machine)
+        self.state = DigestState(machine.key, world.verdict, canon, world.profile.state_bytes)
         with world.inside(self):
             self.log = EngineLog(config, self.state, on_failure=self.failed)
 

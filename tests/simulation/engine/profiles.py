@@ -33,7 +33,8 @@ PLAN: Final = {"transfer": 1, "snapshot": 1, "stop": 1}
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of run. `faults` weighs what the nemesis does, every `gap_s` on average."""
+    """One kind of run. `faults` weighs what the nemesis does, every `gap_s` on average. A `seeded`
+    cell begins with a state on one disk, and disks of other lives of it are about."""
 
     name: str
     faults: dict[str, int]
@@ -42,6 +43,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     state_bytes: int = 1_000
     snapshot_entries: int = 100_000
     trailing_entries: int = 50
+    seeded: bool = False
     appends_per_s: float = 12.0
     burst: int = 4
     election_ms: tuple[int, int] = (800, 1_600)
@@ -94,6 +96,16 @@ PROFILES: Final = {
             heartbeat_ms=50,
             appends_per_s=25.0,
             burst=12,
+        ),
+        Profile(
+            name="seeded",
+            faults=LINKS | LIVES | {"haunt": 6, "replace": 2, "power_one": 2, "kill_at": 4},
+            gap_s=1.2,
+            seeded=True,
+            snapshot_entries=40,
+            trailing_entries=8,
+            state_bytes=150_000,
+            bytes_per_s=5e6,
         ),
         Profile(name="one-way", faults={"one_way": 4, "one_link_way": 4, "mend": 4, "rate": 2}),
         Profile(

@@ -47,6 +47,9 @@ GATES = (
     Gate("strangers-vote", "replacements", "quarantined-voted"),
     Gate("no-prevote", "one-way", "healthy-deposed"),
     Gate("shorter-logs-elected", "churn", "leader-lacks"),
+    Gate("lives-mixed", "seeded", "ghost-heard ghost-leads"),
+    Gate("life-forgotten", "seeded", "ghost-heard not-level"),
+    Gate("terms-alone", "seeded", "ghost-leads", 30),
     Gate("local-barrier", "churn", "stale-read"),
 )
 

@@ -152,6 +152,7 @@ class Watch:
             caller = transport._callers.get(node.id)
             if caller is not None and caller.hello is not None:
                 self._check_caller(node.id, caller.hello.token)
+                self.world.ghosts.heard(self, caller.hello)
                 if isinstance(message, Vote | RequestVote):
                     self._voted(caller.hello.token, message)
             if isinstance(message, Answer) and self.raft.leads:
@@ -236,6 +237,7 @@ class Watch:
             return
         self._led, self._leads = term, True
         world.events.note(self.machine.key, f"leads in term {term}")
+        world.ghosts.leads(self)
         world.elections.leads(self.token, term, self.voters(), now)
         world.health.leads(self.machine.key, term, now, world.well_since(self.voters()))
         world.canon.complete(self.machine.key, last, self._term_at)

@@ -15,6 +15,7 @@ from tests.fakes.memory_disk import MemoryDisk
 from tests.simulation.engine.agreement import Canon, Durability
 from tests.simulation.engine.clients import Clients
 from tests.simulation.engine.events import Events
+from tests.simulation.engine.ghosts import Ghosts
 from tests.simulation.engine.machine import Machine, StartMode
 from tests.simulation.engine.nemesis import Nemesis
 from tests.simulation.engine.network import Fabric
@@ -64,6 +65,7 @@ class World:
         for replica in IDS:
             self.seats[replica] = self.add_machine(replica, "bootstrap")
             self.addresses[replica] = self.seats[replica].address
+        self.ghosts = Ghosts(self)
         self.clients = Clients(self)
         self.nemesis = Nemesis(self, FAULTS_S)
         self.restored = 0
@@ -76,6 +78,8 @@ class World:
     def run(self) -> None:
         """Let it all happen, and judge."""
         with standing(self):
+            if self.profile.seeded:
+                self.ghosts.begin()
             for machine in self.seated():
                 self.events.after(self.rng.random() * 0.5, self.start, machine)
             self.clients.begin()
@@ -228,13 +232,16 @@ class World:
         if process.over:
             return
         self.events.note(machine.key, f"ends: {error!r:.200}")
-        self.watches.pop(process, None)
+        watch = self.watches.pop(process, None)
         process.end(power=False)
         machine.disk.crash()
         self.fault(machine)
         self.health.gone(machine.key)
         if isinstance(error, Replaced):
             machine.wanted = False
+            is_member = watch is None or watch.is_admitted
+            if self.ghosts.warned(machine, is_member=is_member):
+                return
             if not machine.retired and not machine.wiped:
                 self.verdict.accuse("wrongly-replaced", f"{machine.key}: {error}")
         elif isinstance(error, DiskFull | OSError):
