@@ -24,7 +24,7 @@ from cron.keeper.keeper import Keeper
 from cron.keeper.sources import Fetching, PeerSource, StoreSource
 from cron.leader.applier import StateApplier
 from cron.leader.archivist import ArchiveSettings
-from cron.leader.backup import Backup
+from cron.leader.backup import Backup, Storing
 from cron.leader.leader import Leader
 from cron.leader.saving import Saving
 from cron.leader.uploads import About
@@ -84,11 +84,15 @@ class Archives:
             applier,
             self._clock,
             shelf=self.keeper,
-            vault=self.vault,
-            settings=settings_of(config),
-            policy=SnapshotPolicy(config.snapshots.remote_newest, config.snapshots.remote_daily),
-            about=About(config.id, release, socket.gethostname()),
-            draw=lambda: secrets.token_hex(16),
+            storing=Storing(
+                vault=self.vault,
+                settings=settings_of(config),
+                policy=SnapshotPolicy(
+                    config.snapshots.remote_newest, config.snapshots.remote_daily
+                ),
+                about=About(config.id, release, socket.gethostname()),
+                draw=lambda: secrets.token_hex(16),
+            ),
             superseded=superseded,
         )
         return Saving(leader, applier, self.keeper, self.vault, Path(config.data))

@@ -48,7 +48,7 @@ from cron.leader.membership import client_address
 from cron.leader.plan import Settings
 from cron.leader.replacing import Replacing
 from cron.leader.roster import Identity, Roster
-from cron.leader.service import CellService
+from cron.leader.service import CellService, Operations
 from cron.leader.settings import LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
@@ -110,8 +110,9 @@ class Daemon:
             roster=self._roster,
             clock=self._clock,
             zone=config.zone,
-            replacing=Replacing(self._replicated, config.peers, self._parse_address),
-            saving=saving,
+            operations=Operations(
+                Replacing(self._replicated, config.peers, self._parse_address), saving
+            ),
         )
 
     def _make_pool(self) -> Pool:

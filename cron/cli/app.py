@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "backfill": ("cron.cli.acts", "Launch what was skipped, lost or failed in a period."),
     "kill": ("cron.cli.acts", "Cancel a launch."),
     "status": ("cron.cli.cell", "Show the replicas and executors."),
+    "snapshot": ("cron.cli.snapshots", "Save, list and verify snapshots of the cell's state."),
     "audit": ("cron.cli.cell", "Prove that every instant has its row, and every row its proof."),
     "certs": ("cron.cli.certs", "Make the certificates of a cell that spans machines."),
 }

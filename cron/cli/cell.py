@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from cron.api.views import AuditReport
+from cron.api.views import AuditReport, StatusRow
 from cron.cli import exits, render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import STATUS_COLUMNS, STATUS_NARROW, job_keys, status_cells, status_row
+from cron.cli.snapshots import keeping_pairs
 from cron.cli.times import format_ms, format_s, show_ms, show_s
 
 
@@ -24,6 +25,20 @@ def status_command(settings: Settings) -> None:
         at = next((view.matched for view in views if view.role == "leader"), None)
         cells = (status_cells(view, at) for view in views)
         render.table(STATUS_COLUMNS, cells, narrow=STATUS_NARROW, spill="id")
+        _show_kept(views, settings.now_ms())
+
+
+def _show_kept(views: list[StatusRow], now_ms: int) -> None:
+    """What the leader keeps; of the others, what they lack."""
+    for view in views:
+        if view.role == "leader" and view.keeping is not None:
+            click.echo()
+            render.pairs(f"kept by {view.id}", keeping_pairs(view.keeping, now_ms))
+    for view in views:
+        kept = view.keeping
+        if view.role != "leader" and kept is not None and (kept.filling or kept.failing):
+            text = "; ".join(one for one in (kept.failing, kept.filling) if one)
+            click.echo(f"{view.id}: {text}")
 
 
 @click.command("audit")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,7 +29,25 @@ if TYPE_CHECKING:
 TAIL_BYTES = 2_048
 
 
-@click.command("history")
+class _History(click.Command):
+    """`history`, and `history export` beside it: a job called export has its tenant before it."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Return the context of whichever is meant."""
+        if args[:1] == ["export"]:
+            from cron.cli.export import export_command
+
+            return export_command.make_context(f"{info_name} export", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command("history", cls=_History)
 @click.argument("job", default="")
 @click.option("--state", "states", multiple=True, help="Only these; repeat it, or a comma list.")
 @click.option("--since", type=Moment(), help="Scheduled at or after this time.")
@@ -37,6 +55,7 @@ TAIL_BYTES = 2_048
 @click.option(
     "--limit", type=click.IntRange(1, limits.HISTORY_ROWS_MAX), default=50, show_default=True
 )
+@click.option("--archive", is_flag=True, help="Also what is in object storage alone; slower.")
 @cell_options
 @pass_settings
 def history_command(
@@ -46,14 +65,19 @@ def history_command(
     since: int | None,
     until: int | None,
     limit: int,
+    archive: bool,
 ) -> None:
-    """List launches of all jobs or of JOB, newest first, in every state."""
+    """List launches of all jobs or of JOB, newest first, in every state.
+
+    `raftcron history export` writes them all to a file.
+    """
     query = HistoryQuery(
         job=job,
         states=[one.strip() for text in states for one in text.split(",") if one.strip()],
         since_ms=since or 0,
         until_ms=until or 0,
         limit=limit,
+        archive=archive,
     )
     with settings.client() as client:
         views = client.history(query)

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from cron.api.snapshot_views import KeepingView
 from cron.api.views import JobView, LaunchView, StatusRow
 from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
@@ -197,6 +198,26 @@ def status_row(view: StatusRow) -> Row:
         "standing": view.standing or None,
         "matched": view.matched,
         "joining": msgspec.structs.asdict(view.joining) if view.joining else None,
+        "keeping": keeping_row(view.keeping) if view.keeping else None,
+    }
+
+
+def keeping_row(view: KeepingView) -> Row:
+    """Return what a replica keeps as JSON."""
+    return {
+        "snapshot_index": view.snapshot_index or None,
+        "snapshot_at": format_ms(view.snapshot_at_ms),
+        "store": view.store or None,
+        "stored_index": view.stored_index or None,
+        "stored_at": format_ms(view.stored_at_ms),
+        "segments": view.segments,
+        "segments_waiting": view.segments_waiting,
+        "segments_missing": view.segments_missing,
+        "open_rows": view.open_rows,
+        "failing_since": format_ms(view.failing_since_ms),
+        "failing": view.failing or None,
+        "filling": view.filling or None,
+        "resolving": view.resolving or None,
     }
 
 

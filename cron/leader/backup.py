@@ -59,11 +59,21 @@ class Trouble(msgspec.Struct):
     doing: str = ""
 
 
+class Storing(msgspec.Struct, frozen=True):
+    """Where things go, when, and for how long. `vault` is None where no object storage is
+    configured; `draw` returns a new random identity."""
+
+    vault: Vault | None
+    settings: ArchiveSettings
+    policy: SnapshotPolicy
+    about: About
+    draw: Callable[[], str]
+
+
 class Backup:
     """The archive of one replica; it works while the replica leads.
 
-    `vault` is None where no object storage is configured. `superseded` is called once, with the
-    reason, when another life of the cell was begun. `draw` returns a new random identity.
+    `superseded` is called, with the reason, when another life of the cell was begun.
     """
 
     def __init__(
@@ -73,22 +83,18 @@ class Backup:
         clock: Clock,
         *,
         shelf: Shelf,
-        vault: Vault | None,
-        settings: ArchiveSettings,
-        policy: SnapshotPolicy,
-        about: About,
-        draw: Callable[[], str],
+        storing: Storing,
         superseded: Callable[[BaseException], None],
     ) -> None:
         self._leader = leader
         self._applier = applier
         self._clock = clock
         self._shelf = shelf
-        self._vault = vault
-        self._settings = settings
-        self._policy = policy
-        self._about = about
-        self._draw = draw
+        self._vault = storing.vault
+        self._settings = storing.settings
+        self._policy = storing.policy
+        self._about = storing.about
+        self._draw = storing.draw
         self._superseded = superseded
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="backup")
         self._reign = 0

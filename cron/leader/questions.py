@@ -33,6 +33,7 @@ from cron.history.projection import Projection
 from cron.history.queries import Query
 from cron.history.why import PauseState, explain
 from cron.leader.applier import StateApplier
+from cron.leader.archives import Archive
 from cron.leader.shown import of_job, of_open, of_row
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
@@ -82,10 +83,17 @@ class Tally:
 class Questions:
     """Reads on the leader. `connected` gives the numbers of the executors that are."""
 
-    def __init__(self, applier: StateApplier, projection: Projection, clock: Clock) -> None:
+    def __init__(
+        self,
+        applier: StateApplier,
+        projection: Projection,
+        clock: Clock,
+        archive: Archive | None = None,
+    ) -> None:
         self._applier = applier
         self._projection = projection
         self._clock = clock
+        self._archive = archive
         self.connected: frozenset[int] = frozenset()
 
     @property
@@ -107,9 +115,10 @@ class Questions:
         index = self._state.index
         await self._projection.caught_up(self._applier.rows_index)
         until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
-        rows = await self._projection.newest(
-            Query(query.job or None, states or None, query.since_ms, until_ms, query.limit)
-        )
+        wanted = Query(query.job or None, states or None, query.since_ms, until_ms, query.limit)
+        rows = await self._projection.newest(wanted)
+        if query.archive and self._archive is not None:
+            rows += await self._archive.rows(self._state.history, wanted)
         for row in rows:
             if row.ended_index <= index:
                 views += self._expanded(row, query.since_ms, until_ms, query.limit)

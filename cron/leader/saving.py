@@ -15,6 +15,7 @@ import msgspec
 from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.errors import Conflict, InvalidInput, NotFound, Unavailable
 from cron.leader.applier import StateApplier
+from cron.leader.archives import Archive
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.leader.uploads import Shelf
@@ -43,6 +44,7 @@ class Saving:
         self._shelf = shelf
         self._vault = vault
         self._data = data
+        self.archive = Archive(vault, data)
 
     @property
     def _store(self) -> str:

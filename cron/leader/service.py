@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+import msgspec
+
 from cron.api.pattern import select
 from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.views import (
@@ -47,6 +49,13 @@ from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 _OUTPUT_TIMEOUT_MS = 5_000
 
 
+class Operations(msgspec.Struct, frozen=True):
+    """What operators do to a cell beside its jobs."""
+
+    replacing: Replacing
+    saving: Saving
+
+
 class CellService:
     """The Backend of one replica (see `cron.api.backend`)."""
 
@@ -59,18 +68,17 @@ class CellService:
         roster: Roster,
         clock: Clock,
         zone: str,
-        replacing: Replacing,
-        saving: Saving,
+        operations: Operations,
     ) -> None:
         self._leader = leader
         self._applier = applier
         self._projection = projection
         self._roster = roster
         self._clock = clock
-        self._replacing = replacing
-        self._saving = saving
+        self._replacing = operations.replacing
+        self._saving = operations.saving
         self._catalog = Catalog(leader, zone)
-        self._questions = Questions(applier, projection, clock)
+        self._questions = Questions(applier, projection, clock, operations.saving.archive)
         self._backfills = Backfills(leader, applier, projection)
 
     @property

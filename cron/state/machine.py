@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cron.state import accounts, jobs, keeping, launches, recovery
 from cron.state import commands as c
-from cron.state import jobs, keeping, launches, recovery
 from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.outcome import Outcome, Result, Verdict
@@ -100,7 +100,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.PutJobs: jobs.put_jobs,
     c.Pause: jobs.pause,
     c.Resume: jobs.resume,
-    c.Account: launches.account,
+    c.Account: accounts.account,
     c.Begin: launches.begin,
     c.Launched: launches.launched,
     c.Finished: launches.finished,

@@ -1,0 +1,223 @@
+"""history export: all launches of a period as JSON lines, CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+import click
+
+from cron.api.views import HistoryQuery, LaunchView
+from cron.cli.options import Moment, Settings, cell_options, pass_settings
+from cron.cli.rows import launch_details
+from cron.errors import InvalidInput, LimitExceeded
+
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
+PAGE_ROWS: Final = 20_000
+SECOND_ROWS_MAX: Final = 100_000
+"""Launches of one second, at most: a page must be larger than that."""
+INTEGERS: Final = (
+    "attempt", "exit_code", "term", "lateness_ms", "count", "begun_index", "launched_index",
+    "ended_index", "revision",
+)  # fmt: skip
+TIMES: Final = (
+    "scheduled_at", "begun_at", "launched_at", "started_at", "finished_at", "ended_at",
+    "deadline_at", "last_scheduled_at",
+)  # fmt: skip
+BOOLEANS: Final = ("in_doubt", "is_open")
+COLUMNS: Final = (
+    "launch", "tenant", "job", "scheduled_at", "attempt", "state", "reason", "started_at",
+    "finished_at", "exit_code", "executor", "lateness_ms", "begun_at", "launched_at", "ended_at",
+    "last_scheduled_at", "count", "epoch", "replica", "term", "begun_index", "launched_index",
+    "ended_index", "local_time", "revision", "by", "detail", "kind", "is_open", "in_doubt",
+)  # fmt: skip
+
+
+class Writer(Protocol):
+    """Takes rows in one format."""
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        """Write rows."""
+
+    def close(self) -> None:
+        """End the file."""
+
+
+@click.command("export")
+@click.argument("job", default="")
+@click.option("--state", "states", multiple=True, help="Only these; repeat it, or a comma list.")
+@click.option("--since", type=Moment(), help="Scheduled at or after this time.")
+@click.option("--until", type=Moment(), help="Scheduled before this time.")
+@click.option("--archive", is_flag=True, help="Also what is in object storage alone.")
+@click.option(
+    "--format", "kind", type=click.Choice(["jsonl", "csv", "parquet"]), default="jsonl",
+    show_default=True,
+)  # fmt: skip
+@click.option("--out", metavar="FILE", default="-", show_default=True, help="`-` is stdout.")
+@cell_options
+@pass_settings
+def export_command(
+    settings: Settings,
+    job: str,
+    states: tuple[str, ...],
+    since: int | None,
+    until: int | None,
+    archive: bool,
+    kind: str,
+    out: str,
+) -> None:
+    """Write all launches of all jobs or of JOB to a file, newest first; a run of skipped instants
+    is a row for each. FILE is there once it is whole."""
+    query = HistoryQuery(
+        job=job,
+        states=[one.strip() for text in states for one in text.split(",") if one.strip()],
+        since_ms=since or 0,
+        until_ms=until or 0,
+        limit=PAGE_ROWS,
+        archive=archive,
+    )
+    is_quiet = out == "-" or not sys.stderr.isatty()
+    done = 0
+    with settings.client() as client, _opened(out, kind) as writer:
+        for views in pages(client, query):
+            writer.write([row_of(view) for view in views])
+            done += len(views)
+            if not is_quiet:
+                click.echo(f"\r{done:,} launches", nl=False, err=True)
+    if not is_quiet:
+        click.echo(f"\r{done:,} launches in {out}", err=True)
+
+
+def pages(client: Client, query: HistoryQuery) -> Iterator[list[LaunchView]]:
+    """Yield all launches of a query, newest first, some thousand at a time.
+
+    Each page ends between two seconds, so that the next goes on from a time; a leader may change
+    between them. What is scheduled meanwhile is not in it.
+
+    Raises:
+        LimitExceeded: more launches than a page takes are of one second.
+    """
+    import msgspec
+
+    until_ms = query.until_ms
+    while True:
+        asked = msgspec.structs.replace(query, until_ms=until_ms)
+        views = client.history(asked)
+        if len(views) < asked.limit:
+            yield views
+            return
+        last_s = views[-1].scheduled_s
+        whole = [view for view in views if view.scheduled_s > last_s]
+        if not whole:
+            if asked.limit >= SECOND_ROWS_MAX:
+                text = f"more than {SECOND_ROWS_MAX} launches are of one second"
+                raise LimitExceeded(text, "export one job at a time")
+            query = msgspec.structs.replace(query, limit=SECOND_ROWS_MAX)
+            continue
+        yield whole
+        until_ms = (last_s + 1) * 1000
+
+
+def row_of(view: LaunchView) -> dict[str, Any]:
+    """Return a launch with the keys of COLUMNS; what is not known is None."""
+    known = launch_details(view)
+    return {name: known.get(name) for name in COLUMNS}
+
+
+@contextmanager
+def _opened(out: str, kind: str) -> Iterator[Writer]:
+    """Open the file under another name, which becomes `out` when all of it is written."""
+    if kind == "parquet" and out == "-":
+        raise InvalidInput("--format parquet cannot go to stdout", "name a file with --out")
+    if out == "-":
+        writer = _writer(kind, sys.stdout)
+        yield writer
+        writer.close()
+        return
+    path = Path(out)
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        with unfinished.open("w", encoding="utf-8", newline="") as file:
+            writer = _Parquet(unfinished) if kind == "parquet" else _writer(kind, file)
+            yield writer
+            writer.close()
+        os.replace(unfinished, path)
+    except OSError as error:
+        raise InvalidInput(f"{out}: {error.strerror or error}", "name another file") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _writer(kind: str, file: IO[str]) -> Writer:
+    return _Csv(file) if kind == "csv" else _Lines(file)
+
+
+class _Lines:
+    """A JSON object a line."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        self._file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+    def close(self) -> None:
+        self._file.flush()
+
+
+class _Csv:
+    """RFC 4180, with a head; what is not known is empty."""
+
+    def __init__(self, file: IO[str]) -> None:
+        self._file = file
+        self._csv = csv.DictWriter(file, COLUMNS)
+        self._csv.writeheader()
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        self._csv.writerows(rows)
+
+    def close(self) -> None:
+        self._file.flush()
+
+
+class _Parquet:
+    """Typed columns; times are UTC timestamps in milliseconds."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            import pyarrow  # type: ignore[import-untyped]
+            import pyarrow.parquet  # type: ignore[import-untyped]
+        except ImportError as error:
+            hint = "pip install 'raftcron[parquet]', or take --format jsonl or csv"
+            raise InvalidInput("--format parquet needs pyarrow", hint) from error
+        self._arrow = pyarrow
+        self._schema = pyarrow.schema([(name, self._type_of(name)) for name in COLUMNS])
+        self._file = pyarrow.parquet.ParquetWriter(path, self._schema, compression="zstd")
+
+    def _type_of(self, name: str) -> Any:
+        arrow = self._arrow
+        if name in INTEGERS:
+            return arrow.int64()
+        if name in BOOLEANS:
+            return arrow.bool_()
+        return arrow.timestamp("ms", tz="UTC") if name in TIMES else arrow.string()
+
+    def write(self, rows: list[dict[str, Any]]) -> None:
+        from datetime import datetime
+
+        for row in rows:
+            for name in TIMES:
+                if row[name]:
+                    row[name] = datetime.fromisoformat(row[name])
+        self._file.write_table(self._arrow.Table.from_pylist(rows, schema=self._schema))
+
+    def close(self) -> None:
+        self._file.close()

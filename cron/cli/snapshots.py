@@ -1,0 +1,267 @@
+"""snapshot: save one, list them, read them back."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cron.api.snapshot_views import KeepingView, SaveReport, SnapshotView
+from cron.cli import exits, render
+from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.cli.times import format_ms, parse_length, show_length, show_ms
+from cron.errors import Conflict, CronError, NotFound, OutcomeUnknown, Unavailable
+
+if TYPE_CHECKING:
+    from cron.api.client import Client
+    from snapshots.vault import Vault
+
+COLUMNS: Final = ("place", "taken utc", "age", "lineage", "index", "size", "state", "name", "note")
+NARROW: Final = ("name", "lineage", "size")
+LOOK_S: Final = 0.5
+WAIT_MS: Final = 300_000
+READ_MS: Final = 600_000
+"""How long reading all snapshots back may take, where nothing else is said."""
+
+
+@click.group("snapshot", short_help="Save, list and verify snapshots of the cell's state.")
+def snapshot_command() -> None:
+    """Save, list and verify snapshots of the cell's state.
+
+    They are taken by themselves, every so often; replica.toml says when, and where they are kept.
+    """
+
+
+@snapshot_command.command("save")
+@click.option("--wait", "wait", metavar="LENGTH", default="5m", show_default=True,
+              help="How long to wait until it is safe.")  # fmt: skip
+@cell_options
+@pass_settings
+def save_command(settings: Settings, wait: str) -> None:
+    """Take a snapshot now, and return once it and all history up to it are uploaded.
+
+    Without object storage it returns once it is on the leader's disk. Exits with 6 if that takes
+    longer than --wait: it goes on all the same.
+    """
+    wait_ms = parse_length(wait)
+    with settings.client() as client:
+        report = client.save_snapshot(person())
+        saved = _await(client, report, settings.now_ms() + wait_ms, settings)
+    if settings.is_json:
+        render.json_lines([snapshot_row(saved) | {"store": report.store or None}])
+    elif report.store:
+        click.echo(f"saved: {saved.name}, with all history up to it, in {report.store}")
+    else:
+        click.echo(
+            f"saved: {saved.name} on the disks of the replicas, and nowhere else: "
+            "no object storage is configured"
+        )
+
+
+def _await(client: Client, report: SaveReport, until_ms: int, settings: Settings) -> SnapshotView:
+    """Return the snapshot once it is where it is to be; the leader may change meanwhile."""
+    place = "remote" if report.store else "local"
+    said = ""
+    while True:
+        try:
+            found = client.snapshots(is_remote=False).snapshots
+        except Unavailable as error:
+            found = []
+            said = _say(str(error), said)
+        for view in found:
+            at = (view.lineage, view.index)
+            if view.place == place and at >= (report.lineage, report.index):
+                return view
+        if settings.now_ms() >= until_ms:
+            text = f"the snapshot at index {report.index} is not {_where(report)} yet"
+            raise OutcomeUnknown(text, "it is still under way; `raftcron status` shows how far")
+        said = _say(_waiting(client), said)
+        time.sleep(LOOK_S)
+
+
+def _where(report: SaveReport) -> str:
+    return f"in {report.store}" if report.store else "on the leader's disk"
+
+
+def _waiting(client: Client) -> str:
+    """What it waits for, as the leader says."""
+    try:
+        rows = client.status()
+    except CronError:
+        return "waits for a leader"
+    kept = next((row.keeping for row in rows if row.role == "leader" and row.keeping), None)
+    if kept is None:
+        return "waits for a leader"
+    if kept.failing:
+        return f"cannot upload: {kept.failing}"
+    waiting = f"{kept.segments_waiting} segments and " if kept.segments_waiting else ""
+    return f"waits for {waiting}the snapshot to be uploaded"
+
+
+def _say(line: str, said: str) -> str:
+    if line != said:
+        click.echo(line, err=True)
+    return line
+
+
+@snapshot_command.command("list")
+@click.option("--from", "url", metavar="URL", help="Ask this object storage, not the cell.")
+@click.option("--cell", default="default", show_default=True, help="With --from: whose they are.")
+@cell_options
+@pass_settings
+def list_command(settings: Settings, url: str | None, cell: str) -> None:
+    """List snapshots, newest first: on the leader's disk and in object storage."""
+    if url is not None:
+        views, problems = _stored(url, cell)
+    else:
+        with settings.client() as client:
+            report = client.snapshots()
+        views, problems = report.snapshots, report.problems
+    _show(settings, views)
+    for problem in problems:
+        click.echo(f"cannot be read: {problem}", err=True)
+
+
+@snapshot_command.command("verify")
+@click.argument("name", default="")
+@click.option("--remote", is_flag=True, help="Only those in object storage.")
+@click.option("--from", "url", metavar="URL", help="Ask this object storage, not the cell.")
+@click.option("--cell", default="default", show_default=True, help="With --from: whose they are.")
+@cell_options
+@pass_settings
+def verify_command(settings: Settings, name: str, remote: bool, url: str | None, cell: str) -> None:
+    """Read snapshots back, all or NAME, and check every byte of them. Exits with 1 on damage."""
+    if url is not None:
+        views = _verified(url, cell, name)
+    else:
+        settings.timeout_ms = settings.timeout_ms or READ_MS
+        with settings.client() as client:
+            views = client.verify_snapshots(name, is_remote=remote)
+    _show(settings, views)
+    if any(view.state == "damaged" for view in views):
+        raise click.exceptions.Exit(exits.FAILED)
+
+
+def _show(settings: Settings, views: list[SnapshotView]) -> None:
+    if settings.is_json:
+        render.json_lines(map(snapshot_row, views))
+        return
+    now_ms = settings.now_ms()
+    cells = (snapshot_cells(view, now_ms) for view in views)
+    render.table(COLUMNS, cells, nothing="no snapshots", narrow=NARROW)
+
+
+def snapshot_row(view: SnapshotView) -> render.Row:
+    """Return a snapshot as JSON."""
+    return {
+        "name": view.name,
+        "place": view.place,
+        "taken_at": format_ms(view.taken_ms),
+        "lineage": view.lineage,
+        "term": view.term,
+        "index": view.index,
+        "size": view.size,
+        "content_size": view.content_size,
+        "segments": view.segments,
+        "state": view.state,
+        "problem": view.problem or None,
+        "digest": view.digest or None,
+    }
+
+
+def snapshot_cells(view: SnapshotView, now_ms: int) -> list[str]:
+    """Return a snapshot as cells of COLUMNS."""
+    return [
+        view.place,
+        show_ms(view.taken_ms).removesuffix(" UTC"),
+        show_length(max(0, now_ms - view.taken_ms)),
+        str(view.lineage),
+        str(view.index),
+        f"{view.size:,}",
+        view.state,
+        view.name,
+        view.problem,
+    ]
+
+
+def keeping_pairs(kept: KeepingView, now_ms: int) -> list[tuple[str, str]]:
+    """Return what the leader keeps, for people: names and values."""
+
+    def when(index: int, at_ms: int) -> str:
+        if not index:
+            return "none yet"
+        return f"{show_length(max(0, now_ms - at_ms))} ago, index {index}"
+
+    waiting = f", {kept.segments_waiting} wait for upload" if kept.segments_waiting else ""
+    missing = f", {kept.segments_missing} missing on this disk" if kept.segments_missing else ""
+    since = f"since {show_ms(kept.failing_since_ms)}: " if kept.failing_since_ms else ""
+    stored = when(kept.stored_index, kept.stored_at_ms)
+    return [
+        ("snapshot here", when(kept.snapshot_index, kept.snapshot_at_ms)),
+        ("snapshot stored", f"{stored}, in {kept.store}" if kept.store else "nowhere: no store"),
+        ("history", f"{kept.segments} segments, {kept.open_rows} rows in none{waiting}{missing}"),
+        ("failing", f"{since}{kept.failing}" if kept.failing else ""),
+        ("under way", "; ".join(one for one in (kept.resolving, kept.filling) if one)),
+    ]
+
+
+# --- without a cell
+
+
+def _vault(url: str, cell: str) -> Vault:
+    from snapshots.errors import StoreError
+    from snapshots.urls import open_store
+    from snapshots.vault import Vault
+
+    try:
+        return Vault(open_store(url), cell)
+    except StoreError as error:
+        raise Conflict(str(error), error.hint) from error
+
+
+def _stored(url: str, cell: str) -> tuple[list[SnapshotView], list[str]]:
+    from snapshots.errors import StoreAway, StoreError
+
+    try:
+        manifests, skipped = _vault(url, cell).manifests()
+    except StoreAway as error:
+        raise Unavailable(str(error), error.hint) from error
+    except StoreError as error:
+        raise Conflict(str(error), error.hint) from error
+    views = [
+        SnapshotView(
+            name=f"{one.lineage:04d}-{one.term:016x}-{one.index:016x}.snap", place="remote",
+            lineage=one.lineage, term=one.term, index=one.index, taken_ms=one.taken_ms,
+            size=one.file_bytes, content_size=one.content_bytes, segments=len(one.segments),
+            digest=one.state_digest,
+        )
+        for one in manifests
+    ]  # fmt: skip
+    return views, [str(error) for error in skipped]
+
+
+def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
+    import msgspec
+
+    from snapshots.errors import SnapshotError, StoreError
+
+    vault = _vault(url, cell)
+    views, _ = _stored(url, cell)
+    wanted = [view for view in views if name in ("", view.name)]
+    if name and not wanted:
+        raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
+    manifests = {(one.lineage, one.term, one.index): one for one in vault.manifests()[0]}
+    done = []
+    with tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:
+        for view in wanted:
+            click.echo(f"reads {view.name}: {view.size:,} bytes", err=True)
+            try:
+                manifest = manifests[(view.lineage, view.term, view.index)]
+                vault.fetch_snapshot(manifest, Path(folder)).path.unlink()
+                done.append(msgspec.structs.replace(view, state="verified"))
+            except (SnapshotError, StoreError) as error:
+                done.append(msgspec.structs.replace(view, state="damaged", problem=str(error)))
+    return done
