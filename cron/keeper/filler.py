@@ -95,6 +95,8 @@ class Filler:
             self.progress = f"fetches history: {number} of {len(missing)} segments"
             if not await self._fetch(record):
                 nowhere.append(name_of(record))
+        if len(missing) > len(nowhere):
+            _log.info("history.fetched", segments=len(missing) - len(nowhere))
         return nowhere
 
     async def _fetch(self, record: SegmentRecord) -> bool:
@@ -134,6 +136,8 @@ class Filler:
             tell = partial(self._tell_filled, before, total)
             await self._projection.fill(record, content, _seal_of(record, history), tell)
             before += record.rows
+        if todo:
+            _log.info("history.filled", segments=len(todo), rows=total)
 
     def _tell_filled(self, before: int, total: int, done: int) -> None:
         self.progress = f"fills the index of history: {before + done:,} of {total:,} rows"
