@@ -69,7 +69,8 @@ def main() -> None:
         file, pieces = read_snapshot(path, "bench")
         loaded = decode_state(pieces)
         load_s = time.perf_counter() - began
-        assert len(loaded.by_number) == jobs
+        if len(loaded.by_number) != jobs:
+            raise RuntimeError("the snapshot lost jobs")
         raw = path.read_bytes()
         began = time.perf_counter()
         with (Path(folder) / "raw").open("wb") as copy:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -38,17 +38,7 @@ from cron.restore.command import restore_command
 @click.option("--system", is_flag=True, help="The crontab has a user column.")
 @click.option("--object-storage", metavar="URL", help="Back up to s3://... or file:///...")
 @click.option("--restore", is_flag=True, help="The replicas' folders are gone: begin from there.")
-def dev_command(
-    crontab: str | None,
-    data: str | None,
-    port: int,
-    for_: str | None,
-    executors: int,
-    no_restart: bool,
-    system: bool,
-    object_storage: str | None,
-    restore: bool,
-) -> NoReturn:
+def dev_command(for_: str | None, no_restart: bool, **said: Any) -> NoReturn:
     """Run three replicas and an executor on this machine.
 
     CRONTAB is applied at the start; jobs that it no longer has are removed. Ctrl-C ends all.
@@ -56,18 +46,9 @@ def dev_command(
     from cron.dev.options import DevOptions
     from cron.dev.supervisor import run_dev
 
-    options = DevOptions(
-        crontab=crontab,
-        data=data,
-        port=port,
-        for_ms=parse_length(for_) if for_ is not None else None,
-        executors=executors,
-        restart=not no_restart,
-        system=system,
-        object_storage=object_storage or "",
-        restore=restore,
-    )
-    sys.exit(run_dev(options))
+    said["object_storage"] = said["object_storage"] or ""
+    for_ms = parse_length(for_) if for_ is not None else None
+    sys.exit(run_dev(DevOptions(for_ms=for_ms, restart=not no_restart, **said)))
 
 
 _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}

@@ -64,25 +64,16 @@ class Writer(Protocol):
 @click.option("--out", metavar="FILE", default="-", show_default=True, help="`-` is stdout.")
 @cell_options
 @pass_settings
-def export_command(
-    settings: Settings,
-    job: str,
-    states: tuple[str, ...],
-    since: int | None,
-    until: int | None,
-    archive: bool,
-    kind: str,
-    out: str,
-) -> None:
+def export_command(settings: Settings, /, job: str, kind: str, out: str, **wanted: Any) -> None:
     """Write all launches of all jobs or of JOB to a file, newest first; a run of skipped instants
     is a row for each. FILE is there once it is whole."""
     query = HistoryQuery(
         job=job,
-        states=[one.strip() for text in states for one in text.split(",") if one.strip()],
-        since_ms=since or 0,
-        until_ms=until or 0,
+        states=[one.strip() for text in wanted["states"] for one in text.split(",") if one.strip()],
+        since_ms=wanted["since"] or 0,
+        until_ms=wanted["until"] or 0,
         limit=PAGE_ROWS,
-        archive=archive,
+        archive=wanted["archive"],
     )
     is_quiet = out == "-" or not sys.stderr.isatty()
     done = 0
@@ -214,7 +205,7 @@ class _Parquet:
         from datetime import datetime
 
         for row in rows:
-            for name in TIMES:
+            for name in set(TIMES) & row.keys():
                 if row[name]:
                     row[name] = datetime.fromisoformat(row[name])
         self._file.write_table(self._arrow.Table.from_pylist(rows, schema=self._schema))

@@ -57,19 +57,7 @@ def restore_command(**options: Any) -> NoReturn:
         sys.exit(exits.exit_code(failure))
 
 
-def _restore(
-    *,
-    config: str,
-    url: str | None,
-    from_data: str | None,
-    at: int | None,
-    data: str | None,
-    yes: bool,
-    dry_run: bool,
-    abandon: int,
-    unconditional: bool,
-    output: str,
-) -> int:
+def _restore(config: str, output: str, **said: Any) -> int:
     from cron import failpoints
     from cron.config import load_replica_config
     from cron.restore.restoring import Choices
@@ -77,18 +65,21 @@ def _restore(
     failpoints.arm()
     replica = load_replica_config(config)
     choices = Choices(
-        by=_person(), now_ms=SystemClock().wall_ms(), at_ms=at, abandon=abandon,
-        unconditional=unconditional,
-    )  # fmt: skip
+        by=_person(),
+        now_ms=SystemClock().wall_ms(),
+        at_ms=said["at"],
+        abandon=said["abandon"],
+        unconditional=said["unconditional"],
+    )
     is_json = output == "json"
-    agree = _asking(is_json=is_json, yes=yes, dry_run=dry_run)
-    place = Path(data).absolute() if data is not None else Path(replica.data)
-    report = run_restore(replica, place, url, from_data, choices, agree, tell=_tell)
+    agree = _asking(is_json=is_json, yes=said["yes"], dry_run=said["dry_run"])
+    place = Path(said["data"] or replica.data).absolute()
+    report = run_restore(replica, place, said["url"], said["from_data"], choices, agree, tell=_tell)
     if is_json:
         click.echo(json.dumps(report_row(report)))
     elif report.is_done:
         _show_next(report, config)
-    return 0 if report.is_done or dry_run else exits.FAILED
+    return 0 if report.is_done or said["dry_run"] else exits.FAILED
 
 
 def run_restore(
@@ -103,7 +94,7 @@ def run_restore(
 ) -> Report:
     """Restore into `data`; errors of the pillars become those of `cron.errors`."""
     from consensus.errors import ConsensusError
-    from cron.restore.restoring import restore_from_data, restore_from_store
+    from cron.restore.restoring import restore_from_disk, restore_from_store
     from cron.restore.target import Target
     from snapshots.errors import LineageTaken, SnapshotError, StoreAway, StoreError
     from snapshots.urls import open_store
@@ -116,7 +107,7 @@ def run_restore(
         vault = Vault(open_store(where), config.cell) if where else None
         if from_data is not None:
             source = Path(from_data).absolute()
-            return restore_from_data(source, vault, target, choices, draw, agree, tell)
+            return restore_from_disk(source, vault, target, choices, draw, agree, tell)
         if vault is None:
             raise ConfigError("there is nowhere to restore from", "give --from URL, or --from-data")
         return restore_from_store(vault, target, choices, draw, agree, tell)

@@ -197,7 +197,7 @@ def _report_of(
 # --- from the one disk that is left
 
 
-def restore_from_data(
+def restore_from_disk(
     source: Path,
     vault: Vault | None,
     target: Target,
@@ -231,29 +231,48 @@ def restore_from_data(
         return msgspec.structs.replace(report, is_done=True)
     if not agree(report):
         return report
-    target.keep(msgspec.structs.replace(note, lineage=lineage))
-    if vault is not None:
-        marker = Lineage(
-            cell=vault.cell, lineage=lineage, id=note.claim, from_snapshot=str(source),
-            from_index=state.index, claimed_ms=choices.now_ms, by=choices.by,
-            host=socket.gethostname(),
-        )  # fmt: skip
-        vault.claim_lineage(marker, unconditional=choices.unconditional)
-    hit("restore-claimed")
-    stored = {one.key for one in state.history.segments.values() if one.is_stored}
-    life = NewLife(
-        lineage,
-        choices.now_ms,
-        choices.by,
-        vault.store.url if vault is not None else "",
-        note.claim if vault is not None else "",
-        frozenset(stored if vault is not None else ()),
-        frozenset(one.key for one in missing),
+    marker = Lineage(
+        cell=target.cell,
+        lineage=lineage,
+        id=note.claim,
+        from_snapshot=str(source),
+        from_index=state.index,
+        claimed_ms=choices.now_ms,
+        by=choices.by,
+        host=socket.gethostname(),
     )
+    _claim_disk(vault, target, note, marker, unconditional=choices.unconditional)
+    hit("restore-claimed")
+    life = _life_of_disk(state, vault, note, lineage, choices, missing)
     tell("writes the replica's disk")
     target.finish(state, begin_life(state, life))
     report.is_done = True
     return report
+
+
+def _life_of_disk(
+    state: State,
+    vault: Vault | None,
+    note: Note,
+    lineage: int,
+    choices: Choices,
+    missing: list[SegmentRecord],
+) -> NewLife:
+    lost = frozenset(one.key for one in missing)
+    if vault is None:
+        return NewLife(lineage, choices.now_ms, choices.by, lost=lost)
+    stored = frozenset(one.key for one in state.history.segments.values() if one.is_stored)
+    store = vault.store.url
+    return NewLife(lineage, choices.now_ms, choices.by, store, note.claim, stored, lost)
+
+
+def _claim_disk(
+    vault: Vault | None, target: Target, note: Note, marker: Lineage, *, unconditional: bool
+) -> None:
+    """Claim a lineage that goes on from a disk; where there is no store, nobody can be asked."""
+    target.keep(msgspec.structs.replace(note, lineage=marker.lineage))
+    if vault is not None:
+        vault.claim_lineage(marker, unconditional=unconditional)
 
 
 def _replay(salvage: Salvage, salvaged: Salvaged, target: Target) -> State:

@@ -37,21 +37,29 @@ PURE: Final = (
     "consensus/engine/network/wire.py", "consensus/engine/membership.py", "launcher/launch.py",
     "launcher/names.py", "launcher/work.py", "launcher/pool/events.py", "launcher/pool/lease.py",
     "launcher/pool/settle.py", "launcher/executor/lease.py", "launcher/executor/pulse.py",
-    "launcher/executor/row.py", "launcher/executor/rules.py", "snapshots/format.py",
+    "launcher/executor/row.py", "launcher/executor/rules.py", "cron/leader/archivist.py",
+    "cron/leader/recovery.py", "cron/restore/newlife.py", "cron/keeping_config.py",
+    "snapshots/format.py", "snapshots/layout.py", "snapshots/manifest.py",
+    "snapshots/retention.py",
 )  # fmt: skip
 """Values in, values out: what time it is and what is drawn comes in from outside."""
 
 DOORS: Final[dict[str, tuple[str, ...]]] = {
-    "click": ("cron/cli/", "cron/dev/", "cron/main.py"),
+    "boto3": ("snapshots/s3.py",),
+    "botocore": ("snapshots/s3.py",),
+    "backports": ("snapshots/zstd.py",),
+    "click": ("cron/cli/", "cron/dev/", "cron/main.py", "cron/restore/command.py"),
     "croniter": ("cron/calendar/schedule.py",),
     "cryptography": ("cron/certs/",),
     "grpc": (
         "bench/etcd.py",
         "cron/api/",
         "cron/daemon.py",
+        "cron/keeper/sources.py",
         "launcher/pool/",
         "launcher/executor/stream.py",
     ),
+    "pyarrow": ("cron/cli/export.py",),
     "pysyncobj": ("consensus/engine/",),
     "rich": ("cron/cli/render.py",),
     "sqlite3": ("cron/history/", "launcher/executor/ledger.py"),
