@@ -1,4 +1,4 @@
-"""The applier: what goes to history and to the keeper, in which order, and what a dump waits for."""
+"""The applier: what goes to history and to the keeper, in which order; what a dump waits for."""
 
 from __future__ import annotations
 
