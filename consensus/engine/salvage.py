@@ -1,8 +1,8 @@
 """What the disk of a replica that is stopped still knows, for a cell that has lost its majority.
 
-Nothing is changed. Whether the last entries were committed, nobody can know who has one disk of
-three: each may have been acknowledged by it and one other. Whoever goes on from here takes them
-all, and takes for doubtful what they did not finish.
+Nothing is changed. What is in the dump was committed. Whether the entries behind it were, nobody
+can know who has one disk of three: each may have been acknowledged by it and one other. Whoever
+goes on from here takes them all, and takes for doubtful what they did not finish.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 
 from consensus.engine.envelope import ENTRY, unseal
-from consensus.engine.storage.disk import DirectoryDisk
+from consensus.engine.storage.disk import ReadDirectory
 from consensus.engine.storage.dump import IN_FORCE, Dump, check_dump, read_pieces
-from consensus.engine.storage.recovery import recover
-from consensus.engine.storage.segments import segment_numbers
+from consensus.engine.storage.recovery import Recovered, recover
+from consensus.engine.storage.segments import segment_name, segment_numbers
 from consensus.errors import LogDamaged, NoData
 from consensus.leadership import Position
 
@@ -32,6 +32,8 @@ class Salvaged(msgspec.Struct, frozen=True):
     """The newest state on a disk: a dump, if there is one, and the entries after it.
 
     `last` is the position of the last entry of any kind, `term` the newest that the disk has seen.
+    Of `entries` none is known to be committed; `own` counts the engine's own entries between them.
+    `torn_bytes` at the end are of a write that never finished, and that nobody was told of.
     """
 
     cell: str
@@ -40,6 +42,8 @@ class Salvaged(msgspec.Struct, frozen=True):
     entries: list[SalvagedEntry]
     last: Position
     term: int
+    own: int = 0
+    torn_bytes: int = 0
 
 
 class Salvage:
@@ -53,36 +57,32 @@ class Salvage:
         """
         if not directory.is_dir():
             raise NoData(str(directory))
-        self._disk = DirectoryDisk(directory)
+        self._disk = ReadDirectory(directory)
         self._dump: Dump | None = None
 
-    def read(self) -> Salvaged:
-        """Return what is there, checked.
+    def read(self, *, cell: str | None = None, replica: str | None = None) -> Salvaged:
+        """Return what is there, checked; and that it is of `cell` and `replica`, if those are said.
 
         Raises:
             NoData: the directory is empty.
-            LogDamaged, UnknownFormat: it cannot be read back.
+            LogDamaged: it cannot be read back, or belongs to another cell or replica.
+            UnknownFormat: a newer version wrote it.
         """
         names = self._disk.names()
         if not segment_numbers(names):
+            if IN_FORCE in names:
+                raise LogDamaged(self._disk.place, "the journal is missing, but a dump is there")
             raise NoData(self._disk.place)
         found = recover(self._disk)
+        _check_owner(self._disk.place, found, cell, replica)
         self._dump = check_dump(self._disk, IN_FORCE) if IN_FORCE in names else None
-        base = found.entries[0][1]
-        after = 0 if self._dump is None else self._dump.position.index
-        if base > max(after, 1):
-            raise LogDamaged(self._disk.place, f"the dump before entry {base} is missing")
-        entries = [
-            SalvagedEntry(Position(term, index), envelope.entry)
-            for command, index, term in found.entries[1:]
-            if index > after
-            and (envelope := unseal(command)) is not None
-            and envelope.kind == ENTRY
-        ]
-        _, index, term = found.entries[-1]
-        last = Position(term, index)
-        if self._dump is not None and self._dump.position.index > index:
-            last = self._dump.position
+        after = Position() if self._dump is None else self._dump.position
+        if found.entries[0][1] > max(after.index, 1):
+            what = f"the dump before entry {found.entries[0][1]} is missing"
+            raise LogDamaged(self._disk.place, what)
+        behind = _behind(found, after)
+        entries = list(_for_applier(behind))
+        last = Position(term=behind[-1][2], index=behind[-1][1]) if behind else after
         return Salvaged(
             found.identity.cell,
             found.identity.replica,
@@ -90,6 +90,8 @@ class Salvage:
             entries,
             last,
             max(found.term, last.term),
+            len(behind) - len(entries),
+            self._torn_bytes(found),
         )
 
     def pieces(self) -> Iterator[bytes]:
@@ -99,3 +101,33 @@ class Salvage:
     def close(self) -> None:
         """Let go of the disk."""
         self._disk.close()
+
+    def _torn_bytes(self, found: Recovered) -> int:
+        file = self._disk.open(segment_name(found.kept[-1].number))
+        try:
+            return file.size - found.kept[-1].size
+        finally:
+            file.close()
+
+
+def _check_owner(place: str, found: Recovered, cell: str | None, replica: str | None) -> None:
+    whose = found.identity
+    for what, meant, is_of in (("replica", replica, whose.replica), ("cell", cell, whose.cell)):
+        if meant not in (None, is_of):
+            raise LogDamaged(place, f"the journal belongs to {what} {is_of}, not {meant}")
+
+
+def _behind(found: Recovered, after: Position) -> list[tuple[bytes, int, int]]:
+    """Return the entries behind a dump at `after`; none if the journal has something else there,
+    as when a leader's dump came into force and its journal did not begin anew yet."""
+    slot = after.index - found.entries[0][1]
+    if after.index and 0 <= slot < len(found.entries) and found.entries[slot][2] != after.term:
+        return []
+    return [entry for entry in found.entries[1:] if entry[1] > after.index]
+
+
+def _for_applier(entries: list[tuple[bytes, int, int]]) -> Iterator[SalvagedEntry]:
+    for command, index, term in entries:
+        envelope = unseal(command)
+        if envelope is not None and envelope.kind == ENTRY:
+            yield SalvagedEntry(Position(term, index), envelope.entry)

@@ -23,7 +23,6 @@ from tests.conformance.cells import (
 )
 from tests.conformance.ledger import Ledger
 
-
 FAR = Position(7, 3 * 10**12)
 PROCESSES = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -40,7 +39,7 @@ async def cell(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     if request.param == "seeded":  # it begins with a state, here one of nothing, far from index 1
         seed(tmp_path / "r2", "default", "r2", FAR, Ledger().take())
     await driver.start()
-    if request.param == "seeded":  # before all have the state it bears no fault, as nothing is said
+    if request.param == "seeded":  # until then the others cannot do without the one that has it
         await eventually(lambda: begun(driver), "all have the state, and what founds the cell")
     yield driver
     await driver.close()

@@ -134,7 +134,7 @@ class Rig:
             self.journal.add(command, index, term)
         self.roster = Roster(identity, names)
         start = (made.position.index, decode_members(made.members)) if made else (0, {})
-        self.roster.start(*start, self.journal[:])
+        self.roster.start(*start, self.journal[:], life=made.life if made else 0)
         self.journal.watcher = self.roster
         nodes = {name: NODES[name] for name in names}
         self.gate = Gatekeeper(self.config, self.roster)

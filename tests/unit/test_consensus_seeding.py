@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from consensus.engine.envelope import BARRIER, ENTRY, Origin, seal
 from consensus.engine.loading import load
-from consensus.engine.membership import decode_members
+from consensus.engine.membership import Member, decode_members, encode_members
 from consensus.engine.salvage import Salvage
 from consensus.engine.seeding import seed, seed_disk
 from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.dump import IN_FORCE, TAKEN, read_pieces, write_dump
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.segments import Identity
-from consensus.errors import DataInUse, LogDamaged, NoData, NotEmpty
+from consensus.errors import (
+    DataInUse,
+    DiskFull,
+    InvariantViolated,
+    LogDamaged,
+    NoData,
+    NotEmpty,
+)
 from consensus.leadership import Position
+from consensus.limits import ROOM_BYTES_MIN
 from tests.fakes.memory_disk import MemoryDisk
 from tests.unit.storage_rig import CONFIG, IDENTITY
 
@@ -40,6 +50,7 @@ def test_a_seeded_disk_begins_with_its_state_and_without_members() -> None:
     assert found.journal[:] == [(found.journal[0][0], FAR.index, FAR.term)]
     assert found.journal.getCurrentTerm() == FAR.term, "no older term may write behind it"
     assert found.journal.identity == IDENTITY
+    assert found.dump.life == IDENTITY.token, "the life of the cell is named by its first disk"
 
 
 def test_its_journal_goes_on_behind_it_and_is_read_back() -> None:
@@ -107,6 +118,75 @@ def test_what_is_there_is_never_overwritten() -> None:
     seed_disk(seeded, IDENTITY, FAR, STATE)
     with pytest.raises(NotEmpty):
         seed_disk(seeded, IDENTITY, FAR, STATE)
+
+
+@pytest.mark.parametrize("start", ["resume", "bootstrap", "join"])
+def test_what_is_half_seeded_is_told_from_a_lost_journal(start: str) -> None:
+    def die() -> None:
+        raise Died
+
+    disk = MemoryDisk("r1")
+    with pytest.raises(Died):
+        seed_disk(disk, IDENTITY, FAR, STATE, before_last=die)
+    config = msgspec.structs.replace(CONFIG, start=start)  # type: ignore[arg-type]
+    with pytest.raises(LogDamaged, match="r1: a state was being put here") as caught:
+        load(disk, config, lambda: 99)
+    assert "restore` again" in caught.value.hint
+    assert disk.names() == [IN_FORCE]
+
+
+FOUNDED = encode_members({"r1": Member(1, 77, votes=True)})
+
+
+@pytest.mark.parametrize(
+    ("members", "life"), [(FOUNDED, 0), (FOUNDED, 77), (encode_members({}), 0)]
+)
+def test_the_dump_of_a_cell_is_never_taken_for_half_seeded(members: bytes, life: int) -> None:
+    """Its journal is lost: it may be all that is left, and seeding would remove it."""
+    disk = MemoryDisk("r1")
+    write_dump(disk, IN_FORCE, FAR, members, STATE, life=life)
+    with pytest.raises(NotEmpty, match="without its journal"):
+        seed_disk(disk, IDENTITY, FAR, STATE)
+    with pytest.raises(LogDamaged, match="journal is missing"):
+        load(disk, CONFIG, lambda: 99)
+    disk.put(IN_FORCE, disk.content(IN_FORCE)[:-1])
+    with pytest.raises(NotEmpty, match="cannot be read"):
+        seed_disk(disk, IDENTITY, FAR, STATE)
+    assert disk.names() == [IN_FORCE]
+
+
+@pytest.mark.parametrize("room", [0, ROOM_BYTES_MIN - 1])
+def test_a_disk_that_is_full_is_said_to_be(room: int) -> None:
+    disk = MemoryDisk("r1", room=room)
+    with pytest.raises(DiskFull, match="r1: disk full"):
+        seed_disk(disk, IDENTITY, FAR, STATE)
+    assert disk.names() == []
+    disk.room = None
+    seed_disk(disk, IDENTITY, FAR, STATE)
+
+
+def test_a_state_that_cannot_be_read_to_its_end_leaves_nothing() -> None:
+    def pieces() -> Iterator[bytes]:
+        yield b"a state"
+        raise Died
+
+    disk = MemoryDisk("r1")
+    with pytest.raises(Died):
+        seed_disk(disk, IDENTITY, FAR, pieces())
+    assert disk.names() == []
+
+
+@pytest.mark.parametrize("at", [Position(0, 5), Position(5, 0)])
+def test_a_state_is_at_a_position(at: Position) -> None:
+    with pytest.raises(InvariantViolated):
+        seed_disk(MemoryDisk(), IDENTITY, at, STATE)
+
+
+def test_a_directory_in_use_is_not_seeded(tmp_path: Path) -> None:
+    held = DirectoryDisk(tmp_path)
+    with pytest.raises(DataInUse):
+        seed(tmp_path, "prod", "r2", FAR, STATE)
+    held.close()
 
 
 def test_a_directory_of_this_machine_is_seeded(tmp_path: Path) -> None:
@@ -178,5 +258,71 @@ def test_where_nothing_is_there_is_nothing(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     salvage = Salvage(tmp_path / "empty")
     with pytest.raises(NoData):
+        salvage.read()
+    salvage.close()
+    assert list((tmp_path / "empty").iterdir()) == [], "a lock neither"
+
+
+def test_it_is_said_what_is_not_for_the_applier_and_what_is_torn(tmp_path: Path) -> None:
+    written(tmp_path, dump_at=7)
+    (segment,) = tmp_path.glob("wal-*")
+    segment.write_bytes(segment.read_bytes() + b"torn")
+    salvage = Salvage(tmp_path)
+    found = salvage.read(cell="prod", replica="r1")
+    salvage.close()
+    assert (found.own, found.torn_bytes) == (3, 4), "10, 15 and 20 are barriers"
+
+
+def test_it_reads_what_it_may_not_write(tmp_path: Path) -> None:
+    written(tmp_path, dump_at=7)
+    for path in tmp_path.iterdir():
+        path.chmod(0o400)
+    tmp_path.chmod(0o500)
+    salvage = Salvage(tmp_path)
+    assert salvage.read().last == Position(3, 20)
+    with pytest.raises(DataInUse):
+        Salvage(tmp_path)
+    salvage.close()
+    tmp_path.chmod(0o700)
+
+
+def test_the_disk_of_another_cell_or_replica_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    written(tmp_path)
+    salvage = Salvage(tmp_path)
+    with pytest.raises(LogDamaged, match="belongs to cell prod, not test"):
+        salvage.read(cell="test")
+    with pytest.raises(LogDamaged, match="belongs to replica r1, not r2"):
+        salvage.read(cell="prod", replica="r2")
+    salvage.close()
+
+
+def test_a_dump_without_its_journal_is_not_an_empty_directory(tmp_path: Path) -> None:
+    written(tmp_path, dump_at=7)
+    for segment in tmp_path.glob("wal-*"):
+        segment.unlink()
+    salvage = Salvage(tmp_path)
+    with pytest.raises(LogDamaged, match="journal is missing"):
+        salvage.read()
+    salvage.close()
+
+
+def test_what_a_leaders_dump_has_replaced_is_not_salvaged(tmp_path: Path) -> None:
+    """It died between the dump and the journal's new begin: the journal's entries are of a term
+    that lost."""
+    written(tmp_path, dump_at=7)
+    disk = DirectoryDisk(tmp_path)
+    write_dump(disk, IN_FORCE, Position(4, 7), b"\x80", [b"of another term"])
+    disk.close()
+    salvage = Salvage(tmp_path)
+    found = salvage.read()
+    assert (found.entries, found.last, found.own) == ([], Position(4, 7), 0)
+    salvage.close()
+
+
+def test_a_journal_whose_dump_is_missing_is_damaged(tmp_path: Path) -> None:
+    seed(tmp_path, "prod", "r1", FAR, STATE)
+    (tmp_path / IN_FORCE).unlink()
+    salvage = Salvage(tmp_path)
+    with pytest.raises(LogDamaged, match="the dump before entry 3000000000000 is missing"):
         salvage.read()
     salvage.close()

@@ -119,6 +119,28 @@ class DirectoryDisk:
         os.close(self._lock)
 
 
+class ReadDirectory(DirectoryDisk):
+    """A DirectoryDisk that is only read, so that it may lie on a file system that nobody can write
+    to; no replica starts on it meanwhile."""
+
+    def __init__(self, directory: Path) -> None:
+        """Hold `directory`, which is there, until `close`; a file `lock` is not made.
+
+        Raises:
+            DataInUse: another process has it. FileNotFoundError: there is none.
+        """
+        self._directory = directory
+        try:
+            lock = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:  # it is a copy: whoever starts there now makes the file
+            lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._lock = _hold(lock, directory)
+
+    def open(self, name: str) -> File:
+        """Return an existing file, to be read. Raises FileNotFoundError."""
+        return _OpenFile(os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC))
+
+
 class _OpenFile:
     """A File that is a descriptor."""
 
@@ -176,6 +198,10 @@ def lock_directory(directory: Path) -> int:
     """
     _make_directory(directory)
     descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return _hold(descriptor, directory)
+
+
+def _hold(descriptor: int, directory: Path) -> int:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
