@@ -24,7 +24,8 @@ from cron.keeper.keeper import Keeper
 from cron.keeper.sources import Fetching, PeerSource, StoreSource
 from cron.leader.applier import StateApplier
 from cron.leader.archivist import ArchiveSettings
-from cron.leader.backup import Backup, Storing
+from cron.leader.backup import Backup
+from cron.leader.courier import Courier, Storing
 from cron.leader.leader import Leader
 from cron.leader.saving import Saving
 from cron.leader.uploads import About
@@ -83,19 +84,25 @@ class Archives:
             leader,
             applier,
             self._clock,
-            shelf=self.keeper,
-            storing=Storing(
-                vault=self.vault,
-                settings=settings_of(config),
-                policy=SnapshotPolicy(
-                    config.snapshots.remote_newest, config.snapshots.remote_daily
-                ),
-                about=About(config.id, release, socket.gethostname()),
-                draw=lambda: secrets.token_hex(16),
-            ),
+            settings=settings_of(config),
+            courier=self._courier(leader, applier, release),
+            census=self._projection,
             superseded=superseded,
         )
         return Saving(leader, applier, self.keeper, self.vault, Path(config.data))
+
+    def _courier(self, leader: Leader, applier: StateApplier, release: str) -> Courier | None:
+        if self.vault is None:
+            return None
+        config = self._config
+        storing = Storing(
+            vault=self.vault,
+            store=config.object_storage.url,
+            policy=SnapshotPolicy(config.snapshots.remote_newest, config.snapshots.remote_daily),
+            about=About(config.id, release, socket.gethostname()),
+            draw=lambda: secrets.token_hex(16),
+        )
+        return Courier(leader, applier, self._clock, self.keeper, storing)
 
     def fetch_from(self, ask: Fetching, addresses: Callable[[], list[str]]) -> None:
         """Fetch segments that are missing from the other replicas, then from the store."""

@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from cron.errors import Shutdown, Unavailable
-from cron.history import queries
+from cron.history import outlived, queries
 from cron.history.asking import Ask
 from cron.history.chores import Chore, Fill, Progress, Retain
 from cron.history.gaps import Gap
@@ -229,6 +229,16 @@ class Projection:
     async def lacking(self) -> Lacking:
         """Return what may be missing here, and which segments are none the less."""
         return await self._ask(queries.lacking)
+
+    async def outlived(self, record: SegmentRecord, newer: int) -> bool:
+        """Whether each row of a segment has at least `newer` rows of later instants of its job;
+        False where its rows are not all here. Asked in pieces."""
+        jobs = await self._ask(partial(outlived.newest_of, record=record))
+        for at in range(0, len(jobs or ()), JOBS_AT_ONCE):
+            piece = (jobs or [])[at : at + JOBS_AT_ONCE]
+            if not await self._ask(partial(outlived.have_later, jobs=piece, least=newer)):
+                return False
+        return jobs is not None
 
     async def _ask(self, answer: Callable[[sqlite3.Connection], _T], index: int = 0) -> _T:
         return await self._put(Ask(answer, index))

@@ -1,7 +1,7 @@
 """When to seal, to take a snapshot, and to let history go: pure, given State's history and a time.
 
-Nothing leaves the disks before it is stored elsewhere, if there is an elsewhere; nothing leaves
-altogether before its time.
+Where there is object storage, nothing leaves the disks before it is stored there; and nothing
+leaves altogether before its time.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cron.state.commands import SegmentKey
 
 DAY_MS: Final = 86_400_000
 RETIRED_AT_ONCE: Final = 1_000
+"""Segments that one entry lets go of, 20 KiB; the rest goes with the next look."""
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True):
@@ -34,10 +35,19 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
     keep_runs: int = 0
 
 
+class Progress(msgspec.Struct, frozen=True):
+    """Where the log is. `changed` is the log index of the newest entry that did anything but keep
+    things, `restored` that of the snapshot with which this life of the cell began, 0 for none."""
+
+    index: int
+    changed: int
+    restored: int = 0
+
+
 def due(
     history: History,
     now_ms: int,
-    index: int,
+    progress: Progress,
     settings: ArchiveSettings,
     outlived: Collection[SegmentKey] = (),
 ) -> list[c.Command]:
@@ -48,7 +58,7 @@ def due(
     retired = retire(history, now_ms, settings, outlived)
     if retired is not None:
         commands.append(retired)
-    if must_snapshot(history, now_ms, index, settings):
+    if must_snapshot(history, now_ms, progress, settings):
         commands.append(c.SnapshotAt())
     return commands
 
@@ -64,18 +74,20 @@ def must_seal(history: History, now_ms: int, settings: ArchiveSettings) -> bool:
     )
 
 
-def must_snapshot(history: History, now_ms: int, index: int, settings: ArchiveSettings) -> bool:
-    """Whether enough has come, or enough time has passed with anything in it, since the last."""
+def must_snapshot(
+    history: History, now_ms: int, progress: Progress, settings: ArchiveSettings
+) -> bool:
+    """Whether enough has come since the last, or enough time has passed with anything in it; in a
+    new life of the cell at once, so that it has one of its own."""
     taken = history.taken
-    came = index - taken.index
-    if came <= IDLE_ENTRIES and taken.index:
+    if progress.changed <= taken.index:
         return False
-    return came >= settings.entries or now_ms - taken.at_ms >= settings.interval_ms
-
-
-IDLE_ENTRIES: Final = 3
-"""What a snapshot itself brings into the log: itself, its backup, a claim. A cell in which nothing
-happens takes none."""
+    if taken.index <= progress.restored:
+        return True
+    return (
+        progress.index - taken.index >= settings.entries
+        or now_ms - taken.at_ms >= settings.interval_ms
+    )
 
 
 def retire(
@@ -87,23 +99,29 @@ def retire(
     """Return the segments to let go of, oldest first; None for none."""
     local: list[SegmentKey] = []
     gone: list[SegmentKey] = []
+    is_there = bool(settings.store) and history.backup.store == settings.store
     for record in history.segments.values():
         if len(local) + len(gone) >= RETIRED_AT_ONCE:
             break
+        is_stored = is_there and record.is_stored
+        if settings.store and not is_stored:
+            continue  # it waits for its backup, whatever its age
         age_ms = now_ms - record.sealed_at_ms
-        if _is_over(record, age_ms, settings) or (
-            record.key in outlived and record.stream == Stream.RUNS
-        ):
+        if _is_over(record, age_ms, settings, outlived):
             gone.append(record.key)
-        elif record.is_local and record.is_stored and 0 < settings.local_ms < age_ms:
+        elif record.is_local and is_stored and 0 < settings.local_ms < age_ms:
             local.append(record.key)
     return c.Retire(tuple(local), tuple(gone)) if local or gone else None
 
 
-def _is_over(record: SegmentRecord, age_ms: int, settings: ArchiveSettings) -> bool:
-    """Whether all rows of a segment have been over for as long as they are kept: it was sealed
-    after the last of them ended."""
+def _is_over(
+    record: SegmentRecord, age_ms: int, settings: ArchiveSettings, outlived: Collection[SegmentKey]
+) -> bool:
+    """Whether nothing in a segment is to be kept: by age, since it was sealed after the last of its
+    rows ended; or by count, but failures not before their own time."""
+    is_failures = record.stream == Stream.FAILURES
+    failed_ms = settings.keep_failed_ms if is_failures else 0
+    if record.key in outlived and age_ms > failed_ms:
+        return True
     keep_ms = settings.keep_ms
-    if record.stream == Stream.FAILURES:
-        keep_ms = max(keep_ms, settings.keep_failed_ms) if keep_ms else 0
-    return bool(keep_ms) and age_ms > keep_ms
+    return bool(keep_ms) and age_ms > max(keep_ms, failed_ms)

@@ -1,79 +1,57 @@
-"""The leader's archive: it seals, takes snapshots, and carries both into object storage.
+"""The leader's archive: it seals, takes snapshots, lets history go, and sends the courier.
 
-Theory of operation. One task, one look a second while this replica leads. What the archivist says
-is due goes into the log like any change. Then the backlog: segments that the log does not know to
-be stored, then the newest snapshot whose segments are; one upload at a time, in a thread, so that
-nothing of it is ever in the way of a launch. What the store has is told to the log (`BackedUp`):
-for the next leader, for floors (rule R4) and for people.
-
-A store that is away is tried again, later and later, up to once a minute; the backlog waits on the
-disks. A store that knows a newer life of this cell ends this one: it was restored elsewhere.
+Theory of operation. One look a second while this replica leads. What the archivist says is due goes
+into the log like any change. The courier's turns run beside it, one at a time: a store that is slow
+or away holds up nothing here, least of all a launch. A store that knows a newer life of this cell
+ends this one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection
+from typing import Final, Protocol
 
-import msgspec
 import structlog
 
 from consensus.errors import ConsensusError
 from cron.clock import Clock
 from cron.errors import CronError, Superseded
-from cron.leader import uploads
 from cron.leader.applier import StateApplier
-from cron.leader.archivist import ArchiveSettings, due
+from cron.leader.archivist import ArchiveSettings, Progress, due
+from cron.leader.courier import Courier, Trouble
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
-from cron.leader.uploads import About, Shelf, name_of
 from cron.state import commands as c
-from cron.state.archive import History
+from cron.state.archive import SegmentRecord
 from cron.state.commands import SegmentKey
-from snapshots.disk import SnapshotFile
-from snapshots.errors import SnapshotError, StoreError
-from snapshots.retention import SnapshotPolicy
-from snapshots.vault import Vault
+from cron.state.outcome import Outcome
+from cron.state.state import State
 
 _log = structlog.get_logger()
-_T = TypeVar("_T")
 
 LOOK_S: Final = 1.0
-REST_MIN_MS: Final = 1_000
-REST_MAX_MS: Final = 60_000
-CLAIM_MS: Final = 30_000
-"""How often the store is asked whether the cell was restored elsewhere."""
-PRUNE_MS: Final = 600_000
-TOLD_SEGMENTS: Final = 100
-"""Segments that one entry tells of: after an outage there may be thousands."""
+COUNT_MS: Final = 10_000
+"""How often a segment is looked at, in turn, whether each of its rows has enough newer ones: 50 ms
+of the history's thread."""
+
+_KEEPING: Final = (c.Seal, c.SnapshotAt, c.BackedUp, c.Retire, c.Claim)
+"""What a restore can do without: no snapshot is taken for it alone."""
 
 
-class Trouble(msgspec.Struct):
-    """Since when (wall clock) and why nothing gets into object storage; how far an upload is."""
+class Census(Protocol):
+    """Who can count launches: the history's projection."""
 
-    since_ms: int = 0
-    text: str = ""
-    doing: str = ""
-
-
-class Storing(msgspec.Struct, frozen=True):
-    """Where things go, when, and for how long. `vault` is None where no object storage is
-    configured; `draw` returns a new random identity."""
-
-    vault: Vault | None
-    settings: ArchiveSettings
-    policy: SnapshotPolicy
-    about: About
-    draw: Callable[[], str]
+    async def outlived(self, record: SegmentRecord, newer: int) -> bool:
+        """Whether each row of a segment has at least `newer` later ones of its job; False where
+        that cannot be told. Raises CronError while it cannot be asked."""
 
 
 class Backup:
     """The archive of one replica; it works while the replica leads.
 
-    `superseded` is called, with the reason, when another life of the cell was begun.
+    `courier` is None where no object storage is configured. `superseded` is called once, with the
+    reason, when another life of the cell was begun.
     """
 
     def __init__(
@@ -82,192 +60,126 @@ class Backup:
         applier: StateApplier,
         clock: Clock,
         *,
-        shelf: Shelf,
-        storing: Storing,
+        settings: ArchiveSettings,
+        courier: Courier | None,
+        census: Census,
         superseded: Callable[[BaseException], None],
     ) -> None:
         self._leader = leader
         self._applier = applier
         self._clock = clock
-        self._shelf = shelf
-        self._vault = storing.vault
-        self._settings = storing.settings
-        self._policy = storing.policy
-        self._about = storing.about
-        self._draw = storing.draw
+        self._settings = settings
+        self._courier = courier
+        self._census = census
         self._superseded = superseded
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="backup")
-        self._reign = 0
-        self._claim_at_ms = 0
-        self._prune_at_ms = 0
-        self._try_at_ms = 0
-        self._rest_ms = REST_MIN_MS
-        self.trouble = Trouble()
+        self._turn: asyncio.Task[None] | None = None
+        self._is_over = False
+        self._applied = -1
+        self._changed = 0
+        self._counted: SegmentKey | None = None
+        self._count_at_ms = 0
+        applier.subscribe(self._note)
 
     async def run(self) -> None:
         """Look after the archive for ever; nothing but a bug ends it."""
-        while True:
-            await asyncio.sleep(LOOK_S)
-            epoch = self._leader.epoch
-            if epoch is None or self._applier.state.is_resolving:
-                self.trouble = Trouble()
-                continue
-            if epoch.term != self._reign:
-                self._reign, self._claim_at_ms, self._try_at_ms = epoch.term, 0, 0
-            await self.step()
+        try:
+            while True:
+                await asyncio.sleep(LOOK_S)
+                await self.look()
+        finally:
+            if self._turn is not None:
+                self._turn.cancel()
 
     def close(self) -> None:
-        """End the thread; an upload that is under way is left to itself."""
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        """End the courier's thread; an upload that is under way is left to itself."""
+        if self._courier is not None:
+            self._courier.close()
 
     @property
-    def _history(self) -> History:
-        return self._applier.state.history
+    def trouble(self) -> Trouble:
+        """Since when and why nothing gets into object storage."""
+        return self._courier.trouble if self._courier is not None else Trouble()
 
-    async def step(self) -> None:
-        """Do what is due now: once a second."""
-        state = self._applier.state
-        commands = due(state.history, self._leader.now_ms(), state.index, self._settings)
-        if commands:
-            await self._submit(*commands)
-        vault = self._vault
-        if vault is None or self._clock.mono_ms() < self._try_at_ms:
+    async def look(self) -> None:
+        """Append what is due, and send the courier if it is there and rested: once a second."""
+        self._hear()
+        epoch = self._leader.epoch
+        if self._courier is not None:
+            self._courier.reign(epoch)
+        if epoch is None or self._is_over:
             return
+        await self._append_due()
+        if self._courier is not None and self._turn is None and not self._courier.is_resting:
+            self._turn = asyncio.create_task(self._courier.turn(), name="backup")
+
+    async def settled(self) -> None:
+        """Wait until the courier is back; what it found is heard."""
+        if self._turn is not None:
+            await asyncio.wait([self._turn])
+        self._hear()
+
+    def _hear(self) -> None:
+        """Take note of how the courier's turn has ended; bugs go on from here."""
+        if self._turn is None or not self._turn.done():
+            return
+        turn, self._turn = self._turn, None
         try:
-            await self._claim(vault)
-            await self._store_segments(vault)
-            await self._store_snapshot(vault)
-            await self._prune(vault)
-        except (StoreError, SnapshotError, OSError) as error:
-            self._fail(error)
-        else:
-            self._rest_ms, self.trouble = REST_MIN_MS, Trouble()
+            turn.result()
+        except Superseded as error:
+            self._is_over = True
+            self._superseded(error)
 
-    def _fail(self, error: Exception) -> None:
-        now_ms = self._clock.wall_ms()
-        if str(error) != self.trouble.text:
-            _log.warning("backup.failed", error=str(error), hint=getattr(error, "hint", ""))
-        self.trouble = Trouble(self.trouble.since_ms or now_ms, str(error))
-        self._try_at_ms = self._clock.mono_ms() + self._rest_ms
-        self._rest_ms = min(2 * self._rest_ms, REST_MAX_MS)
+    # ---- what is due
 
-    async def _submit(self, *commands: c.Command) -> bool:
-        """Append commands; False if they may not be in the log: the next look sees."""
+    def _note(self, index: int, outcome: Outcome) -> None:
+        """Remember the newest entry that matters; after every one that is applied."""
+        is_known = index == self._applied + 1
+        self._applied = index
+        if not is_known or not all(isinstance(one, _KEEPING) for one in outcome.commands):
+            self._changed = index
+
+    def _progress(self, state: State) -> Progress:
+        # What a dump brought was not seen: it may be anything.
+        changed = self._changed if self._applied == state.index else state.index
+        restored = state.restored.index if state.restored is not None else 0
+        return Progress(state.index, changed, restored)
+
+    async def _append_due(self) -> None:
+        state = self._applier.state
+        if state.is_resolving:
+            return
+        now_ms = self._leader.now_ms()
+        progress = self._progress(state)
+        outlived = await self._outlived()
+        commands = due(state.history, now_ms, progress, self._settings, outlived)
+        if not commands:
+            return
         try:
             await self._leader.submit(appending(*commands))
         except (CronError, ConsensusError) as error:
-            _log.debug("archive.refused", error=str(error))
-            return False
-        return True
+            _log.debug("archive.refused", error=str(error))  # the next look sees what became of it
 
-    async def _work(self, call: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
-
-    # ---- whose place in the store it is
-
-    async def _claim(self, vault: Vault) -> None:
-        now_ms = self._clock.mono_ms()
-        backup, store = self._history.backup, self._settings.store
-        if backup.store != store or not backup.claim:
-            # In the log before it is in the store: the next leader must find it to be ours.
-            await self._submit(c.BackedUp(store, claim=self._draw()))
-            self._claim_at_ms = 0
-            backup = self._history.backup
-            if backup.store != store or not backup.claim:
-                return
-        if now_ms < self._claim_at_ms:
-            return
-        lineage = self._applier.state.epoch.lineage
-        work = partial(uploads.claim, vault, lineage, backup.claim, self._about)
-        newest = await self._work(work)
-        self._claim_at_ms = now_ms + CLAIM_MS
-        if newest > lineage:
-            text = (
-                f"cell {vault.cell} was restored elsewhere: {vault.store.url} knows lineage "
-                f"{newest}, this one is {lineage}"
-            )
-            self._superseded(Superseded(text, "this cell must not run any more; use the new one"))
-
-    @property
-    def _is_ours(self) -> bool:
-        backup = self._history.backup
-        return backup.store == self._settings.store and bool(backup.claim)
-
-    # ---- what goes there
-
-    async def _store_segments(self, vault: Vault) -> None:
-        """Store all segments that are not, oldest first."""
-        if not self._is_ours:
-            return
-        done: list[SegmentKey] = []
-        waiting = [one for one in self._history.segments.values() if not one.is_stored]
+    async def _outlived(self) -> Collection[SegmentKey]:
+        """Ask about the next segment, in turn, whether its launches are not among the newest."""
+        now_ms, newer = self._clock.mono_ms(), self._settings.keep_runs
+        if not newer or now_ms < self._count_at_ms:
+            return ()
+        self._count_at_ms = now_ms + COUNT_MS
+        record = self._next_counted()
+        if record is None:
+            return ()
         try:
-            for number, record in enumerate(waiting, 1):
-                path = self._shelf.segment_path(name_of(record))
-                if path is None:
-                    continue  # not on this disk yet
-                self.trouble.doing = f"stores segment {number} of {len(waiting)}"
-                await self._work(partial(vault.put_segment, path))
-                done.append(record.key)
-                if len(done) >= TOLD_SEGMENTS:
-                    done = await self._tell_segments(done)
-        finally:
-            self.trouble.doing = ""
-            await self._tell_segments(done)
+            is_outlived = await self._census.outlived(record, newer)
+        except CronError as error:
+            _log.debug("archive.not_counted", error=str(error))
+            return ()
+        return (record.key,) if is_outlived else ()
 
-    async def _tell_segments(self, done: list[SegmentKey]) -> list[SegmentKey]:
-        if done:
-            await self._submit(c.BackedUp(self._settings.store, tuple(done)))
-        return []
-
-    async def _store_snapshot(self, vault: Vault) -> None:
-        """Store the newest snapshot, once all segments that it names are stored."""
-        file = self._next_snapshot()
-        if file is None or not self._is_ours:
-            return
-        wanted = {name_of(one): one for one in self._history.segments.values()}
-        work = partial(uploads.describe, file, wanted.keys(), self._about)
-        manifest, records = await self._work(work)
-        missing = [one for one in records if not wanted[name_of(one)].is_stored]
-        if missing:
-            return
-        # Who restored this cell since must win: nothing of ours may look newer than theirs.
-        self._claim_at_ms = 0
-        await self._claim(vault)
-
-        def tell(done: int) -> None:
-            self.trouble.doing = f"stores a snapshot: {done:,} of {file.file_bytes:,} bytes"
-
-        try:
-            await self._work(partial(vault.put_snapshot, file, manifest, tell))
-        finally:
-            self.trouble.doing = ""
-        header = file.header
-        told = c.BackedUp(
-            self._settings.store, (), header.lineage, header.term, header.index, header.taken_ms
-        )
-        if await self._submit(told):
-            _log.info("snapshot.stored", index=header.index, bytes=file.file_bytes)
-
-    def _next_snapshot(self) -> SnapshotFile | None:
-        backup = self._history.backup
-        lineage = self._applier.state.epoch.lineage
-        for file in self._shelf.snapshots():
-            header = file.header
-            newer = (header.lineage, header.index) > (backup.lineage, backup.index)
-            if newer and header.lineage == lineage:
-                return file
-        return None
-
-    async def _prune(self, vault: Vault) -> None:
-        now_ms = self._clock.mono_ms()
-        if now_ms < self._prune_at_ms or not self._history.backup.index:
-            return
-        self._prune_at_ms = now_ms + PRUNE_MS
-        catalog = list(self._history.segments.values())
-        work = partial(uploads.prune, vault, self._policy, self._clock.wall_ms(), catalog)
-        pruned = await self._work(work)
-        if pruned.snapshots or pruned.segments:
-            _log.info(
-                "backup.pruned", snapshots=len(pruned.snapshots), segments=len(pruned.segments)
-            )
+    def _next_counted(self) -> SegmentRecord | None:
+        """The next segment that is on the disks, from the oldest to the newest and again."""
+        keys = [record.key for record in self._applier.state.history.segments.values()]
+        later = [key for key in keys if self._counted is None or key > self._counted]
+        self._counted = next(iter(later or keys), None)
+        segments = self._applier.state.history.segments
+        record = segments[self._counted] if self._counted is not None else None
+        return record if record is not None and record.is_local else None

@@ -4,21 +4,30 @@ goes on from what the log and the store say. Blocks: for a thread of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from cron.failpoints import hit
 from cron.state.archive import SegmentRecord, Stream
 from cron.state.image import decode_outline
 from snapshots.disk import SnapshotFile, read_snapshot
-from snapshots.layout import segment_name
+from snapshots.errors import LineageTaken, SnapshotError
+from snapshots.layout import cell_prefix, segment_name
 from snapshots.manifest import Lineage, Manifest, SegmentName
 from snapshots.retention import SnapshotPolicy
 from snapshots.vault import Pruned, Vault
 
 Tell = Callable[[int], None]
+
+
+class PlaceTaken(SnapshotError):
+    """What object storage has under this cell's name is another cell's."""
+
+    code = "place_taken"
+    hint = "give this cell another prefix in the store, or another cell name"
 
 
 class Shelf(Protocol):
@@ -56,19 +65,59 @@ class About(msgspec.Struct, frozen=True):
     host: str = ""
 
 
-def describe(
-    file: SnapshotFile, wanted: Collection[str], about: About
-) -> tuple[Manifest, list[SegmentRecord]]:
-    """Return the manifest of a snapshot on the disk, and the segments that it names.
+class Outline(msgspec.Struct, frozen=True):
+    """What a snapshot on the disk says of itself: all segments of its catalog, and how many jobs it
+    has."""
 
-    `wanted` are the names that the cell still has in its catalog: what retention has let go of
-    since then belongs to no snapshot any more.
+    file: SnapshotFile
+    segments: dict[str, SegmentRecord]
+    jobs: int
+
+
+def outline_of(file: SnapshotFile) -> Outline:
+    """Return what is in a snapshot, read from its file: a leader may have begun after it was taken.
+
+    Raises:
+        SnapshotError, OSError: the disk has lost it.
     """
     _, pieces = read_snapshot(file.path, file.header.cell)
     state, jobs = decode_outline(pieces)
-    records = [one for one in state.history.segments.values() if name_of(one) in wanted]
-    header = file.header
-    manifest = Manifest(
+    records = {name_of(one): one for one in state.history.segments.values()}
+    return Outline(file, records, jobs)
+
+
+def put_segment(vault: Vault, path: Path) -> None:
+    """Store a segment's file.
+
+    Raises:
+        SegmentClash: other bytes are there under its name. StoreError: it cannot be stored now.
+    """
+    vault.put_segment(path)
+    hit("segment-stored")
+
+
+def put_snapshot(
+    vault: Vault, outline: Outline, wanted: Iterable[str], about: About, tell: Tell
+) -> None:
+    """Store a snapshot whose segments are stored, and its manifest last.
+
+    `wanted` are the segments in the cell's catalog. What retention has let go of since the snapshot
+    was taken is named while the store still has it: State in the snapshot names it, too.
+
+    Raises:
+        SnapshotError, StoreError, OSError: it is not, or not whole, and does not exist there.
+    """
+    kept = outline.segments.keys() & set(wanted)
+    if kept != outline.segments.keys():
+        kept |= outline.segments.keys() & vault.segments().keys()
+    names = [named(record) for name, record in outline.segments.items() if name in kept]
+    vault.put_snapshot(outline.file, _manifest(outline, names, about), tell)
+    hit("snapshot-stored")
+
+
+def _manifest(outline: Outline, names: list[SegmentName], about: About) -> Manifest:
+    file, header = outline.file, outline.file.header
+    return Manifest(
         cell=header.cell,
         lineage=header.lineage,
         term=header.term,
@@ -80,37 +129,34 @@ def describe(
         content_bytes=file.content_bytes,
         replica=about.replica,
         release=about.release,
-        segments=[named(one) for one in records],
-        jobs=jobs,
+        segments=names,
+        jobs=outline.jobs,
     )
-    return manifest, records
-
-
-def upload_snapshot(
-    vault: Vault, file: SnapshotFile, wanted: Collection[str], about: About, tell: Tell
-) -> None:
-    """Store a snapshot whose segments are stored, and its manifest."""
-    manifest, _ = describe(file, wanted, about)
-    vault.put_snapshot(file, manifest, tell)
 
 
 def claim(vault: Vault, lineage: int, identity: str, about: About) -> int:
-    """Make sure that this life of the cell is known to the store; return the newest that is.
+    """Make sure that this life of the cell is known to the store as `identity`, if one is given;
+    return the newest life that is.
 
     A store that does not honour conditions takes the marker all the same: nobody races for it but
     the leaders of one cell, who write the same.
 
     Raises:
-        LineageTaken: another cell writes here under this name.
+        PlaceTaken: another cell writes here under this name.
     """
     newest = vault.newest_lineage()
-    if newest <= lineage:
-        marker = Lineage(
-            cell=vault.cell, lineage=lineage, id=identity, by=about.replica, host=about.host
-        )
+    if newest > lineage or not identity:
+        return newest
+    marker = Lineage(
+        cell=vault.cell, lineage=lineage, id=identity, by=about.replica, host=about.host
+    )
+    try:
         vault.claim_lineage(marker, unconditional=True)
-        newest = max(newest, lineage)
-    return newest
+    except LineageTaken as error:
+        place = cell_prefix(vault.cell).rstrip("/")
+        text = f"it belongs to another cell in {vault.store.url}"
+        raise PlaceTaken(place, text) from error
+    return max(newest, lineage)
 
 
 def prune(

@@ -31,11 +31,12 @@ def snapshot_at(context: Context, _command: c.SnapshotAt) -> Result:
 def backed_up(context: Context, command: c.BackedUp) -> Result:
     """Mark segments as stored; remember the newest snapshot that is in object storage.
 
-    Another store than before has nothing of what the old one has.
+    Another store than before has nothing of what the old one has; the claim is the cell's, and
+    stays.
     """
     history = context.state.history
     if command.store != history.backup.store:
-        history.backup = Backup(command.store)
+        history.backup = Backup(command.store, claim=history.backup.claim)
         for key, record in history.segments.items():
             history.segments[key] = msgspec.structs.replace(record, is_stored=False)
     for key in command.segments:

@@ -1,0 +1,301 @@
+"""Carries what a leader keeps into object storage, deletes there what nobody needs any more, and
+finds out whether the cell was restored elsewhere.
+
+Theory of operation. A turn does all that there is to do: segments, oldest first; then the newest
+snapshot, once all that it names is there; one call after the other, in a thread of its own. Any
+call may be the last: what the store has is told to the log (`BackedUp`) after it is
+there, and the next turn, or the next leader, goes on from what log and store say. Doing a thing
+twice does no harm: the bytes are the same on every replica.
+
+Before anything else, and every half minute, the courier looks whose place it is in the store. The
+cell's claim is in the log before it is in the store, so that every leader finds it to be its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from consensus.errors import ConsensusError
+from cron.clock import Clock
+from cron.errors import CronError, Superseded
+from cron.leader import uploads
+from cron.leader.applier import StateApplier
+from cron.leader.lane import Lane
+from cron.leader.leader import Leader
+from cron.leader.requests import appending
+from cron.leader.uploads import About, Outline, Shelf, name_of
+from cron.state import commands as c
+from cron.state.archive import History
+from cron.state.commands import SegmentKey
+from launcher.work import Epoch
+from snapshots.disk import SnapshotFile
+from snapshots.errors import SnapshotError, StoreAway, StoreError
+from snapshots.retention import SnapshotPolicy
+from snapshots.vault import Vault
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+REST_MIN_MS: Final = 1_000
+REST_MAX_MS: Final = 60_000
+WATCH_MS: Final = 30_000
+"""How often the store is asked whether the cell was restored elsewhere."""
+PRUNE_MS: Final = 600_000
+SILENT_MS: Final = 30_000
+"""A call that takes longer, with nothing done meanwhile, is told of: the store may hang."""
+TOLD_SEGMENTS: Final = 100
+"""Segments that one entry tells of: after an outage there may be thousands."""
+
+
+class Storing(msgspec.Struct, frozen=True):
+    """Where things go, and how. `store` is the vault's URL as the log knows it; `draw` returns a
+    new random identity."""
+
+    vault: Vault
+    store: str
+    policy: SnapshotPolicy
+    about: About
+    draw: Callable[[], str]
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Since when (wall clock) and why nothing gets into object storage; 0 and "" if it does."""
+
+    since_ms: int = 0
+    text: str = ""
+
+
+class Deposed(Exception):
+    """Another leads by now: it goes on from here."""
+
+
+class Courier:
+    """What one replica carries to object storage while it leads."""
+
+    def __init__(
+        self, leader: Leader, applier: StateApplier, clock: Clock, shelf: Shelf, storing: Storing
+    ) -> None:
+        self._leader = leader
+        self._applier = applier
+        self._clock = clock
+        self._shelf = shelf
+        self._vault = storing.vault
+        self._storing = storing
+        self._lane = Lane("backup")
+        self._epoch: Epoch | None = None
+        self._try_at_ms = 0
+        self._rest_ms = REST_MIN_MS
+        self._watch_at_ms = 0
+        self._prune_at_ms = 0
+        self._failed = Trouble()
+        self._doing = ""
+        self._silent = (0, 0)  # since when nothing is heard: monotonic and wall clock
+        self._outline: Outline | None = None
+
+    def close(self) -> None:
+        """End the thread; an upload that is under way is left to itself."""
+        self._lane.close()
+
+    def reign(self, epoch: Epoch | None) -> None:
+        """A reign has begun, or ended (None): what the one before has tried does not count."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._try_at_ms, self._rest_ms = 0, REST_MIN_MS
+            self._watch_at_ms, self._prune_at_ms = 0, 0
+            self._failed, self._outline = Trouble(), None
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the store failed just now, and is tried again later."""
+        return self._clock.mono_ms() < self._try_at_ms
+
+    @property
+    def trouble(self) -> Trouble:
+        """What people should know: the failure that lasts, or a call that does not return."""
+        mono_ms, wall_ms = self._silent
+        if self._failed.text or not mono_ms or self._clock.mono_ms() - mono_ms < SILENT_MS:
+            return self._failed
+        return Trouble(wall_ms, f"{self._storing.store}: no answer yet: {self._doing}")
+
+    async def turn(self) -> None:
+        """Do all that there is to do; what the store refuses is kept in `trouble`, and the next
+        turn is due after a rest.
+
+        Raises:
+            Superseded: the cell was restored elsewhere.
+        """
+        try:
+            await self._watch()
+            if self._is_ours and not self._applier.state.is_resolving:
+                await self._store_segments()
+                await self._store_snapshot()
+                await self._prune()
+        except (StoreError, SnapshotError, OSError) as error:
+            self._fail(error)
+        except Deposed:
+            pass
+        else:
+            self._rest_ms, self._failed = REST_MIN_MS, Trouble()
+
+    def _fail(self, error: Exception) -> None:
+        is_away = isinstance(error, StoreAway)
+        hint = getattr(error, "hint", "")
+        text = str(error) if is_away or not hint else f"{error}: {hint}"
+        if text != self._failed.text:
+            tell = _log.warning if is_away else _log.error
+            tell("backup.failed", error=text)
+        self._failed = Trouble(self._failed.since_ms or self._clock.wall_ms(), text)
+        self._try_at_ms = self._clock.mono_ms() + self._rest_ms
+        self._rest_ms = min(2 * self._rest_ms, REST_MAX_MS)
+        self._watch_at_ms = 0  # so that the next turn asks the store, whatever else there is to do
+
+    # ---- what is asked of others
+
+    @property
+    def _history(self) -> History:
+        return self._applier.state.history
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the log knows the store, and by what claim the store knows us."""
+        backup = self._history.backup
+        return backup.store == self._storing.store and bool(backup.claim)
+
+    async def _submit(self, *commands: c.Command) -> bool:
+        """Append commands; False if they may not be in the log: the next turn sees."""
+        try:
+            await self._leader.submit(appending(*commands))
+        except (CronError, ConsensusError) as error:
+            _log.debug("backup.refused", error=str(error))
+            return False
+        return True
+
+    async def _work(self, doing: str, call: Callable[[], _T]) -> _T:
+        """Run a call of the store in its thread, as long as this replica leads."""
+        if self._leader.epoch is None or self._leader.epoch != self._epoch:
+            raise Deposed
+        self._doing = doing
+        self._heard()
+        try:
+            return await self._lane.work(call)
+        finally:
+            self._doing, self._silent = "", (0, 0)
+
+    def _heard(self) -> None:
+        self._silent = (self._clock.mono_ms(), self._clock.wall_ms())
+
+    # ---- whose place in the store it is
+
+    async def _watch(self) -> None:
+        """Claim the place in the store; look whether another life of the cell was begun there."""
+        storing = self._storing
+        if not self._is_ours and not self._applier.state.is_resolving:
+            # In the log before it is in the store: the next leader must find it to be ours.
+            await self._submit(c.BackedUp(storing.store, claim=storing.draw()))
+        now_ms = self._clock.mono_ms()
+        if now_ms < self._watch_at_ms:
+            return
+        identity = self._history.backup.claim if self._is_ours else ""
+        lineage = self._applier.state.epoch.lineage
+        look = partial(uploads.claim, self._vault, lineage, identity, storing.about)
+        newest = await self._work("looks whose place it is", look)
+        self._watch_at_ms = now_ms + WATCH_MS
+        if newest > lineage:
+            text = (
+                f"cell {self._vault.cell} was restored elsewhere: {storing.store} knows lineage "
+                f"{newest}, this one is {lineage}"
+            )
+            hint = "this cell must never run again; use the restored one"
+            raise Superseded(text, hint)
+
+    # ---- what goes there
+
+    async def _store_segments(self) -> None:
+        """Store all segments that are not, oldest first."""
+        done: list[SegmentKey] = []
+        waiting = [one for one in self._history.segments.values() if not one.is_stored]
+        try:
+            for number, record in enumerate(waiting, 1):
+                path = self._shelf.segment_path(name_of(record))
+                if path is None or record.key not in self._history.segments:
+                    continue  # not on this disk yet, or retired meanwhile
+                doing = f"stores segment {number} of {len(waiting)}"
+                await self._work(doing, partial(uploads.put_segment, self._vault, path))
+                done.append(record.key)
+                if len(done) >= TOLD_SEGMENTS:
+                    await self._tell_segments(done)
+                    done = []
+        except (StoreError, SnapshotError, OSError):
+            await self._tell_segments(done)
+            raise
+        await self._tell_segments(done)
+
+    async def _tell_segments(self, done: list[SegmentKey]) -> None:
+        if done:
+            await self._submit(c.BackedUp(self._storing.store, tuple(done)))
+
+    async def _store_snapshot(self) -> None:
+        """Store the newest snapshot, once all segments that it names are stored."""
+        file = self._next_snapshot()
+        if file is None:
+            return
+        outline = await self._outline_of(file)
+        catalog = {name_of(one): one for one in self._history.segments.values()}
+        named = [catalog[name] for name in outline.segments if name in catalog]
+        if not all(record.is_stored for record in named):
+            return
+        # Who restored this cell meanwhile must win: nothing of ours comes after their claim.
+        self._watch_at_ms = 0
+        await self._watch()
+        doing = f"stores the snapshot at {file.header.index}: {file.file_bytes:,} bytes"
+        put = partial(
+            uploads.put_snapshot,
+            self._vault,
+            outline,
+            catalog.keys(),
+            self._storing.about,
+            lambda _done: self._heard(),
+        )
+        await self._work(doing, put)
+        header = file.header
+        told = c.BackedUp(
+            self._storing.store, (), header.lineage, header.term, header.index, header.taken_ms
+        )
+        if await self._submit(told):
+            _log.info("snapshot.stored", index=header.index, bytes=file.file_bytes)
+
+    def _next_snapshot(self) -> SnapshotFile | None:
+        """The newest of this life on our disk, unless the store has it: older ones are skipped."""
+        backup = self._history.backup
+        newest = next(iter(self._shelf.snapshots()), None)
+        if newest is None or newest.header.lineage != self._applier.state.epoch.lineage:
+            return None
+        header = newest.header
+        is_newer = (header.lineage, header.index) > (backup.lineage, backup.index)
+        return newest if is_newer else None
+
+    async def _outline_of(self, file: SnapshotFile) -> Outline:
+        """Read a snapshot once, however often it is looked at."""
+        if self._outline is None or self._outline.file != file:
+            read = partial(uploads.outline_of, file)
+            self._outline = await self._work("reads its snapshot", read)
+        return self._outline
+
+    async def _prune(self) -> None:
+        now_ms = self._clock.mono_ms()
+        if now_ms < self._prune_at_ms or not self._history.backup.index:
+            return
+        catalog = list(self._history.segments.values())
+        policy, wall_ms = self._storing.policy, self._leader.now_ms()
+        work = partial(uploads.prune, self._vault, policy, wall_ms, catalog)
+        pruned = await self._work("deletes what nobody needs", work)
+        self._prune_at_ms = now_ms + PRUNE_MS
+        if pruned.snapshots or pruned.segments:
+            _log.info(
+                "backup.pruned", snapshots=len(pruned.snapshots), segments=len(pruned.segments)
+            )

@@ -1,0 +1,85 @@
+"""A thread of its own for calls that may hang, one after the other.
+
+Not concurrent.futures: Python waits for its threads before it ends, and a store that hangs must not
+keep a replica from stopping.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from cron.errors import Shutdown
+
+_T = TypeVar("_T")
+
+
+class _Call(Generic[_T]):
+    """One call, and who waits for it."""
+
+    __slots__ = ("_call", "_loop", "future")
+
+    def __init__(self, call: Callable[[], _T]) -> None:
+        self._call = call
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[_T] = self._loop.create_future()
+
+    def run(self) -> None:
+        """Call, and bring what comes of it to the loop."""
+        try:
+            value = self._call()
+        except BaseException as error:  # noqa: BLE001 - it is the asker's
+            self._bring(self._fail, error)
+        else:
+            self._bring(self._answer, value)
+
+    def _bring(self, how: Callable[[Any], None], what: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(how, what)
+
+    def _answer(self, value: _T) -> None:
+        if not self.future.done():
+            self.future.set_result(value)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class Lane:
+    """The thread `name`, begun with the first call. Use it from one event loop."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._calls: queue.SimpleQueue[_Call[Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    async def work(self, call: Callable[[], _T]) -> _T:
+        """Return what `call` returns, or raise what it raises. Whoever stops waiting does not stop
+        the call.
+
+        Raises:
+            Shutdown: the lane is closed.
+        """
+        if self._is_closed:
+            raise Shutdown(f"{self._name} is stopped")
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            self._thread.start()
+        waiting = _Call(call)
+        self._calls.put(waiting)
+        return await waiting.future
+
+    def close(self) -> None:
+        """Take no more calls; the one that is under way is left to itself. Idempotent."""
+        self._is_closed = True
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call.run()
