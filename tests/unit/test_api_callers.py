@@ -285,3 +285,8 @@ async def test_a_call_over_an_older_tls_reaches_nobody(certs: Certs) -> None:
         assert backend.calls == []
         await in_thread(raw_call, server, credentials, ssl.TLSVersion.TLSv1_3)
         assert len(backend.calls) == 1
+
+
+def test_history_is_handed_out_in_bulk_to_replicas_alone() -> None:
+    method = "/raftcron.v1.Admin/FetchSegment"
+    assert [kind for kind in (REPLICA, PERSON, EXECUTOR) if may(kind, method)] == [REPLICA]
