@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -79,5 +80,35 @@ async def test_a_disk_of_the_life_before_keeps_the_new_one_out(tmp_path: Path) -
 
         await eventually(ended, "the seeded replica ends")
         assert "known with another disk" in node.log.read_text()
+    finally:
+        await cell.close()
+
+
+async def test_two_that_were_seeded_wait_until_one_is_emptied(tmp_path: Path) -> None:
+    """Raft would let the longer log win, and the other one believe that it has the same."""
+    cell = ProcessDriver(tmp_path)
+    seed(tmp_path / "r1", "default", "r1", FAR, state())
+    wrong = Position(FAR.term + 1, FAR.index // 2)
+    seed(tmp_path / "r2", "default", "r2", wrong, [msgspec.msgpack.encode(([b"wrong"], [wrong]))])
+    for name in ("r1", "r2"):
+        cell.nodes[name].log = tmp_path / f"{name}.log"
+    await cell.start()
+    try:
+
+        async def said() -> bool:
+            logs = [(tmp_path / f"{name}.log").read_text() for name in ("r1", "r2")]
+            return all("another life of this cell" in log for log in logs)
+
+        await eventually(said, "both say that the other one is of another life")
+        assert not any([(await cell.belief(name)).leads for name in IDS])
+        assert await cell.entries("r1") == OLD
+        assert await cell.entries("r2") == [b"wrong"], "nothing was overwritten"
+        await cell.kill("r2")
+        shutil.rmtree(tmp_path / "r2")
+        await cell.restart("r2")
+        leader = await leader_of(cell)
+        await cell.append(leader, b"three")
+        for name in IDS:
+            await _holds(cell, name, [*OLD, b"three"])
     finally:
         await cell.close()
