@@ -42,6 +42,9 @@ ATTEMPTS_MAX: Final = 999_999_999
 """Attempts of one launch: nine digits, which is what its name has room for."""
 REQUEST_IDS_KEPT: Final = 4_096
 """Manual triggers remembered, so that a repeated request is answered and not repeated."""
+LIFE_ENTRIES: Final = 10**12
+"""Indexes of the log for each life of a cell (its lineage): at a hundred entries a second one ends
+after three hundred years, and indexes of two lives never meet."""
 LOST_KEPT: Final = 10_000
 """Lost launches for which a late result still makes an amendment (rule R9)."""
 HISTORY_ROWS_MAX: Final = 100_000

@@ -13,7 +13,8 @@ import msgspec
 
 from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow
 from cron.job import Overlap
-from cron.state.rows import Row
+from cron.limits import LIFE_ENTRIES
+from cron.state.rows import RESTORED_BY, Row
 from launcher.launch import LaunchState
 from launcher.names import LaunchName, format_time
 
@@ -30,13 +31,16 @@ class Run(msgspec.Struct, frozen=True, order=True, gc=False):
     begun_index: int
     ended_index: int
     revision: int
+    is_recalled: bool = False
 
 
 def run_of(row: Row) -> Run | None:
     """Return when an ended attempt was running, None if it is not known to have been."""
     finished_ms = row.finished_ms
-    if row.state is LaunchState.LOST:
-        finished_ms = finished_ms or row.ended_at_ms
+    if row.state is LaunchState.LOST and not finished_ms:
+        if 0 < row.epoch.lineage <= row.ended_index // LIFE_ENTRIES:
+            return None  # given up in a later life of the cell: when it ended nobody knows
+        finished_ms = row.ended_at_ms
     if not (row.started_ms and finished_ms):
         return None
     return Run(
@@ -47,6 +51,7 @@ def run_of(row: Row) -> Run | None:
         row.begun_index,
         row.ended_index,
         row.revision,
+        row.by == RESTORED_BY,
     )
 
 
@@ -62,6 +67,7 @@ def open_run_of(row: OpenRow) -> Run | None:
         row.begun_index,
         _NEVER,
         row.revision,
+        row.by == RESTORED_BY,
     )
 
 
@@ -82,6 +88,8 @@ def audit_overlaps(job: AuditedJob, runs: list[Run]) -> Iterator[Finding]:
 def _must_not(job: AuditedJob, first: Run, later: Run) -> bool:
     if (first.scheduled_s, first.trigger) == (later.scheduled_s, later.trigger):
         return False  # attempts of one launch are audited by their log indexes
+    if later.is_recalled:
+        return False  # by which revision it began is not known (rule R13)
     if later.begun_index >= first.ended_index:
         return False
     return job.overlap_of(later.revision, later.scheduled_s) is not Overlap.ALLOW

@@ -7,18 +7,15 @@ be compared with those of another, and never meet.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 import msgspec
 
 from consensus.leadership import Position
+from cron.limits import LIFE_ENTRIES
 from cron.state.archive import Backup, SegmentRecord
 from cron.state.commands import SegmentKey
 from cron.state.state import Restored, State
 from launcher.work import Epoch
-
-LIFE_ENTRIES: Final = 10**12
-"""Indexes of one life: at a hundred entries a second it ends after three hundred years."""
 
 
 class NewLife(msgspec.Struct, frozen=True):

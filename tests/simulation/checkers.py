@@ -89,9 +89,15 @@ class Judge:
         self._highest = state.epoch
         self._digests.clear()
         self._images.clear()
-        self._before = self._before | {
-            str(one.name.launch) for one in self.begun.values() if one.started_ms
-        }
+        # A leader whose clock was an hour ahead has launched what is due in an hour. Where no
+        # ledger remembers that either, nobody can know.
+        until_s = self.wall_ms() // 1000 + 10
+        started = (
+            str(one.name.launch)
+            for one in self.begun.values()
+            if one.started_ms and one.name.launch.scheduled_s <= until_s
+        )
+        self._before = self._before.union(started)
 
     def committed(self, position: Position, data: bytes) -> None:
         """Read a committed entry, before any replica applies it."""

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
 from cron.errors import InvariantViolated
-from cron.leader import recovery
+from cron.leader import recovery, resolving
 from cron.leader.resolving import Resolving
 from cron.state.state import State
+from tests.simulation.disaster import Disaster
 from tests.simulation.loop import Stuck
+from tests.simulation.nemesis import Mood
 from tests.simulation.patching import patched
 from tests.simulation.test_simulation import expect_sound
 from tests.simulation.world import simulate
@@ -46,7 +49,10 @@ def resolves_nothing() -> Iterator[None]:
 @contextlib.contextmanager
 def waits_for_nobody() -> Iterator[None]:
     """It concludes before its executors have told what ran."""
-    with patched(Resolving, _is_told=lambda self, record: True):
+    with (
+        patched(Resolving, _is_told=lambda self, record: True),
+        patched(resolving, QUIET_MS=0),
+    ):
         yield
 
 
@@ -57,13 +63,35 @@ def trusts_the_snapshot() -> Iterator[None]:
         yield
 
 
+QUIET = Mood(10_000.0, {"depose": 1})
+LONG = "#: name=long overlap=forbid deadline=60s\n@every 20s run 90\n"
+QUEUE = "".join(
+    f"#: name=queue{number} overlap=queue deadline=10m\n@every 5s run 8\n\n" for number in range(3)
+)
+ALL_FORGET = Disaster(40.0, 30.0, 5.0, 1.0, stray=False)
+ALL_REMEMBER = Disaster(40.0, 30.0, 5.0, 0.0, stray=False)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mutant", [resolves_nothing, waits_for_nobody, trusts_the_snapshot])
-def test_a_safeguard_that_is_switched_off_is_missed(mutant: type) -> None:
-    for seed in range(120):
+@pytest.mark.parametrize(
+    ("mutant", "crontab", "disaster"),
+    [
+        (resolves_nothing, QUEUE, ALL_FORGET),
+        (waits_for_nobody, LONG, ALL_REMEMBER),
+        (trusts_the_snapshot, QUEUE, ALL_FORGET),
+    ],
+)
+def test_a_safeguard_that_is_switched_off_is_missed(
+    mutant: Callable[[], AbstractContextManager[None]], crontab: str, disaster: Disaster
+) -> None:
+    def problems(seed: int) -> list[str]:
+        world = simulate(seed, mood=QUIET, crontab=crontab, disaster=disaster)
+        return world.judge.problems
+
+    for seed in range(20):
         with mutant(), contextlib.suppress(InvariantViolated, KeyError, Stuck):
-            if any(one[0] in "abcdeh" for one in simulate(seed, is_lost=True).judge.problems):
+            if any(one[0] in "abcdeh" for one in problems(seed)):
                 break
     else:
-        pytest.fail("nobody misses it: 120 seeds are green")
-    assert not simulate(seed, is_lost=True).judge.problems
+        pytest.fail("nobody misses it: 20 seeds are green")
+    assert not problems(seed)

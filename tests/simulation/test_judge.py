@@ -83,7 +83,7 @@ def test_an_orderly_launch_is_right() -> None:
     court.eyes.ended(name, 0, 0)
     court.finish(key)
     state = court.judge.machine.state
-    judge_rows(court.judge, state, list(state.recent.rows_after(0)))
+    judge_rows(court.judge, state, list(state.history.rows_after(0)))
     judge_liveness(court.judge, state, court.ms, court.ms)
     assert court.judge.problems == []
 

@@ -19,7 +19,7 @@ from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
 from launcher.pool.lease import LeaseTimes
 from tests.simulation.checkers import Eyes, Judge
-from tests.simulation.disaster import draw_disaster, strike
+from tests.simulation.disaster import Disaster, draw_disaster, strike
 from tests.simulation.executors import Host, simulated_modules
 from tests.simulation.loop import START_S, SimLoop
 from tests.simulation.nemesis import Mood, Nemesis, draw_mood
@@ -42,6 +42,7 @@ class World:
     def __init__(
         self, seed: int, *, loop: SimLoop, chaos_s: float = CHAOS_S, mood: Mood | None = None,
         append_timeout_ms: int | None = None, crontab: str = "", is_lost: bool = False,
+        disaster: Disaster | None = None,
     ) -> None:  # fmt: skip
         self.seed = seed
         self.loop = loop
@@ -74,7 +75,8 @@ class World:
         self.users.fixed = crontab
         self.crontab = crontab or draw_crontab(rng, jobs)
         self.nemesis = Nemesis(self, self._chance("nemesis"), mood or draw_mood(rng))
-        self.disaster = draw_disaster(self._chance("disaster")) if is_lost else None
+        drawn = draw_disaster(self._chance("disaster")) if is_lost else None
+        self.disaster = disaster or drawn
         self.tasks: list[asyncio.Task[None]] = []
 
     def _chance(self, name: str) -> random.Random:
