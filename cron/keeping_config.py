@@ -55,12 +55,14 @@ class HistoryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reached. Small ones cost requests, large ones memory: 65536 rows, 8 MiB, a day.
 
     `keep_days`: launches that ended earlier are deleted; 0 keeps them for ever. `keep_failed_days`:
-    the same for those that failed or were lost; not less. `keep_runs`: launches that have so many
-    newer ones of their job may be deleted earlier; 0 is no bound. Segments are deleted whole, once
-    nothing in them is to be kept.
+    those that failed or were lost are kept for so long; not less than `keep_days`, 0 is no longer
+    than the others. `keep_runs`: launches that have so many newer ones of their job are deleted
+    earlier, failed ones not before `keep_failed_days`; 0 is no bound. A segment is deleted whole,
+    once nothing in it is to be kept; so a launch may stay longer than said.
 
     `local_days`: segments older than this are only in object storage, and are looked into with
-    `history --archive`; 0 keeps all on the replicas' disks.
+    `history --archive`; 0 keeps all on the replicas' disks. `keep_runs` counts what is on the
+    disks: segments that are only in object storage go by `keep_days`.
     """
 
     segment_rows: Annotated[int, Meta(ge=10, le=1_000_000)] = 65_536
@@ -89,9 +91,9 @@ def checked_storage(storage: StorageConfig, file: str) -> StorageConfig:
 def check_history(history: HistoryConfig, storage: StorageConfig, file: str) -> None:
     """Refuse what contradicts itself."""
     keep, failed = history.keep_days, history.keep_failed_days
-    if failed and not keep:
-        message = f"{file}: history.keep_failed_days: {failed}, but keep_days keeps all for ever"
-        raise ConfigError(message, "set keep_days as well, or leave both out")
+    if failed and not keep and not history.keep_runs:
+        message = f"{file}: history.keep_failed_days: {failed}, but all are kept for ever"
+        raise ConfigError(message, "set keep_days or keep_runs as well, or leave all out")
     if keep and failed and failed < keep:
         message = f"{file}: history.keep_failed_days: {failed} is less than keep_days ({keep})"
         raise ConfigError(message, f"at least {keep}: failures are kept longer")

@@ -65,7 +65,7 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 class Vault:
-    """The objects of `cell` in `store`. Blocks; for one thread at a time."""
+    """The objects of `cell` in `store`. Blocks; keeps nothing, so any thread may use it."""
 
     def __init__(self, store: ObjectStore, cell: str) -> None:
         self.store = store

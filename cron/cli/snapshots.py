@@ -28,6 +28,7 @@ READ_MS: Final = 600_000
 
 
 @click.group("snapshot", short_help="Save, list and verify snapshots of the cell's state.")
+@cell_options
 def snapshot_command() -> None:
     """Save, list and verify snapshots of the cell's state.
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 from typing import Final
 
 from cron.errors import invariant
+from cron.limits import LIFE_ENTRIES
 from cron.state.archive import Stream, stream_of
 from cron.state.rows import Row
 
-LINEAGE_INDEXES: Final = 10**12
-"""Log indexes of different lineages are so far apart."""
 _NTH_BITS: Final = 19  # rows of one entry: twenty times what its 8 MiB can bring
 _OFFSET_BITS: Final = 36  # entries of a lineage: a thousand a second for two years, thirty for 70
 _LINEAGE_BITS: Final = 7
@@ -28,7 +27,7 @@ _IN_STREAM: Final = (1 << _STREAM_SHIFT) - 1
 
 def place(stream: Stream, index: int, nth: int) -> int:
     """Return the number of the `nth` row, from 0, of `stream` in the entry at log index `index`."""
-    lineage, offset = divmod(index, LINEAGE_INDEXES)
+    lineage, offset = divmod(index, LIFE_ENTRIES)
     invariant(
         lineage >> _LINEAGE_BITS == 0 and offset >> _OFFSET_BITS == 0 and nth >> _NTH_BITS == 0,
         f"history has no place for row {nth} of the entry at {index}",

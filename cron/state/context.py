@@ -20,6 +20,7 @@ class Context:
         self.at_ms = at_ms
         self.index = index
         self.rows: list[Row] = []
+        self.seals = False  # a Seal is in this entry
         self.sealed: list[Sealed] = []
 
     def record(self, row: Row) -> None:

@@ -11,14 +11,25 @@ from cron.state.outcome import Result, Verdict
 
 
 def seal(context: Context, command: c.Seal) -> Result:
-    """Close the tails of history: each that has rows becomes a segment."""
+    """Have the tails of history closed: each that has rows becomes a segment.
+
+    That happens at the end of the entry, whatever else is in it: the rows of one entry are never
+    on both sides of a Seal, since all of them have its index.
+    """
     history = context.state.history
-    if command.number <= history.seals:
+    if command.number <= history.seals or context.seals:
         return Result(Verdict.ALREADY, number=history.seals)
     if command.number != history.seals + 1 or not history.open_rows:
         return Result(Verdict.WRONG_STATE, number=history.seals)
-    context.sealed += history.seal(context.epoch.lineage, context.index, context.at_ms)
-    return Result(Verdict.ACCEPTED, number=history.seals)
+    context.seals = True
+    return Result(Verdict.ACCEPTED, number=command.number)
+
+
+def end_entry(context: Context) -> None:
+    """Do what waits for the end of an entry."""
+    if context.seals:
+        history = context.state.history
+        context.sealed += history.seal(context.epoch.lineage, context.index, context.at_ms)
 
 
 def snapshot_at(context: Context, _command: c.SnapshotAt) -> Result:

@@ -48,6 +48,7 @@ class Machine:
         context = Context(state, entry.epoch, state.at_ms, index)
         if _is_current(state, entry):
             results = tuple(_apply(context, command) for command in entry.commands)
+            keeping.end_entry(context)
             outcome = Outcome(
                 Verdict.ACCEPTED,
                 entry.epoch,

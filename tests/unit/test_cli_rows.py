@@ -22,7 +22,7 @@ pause_reason paused_by paused_until source revision command user running last fu
 """
 STATUS_KEYS = """
 kind id address pid role term applied digest version leader clock_offset_ms tzdata since slots
-running ledger note incarnation standing matched joining
+running ledger note incarnation standing matched joining keeping
 """
 
 

@@ -11,10 +11,11 @@ import pytest
 
 from cron.errors import InvariantViolated, Shutdown, Unavailable
 from cron.history.gaps import Gap, narrowed, touches, widened
-from cron.history.places import LINEAGE_INDEXES, Placing, log_order, place, places_in
+from cron.history.places import Placing, log_order, place, places_in
 from cron.history.projection import Projection
 from cron.history.queries import Query
 from cron.history.schema import Unusable
+from cron.limits import LIFE_ENTRIES
 from cron.state.archive import RowsDamaged, SegmentRecord, Stream, Tail, content_digest
 from cron.state.rows import Row
 from launcher.launch import LaunchState
@@ -44,7 +45,7 @@ async def projection(tmp_path: Path) -> AsyncIterator[Projection]:
 
 
 def test_places_are_in_log_order_and_fit_into_sqlite() -> None:
-    indexes = [0, 1, 2, 7, 10**9, LINEAGE_INDEXES, LINEAGE_INDEXES + 5, 127 * LINEAGE_INDEXES]
+    indexes = [0, 1, 2, 7, 10**9, LIFE_ENTRIES, LIFE_ENTRIES + 5, 127 * LIFE_ENTRIES]
     for stream in Stream:
         places = [place(stream, index, nth) for index in indexes for nth in (0, 1, (1 << 19) - 1)]
         assert places == sorted(set(places))
@@ -56,7 +57,7 @@ def test_places_are_in_log_order_and_fit_into_sqlite() -> None:
 
 
 def test_what_has_no_place_is_refused_and_never_put_elsewhere() -> None:
-    for index, nth in ((128 * LINEAGE_INDEXES, 0), (1 << 37, 0), (1, 1 << 19)):
+    for index, nth in ((128 * LIFE_ENTRIES, 0), (1 << 37, 0), (1, 1 << 19)):
         with pytest.raises(InvariantViolated, match="no place"):
             place(Stream.RUNS, index, nth)
 

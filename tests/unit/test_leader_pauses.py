@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from cron.api.views import PauseRequest
 from cron.leader.roster import Roster
-from cron.leader.service import CellService
+from cron.leader.saving import Saving
+from cron.leader.service import CellService, Operations
 from cron.leader.shown import of_job
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import Replica, reigning
@@ -25,7 +27,9 @@ def service(replica: Replica) -> CellService:
         roster=roster,
         clock=replica.clock,
         zone="UTC",
-        replacing=nobody,
+        operations=Operations(
+            nobody, Saving(replica.leader, replica.applier, nobody, None, Path())
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
 from cron.state.state import State
-from launcher.launch import LaunchState
+from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import T0, StateRig, with_job
 
 
@@ -81,6 +81,17 @@ def test_two_replicas_seal_the_same_bytes_also_when_one_began_with_an_image() ->
     twin.log, twin.epoch, twin.at_ms = list(rig.log), rig.epoch, rig.at_ms
     assert rig.append(c.Seal(1)).sealed == twin.append(c.Seal(1)).sealed
     assert encode_state(rig.state) == encode_state(twin.state)
+
+
+def test_rows_of_the_entry_of_a_seal_are_sealed_with_it() -> None:
+    rig = with_job()
+    ran(rig, 60)
+    rig.to(120).account(120)
+    rig.begin(120)
+    end = c.FinishedItem((1, T0 + 120, 0), 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
+    (sealed,) = rig.append(c.Seal(1), c.Finished((end,))).sealed
+    assert [row.scheduled_s - T0 for row in decode_rows(sealed.content)] == [60, 120]
+    assert rig.state.history.open_rows == 0
 
 
 def test_a_snapshot_is_noted_where_it_is_taken() -> None:
