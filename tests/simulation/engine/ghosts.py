@@ -133,6 +133,8 @@ class Ghosts:
         seat = world.seats[ghost.replica]
         if world.fabric.machines[seat.address] != seat.key or seat.retired:
             return
+        if ghost.replica == self.seeded and world.canon.last == self.position.index:
+            return  # with two empty disks, ours away, it could found a cell of its own, rightly
         ghost.address = seat.address
         seat.wanted = False
         world.power_cut([seat])
