@@ -1,4 +1,4 @@
-"""A leader's backups: what goes into object storage, in which order, and what a store's faults do."""
+"""A leader's backups: what goes into object storage, in which order, and what faults of it do."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from cron.leader import uploads
 from cron.leader.courier import REST_MAX_MS, SILENT_MS
 from cron.state import commands as c
+from snapshots.disk import SnapshotFile
 from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
 from tests.unit.backup_rig import CELL, keeping
@@ -184,7 +185,12 @@ async def test_a_snapshot_is_read_once_however_often_it_is_looked_at(
 ) -> None:
     reads = []
     outline_of = uploads.outline_of
-    monkeypatch.setattr(uploads, "outline_of", lambda file: reads.append(file) or outline_of(file))
+
+    def counted(file: SnapshotFile) -> uploads.Outline:
+        reads.append(file)
+        return outline_of(file)
+
+    monkeypatch.setattr(uploads, "outline_of", counted)
     async with keeping(tmp_path) as rig:
         rig.leader.shelf.lacking = {"0001-0000000001-runs.seg"}
         await rig.launch(3)
