@@ -6,6 +6,8 @@ file is read again from the start and compared with what was meant (DESIGN.md, "
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import io
 import os
@@ -35,6 +37,8 @@ from snapshots.layout import (
 UNFINISHED: Final = ".unfinished"
 SEGMENT_BYTES_MAX: Final = 1 << 30
 _BUFFER_BYTES: Final = 1 << 20
+_UNREADABLE: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EISDIR})
+"""What the kernel says of a file that is lost; other errors, as too many open files, pass."""
 
 H = TypeVar("H", bound=msgspec.Struct)
 
@@ -89,7 +93,7 @@ def write_snapshot(
         found = verify_snapshot(path, header.cell)
         if found.checksum != checksum or found.header != header:
             raise SnapshotCorrupt(path.name, "it was read back as another one than was written")
-    except SnapshotError:
+    except (SnapshotError, OSError):
         path.unlink(missing_ok=True)
         raise
     return found
@@ -102,7 +106,7 @@ def verify_snapshot(path: Path, cell: str) -> SnapshotFile:
         SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
         OSError: the disk refused.
     """
-    read = _read(path, form.SNAPSHOT_MAGIC, lambda block: None)
+    read = _read(path, form.SNAPSHOT_MAGIC, lambda block: None, form.CONTENT_BYTES_MAX)
     header = form.decode_header(read.lead, read.header, SnapshotHeader, path.name)
     if header.cell != cell:
         raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
@@ -119,9 +123,11 @@ def read_snapshot(path: Path, cell: str) -> tuple[SnapshotFile, Iterator[bytes]]
     """Return the snapshot at `path`, verified, and its content in pieces of at most 1 MiB.
 
     Raises:
-        as `verify_snapshot`; the pieces raise SnapshotCorrupt if the file changed meanwhile.
+        as `verify_snapshot`. The pieces raise SnapshotCorrupt if the file changed meanwhile: the
+            last one comes only when all of them are known to be right.
     """
-    return verify_snapshot(path, cell), _content(path, form.SNAPSHOT_MAGIC)
+    file = verify_snapshot(path, cell)
+    return file, _content(file)
 
 
 def list_snapshots(directory: Path) -> list[Path]:
@@ -149,32 +155,34 @@ def write_segment(directory: Path, header: SegmentHeader, content: bytes) -> Seg
 
     Raises:
         OSError: the disk refused; nothing was harmed.
-        SnapshotCorrupt: what was read back is not what was written; the file is gone again.
+        SnapshotCorrupt: `content` is not that of `header`, and nothing was touched; or what was
+            read back is not what was written, and the file is gone again.
     """
     path = directory / segment_name(header.lineage, header.number, header.stream)
-    try:
-        known = _verify_segment(path, header.cell, lambda block: None)
+    if len(content) > SEGMENT_BYTES_MAX:
+        raise SnapshotCorrupt(path.name, f"it holds more than {SEGMENT_BYTES_MAX} bytes")
+    _check_rows(path.name, header, hashlib.blake2b(content, digest_size=16).digest())
+    with contextlib.suppress(SnapshotError):
+        known = verify_segment(path, header.cell)
         if known.header == header:
+            sync_directory(directory)  # who wrote it may have died before its name was durable
             return known
-    except SnapshotError:
-        pass
-    _write(path, form.SEGMENT_MAGIC, header, (content,))
+    checksum = _write(path, form.SEGMENT_MAGIC, header, (content,))
     try:
-        found, again = read_segment(path, header.cell)
-        if found != header or again != content:
+        found = verify_segment(path, header.cell)
+        if found.checksum != checksum or found.header != header:
             raise SnapshotCorrupt(path.name, "it was read back as another one than was written")
-        return _verify_segment(path, header.cell, lambda block: None)
-    except SnapshotError:
+    except (SnapshotError, OSError):
         path.unlink(missing_ok=True)
         raise
+    return found
 
 
 def verify_segment(path: Path, cell: str) -> SegmentFile:
     """Read all of the segment at `path` and return what it is; errors as for snapshots."""
     digest = hashlib.blake2b(digest_size=16)
     file = _verify_segment(path, cell, digest.update)
-    if digest.digest() != file.header.digest:
-        raise SnapshotCorrupt(path.name, "its rows do not have its digest")
+    _check_rows(path.name, file.header, digest.digest())
     return file
 
 
@@ -185,12 +193,10 @@ def read_segment(path: Path, cell: str) -> tuple[SegmentHeader, bytes]:
 
     def take(block: bytes) -> None:
         digest.update(block)
-        if content.write(block) and content.tell() > SEGMENT_BYTES_MAX:
-            raise SnapshotCorrupt(path.name, f"it holds more than {SEGMENT_BYTES_MAX} bytes")
+        content.write(block)
 
     file = _verify_segment(path, cell, take)
-    if digest.digest() != file.header.digest:
-        raise SnapshotCorrupt(path.name, "its rows do not have its digest")
+    _check_rows(path.name, file.header, digest.digest())
     return file.header, content.getvalue()
 
 
@@ -199,8 +205,13 @@ def list_segments(directory: Path) -> list[Path]:
     return sorted(path for path in _files(directory) if parse_segment_name(path.name))
 
 
+def _check_rows(name: str, header: SegmentHeader, digest: bytes) -> None:
+    if digest != header.digest:
+        raise SnapshotCorrupt(name, "its rows do not have its digest")
+
+
 def _verify_segment(path: Path, cell: str, take: Callable[[bytes], None]) -> SegmentFile:
-    read = _read(path, form.SEGMENT_MAGIC, take)
+    read = _read(path, form.SEGMENT_MAGIC, take, SEGMENT_BYTES_MAX)
     header = form.decode_header(read.lead, read.header, SegmentHeader, path.name)
     if header.cell != cell:
         raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
@@ -227,6 +238,21 @@ def sync_directory(directory: Path) -> None:
         os.close(opened)
 
 
+def move_into_place(unfinished: Path, path: Path) -> None:
+    """Give a file that is synced its name, durably, over what has it.
+
+    Raises:
+        OSError: the disk refused, and there is no file of that name: a second sync might succeed
+            without having written what the first one lost.
+    """
+    os.replace(unfinished, path)
+    try:
+        sync_directory(path.parent)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
 def remove_unfinished(directory: Path) -> list[Path]:
     """Remove what crashes left half written in `directory`; return what was removed."""
     found = sorted(directory.glob(f"*{UNFINISHED}"))
@@ -250,12 +276,18 @@ def _write(path: Path, magic: bytes, header: msgspec.Struct, pieces: Iterable[by
             checksum = _write_frames(file, form.encode_lead(magic, header), pieces)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+            _forget_pages(file.fileno())
+        move_into_place(unfinished, path)
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
     return checksum
+
+
+def _forget_pages(descriptor: int) -> None:
+    """Let what is read back come from the disk and not from memory, as far as the kernel likes."""
+    with contextlib.suppress(OSError):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _create(path: Path) -> BinaryIO:
@@ -283,21 +315,31 @@ def _write_frames(file: BinaryIO, lead: bytes, pieces: Iterable[bytes]) -> bytes
     return checksum
 
 
-def _read(path: Path, magic: bytes, take: Callable[[bytes], None]) -> _Read:
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to read; what the disk has lost of it is damage, as any other."""
+    try:
+        with path.open("rb", buffering=_BUFFER_BYTES) as file:
+            yield file
+    except FileNotFoundError as error:
+        raise SnapshotMissing(path.name, "there is no such file") from error
+    except OSError as error:
+        if error.errno not in _UNREADABLE:
+            raise
+        text = f"the disk cannot read it: {error.strerror}"
+        raise SnapshotCorrupt(path.name, text) from error
+
+
+def _read(path: Path, magic: bytes, take: Callable[[bytes], None], content_max: int) -> _Read:
     """Read a file to its end, give its content to `take`, and check everything about it."""
     name = path.name
-    try:
-        file = path.open("rb", buffering=_BUFFER_BYTES)
-    except FileNotFoundError as error:
-        raise SnapshotMissing(name, "there is no such file") from error
-    with file:
+    sums = form.Summing()
+    with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size
-        sums = form.Summing()
         lead = file.read(form.LEAD.size)
         header = file.read(form.header_bytes(lead, magic, name))
         sums.file.update(lead + header)
-        for block in _frames(file, sums, name):
-            sums.add_content(block)
+        for block in _frames(file, sums, name, content_max):
             take(block)
         rest = file.read(form.END.size + form.CHECKSUM_BYTES + 1)
     end = sums.end()
@@ -309,8 +351,8 @@ def _read(path: Path, magic: bytes, take: Callable[[bytes], None]) -> _Read:
     return _Read(lead, header, sums.content_bytes, sums.content.digest(), size, checksum)
 
 
-def _frames(file: BinaryIO, sums: form.Summing, name: str) -> Iterator[bytes]:
-    """Yield the content of each frame; what is read goes into the checksum of the file."""
+def _frames(file: BinaryIO, sums: form.Summing, name: str, content_max: int) -> Iterator[bytes]:
+    """Yield the content of each frame; what is read goes into `sums`."""
     while True:
         length = file.read(form.LENGTH.size)
         if len(length) < form.LENGTH.size:
@@ -318,20 +360,33 @@ def _frames(file: BinaryIO, sums: form.Summing, name: str) -> Iterator[bytes]:
         (size,) = form.LENGTH.unpack(length)
         if not size:
             return
-        if size > zstd.FRAME_STORED_BYTES_MAX or sums.content_bytes > form.CONTENT_BYTES_MAX:
+        if size > zstd.FRAME_STORED_BYTES_MAX:
             raise SnapshotCorrupt(name, f"a frame of {size} bytes is larger than any")
         frame = file.read(size)
         sums.file.update(length)
         sums.file.update(frame)
         try:
-            yield zstd.decompress(frame)
+            block = zstd.decompress(frame)
         except zstd.FrameDamaged as error:
             raise SnapshotCorrupt(name, str(error)) from error
+        sums.add_content(block)
+        if sums.content_bytes > content_max:
+            raise SnapshotCorrupt(name, f"it holds more than {content_max} bytes")
+        yield block
 
 
-def _content(path: Path, magic: bytes) -> Iterator[bytes]:
-    """Yield the content of a file that was verified, in pieces."""
-    with path.open("rb", buffering=_BUFFER_BYTES) as file:
-        lead = file.read(form.LEAD.size)
-        file.read(form.header_bytes(lead, magic, path.name))
-        yield from _frames(file, form.Summing(), path.name)
+def _content(file: SnapshotFile) -> Iterator[bytes]:
+    """Yield the content of a file that was verified, the last piece after looking at all again."""
+    name, sums, held = file.path.name, form.Summing(), b""
+    with _opened(file.path) as opened:
+        lead = opened.read(form.LEAD.size)
+        opened.read(form.header_bytes(lead, form.SNAPSHOT_MAGIC, name))
+        for block in _frames(opened, sums, name, form.CONTENT_BYTES_MAX):
+            if held:
+                yield held
+            held = block
+    found = (sums.content_bytes, sums.content.digest())
+    if found != (file.content_bytes, file.content_digest):
+        raise SnapshotCorrupt(name, "it changed while it was read")
+    if held:
+        yield held

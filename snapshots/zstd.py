@@ -15,6 +15,10 @@ LEVEL: Final = 3
 FRAME_BYTES: Final = 1 << 20
 FRAME_STORED_BYTES_MAX: Final = FRAME_BYTES + (FRAME_BYTES >> 8) + 64
 """ZSTD_compressBound of a frame, with room."""
+_LIMITS: Final[dict[int, int]] = {
+    zstd.DecompressionParameter.window_log_max: FRAME_BYTES.bit_length() - 1
+}
+"""A frame's header says how much memory reading it takes: no more than its content may have."""
 
 
 class FrameDamaged(ValueError):
@@ -33,7 +37,7 @@ def decompress(frame: bytes) -> bytes:
         FrameDamaged: it is none, or holds more: nothing is unpacked beyond the limit.
     """
     try:
-        unpacker = zstd.ZstdDecompressor()
+        unpacker = zstd.ZstdDecompressor(options=_LIMITS)
         content = unpacker.decompress(frame, FRAME_BYTES + 1)
         if len(content) > FRAME_BYTES or not unpacker.eof or unpacker.unused_data:
             raise FrameDamaged("a frame is not whole, or larger than any")
