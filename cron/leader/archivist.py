@@ -97,6 +97,8 @@ def retire(
     outlived: Collection[SegmentKey] = (),
 ) -> c.Retire | None:
     """Return the segments to let go of, oldest first; None for none."""
+    if not (outlived or settings.keep_ms or settings.local_ms):
+        return None
     local: list[SegmentKey] = []
     gone: list[SegmentKey] = []
     is_there = bool(settings.store) and history.backup.store == settings.store

@@ -225,7 +225,8 @@ class Courier:
                 if path is None or record.key not in self._history.segments:
                     continue  # not on this disk yet, or retired meanwhile
                 doing = f"stores segment {number} of {len(waiting)}"
-                await self._work(doing, partial(uploads.put_segment, self._vault, path))
+                put = partial(uploads.put_segment, self._vault, self._shelf, record, path)
+                await self._work(doing, put)
                 done.append(record.key)
                 if len(done) >= TOLD_SEGMENTS:
                     await self._tell_segments(done)

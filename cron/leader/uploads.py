@@ -14,7 +14,7 @@ from cron.failpoints import hit
 from cron.state.archive import SegmentRecord, Stream
 from cron.state.image import decode_outline
 from snapshots.disk import SnapshotFile, read_snapshot
-from snapshots.errors import LineageTaken, SnapshotError
+from snapshots.errors import LineageTaken, SegmentClash, SnapshotError
 from snapshots.layout import cell_prefix, segment_name
 from snapshots.manifest import Lineage, Manifest, SegmentName
 from snapshots.retention import SnapshotPolicy
@@ -35,6 +35,10 @@ class Shelf(Protocol):
 
     def segment_path(self, name: str) -> Path | None:
         """Return where a segment is, durably, None if it is not here."""
+
+    def read(self, record: SegmentRecord) -> bytes:
+        """Return the content of a segment; one that is damaged is missing from then on, and is
+        fetched again. Raises SnapshotError, OSError."""
 
     def snapshots(self) -> list[SnapshotFile]:
         """Return the snapshots that are here, verified, newest first."""
@@ -86,13 +90,20 @@ def outline_of(file: SnapshotFile) -> Outline:
     return Outline(file, records, jobs)
 
 
-def put_segment(vault: Vault, path: Path) -> None:
-    """Store a segment's file.
+def put_segment(vault: Vault, shelf: Shelf, record: SegmentRecord, path: Path) -> None:
+    """Store a segment's file. One that is damaged leaves the shelf, and comes again from a peer.
 
     Raises:
-        SegmentClash: other bytes are there under its name. StoreError: it cannot be stored now.
+        SegmentClash: other bytes are there under its name. SnapshotError, StoreError, OSError: it
+            cannot be stored now.
     """
-    vault.put_segment(path)
+    try:
+        vault.put_segment(path)
+    except SegmentClash:
+        raise
+    except SnapshotError:
+        shelf.read(record)  # raises if it is ours that is damaged
+        raise
     hit("segment-stored")
 
 

@@ -31,6 +31,7 @@ from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from snapshots import disk
 from snapshots.disk import SnapshotFile, write_snapshot
+from snapshots.errors import SnapshotError
 from snapshots.format import SnapshotHeader
 from snapshots.manifest import Manifest
 from snapshots.memory import MemoryStore
@@ -103,6 +104,13 @@ class Shelf:
     def segment_path(self, name: str) -> Path | None:
         path = self.folders.segments / name
         return path if path.exists() and name not in self.lacking else None
+
+    def read(self, record: SegmentRecord) -> bytes:
+        try:
+            return self.folders.read(record)
+        except SnapshotError:
+            self.folders.set_aside(self.folders.segments / name_of(record))
+            raise
 
     def snapshots(self) -> list[SnapshotFile]:
         return self.files

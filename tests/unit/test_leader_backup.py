@@ -86,7 +86,10 @@ async def test_launches_go_on_while_the_store_is_away_and_the_backlog_is_stored_
         away_s = (rig.clock.ms - trouble.since_ms) // 1000
         assert 3590 <= away_s <= 3605
         assert trouble.text == "memory://test: connection refused"
-        assert 60 <= len(rig.store.calls) <= 80, "once a minute, after the first few"
+        (_, first), *others = rig.store.calls
+        assert first.endswith("0000000002-runs.seg")
+        assert {operation for operation, _ in others} == {"list"}, "nothing large is tried"
+        assert 60 <= len(others) <= 80, "once a minute, after the first few"
 
         rig.store.away = ""
         rig.store.calls.clear()
@@ -102,6 +105,41 @@ async def test_launches_go_on_while_the_store_is_away_and_the_backlog_is_stored_
         newest = rig.manifests()[0]
         assert newest.index == history.backup.index
         assert {one.name for one in newest.segments} == rig.leader.shelf.segments()
+
+
+async def test_what_was_stored_before_the_store_failed_is_not_stored_again(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as rig:
+
+        def fail(_operation: str, name: str) -> None:
+            rig.store.away = "slow down" if "0000000002" in name else ""
+
+        rig.store.hook = fail
+        for number in (1, 2):
+            await rig.launch(3)
+            await rig.leader.submit(c.Seal(number))
+        await rig.look()
+        stored = [one.is_stored for one in rig.leader.state.history.segments.values()]
+        assert stored == [True, False]
+        rig.store.hook = lambda operation, name: None
+        rig.store.away = ""
+        before = len(rig.puts())
+        await rig.look()
+        again = [name for name in rig.puts()[before:] if name.endswith(".seg")]
+        assert again == ["segments/0001-0000000002-runs.seg"]
+
+
+async def test_what_a_leader_has_not_seen_may_be_a_change(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as rig:
+        await rig.launch(3)
+        await rig.look()
+        leader = rig.leader
+        await leader.submit(c.Pause((), "holidays", 0, "anna"))
+        changed = leader.state.index
+        leader.with_backup()  # as after a restart from a dump
+        await leader.submit(c.BackedUp("memory://test"))
+        rig.later(60)
+        await rig.look()
+        assert leader.state.history.backup.index > changed
 
 
 async def test_a_store_that_refuses_is_told_with_the_way_out(tmp_path: Path) -> None:
@@ -207,8 +245,9 @@ async def test_another_segment_under_the_same_name_is_told_and_not_overwritten(
         rig.store.objects[name] = b"of another cell"
         await rig.launch(3)
         await rig.look()
-        assert "another segment under this name" in rig.leader.backup.trouble.text
-        assert "two cells write to one prefix" in rig.leader.backup.trouble.text
+        text = rig.leader.backup.trouble.text
+        assert text.startswith("0001-0000000001-runs.seg: memory://test has ")
+        assert "two cells write to one prefix" in text, "the way out"
         assert rig.store.objects[name] == b"of another cell"
         assert rig.manifests() == []
 

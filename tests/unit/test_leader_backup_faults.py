@@ -10,7 +10,9 @@ import pytest
 from consensus.memory import Loss
 from cron.endings import SUPERSEDED, exit_code
 from cron.errors import Superseded
+from cron.leader import uploads
 from cron.leader.courier import WATCH_MS
+from cron.leader.uploads import About
 from cron.state import commands as c
 from cron.state.state import Restored
 from snapshots import layout
@@ -92,8 +94,9 @@ async def test_a_leader_deposed_during_an_upload_stops_there_and_the_next_goes_o
     async with keeping(tmp_path) as rig:
         await rig.launch(3)
         await rig.look()
-        await rig.launch(3)
-        await rig.launch(3)
+        for number in (2, 3):
+            await rig.launch(3)
+            await rig.leader.submit(c.Seal(number))
         waits, goes_on = threading.Event(), threading.Event()
 
         def wait(_operation: str, name: str) -> None:
@@ -115,9 +118,35 @@ async def test_a_leader_deposed_during_an_upload_stops_there_and_the_next_goes_o
         await old.backup.settled()
         assert old.backup.trouble.text == ""
         assert rig.store.objects == before, "the same bytes, whoever brings them"
-        assert len(rig.puts()) <= 1, "it ends with the call that was under way"
         await old.look()
-        assert len(rig.puts()) <= 1
+        assert rig.puts() == []
+        touched = {name for _, name in rig.store.calls}
+        assert touched <= {f"cells/{CELL}/segments/0001-0000000002-runs.seg"}, "what was under way"
+
+
+async def test_a_segment_that_is_damaged_on_this_disk_is_not_stored_and_comes_from_a_peer(
+    tmp_path: Path,
+) -> None:
+    async with keeping(tmp_path) as rig:
+        name = "0001-0000000001-runs.seg"
+        shelf = rig.leader.shelf
+        await rig.launch(3)
+        await rig.leader.submit(c.Seal(1))
+        path = shelf.folders.segments / name
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        await rig.look()
+        assert name in rig.leader.backup.trouble.text
+        assert name not in rig.vault.segments()
+        assert shelf.segment_path(name) is None, "so that it is fetched again"
+        await rig.launch(3)
+        rig.later(60)
+        await rig.look()
+        assert list(rig.vault.segments()) == ["0001-0000000002-runs.seg"], "it holds up no other"
+        path.write_bytes(whole)
+        await rig.look()
+        assert is_complete(rig)
+        assert name in rig.vault.segments()
 
 
 async def test_what_two_leaders_store_is_the_same_but_for_who_says_so(tmp_path: Path) -> None:
@@ -197,12 +226,27 @@ async def test_it_ends_before_it_stores_another_snapshot(tmp_path: Path) -> None
         assert rig.manifests() == before
 
 
-async def test_the_next_leader_finds_out_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["r2", "r1"])
+async def test_the_next_leader_finds_out_at_once(tmp_path: Path, name: str) -> None:
     async with keeping(tmp_path) as rig:
         await restored_elsewhere(rig)
-        await rig.elect("r2")
+        await rig.elect("r3")
+        await rig.elect(name)
         await rig.look()
-        assert told(rig["r2"])
+        assert told(rig[name])
+
+
+async def test_a_life_that_is_over_claims_nothing(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as rig:
+        newer = Lineage(cell=CELL, lineage=2, id="restore")
+        rig.vault.claim_lineage(newer)
+        about = About("r1", "0.1.0")
+        assert uploads.claim(rig.vault, 1, "ours", about) == 2
+        assert rig.vault.lineages() == [newer]
+        assert uploads.claim(rig.vault, 2, "restore", about) == 2, "of its own the cell is sure"
+        assert uploads.claim(rig.vault, 3, "", about) == 2, "who has no claim only looks"
+        with pytest.raises(uploads.PlaceTaken):
+            uploads.claim(rig.vault, 2, "ours", about)
 
 
 async def test_a_place_that_is_another_cells_is_told_and_nothing_goes_there(
@@ -251,6 +295,8 @@ async def test_a_cell_that_finds_out_what_ran_stores_nothing_but_hears_of_a_newe
     async with keeping(tmp_path) as rig:
         await rig.launch(3)
         await rig.look()
+        await rig.launch(3)
+        await rig.leader.submit(c.Seal(2), c.SnapshotAt())
         state = rig.leader.state
         state.restored = Restored(1, 0, 0, 0)
         assert state.is_resolving
