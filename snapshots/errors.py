@@ -65,7 +65,10 @@ class SegmentClash(SnapshotError):
     """The store has another segment under this name."""
 
     code = "segment_clash"
-    hint = "two cells write to one prefix: give each a prefix or a cell name of its own"
+    hint = (
+        "if two cells write to one prefix, give each a prefix or a cell name of its own; if the "
+        "object was damaged, remove it, and it is stored again"
+    )
 
 
 class LineageTaken(SnapshotError):

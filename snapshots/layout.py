@@ -63,7 +63,12 @@ def lineages_prefix(cell: str) -> str:
 def parse_lineage_object(name: str) -> int | None:
     """Return the lineage of a marker's name, None if it is none."""
     found = _LINEAGE.fullmatch(name.rpartition("/")[2])
-    return None if found is None else int(found[1])
+    return None if found is None or not _is_padded(found[1]) else int(found[1])
+
+
+def _is_padded(lineage: str) -> bool:
+    """Whether it is written as we write it, so that no two names mean one thing."""
+    return lineage == f"{int(lineage):04d}"
 
 
 def snapshots_prefix(cell: str) -> str:
@@ -93,7 +98,9 @@ def parse_snapshot_object(name: str) -> tuple[int, int, int] | None:
 
 def _position(pattern: re.Pattern[str], name: str) -> tuple[int, int, int] | None:
     found = pattern.fullmatch(name.rpartition("/")[2])
-    return None if found is None else (int(found[1]), int(found[2], 16), int(found[3], 16))
+    if found is None or not _is_padded(found[1]):
+        return None
+    return (int(found[1]), int(found[2], 16), int(found[3], 16))
 
 
 def segments_prefix(cell: str) -> str:

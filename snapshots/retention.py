@@ -34,20 +34,33 @@ class StoredSegment(msgspec.Struct, frozen=True):
     modified_ms: int
 
 
-def snapshots_to_delete(manifests: Iterable[Manifest], policy: SnapshotPolicy) -> list[Manifest]:
+def snapshots_to_delete(
+    manifests: Iterable[Manifest],
+    policy: SnapshotPolicy,
+    broken: Collection[tuple[int, int, int]] = (),
+) -> list[Manifest]:
     """Return the manifests of what may go, oldest first.
 
     Of each day (UTC, by when it was taken) the last is kept, for as many of the newest days as the
-    policy says; a clock that was wrong costs a day's place and never the newest.
+    policy says; a clock that was wrong costs a day's place and never the newest. Those whose
+    positions are in `broken` take no place of a whole one, and go when they would go if whole.
     """
     ordered = sorted(manifests, key=lambda one: one.position, reverse=True)
+    whole = [one for one in ordered if one.position not in broken]
+    kept = _kept(whole, policy)
+    kept |= {position for position in _kept(ordered, policy) if position in broken}
+    return [one for one in reversed(ordered) if one.position not in kept]
+
+
+def _kept(ordered: Sequence[Manifest], policy: SnapshotPolicy) -> set[tuple[int, int, int]]:
+    """Return the positions of what the policy keeps of `ordered`, newest first."""
     kept = {one.position for one in ordered[: max(policy.newest, 1)]}
     last_of_day: dict[int, Manifest] = {}
     for one in ordered:
         last_of_day.setdefault(one.taken_ms // DAY_MS, one)
     for day in sorted(last_of_day, reverse=True)[: max(policy.daily, 0)]:
         kept.add(last_of_day[day].position)
-    return [one for one in reversed(ordered) if one.position not in kept]
+    return kept
 
 
 def segments_to_delete(

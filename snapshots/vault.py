@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -21,13 +21,14 @@ from snapshots.disk import (
     UNFINISHED,
     SegmentFile,
     SnapshotFile,
-    sync_directory,
+    move_into_place,
     verify_segment,
     verify_snapshot,
 )
 from snapshots.errors import (
     LineageTaken,
     NotConditional,
+    ObjectDamaged,
     ObjectMissing,
     SegmentClash,
     SnapshotCorrupt,
@@ -53,8 +54,13 @@ from snapshots.retention import (
 )
 from snapshots.store import ObjectEntry, ObjectStore, Tell
 
-COMPARED_BYTES_MAX: Final = 256 << 20
+COMPARED_BYTES_MAX: Final = 16 << 20
+"""Larger segments are compared on the disk, not in memory."""
 OUTPUT_BYTES_MAX: Final = 256 << 20
+
+T = TypeVar("T")
+Place = tuple[int, int, int]
+"""(lineage, term, index), as in the names of objects."""
 
 
 class Pruned(msgspec.Struct, frozen=True):
@@ -74,18 +80,45 @@ class Vault:
     # --- segments
 
     def put_segment(self, path: Path) -> bool:
-        """Store a segment's file that was verified; return False if it was there already.
+        """Store a segment's file; return False if the same was there already.
+
+        It is verified first: what is stored stays for ever, and may soon be the only one. It is
+        looked for first: a store that does not honour conditions would overwrite it.
 
         Raises:
             SegmentClash: other bytes are stored under its name.
+            SnapshotMissing, SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported: of the file.
         """
+        verify_segment(path, self.cell)
         name = layout.segment_object(self.cell, path.name)
+        if self._has_segment(name, path):
+            return False
         if self.store.put_file(name, path, if_absent=True):
             return True
-        stored = self.store.get(name, COMPARED_BYTES_MAX)
-        if hashlib.sha256(stored).digest() != _digest_of(path):
-            raise SegmentClash(path.name, f"{self.store.url} has another segment under this name")
+        if not self._has_segment(name, path):
+            raise SnapshotMissing(path.name, f"{self.store.url} had it a moment ago")
         return False
+
+    def _has_segment(self, name: str, path: Path) -> bool:
+        entry = self.store.head(name)
+        if entry is None:
+            return False
+        size = path.stat().st_size
+        if entry.size != size or self._stored_digest(name, path, size) != _digest_of(path):
+            text = f"has another segment under this name, of {entry.size} bytes (ours: {size})"
+            raise SegmentClash(path.name, f"{self.store.url} {text}")
+        return True
+
+    def _stored_digest(self, name: str, path: Path, size: int) -> bytes:
+        if size <= COMPARED_BYTES_MAX:
+            get = partial(self.store.get, name, COMPARED_BYTES_MAX)
+            return hashlib.sha256(_whole(path.name, get)).digest()
+        beside = path.with_name(f"{path.name}.stored{UNFINISHED}")
+        try:
+            _whole(path.name, partial(self.store.get_file, name, beside))
+            return _digest_of(beside)
+        finally:
+            beside.unlink(missing_ok=True)
 
     def segments(self) -> dict[str, ObjectEntry]:
         """Return the stored segments by the names of their files."""
@@ -100,6 +133,8 @@ class Vault:
         Raises:
             SnapshotMissing, SnapshotCorrupt, SnapshotForeign, SnapshotUnsupported: see there.
         """
+        if layout.parse_segment_name(name) is None:
+            raise SnapshotMissing(name, "no segment has such a name")
         object_name = layout.segment_object(self.cell, name)
         with self._fetched(object_name, directory / name, progress) as unfinished:
             file = verify_segment(unfinished, self.cell)
@@ -119,8 +154,11 @@ class Vault:
         Raises:
             SnapshotCorrupt: what is stored under its name is not it.
         """
-        invariant(manifest.checksum == file.checksum.hex(), "a manifest of another snapshot")
-        at = (self.cell, manifest.lineage, manifest.term, manifest.index)
+        at = (manifest.cell, manifest.lineage, manifest.term, manifest.index)
+        header = file.header
+        is_there = at == (self.cell, header.lineage, header.term, header.index)
+        is_same = manifest.checksum == file.checksum.hex()
+        invariant(is_there and is_same, "a manifest of another snapshot")
         name = layout.snapshot_object(*at)
         self.store.put_file(name, file.path, progress=progress)
         found = self.store.head(name)
@@ -150,7 +188,8 @@ class Vault:
         return found, skipped
 
     def _manifest(self, name: str) -> Manifest:
-        return decode_manifest(self.store.get(name, MANIFEST_BYTES_MAX), name, self.cell)
+        content = _whole(name, partial(self.store.get, name, MANIFEST_BYTES_MAX))
+        return decode_manifest(content, name, self.cell)
 
     def fetch_snapshot(
         self, manifest: Manifest, directory: Path, progress: Tell | None = None
@@ -176,27 +215,29 @@ class Vault:
         """Fetch an object beside its place; what is verified inside gets the place."""
         unfinished = path.with_name(path.name + UNFINISHED)
         try:
-            self.store.get_file(name, unfinished, progress=progress)
+            get = partial(self.store.get_file, name, unfinished, progress=progress)
+            _whole(path.name, get)
             yield unfinished
-            os.replace(unfinished, path)
+            move_into_place(unfinished, path)
         except ObjectMissing as error:
             raise SnapshotMissing(path.name, f"{self.store.url} does not have it") from error
         finally:
             unfinished.unlink(missing_ok=True)
-        sync_directory(path.parent)
 
     # --- lineages
 
     def lineages(self) -> list[Lineage]:
-        """Return all markers that can be read, oldest first."""
-        return [
-            self._lineage(entry.name)
-            for entry in self.store.list(layout.lineages_prefix(self.cell))
-            if layout.parse_lineage_object(entry.name) is not None
-        ]
+        """Return all markers that can be read, oldest first; see `newest_lineage` for others."""
+        found = []
+        for entry in self.store.list(layout.lineages_prefix(self.cell)):
+            if layout.parse_lineage_object(entry.name) is not None:
+                with contextlib.suppress(SnapshotError, ObjectMissing):
+                    found.append(self._lineage(entry.name))
+        return sorted(found, key=lambda one: one.lineage)
 
     def _lineage(self, name: str) -> Lineage:
-        return decode_lineage(self.store.get(name, LINEAGE_BYTES_MAX), name, self.cell)
+        content = _whole(name, partial(self.store.get, name, LINEAGE_BYTES_MAX))
+        return decode_lineage(content, name, self.cell)
 
     def newest_lineage(self) -> int:
         """Return the highest lineage that anybody has begun, 0 if nobody has: by the names alone,
@@ -213,14 +254,17 @@ class Vault:
         Raises:
             LineageTaken: somebody else was first.
             NotConditional: the store cannot tell who is; `unconditional` takes that risk.
+            SnapshotCorrupt: the marker that is there cannot be read, so nobody knows whose it is.
         """
+        invariant(lineage.cell == self.cell, "a claim of another cell")
         name = layout.lineage_object(self.cell, lineage.lineage)
         is_safe = self.store.conditional()
         if not is_safe and not unconditional:
             raise NotConditional(name, f"{self.store.url} does not honour conditional writes")
         is_there = not is_safe and self.store.head(name) is not None
-        if is_there or not self.store.put(name, encode(lineage), if_absent=is_safe):
-            self._check_ours(name, lineage)
+        is_new = not is_there and self.store.put(name, encode(lineage), if_absent=is_safe)
+        if not is_new or not is_safe:
+            self._check_ours(name, lineage)  # unsafe: whoever was overwritten may still see it
 
     def _check_ours(self, name: str, lineage: Lineage) -> None:
         found = self._lineage(name)
@@ -234,10 +278,13 @@ class Vault:
         """Delete what nobody needs: manifests first, then their snapshots, then segments.
 
         `wanted` are the names of the segments in the cell's catalog. Where a manifest cannot be
-        read nobody knows what it names: then no segment is deleted.
+        read nobody knows what it names: then no segment is deleted. A snapshot that is not there,
+        or has another size, does not count as kept: an older one stays in its place.
         """
         manifests, skipped = self.manifests()
-        old = snapshots_to_delete(manifests, policy)
+        stored = self._snapshots()
+        broken = {one.position for one in manifests if not _is_whole(one, stored)}
+        old = snapshots_to_delete(manifests, policy, broken)
         at = [(self.cell, one.lineage, one.term, one.index) for one in old]
         self.store.delete([layout.manifest_object(*one) for one in at])
         self.store.delete([layout.snapshot_object(*one) for one in at])
@@ -245,24 +292,27 @@ class Vault:
         if skipped:
             return Pruned(names)
         gone = {one.position for one in old}
+        self._delete_orphans(stored, manifests, now_ms)
         kept = [one for one in manifests if one.position not in gone]
-        self._delete_orphans(kept, now_ms)
-        stored = [StoredSegment(name, entry.modified_ms) for name, entry in self.segments().items()]
-        segments = segments_to_delete(stored, kept, wanted, now_ms)
+        found = [StoredSegment(name, entry.modified_ms) for name, entry in self.segments().items()]
+        segments = segments_to_delete(found, kept, wanted, now_ms)
         self.store.delete([layout.segment_object(self.cell, name) for name in segments])
         return Pruned(names, segments)
 
-    def _delete_orphans(self, kept: Collection[Manifest], now_ms: int) -> None:
-        """Delete snapshots whose manifest never came, or went before them."""
-        named = {(one.lineage, one.term, one.index) for one in kept}
-        orphans = [
-            entry.name
-            for entry in self.store.list(layout.snapshots_prefix(self.cell))
-            if (at := layout.parse_snapshot_object(entry.name)) is not None
-            and at not in named
-            and entry.modified_ms < now_ms - GRACE_MS
-        ]
-        self.store.delete(orphans)
+    def _snapshots(self) -> dict[Place, ObjectEntry]:
+        """Return the stored snapshots, with a manifest or without."""
+        listed = self.store.list(layout.snapshots_prefix(self.cell))
+        placed = ((layout.parse_snapshot_object(entry.name), entry) for entry in listed)
+        return {at: entry for at, entry in placed if at is not None}
+
+    def _delete_orphans(
+        self, stored: dict[Place, ObjectEntry], manifests: Collection[Manifest], now_ms: int
+    ) -> None:
+        """Delete snapshots whose manifest never came, or went in a pruning that died."""
+        named = {(one.lineage, one.term, one.index) for one in manifests}
+        old_ms = now_ms - GRACE_MS
+        orphans = [at for at, one in stored.items() if at not in named and one.modified_ms < old_ms]
+        self.store.delete([layout.snapshot_object(self.cell, *at) for at in orphans])
 
     # --- output
 
@@ -277,6 +327,25 @@ class Vault:
             return self.store.get(name, OUTPUT_BYTES_MAX)
         except ObjectMissing:
             return None
+
+
+def _is_whole(manifest: Manifest, stored: dict[Place, ObjectEntry]) -> bool:
+    entry = stored.get((manifest.lineage, manifest.term, manifest.index))
+    return entry is not None and entry.size == manifest.file_bytes
+
+
+def _whole(name: str, fetch: Callable[[], T]) -> T:
+    """Return what `fetch` brings. A transfer that is cut once is the network, and tried again.
+
+    Raises:
+        SnapshotCorrupt: it is cut again: the object is damaged.
+    """
+    with contextlib.suppress(ObjectDamaged):
+        return fetch()
+    try:
+        return fetch()
+    except ObjectDamaged as error:
+        raise SnapshotCorrupt(name, str(error)) from error
 
 
 def _digest_of(path: Path) -> bytes:

@@ -35,7 +35,7 @@ from snapshots.errors import (
     SnapshotUnsupported,
 )
 from snapshots.format import SegmentHeader, SnapshotHeader
-from snapshots.layout import parse_segment_name, parse_snapshot_name, segment_name, snapshot_name
+from snapshots.layout import segment_name, snapshot_name
 
 HEADER = SnapshotHeader("prod", 1, 7, 4711, bytes(range(16)), 1_795_190_400_000)
 CONTENT = b"state " * 40
@@ -217,21 +217,3 @@ def test_rows_that_are_not_those_of_the_header_are_refused(tmp_path: Path) -> No
     with pytest.raises(SnapshotCorrupt, match="digest"):
         write_segment(tmp_path, segment(b"other rows"), CONTENT)
     assert list_segments(tmp_path) == []
-
-
-@given(st.integers(0, 9999), st.integers(0, 10**17), st.sampled_from(["runs", "failures"]))
-def test_names_of_segments_come_back(lineage: int, number: int, stream: str) -> None:
-    assert parse_segment_name(segment_name(lineage, number, stream)) == (lineage, number, stream)
-
-
-@given(st.text(max_size=40))
-def test_other_names_are_not_ours(name: str) -> None:
-    assert parse_segment_name(name) is None
-    assert parse_snapshot_name(name) is None
-
-
-def test_lexical_order_is_log_order() -> None:
-    positions = [(1, 9), (1, 10), (2, 1), (10, 10**12)]
-    assert sorted(snapshot_name(*one) for one in positions) == [
-        snapshot_name(*one) for one in positions
-    ]

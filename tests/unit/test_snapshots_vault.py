@@ -2,83 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from snapshots import layout
-from snapshots.directory import DirectoryStore
-from snapshots.disk import SnapshotFile, read_snapshot, write_segment, write_snapshot
+from snapshots.disk import read_snapshot
 from snapshots.errors import (
-    LineageTaken,
-    NotConditional,
     SegmentClash,
     SnapshotCorrupt,
     SnapshotError,
     SnapshotMissing,
 )
-from snapshots.format import SegmentHeader, SnapshotHeader
-from snapshots.manifest import Lineage, Manifest, SegmentName, decode_manifest, encode
 from snapshots.memory import MemoryStore
 from snapshots.retention import (
-    DAY_MS,
     GRACE_MS,
     SnapshotPolicy,
-    StoredSegment,
-    segments_to_delete,
-    snapshots_to_delete,
 )
 from snapshots.vault import Vault
-
-
-class Crash(BaseException):
-    """The process is killed here."""
-
-
-def segment_file(folder: Path, number: int, content: bytes = b"rows") -> Path:
-    digest = hashlib.blake2b(content, digest_size=16).digest()
-    header = SegmentHeader("prod", 1, number, "runs", number * 10, number * 10 + 10, 1, digest)
-    return write_segment(folder, header, content).path
-
-
-def snapshot_file(folder: Path, index: int) -> SnapshotFile:
-    header = SnapshotHeader("prod", 1, 3, index, bytes(16), index * 1000)
-    return write_snapshot(folder, header, [b"state at %d" % index])
-
-
-def manifest_of(file: SnapshotFile, segments: list[Path], lineage: int = 1) -> Manifest:
-    return Manifest(
-        cell="prod", lineage=lineage, term=3, index=file.header.index,
-        taken_ms=file.header.taken_ms, state_digest=file.header.digest.hex(),
-        file_bytes=file.file_bytes, checksum=file.checksum.hex(),
-        content_bytes=file.content_bytes,
-        segments=[SegmentName(path.name, 1, 0, 0, 1, "") for path in segments],
-    )  # fmt: skip
-
-
-def back_up(vault: Vault, folder: Path, index: int, segments: list[Path]) -> None:
-    """What a leader does."""
-    for path in segments:
-        vault.put_segment(path)
-    file = snapshot_file(folder, index)
-    vault.put_snapshot(file, manifest_of(file, segments))
-
-
-def check(vault: Vault, folder: Path) -> int:
-    """Everything that is listed can be restored; return how much that is."""
-    manifests, skipped = vault.manifests()
-    assert not skipped
-    stored = vault.segments()
-    for manifest in manifests:
-        vault.fetch_snapshot(manifest, folder)
-        assert {segment.name for segment in manifest.segments} <= stored.keys()
-    return len(manifests)
+from tests.unit.vault_rig import Crash, back_up, check, crash_at, segment_file
 
 
 def test_a_backup_comes_back(tmp_path: Path) -> None:
@@ -164,21 +106,6 @@ def test_other_cells_and_other_objects_are_left_alone(tmp_path: Path) -> None:
     assert store.objects["cells/prod/segments/readme.txt"] == b"hello"
 
 
-def crash_at(store: MemoryStore, step: int) -> Callable[[], int]:
-    """Let the process die before its operation number `step`; returns how many there were."""
-    done = 0
-
-    def hook(operation: str, name: str) -> None:
-        nonlocal done
-        if done == step:
-            store.hook = lambda operation, name: None
-            raise Crash(f"{operation} {name}")
-        done += 1
-
-    store.hook = hook
-    return lambda: done
-
-
 def test_a_backup_may_die_at_every_step(tmp_path: Path) -> None:
     for step in range(100):
         store = MemoryStore()
@@ -239,55 +166,35 @@ def test_nothing_is_pruned_that_a_damaged_manifest_might_name(tmp_path: Path) ->
     assert len(vault.segments()) == 2
 
 
-# --- lineages
-
-
-def lineage(number: int = 2, claim: str = "a") -> Lineage:
-    return Lineage(cell="prod", lineage=number, id=claim, by="ada", host="h1")
-
-
-def test_a_lineage_has_one_owner_who_may_come_again() -> None:
-    vault = Vault(MemoryStore(), "prod")
-    vault.claim_lineage(lineage(1))
-    vault.claim_lineage(lineage(2, "a"))
-    vault.claim_lineage(lineage(2, "a"))
-    with pytest.raises(LineageTaken, match="by ada on h1") as taken:
-        vault.claim_lineage(lineage(2, "b"))
-    assert taken.value.lineage == lineage(2, "a")
-    assert vault.newest_lineage() == 2
-    assert [one.lineage for one in vault.lineages()] == [1, 2]
-
-
-def test_of_two_restores_at_once_one_succeeds(tmp_path: Path) -> None:
-    vault = Vault(DirectoryStore(tmp_path), "prod")
-    won: list[str] = []
-    gate = threading.Barrier(6)
-
-    def claim(name: str) -> None:
-        gate.wait()
-        try:
-            vault.claim_lineage(lineage(2, name))
-            won.append(name)
-        except LineageTaken:
-            pass
-
-    threads = [threading.Thread(target=claim, args=(name,)) for name in "abcdef"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(won) == 1
-
-
-def test_a_store_without_conditions_needs_somebody_who_takes_the_risk() -> None:
+def test_a_snapshot_that_is_not_whole_takes_no_place_of_one_that_is(tmp_path: Path) -> None:
     store = MemoryStore()
-    store.conditions = False
     vault = Vault(store, "prod")
-    with pytest.raises(NotConditional, match="conditional"):
-        vault.claim_lineage(lineage())
-    vault.claim_lineage(lineage(), unconditional=True)
-    with pytest.raises(LineageTaken):
-        vault.claim_lineage(lineage(2, "b"), unconditional=True)
+    segments = [segment_file(tmp_path, number) for number in (1, 2)]
+    back_up(vault, tmp_path, 100, segments[:1])
+    back_up(vault, tmp_path, 200, segments[1:])
+    name = layout.snapshot_object("prod", 1, 3, 200)
+    store.objects[name] = store.objects[name][:-5]
+    assert vault.prune(SnapshotPolicy(1, 0), 10**15, ()).snapshots == []
+    del store.objects[name]
+    assert vault.prune(SnapshotPolicy(1, 0), 10**15, ()).snapshots == []
+    older = vault.manifests()[0][-1]
+    assert vault.fetch_snapshot(older, tmp_path).header.index == 100
+    assert len(vault.segments()) == 2
+    back_up(vault, tmp_path, 300, [])
+    vault.prune(SnapshotPolicy(1, 0), 10**15, ())
+    assert [one.index for one in vault.manifests()[0]] == [300], "the broken one goes with its age"
+
+
+def test_manifests_go_before_snapshots_and_these_before_segments(tmp_path: Path) -> None:
+    store = MemoryStore()
+    vault = Vault(store, "prod")
+    segments = [segment_file(tmp_path, number) for number in (1, 2, 3)]
+    for number in (1, 2, 3):
+        back_up(vault, tmp_path, number * 100, segments[number - 1 : number])
+    store.calls.clear()
+    vault.prune(SnapshotPolicy(1, 0), 10 * GRACE_MS, ())
+    kinds = [Path(name).suffix for operation, name in store.calls if operation == "delete"]
+    assert kinds == [".json"] * 2 + [".snap"] * 2 + [".seg"] * 2
 
 
 def test_output_is_kept_by_its_launch() -> None:
@@ -296,79 +203,3 @@ def test_output_is_kept_by_its_launch() -> None:
     vault.put_output(name, 2, b"printed")
     assert vault.get_output(name, 2) == b"printed"
     assert vault.get_output(name, 1) is None
-
-
-# --- retention
-
-
-def manifest(index: int, day: int = 0, names: tuple[str, ...] = (), life: int = 1) -> Manifest:
-    return Manifest(
-        cell="prod", lineage=life, term=1, index=index, taken_ms=day * DAY_MS + index,
-        state_digest="", file_bytes=0, checksum="", content_bytes=0,
-        segments=[SegmentName(name, 0, 0, 0, 0, "") for name in names],
-    )  # fmt: skip
-
-
-def test_the_newest_ones_stay_and_the_last_of_each_day() -> None:
-    manifests = [manifest(day * 10 + hour, day) for day in range(5) for hour in range(3)]
-    gone = snapshots_to_delete(manifests, SnapshotPolicy(newest=2, daily=3))
-    kept = {one.index for one in manifests} - {one.index for one in gone}
-    assert kept == {42, 41, 32, 22}
-
-
-_names = st.lists(st.integers(0, 9).map(lambda n: layout.segment_name(1, n, "runs")), max_size=4)
-_manifests = st.lists(
-    st.builds(
-        manifest,
-        st.integers(0, 50),
-        st.integers(0, 9),
-        _names.map(tuple),
-        st.integers(1, 2),
-    ),
-    max_size=12,
-    unique_by=lambda one: one.position,
-)
-
-
-@settings(max_examples=200)
-@given(_manifests, st.integers(0, 4), st.integers(-1, 4), _names, st.integers(0, 10**15))
-def test_what_the_newest_snapshot_needs_is_never_deleted(
-    manifests: list[Manifest], newest: int, daily: int, wanted: list[str], now_ms: int
-) -> None:
-    policy = SnapshotPolicy(newest, daily)
-    gone = snapshots_to_delete(manifests, policy)
-    kept = [one for one in manifests if one not in gone]
-    stored = [StoredSegment(layout.segment_name(1, number, "runs"), 0) for number in range(10)]
-    deleted = set(segments_to_delete(stored, kept, wanted, now_ms))
-    assert not deleted & set(wanted)
-    if manifests:
-        last = max(manifests, key=lambda one: one.position)
-        assert last in kept
-        for one in kept:
-            assert not deleted & {segment.name for segment in one.segments}
-    else:
-        assert not deleted
-    assert snapshots_to_delete(kept, policy) == [], "once is enough"
-
-
-def test_a_young_segment_may_be_on_its_way() -> None:
-    stored = [StoredSegment(layout.segment_name(1, 1, "runs"), 5 * DAY_MS)]
-    assert segments_to_delete(stored, [manifest(1)], (), 5 * DAY_MS + GRACE_MS) == []
-    assert segments_to_delete(stored, [manifest(1)], (), 5 * DAY_MS + GRACE_MS + 1) != []
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format": 2}', b"\xff", b"[" * 100_000])
-def test_other_json_is_no_manifest(content: bytes) -> None:
-    with pytest.raises(SnapshotError):
-        decode_manifest(content, "m.json", "prod")
-
-
-def test_a_manifest_is_for_people_too() -> None:
-    encoded = encode(manifest(7, names=("0001-0000000001-runs.seg",)))
-    assert decode_manifest(encoded, "m", "prod") == manifest(7, names=("0001-0000000001-runs.seg",))
-    assert b'\n "index": 7,' in encoded
-    with pytest.raises(SnapshotError, match="'prod', not 'test'"):
-        decode_manifest(encoded, "m", "test")
-    newer = msgspec.json.encode(msgspec.structs.replace(manifest(7), format=9))
-    with pytest.raises(SnapshotError, match="format 9"):
-        decode_manifest(newer, "m", "prod")

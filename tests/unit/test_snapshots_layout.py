@@ -1,0 +1,94 @@
+"""Names of files and objects: each means one thing, and none of ours is another's."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshots import layout
+from snapshots.layout import parse_segment_name, parse_snapshot_name, segment_name, snapshot_name
+from snapshots.store import check_name
+
+_numbers = st.integers(0, 2**62)
+_lineages = st.integers(0, 10**9 - 1)
+
+
+@given(_lineages, st.integers(0, 10**17), st.sampled_from(layout.STREAMS))
+def test_names_of_segments_come_back(lineage: int, number: int, stream: str) -> None:
+    assert parse_segment_name(segment_name(lineage, number, stream)) == (lineage, number, stream)
+
+
+@given(_numbers, _numbers)
+def test_names_of_snapshots_come_back(term: int, index: int) -> None:
+    assert parse_snapshot_name(snapshot_name(term, index)) == (term, index)
+
+
+@given(_lineages, _numbers, _numbers)
+def test_names_of_objects_come_back_and_are_names(lineage: int, term: int, index: int) -> None:
+    at = (lineage, term, index)
+    snapshot = layout.snapshot_object("prod", *at)
+    manifest = layout.manifest_object("prod", *at)
+    marker = layout.lineage_object("prod", lineage)
+    assert layout.parse_snapshot_object(snapshot) == at
+    assert layout.parse_manifest_object(manifest) == at
+    assert layout.parse_lineage_object(marker) == lineage
+    assert layout.parse_snapshot_object(manifest) is None
+    assert layout.parse_manifest_object(snapshot) is None
+    for name in (snapshot, manifest, marker):
+        assert check_name(name) == name
+        assert name.startswith(layout.cell_prefix("prod"))
+
+
+@given(st.text(max_size=40))
+def test_other_names_are_not_ours(name: str) -> None:
+    assert parse_segment_name(name) is None
+    assert parse_snapshot_name(name) is None
+    assert layout.parse_lineage_object(name) is None
+    assert layout.parse_snapshot_object(name) is None
+    assert layout.parse_manifest_object(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "0001-0000000001-runs.seg.unfinished",
+        "0001-0000000001-runs.seg.damaged",
+        "00001-0000000001-runs.seg",
+        "0001-00000000001-runs.seg",
+        "0001-0000000001-others.seg",
+        "0001-0000000001-runs.seg\n",
+        "\u0660\u0660\u0660\u0661-0000000001-runs.seg",
+        "x/0001-0000000001-runs.seg",
+    ],
+)
+def test_almost_a_segment_is_none(name: str) -> None:
+    assert parse_segment_name(name) is None
+
+
+def test_one_lineage_has_one_name() -> None:
+    """Two names of one thing would be counted, and deleted, as two."""
+    place = f"{7:016x}-{9:016x}"
+    assert layout.parse_lineage_object("cells/prod/lineages/0002.json") == 2
+    assert layout.parse_lineage_object("cells/prod/lineages/00002.json") is None
+    assert layout.parse_manifest_object(f"cells/prod/snapshots/0001-{place}.json") == (1, 7, 9)
+    assert layout.parse_manifest_object(f"cells/prod/snapshots/00001-{place}.json") is None
+    assert layout.parse_snapshot_object(f"cells/prod/snapshots/00001-{place}.snap") is None
+
+
+def test_lexical_order_is_log_order() -> None:
+    positions = [(1, 9), (1, 10), (2, 1), (10, 10**12)]
+    names = [snapshot_name(*one) for one in positions]
+    assert sorted(names) == names
+    segments = [segment_name(1, number, "runs") for number in (1, 9, 10, 99, 10**9)]
+    assert sorted(segments) == segments
+
+
+def test_a_cell_sees_nothing_of_one_whose_name_begins_alike() -> None:
+    assert not layout.segment_object("prod2", "x").startswith(layout.cell_prefix("prod"))
+
+
+def test_the_output_of_an_attempt_is_an_objects_name() -> None:
+    name = layout.output_object("prod", "acme/back-up.2@2026-11-20T15:00:00Z+t1", 3)
+    assert check_name(name).endswith("+a3")
+    assert name != layout.output_object("prod", "acme/back-up.2@2026-11-20T15:00:00Z+t1", 2)

@@ -1,0 +1,80 @@
+"""Manifests and markers: JSON of ours, and any other."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from snapshots.errors import (
+    SnapshotCorrupt,
+    SnapshotError,
+    SnapshotForeign,
+    SnapshotUnsupported,
+)
+from snapshots.manifest import Lineage, decode_lineage, decode_manifest, encode
+from tests.unit.vault_rig import manifest_at
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format": 2}', b"\xff", b"[" * 100_000])
+def test_other_json_is_no_manifest(content: bytes) -> None:
+    with pytest.raises(SnapshotError):
+        decode_manifest(content, "m.json", "prod")
+
+
+def test_a_manifest_is_for_people_too() -> None:
+    encoded = encode(manifest_at(7, names=("0001-0000000001-runs.seg",)))
+    assert decode_manifest(encoded, "m", "prod") == manifest_at(
+        7, names=("0001-0000000001-runs.seg",)
+    )
+    assert b'\n "index": 7,' in encoded
+    with pytest.raises(SnapshotError, match="'prod', not 'test'"):
+        decode_manifest(encoded, "m", "test")
+    newer = msgspec.json.encode(msgspec.structs.replace(manifest_at(7), format=9))
+    with pytest.raises(SnapshotError, match="format 9"):
+        decode_manifest(newer, "m", "prod")
+
+
+def test_an_older_manifest_with_fewer_fields_and_a_newer_one_with_more_are_read() -> None:
+    full = msgspec.to_builtins(manifest_at(7))
+    for name in ("replica", "release", "segments", "jobs"):
+        del full[name]
+    assert decode_manifest(msgspec.json.encode(full), "m", "prod") == manifest_at(7)
+    more = msgspec.json.encode(full | {"colour": "blue"})
+    assert decode_manifest(more, "m", "prod") == manifest_at(7)
+
+
+@pytest.mark.parametrize("field", ["lineage", "term", "index", "file_bytes", "content_bytes"])
+@pytest.mark.parametrize("value", [-1, 2**63, 1.5, "1", None])
+def test_numbers_that_cannot_be_are_refused(field: str, value: object) -> None:
+    wrong = msgspec.to_builtins(manifest_at(7)) | {field: value}
+    with pytest.raises(SnapshotCorrupt):
+        decode_manifest(msgspec.json.encode(wrong), "m", "prod")
+
+
+def test_every_cut_of_a_manifest_is_found() -> None:
+    whole = encode(manifest_at(7, names=("0001-0000000001-runs.seg",))).rstrip()
+    for end in range(len(whole)):
+        with pytest.raises(SnapshotError):
+            decode_manifest(whole[:end], "m", "prod")
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_are_anything_but_a_snapshot_error(content: bytes) -> None:
+    for decode in (decode_manifest, decode_lineage):
+        with pytest.raises(SnapshotError):
+            decode(content, "m", "prod")
+
+
+def test_a_marker_comes_back_and_belongs_to_its_cell() -> None:
+    marker = Lineage(
+        cell="prod", lineage=2, id="a", from_snapshot="1/100", from_index=100,
+        claimed_ms=1_795_190_400_000, by="ada", host="h1",
+    )  # fmt: skip
+    assert decode_lineage(encode(marker), "l", "prod") == marker
+    with pytest.raises(SnapshotForeign, match="'prod', not 'test'"):
+        decode_lineage(encode(marker), "l", "test")
+    newer = encode(msgspec.structs.replace(marker, format=2))
+    with pytest.raises(SnapshotUnsupported, match="format 2 is not 1"):
+        decode_lineage(newer, "l", "prod")

@@ -1,0 +1,87 @@
+"""Snapshots, segments and manifests for tests of what is kept in a store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from snapshots.disk import SnapshotFile, write_segment, write_snapshot
+from snapshots.format import SegmentHeader, SnapshotHeader
+from snapshots.manifest import Lineage, Manifest, SegmentName
+from snapshots.memory import MemoryStore
+from snapshots.retention import (
+    DAY_MS,
+)
+from snapshots.vault import Vault
+
+
+class Crash(BaseException):
+    """The process is killed here."""
+
+
+def segment_file(folder: Path, number: int, content: bytes = b"rows") -> Path:
+    digest = hashlib.blake2b(content, digest_size=16).digest()
+    header = SegmentHeader("prod", 1, number, "runs", number * 10, number * 10 + 10, 1, digest)
+    return write_segment(folder, header, content).path
+
+
+def snapshot_file(folder: Path, index: int) -> SnapshotFile:
+    header = SnapshotHeader("prod", 1, 3, index, bytes(16), index * 1000)
+    return write_snapshot(folder, header, [b"state at %d" % index])
+
+
+def manifest_of(file: SnapshotFile, segments: list[Path], lineage: int = 1) -> Manifest:
+    return Manifest(
+        cell="prod", lineage=lineage, term=3, index=file.header.index,
+        taken_ms=file.header.taken_ms, state_digest=file.header.digest.hex(),
+        file_bytes=file.file_bytes, checksum=file.checksum.hex(),
+        content_bytes=file.content_bytes,
+        segments=[SegmentName(path.name, 1, 0, 0, 1, "") for path in segments],
+    )  # fmt: skip
+
+
+def back_up(vault: Vault, folder: Path, index: int, segments: list[Path]) -> None:
+    """What a leader does."""
+    for path in segments:
+        vault.put_segment(path)
+    file = snapshot_file(folder, index)
+    vault.put_snapshot(file, manifest_of(file, segments))
+
+
+def check(vault: Vault, folder: Path) -> int:
+    """Everything that is listed can be restored; return how much that is."""
+    manifests, skipped = vault.manifests()
+    assert not skipped
+    stored = vault.segments()
+    for manifest in manifests:
+        vault.fetch_snapshot(manifest, folder)
+        assert {segment.name for segment in manifest.segments} <= stored.keys()
+    return len(manifests)
+
+
+def crash_at(store: MemoryStore, step: int) -> Callable[[], int]:
+    """Let the process die before its operation number `step`; returns how many there were."""
+    done = 0
+
+    def hook(operation: str, name: str) -> None:
+        nonlocal done
+        if done == step:
+            store.hook = lambda operation, name: None
+            raise Crash(f"{operation} {name}")
+        done += 1
+
+    store.hook = hook
+    return lambda: done
+
+
+def lineage(number: int = 2, claim: str = "a") -> Lineage:
+    return Lineage(cell="prod", lineage=number, id=claim, by="ada", host="h1")
+
+
+def manifest_at(index: int, day: int = 0, names: tuple[str, ...] = (), life: int = 1) -> Manifest:
+    return Manifest(
+        cell="prod", lineage=life, term=1, index=index, taken_ms=day * DAY_MS + index,
+        state_digest="", file_bytes=0, checksum="", content_bytes=0,
+        segments=[SegmentName(name, 0, 0, 0, 0, "") for name in names],
+    )  # fmt: skip
