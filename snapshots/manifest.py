@@ -1,10 +1,13 @@
 """What a store says of a snapshot, and of a lineage: small JSON objects that people can read. Pure.
 
-A snapshot without its manifest does not exist: the manifest is written last.
+A snapshot without its manifest does not exist: the manifest is written last. Retention believes
+what it names, so its last member, `sum`, is the SHA-256 of all bytes before it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -17,8 +20,16 @@ MANIFEST_BYTES_MAX: Final = 64 << 20
 """A hundred thousand segments take 20 MB."""
 LINEAGE_BYTES_MAX: Final = 16 << 10
 
+_MARKER_HINT: Final = (
+    "it says who began this life of the cell: find out who did, and remove it only if that cell "
+    "is yours, or never ran"
+)
+
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 T = TypeVar("T")
+
+_SUM = b',\n "sum": "%s"\n}\n'
+_SUMMED = re.compile(rb'(.*),\n "sum": "([0-9a-f]{64})"\n}\n', re.DOTALL)
 
 
 class SegmentName(msgspec.Struct, frozen=True):
@@ -79,8 +90,10 @@ class _Formatted(msgspec.Struct):
 
 
 def encode(value: Manifest | Lineage) -> bytes:
-    """Return the JSON, with line breaks for people."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+    """Return the JSON, with line breaks for people, and its checksum in the end."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=1)
+    body = text.removesuffix(b"\n}")
+    return body + _SUM % hashlib.sha256(body).hexdigest().encode()
 
 
 def decode_manifest(content: bytes, name: str, cell: str) -> Manifest:
@@ -89,26 +102,29 @@ def decode_manifest(content: bytes, name: str, cell: str) -> Manifest:
     Raises:
         SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
     """
-    manifest = _decode(content, name, Manifest, MANIFEST_FORMAT)
+    manifest = _decode(content, name, Manifest, MANIFEST_FORMAT, "")
     _check_cell(manifest.cell, cell, name)
     return manifest
 
 
 def decode_lineage(content: bytes, name: str, cell: str) -> Lineage:
     """Return the marker in `content`; errors as for manifests."""
-    lineage = _decode(content, name, Lineage, LINEAGE_FORMAT)
+    lineage = _decode(content, name, Lineage, LINEAGE_FORMAT, _MARKER_HINT)
     _check_cell(lineage.cell, cell, name)
     return lineage
 
 
-def _decode(content: bytes, name: str, kind: type[T], newest: int) -> T:
+def _decode(content: bytes, name: str, kind: type[T], newest: int, hint: str) -> T:
+    summed = _SUMMED.fullmatch(content)
+    if summed is None or hashlib.sha256(summed[1]).hexdigest().encode() != summed[2]:
+        raise SnapshotCorrupt(name, "it cannot be read: its checksum does not match", hint)
     try:
         found = msgspec.json.decode(content, type=_Formatted).format
         if found != newest:
             raise SnapshotUnsupported(name, f"its format {found} is not {newest}")
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise SnapshotCorrupt(name, f"it cannot be read: {error}") from error
+        raise SnapshotCorrupt(name, f"it cannot be read: {error}", hint) from error
 
 
 def _check_cell(found: str, cell: str, name: str) -> None:

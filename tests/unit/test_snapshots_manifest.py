@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -15,6 +17,21 @@ from snapshots.errors import (
 )
 from snapshots.manifest import Lineage, decode_lineage, decode_manifest, encode
 from tests.unit.vault_rig import manifest_at
+
+
+def summed(members: object) -> bytes:
+    """JSON of any content, with the checksum that it would have; by hand, as DESIGN.md says it."""
+    text = msgspec.json.format(msgspec.json.encode(members), indent=1).removesuffix(b"\n}")
+    return text + b',\n "sum": "' + hashlib.sha256(text).hexdigest().encode() + b'"\n}\n'
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{\n "format": 2', b'{\n "format": 1', b"\xff", b"[" * 100_000]
+)
+def test_other_json_is_no_manifest_though_its_checksum_is_right(body: bytes) -> None:
+    content = body + b',\n "sum": "' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+    with pytest.raises(SnapshotError, match=r"cannot be read|format"):
+        decode_manifest(content, "m.json", "prod")
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"format": 2}', b"\xff", b"[" * 100_000])
@@ -31,7 +48,7 @@ def test_a_manifest_is_for_people_too() -> None:
     assert b'\n "index": 7,' in encoded
     with pytest.raises(SnapshotError, match="'prod', not 'test'"):
         decode_manifest(encoded, "m", "test")
-    newer = msgspec.json.encode(msgspec.structs.replace(manifest_at(7), format=9))
+    newer = encode(msgspec.structs.replace(manifest_at(7), format=9))
     with pytest.raises(SnapshotError, match="format 9"):
         decode_manifest(newer, "m", "prod")
 
@@ -40,8 +57,8 @@ def test_an_older_manifest_with_fewer_fields_and_a_newer_one_with_more_are_read(
     full = msgspec.to_builtins(manifest_at(7))
     for name in ("replica", "release", "segments", "jobs"):
         del full[name]
-    assert decode_manifest(msgspec.json.encode(full), "m", "prod") == manifest_at(7)
-    more = msgspec.json.encode(full | {"colour": "blue"})
+    assert decode_manifest(summed(full), "m", "prod") == manifest_at(7)
+    more = summed(full | {"colour": "blue"})
     assert decode_manifest(more, "m", "prod") == manifest_at(7)
 
 
@@ -49,15 +66,33 @@ def test_an_older_manifest_with_fewer_fields_and_a_newer_one_with_more_are_read(
 @pytest.mark.parametrize("value", [-1, 2**63, 1.5, "1", None])
 def test_numbers_that_cannot_be_are_refused(field: str, value: object) -> None:
     wrong = msgspec.to_builtins(manifest_at(7)) | {field: value}
-    with pytest.raises(SnapshotCorrupt):
-        decode_manifest(msgspec.json.encode(wrong), "m", "prod")
+    with pytest.raises(SnapshotCorrupt, match=f"cannot be read.*{field}"):
+        decode_manifest(summed(wrong), "m", "prod")
 
 
 def test_every_cut_of_a_manifest_is_found() -> None:
-    whole = encode(manifest_at(7, names=("0001-0000000001-runs.seg",))).rstrip()
+    whole = encode(manifest_at(7, names=("0001-0000000001-runs.seg",)))
     for end in range(len(whole)):
         with pytest.raises(SnapshotError):
             decode_manifest(whole[:end], "m", "prod")
+    for more in (b"\0", b"\n", b"{}", whole):
+        with pytest.raises(SnapshotCorrupt):
+            decode_manifest(whole + more, "m", "prod")
+
+
+@pytest.mark.parametrize("bit", [1, 2, 4, 32])
+def test_every_flipped_bit_is_found(bit: int) -> None:
+    """A digit that flipped in a segment's name would let retention delete what is needed."""
+    whole = encode(manifest_at(7, names=("0001-0000000001-runs.seg",)))
+    for place in range(len(whole)):
+        damaged = whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :]
+        with pytest.raises(SnapshotCorrupt, match="checksum"):
+            decode_manifest(damaged, "m", "prod")
+
+
+def test_what_was_written_without_a_checksum_is_not_believed() -> None:
+    with pytest.raises(SnapshotCorrupt, match="checksum"):
+        decode_manifest(msgspec.json.encode(manifest_at(7)), "m", "prod")
 
 
 @given(st.binary(max_size=300))
@@ -78,3 +113,6 @@ def test_a_marker_comes_back_and_belongs_to_its_cell() -> None:
     newer = encode(msgspec.structs.replace(marker, format=2))
     with pytest.raises(SnapshotUnsupported, match="format 2 is not 1"):
         decode_lineage(newer, "l", "prod")
+    with pytest.raises(SnapshotCorrupt, match="checksum") as damaged:
+        decode_lineage(encode(marker)[:-1], "l", "prod")
+    assert "who began" in damaged.value.hint
