@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 
+import grpc
 import pytest
 
 from cron.api.link import Link, NoAnswer, NotReached, Refused
@@ -28,6 +30,17 @@ async def call(link: Link, method: str = "Jobs", timeout_ms: int = 5_000):
     return await in_thread(
         lambda: link.call(method, request, connect_ms=5_000, timeout_ms=timeout_ms)
     )
+
+
+async def disconnected(link: Link) -> None:
+    """Return once gRPC has seen that the other end is gone, which it learns in its own time."""
+    states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+    link._channel.subscribe(states.put)
+    try:
+        while await in_thread(lambda: states.get(timeout=10)) is grpc.ChannelConnectivity.READY:
+            pass
+    finally:
+        link._channel.unsubscribe(states.put)
 
 
 @pytest.fixture
@@ -137,6 +150,7 @@ async def test_a_replica_that_died_after_the_last_request_was_not_used_for_the_n
     async with serving(FakeBackend(trigger=launch())) as server:
         link = link_to(server)
         await call(link, "Trigger")
+    await disconnected(link)  # what is sent before that may have been done: NoAnswer
     with pytest.raises(NotReached):
         await call(link, "Trigger")
     with pytest.raises(NotReached, match="connection refused"):
