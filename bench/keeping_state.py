@@ -59,6 +59,9 @@ def finished(jobs: int, launches: int) -> Iterator[Row]:
     names = [f"tenant{number % 50}/report-{number}" for number in range(jobs)]
     for at in range(launches):
         second = T0 + at // jobs * 60
+        scatter = at * 2_654_435_761 % 2**32  # times that do not repeat, as real ones do not
+        started_ms = second * 1000 + 11 + scatter % 97
+        ended_ms = started_ms + 40 + scatter // 97 % 9_973
         fails = at % 100 == 99
         yield Row(
             RowKind.ENDED,
@@ -70,7 +73,7 @@ def finished(jobs: int, launches: int) -> Iterator[Row]:
             LaunchState.FAILED if fails else LaunchState.SUCCEEDED,
             Reason.NONE,
             at // 50 + 1,
-            second * 1000 + 400,
+            ended_ms + 10,
             second,
             1,
             second // 60,
@@ -81,7 +84,7 @@ def finished(jobs: int, launches: int) -> Iterator[Row]:
             "0d7c4b1e-5a4e-4f0e-9f3a-6f8a1d1c2b3a",
             at // 50 + 1,
             second * 1000 + 12,
-            second * 1000 + 11 + at % 5,
-            second * 1000 + 390 + at % 11,
+            started_ms,
+            ended_ms,
             int(fails),
         )

@@ -91,12 +91,14 @@ def test_a_failover_can_be_read_from_every_answer(told: Told) -> None:
     (line,) = [line for line in history.splitlines() if line.startswith(name)]
     assert re.search(r"\b1\b.*succeeded.*executor-1", line)
 
-    status = {line.split()[1]: line for line in cell.cli("status").stdout.splitlines()[1:]}
+    table, _, kept = cell.cli("status").stdout.partition("\n\n")
+    status = {line.split()[1]: line for line in table.splitlines()[1:]}
     assert set(status) == set(cell.members)
     assert "leader" in status[told.new_id]
     assert f"took over from {told.old_id}" in status[told.new_id]
     assert f"after term {told.old_term}" in status[told.new_id]
     assert "follower" in status[told.old_id]
+    assert kept.startswith(f"kept by {told.new_id}")
 
 
 def test_a_failover_can_be_read_by_a_program(told: Told) -> None:
