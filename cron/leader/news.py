@@ -111,6 +111,7 @@ def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
         fact.started_ms,
         fact.finished_ms,
         _shortened(fact.detail),
+        fact.output_bytes,
     )
 
 

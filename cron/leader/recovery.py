@@ -103,6 +103,7 @@ def _ran_item(executor: int, recalled: Recalled) -> c.RanItem:
         finished_ms=fact.finished_ms,
         epoch=_epoch(recalled.epoch),
         detail=finished_item((0, 0, 0), fact).detail,
+        output_bytes=fact.output_bytes if fact.fate is Fate.ENDED else 0,
     )
 
 

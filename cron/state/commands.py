@@ -87,6 +87,7 @@ class FinishedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     started_ms: int
     finished_ms: int
     detail: str = ""
+    output_bytes: int = 0  # what the executor keeps of its output
 
 
 class RefusedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -280,6 +281,14 @@ class BackedUp(msgspec.Struct, frozen=True, array_like=True, tag="backed-up"):
     claim: str = ""
 
 
+class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="outputs"):
+    """The output of every attempt that ended up to log index `index` is in object storage `store`,
+    or was given up."""
+
+    store: str
+    index: int
+
+
 class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):
     """Retention: the replicas let go of segments; of those in `gone` the catalog, too."""
 
@@ -304,6 +313,7 @@ class RanItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     local_min: int = -1
     epoch: Epoch = Epoch()
     detail: str = ""
+    output_bytes: int = 0
 
 
 class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -360,6 +370,7 @@ Command: TypeAlias = (
     | Seal
     | SnapshotAt
     | BackedUp
+    | OutputsStored
     | Retire
     | Recover
     | Resolve

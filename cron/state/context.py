@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from cron.limits import LOST_KEPT
 from cron.state.archive import Sealed
 from cron.state.rows import Row, RowKind
@@ -9,6 +11,17 @@ from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, format_time
 from launcher.work import Epoch
+
+
+class Ran(NamedTuple):
+    """What an executor told of an attempt that ran; as in Row."""
+
+    exit_code: int = -1
+    finished_ms: int = 0
+    output_bytes: int = 0
+
+
+NOTHING_TOLD: Final = Ran()
 
 
 class Context:
@@ -62,8 +75,7 @@ class Context:
         state: LaunchState,
         reason: Reason,
         *,
-        exit_code: int = -1,
-        finished_ms: int = 0,
+        ran: Ran = NOTHING_TOLD,
         detail: str = "",
     ) -> None:
         """End an open launch: it leaves State and becomes a row of history."""
@@ -77,16 +89,10 @@ class Context:
         record.counts[state] = record.counts.get(state, 0) + 1
         if state is LaunchState.LOST:
             self._remember_lost(row)
-        self.record(self._row_of(row, state, reason, exit_code, finished_ms, detail))
+        self.record(self._row_of(row, state, reason, ran, detail))
 
     def _row_of(
-        self,
-        row: LaunchRow,
-        state: LaunchState,
-        reason: Reason,
-        exit_code: int,
-        finished_ms: int,
-        detail: str,
+        self, row: LaunchRow, state: LaunchState, reason: Reason, ran: Ran, detail: str
     ) -> Row:
         """Return the row that history keeps of a launch as it stands now."""
         executor = self.state.executors.get(row.executor) if row.begun_index else None
@@ -113,11 +119,12 @@ class Context:
             row.launched_index,
             row.launched_at_ms,
             row.started_ms,
-            finished_ms,
-            exit_code,
+            ran.finished_ms,
+            ran.exit_code,
             row.cancel_by or row.by,
             detail or row.detail,
             row.due_at_ms,
+            ran.output_bytes,
         )
 
     def _remember_lost(self, row: LaunchRow) -> None:

@@ -70,6 +70,21 @@ def backed_up(context: Context, command: c.BackedUp) -> Result:
     return Result(Verdict.ACCEPTED)
 
 
+def outputs_stored(context: Context, command: c.OutputsStored) -> Result:
+    """Move the mark of outputs on; never back, and never ahead of what has ended.
+
+    It is a log index, and stays true whatever else happens: when the store changes, what went into
+    the old one is not asked for again, and a restored cell goes on with higher indexes.
+    """
+    history = context.state.history
+    if command.store != history.backup.store or command.index > context.index:
+        return Result(Verdict.WRONG_STATE)
+    if command.index <= history.outputs_index:
+        return Result(Verdict.ALREADY)
+    history.outputs_index = command.index
+    return Result(Verdict.ACCEPTED)
+
+
 def retire(context: Context, command: c.Retire) -> Result:
     """Let go of segments: of those in `local` on the replicas' disks, which only what is stored
     elsewhere may leave, and of those in `gone` altogether. An item each, `local` first."""

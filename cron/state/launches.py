@@ -7,7 +7,7 @@ from typing import Final
 from cron.job import OnLost, Overlap
 from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
-from cron.state.context import Context, pause_told
+from cron.state.context import Context, Ran, pause_told
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
@@ -118,8 +118,7 @@ def _finished(context: Context, item: c.FinishedItem) -> Verdict:
         row,
         item.state,
         item.reason,
-        exit_code=item.exit_code,
-        finished_ms=item.finished_ms,
+        ran=Ran(item.exit_code, item.finished_ms, item.output_bytes),
         detail=item.detail,
     )
     return Verdict.ACCEPTED
@@ -149,6 +148,7 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
             finished_ms=item.finished_ms,
             exit_code=item.exit_code,
             detail=item.detail,
+            output_bytes=item.output_bytes,
         )
     )
     return Verdict.AMENDED

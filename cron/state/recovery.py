@@ -15,7 +15,7 @@ import msgspec
 
 from cron.job import OnLost
 from cron.state import commands as c
-from cron.state.context import Context
+from cron.state.context import Context, Ran
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
@@ -134,8 +134,7 @@ def _record_ran(context: Context, record: JobRecord, ran: c.RanItem) -> None:
             row,
             ran.state,
             ran.reason,
-            exit_code=ran.exit_code,
-            finished_ms=ran.finished_ms,
+            ran=Ran(ran.exit_code, ran.finished_ms, ran.output_bytes),
             detail=ran.detail,
         )
 
@@ -274,5 +273,6 @@ def _record_row(context: Context, job: str, ran: c.RanItem, kind: RowKind) -> No
             exit_code=ran.exit_code,
             by=RESTORED_BY,
             detail=ran.detail,
+            output_bytes=ran.output_bytes,
         )
     )

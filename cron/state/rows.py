@@ -62,3 +62,4 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     by: str = ""  # who triggered, reopened or cancelled it
     detail: str = ""
     due_at_ms: int = 0  # of a manual trigger: when it was asked for; its lateness counts from there
+    output_bytes: int = 0  # what its executor kept of its output when it ended; 0: none is known
