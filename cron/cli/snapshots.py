@@ -196,14 +196,14 @@ def keeping_pairs(kept: KeepingView, now_ms: int) -> list[tuple[str, str]]:
             return "none yet"
         return f"{show_length(max(0, now_ms - at_ms))} ago, index {index}"
 
-    waiting = f", {kept.segments_waiting} wait for upload" if kept.segments_waiting else ""
+    waiting = f", {kept.segments_waiting} wait for upload" if kept.store else ""
     missing = f", {kept.segments_missing} missing on this disk" if kept.segments_missing else ""
     since = f"since {show_ms(kept.failing_since_ms)}: " if kept.failing_since_ms else ""
     stored = when(kept.stored_index, kept.stored_at_ms)
     return [
         ("snapshot here", when(kept.snapshot_index, kept.snapshot_at_ms)),
         ("snapshot stored", f"{stored}, in {kept.store}" if kept.store else "nowhere: no store"),
-        ("history", f"{kept.segments} segments, {kept.open_rows} rows in none{waiting}{missing}"),
+        ("history", f"{kept.segments} segments, {kept.open_rows} rows not sealed{waiting}{missing}"),
         ("failing", f"{since}{kept.failing}" if kept.failing else ""),
         ("under way", "; ".join(one for one in (kept.resolving, kept.filling) if one)),
     ]

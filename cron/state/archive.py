@@ -201,8 +201,8 @@ class History:
     `seals` counts Seals in the cell's life, `sealed_to` is the log index of the newest.
     `opened_at_ms`: when the oldest row of the tails was added; 0 while there is none. `retired`:
     the highest number of a Seal of which retention has let a segment go altogether.
-    `outputs_index`: the output of what ended up to this log index is in object storage, or given up;
-    0 while nobody has begun to store any.
+    `outputs_index`: the output of what ended up to this log index is in object storage, or given
+    up.
     """
 
     def __init__(self) -> None:

@@ -47,6 +47,9 @@ def backed_up(context: Context, command: c.BackedUp) -> Result:
     """
     history = context.state.history
     if command.store != history.backup.store:
+        if not history.backup.store:
+            # What is sealed by now may be years of launches: their output stays where it is.
+            history.outputs_index = max(history.outputs_index, history.sealed_to)
         history.backup = Backup(command.store, claim=history.backup.claim)
         for key, record in history.segments.items():
             history.segments[key] = msgspec.structs.replace(record, is_stored=False)
