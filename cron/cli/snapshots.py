@@ -203,7 +203,7 @@ def keeping_pairs(kept: KeepingView, now_ms: int) -> list[tuple[str, str]]:
     return [
         ("snapshot here", when(kept.snapshot_index, kept.snapshot_at_ms)),
         ("snapshot stored", f"{stored}, in {kept.store}" if kept.store else "nowhere: no store"),
-        ("history", f"{kept.segments} segments, {kept.open_rows} rows not sealed{waiting}{missing}"),
+        ("history", f"{kept.segments} segments, {kept.open_rows} rows unsealed{waiting}{missing}"),
         ("failing", f"{since}{kept.failing}" if kept.failing else ""),
         ("under way", "; ".join(one for one in (kept.resolving, kept.filling) if one)),
     ]
