@@ -3,7 +3,7 @@
 An object is a file whose path is its name. It is written under a temporary name beside the others,
 synced, and linked or renamed into its place; then its directory is synced. A link fails where the
 name is taken, which is what "if absent" needs, also between processes. What a crash leaves of
-temporary files is never listed.
+temporary files is never listed, nor is what people leave there under names that no object has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from snapshots.disk import sync_directory
 from snapshots.errors import ObjectDamaged, ObjectMissing, StoreAway, StoreError, StoreRefused
-from snapshots.store import ObjectEntry, Tell, check_name
+from snapshots.store import ObjectEntry, Tell, check_name, is_name
 
 TEMPORARY: Final = ".tmp-"
 _COPY_BYTES: Final = 1 << 20
@@ -106,8 +106,9 @@ class DirectoryStore:
         """Yield entries by name."""
         with self._told():
             found = sorted(self._names(self._root / prefix.rpartition("/")[0]))
-        for name in found:
-            if name.startswith(prefix) and (entry := self.head(name)) is not None:
+        ours = (name for name in found if name.startswith(prefix) and is_name(name))
+        for name in ours:
+            if (entry := self.head(name)) is not None:
                 yield entry
 
     def _names(self, folder: Path) -> Iterator[str]:

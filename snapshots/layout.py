@@ -1,20 +1,23 @@
 """Names: of files in a replica's folder, and of a cell's objects in a store. Pure.
 
-Lexical order is log order in both. A name that does not parse is not ours, and is left alone.
+Lexical order is log order in both. A name that does not parse is not ours, and is left alone; so
+are copies in a folder below.
 """
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 STREAMS: Final = ("runs", "failures")
 
 _SNAPSHOT = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.snap")
 _SEGMENT = re.compile(r"([0-9]{4,9})-([0-9]{10,18})-(runs|failures)\.seg")
-_MANIFEST = re.compile(r"([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})\.json")
-_STORED = re.compile(r"([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})\.snap")
-_LINEAGE = re.compile(r"([0-9]{4,9})\.json")
+_PLACE = r"cells/[^/]+/snapshots/([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})"
+_MANIFEST = re.compile(rf"{_PLACE}\.json")
+_STORED = re.compile(rf"{_PLACE}\.snap")
+_LINEAGE = re.compile(r"cells/[^/]+/lineages/([0-9]{4,9})\.json")
 
 
 def snapshot_name(term: int, index: int) -> str:
@@ -62,7 +65,7 @@ def lineages_prefix(cell: str) -> str:
 
 def parse_lineage_object(name: str) -> int | None:
     """Return the lineage of a marker's name, None if it is none."""
-    found = _LINEAGE.fullmatch(name.rpartition("/")[2])
+    found = _LINEAGE.fullmatch(name)
     return None if found is None or not _is_padded(found[1]) else int(found[1])
 
 
@@ -97,7 +100,7 @@ def parse_snapshot_object(name: str) -> tuple[int, int, int] | None:
 
 
 def _position(pattern: re.Pattern[str], name: str) -> tuple[int, int, int] | None:
-    found = pattern.fullmatch(name.rpartition("/")[2])
+    found = pattern.fullmatch(name)
     if found is None or not _is_padded(found[1]):
         return None
     return (int(found[1]), int(found[2], 16), int(found[3], 16))
@@ -113,6 +116,26 @@ def segment_object(cell: str, name: str) -> str:
     return f"cells/{cell}/segments/{name}"
 
 
-def output_object(cell: str, launch: str, attempt: int) -> str:
-    """Return the name of what an attempt wrote."""
-    return f"cells/{cell}/output/{launch}+a{attempt}"
+def outputs_prefix(cell: str) -> str:
+    """Return what the names of all stored outputs begin with."""
+    return f"cells/{cell}/output/"
+
+
+def output_object(cell: str, ended_at_ms: int, launch: str, attempt: int) -> str:
+    """Return the name of what an attempt wrote; `launch` has nothing that a name may not have.
+
+    It begins with the day (UTC) of the attempt's end, so that whole days can be deleted.
+    """
+    day = _EPOCH + timedelta(milliseconds=ended_at_ms)
+    return f"{outputs_prefix(cell)}{day:%Y-%m-%d}/{launch}+a{attempt}.zst"
+
+
+def parse_output_day(cell: str, name: str) -> int | None:
+    """Return the day in an output's name, counted since 1970, None if it is no such name."""
+    found = _OUTPUT.fullmatch(name.removeprefix(outputs_prefix(cell)))
+    if found is None or not name.startswith(outputs_prefix(cell)):
+        return None
+    try:
+        return (datetime(*map(int, found.groups()), tzinfo=UTC) - _EPOCH).days
+    except ValueError:
+        return None

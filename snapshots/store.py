@@ -78,11 +78,15 @@ class ObjectStore(Protocol):
         """Let go of connections."""
 
 
+def is_name(name: str) -> bool:
+    """Return whether `name` may be an object's."""
+    is_good = len(name) <= NAME_BYTES_MAX and _NAME.fullmatch(name) is not None
+    return is_good and not {".", ".."} & {*name.split("/")}
+
+
 def check_name(name: str) -> str:
     """Return `name` if it may be an object's; anything else is a bug of the caller."""
-    parts = name.split("/")
-    is_good = len(name) <= NAME_BYTES_MAX and _NAME.fullmatch(name) is not None
-    invariant(is_good and not {".", ".."} & {*parts}, f"{name!r} cannot be an object's name")
+    invariant(is_name(name), f"{name!r} cannot be an object's name")
     return name
 
 

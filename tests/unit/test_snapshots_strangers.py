@@ -1,0 +1,87 @@
+"""What people and other programs leave between a cell's objects is not ours, and harms nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from snapshots import layout
+from snapshots.directory import DirectoryStore
+from snapshots.memory import MemoryStore
+from snapshots.retention import SnapshotPolicy
+from snapshots.vault import Vault
+from tests.unit.vault_rig import back_up, check, lineage, segment_file
+
+DAY_MS = 86_400_000
+STRAY = ("notes on this.txt", "0001.json~", "#draft#", "Kopie (2).json", "ünïcode", ".DS_Store")
+FOLDERS = ("snapshots", "segments", "lineages")
+
+
+def cell_in(root: Path, folder: Path) -> Vault:
+    """A cell with a marker and a snapshot, in a directory."""
+    vault = Vault(DirectoryStore(root), "prod")
+    folder.mkdir()
+    vault.claim_lineage(lineage(1))
+    back_up(vault, folder, 100, [segment_file(folder, 1)])
+    return vault
+
+
+@pytest.mark.parametrize("name", STRAY)
+def test_a_file_that_a_person_left_in_the_store_is_not_an_object(tmp_path: Path, name: str) -> None:
+    vault = cell_in(tmp_path / "store", tmp_path / "data")
+    listed = [entry.name for entry in vault.store.list("cells/")]
+    for folder in FOLDERS:
+        (tmp_path / "store/cells/prod" / folder / name).write_text("left here")
+    (tmp_path / "store" / name).write_text("left here")
+    (tmp_path / "store/cells/prod/segments/a folder").mkdir()
+    (tmp_path / "store/cells/prod/segments/a folder/x").write_text("left here")
+    ours = [entry.name for entry in vault.store.list("cells/") if name not in entry.name]
+    assert ours == listed
+    assert check(vault, tmp_path / "data") == 1
+    assert vault.newest_lineage() == 1
+    vault.prune(SnapshotPolicy(1, 0), 10 * DAY_MS, ())
+    assert (tmp_path / "store/cells/prod/snapshots" / name).exists(), "it is not ours to delete"
+
+
+def copied(root: Path) -> None:
+    """A person copies the three folders of a cell, each into itself, as a backup of the backup."""
+    for folder in FOLDERS:
+        place = root / "cells/prod" / folder
+        shutil.copytree(place, root / "aside" / folder)
+        shutil.copytree(root / "aside" / folder, place / "old")
+    shutil.rmtree(root / "aside")
+
+
+def test_a_copy_of_a_manifest_in_a_folder_below_is_no_second_snapshot(tmp_path: Path) -> None:
+    vault = cell_in(tmp_path / "store", tmp_path / "data")
+    copied(tmp_path / "store")
+    manifests, skipped = vault.manifests()
+    assert ([one.index for one in manifests], skipped) == ([100], [])
+    back_up(vault, tmp_path / "data", 200, [])
+    vault.prune(SnapshotPolicy(2, 0), 10 * DAY_MS, ())
+    assert [one.index for one in vault.manifests()[0]] == [200, 100], "copies take no places"
+    vault.store.delete([layout.snapshot_object("prod", 1, 3, 100)])
+    back_up(vault, tmp_path / "data", 300, [])
+    vault.prune(SnapshotPolicy(1, 0), 10 * DAY_MS, ())
+    assert [one.index for one in vault.manifests()[0]] == [300]
+
+
+def test_a_copy_of_a_marker_in_a_folder_below_ends_no_life(tmp_path: Path) -> None:
+    store = MemoryStore()
+    vault = Vault(store, "prod")
+    vault.claim_lineage(lineage(1))
+    store.objects["cells/prod/lineages/of the test cell/0007.json"] = b"{}"
+    store.objects["cells/prod/lineages/old/0008.json"] = b"{}"
+    assert vault.newest_lineage() == 1
+    assert [one.lineage for one in vault.lineages()] == [1]
+
+
+def test_a_name_that_is_no_objects_name_is_not_asked_for(tmp_path: Path) -> None:
+    store = MemoryStore()
+    vault = Vault(store, "prod")
+    back_up(vault, tmp_path, 100, [])
+    name = layout.manifest_object("prod", 1, 3, 100).rpartition("/")[2]
+    store.objects[f"cells/prod/snapshots/of last year/{name}"] = b"{}"
+    assert check(vault, tmp_path) == 1
