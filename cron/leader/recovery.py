@@ -153,18 +153,20 @@ def resolve_to(gathered: Gathered, now_s: int) -> int:
 def recover_items(
     state: State, gathered: Gathered, to_s: int, not_before_ms: int = 0
 ) -> Iterator[c.RecoverItem]:
-    """Yield what to record of each job that is not accounted for up to `to_s`.
+    """Yield what to record of each job that is not accounted for up to `to_s`, or of which anything
+    ran or was due: the clock by which it was accounted for may have been ahead of this one.
 
     An executor of which State does not know may be running what is caught up until
     `not_before_ms`, when it has killed it (rule R6).
     """
-    doubtful = _doubtful(state)
+    doubtful, restored = _doubtful(state), state.restored
     for record in state.by_number.values():
-        if record.horizon_s < to_s:
-            ran = gathered.by_job.get(record.number, [])
-            item = recover_job(record, ran, doubtful.get(record.number, ()), to_s)
+        is_new = restored is not None and record.recovered != restored.lineage
+        ran = gathered.by_job.get(record.number, []) if is_new else []
+        due = doubtful.get(record.number, ())
+        if record.horizon_s < to_s or ran or due:
+            item = recover_job(record, ran, due, max(to_s, record.horizon_s))
             yield msgspec.structs.replace(item, not_before_ms=not_before_ms)
-    restored = state.restored
     for name, items in gathered.strangers.items():
         if restored is not None and name not in restored.strangers:
             yield c.RecoverItem(0, 0, 0, 0, ran=tuple(items), name=name)

@@ -67,14 +67,25 @@ def _recover(context: Context, item: c.RecoverItem) -> Verdict:
         return Verdict.STALE_REVISION
     if item.from_s != record.horizon_s:
         return Verdict.ALREADY if record.horizon_s >= item.to_s else Verdict.WRONG_HORIZON
-    if not item.from_s < item.to_s <= SCHEDULED_S_MAX or not _fits(item):
+    if not item.from_s <= item.to_s <= SCHEDULED_S_MAX or not _fits(item):
         return Verdict.BAD_TIMES
-    _account(context, record, item)
+    context.state.touch(record)
+    _account(context, record, _not_again(context, record, item))
     return Verdict.ACCEPTED
 
 
+def _not_again(context: Context, record: JobRecord, item: c.RecoverItem) -> c.RecoverItem:
+    """Return the item without what a leader before has recorded that died half way; the horizon
+    alone cannot tell, since it may be ahead, or be moved again a little later."""
+    lineage = context.epoch.lineage
+    if record.recovered != lineage:
+        record.recovered = lineage
+        return item
+    ran = tuple(ran for ran in item.ran if not ran.trigger and ran.scheduled_s > item.from_s)
+    return msgspec.structs.replace(item, ran=ran)
+
+
 def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
-    context.state.touch(record)
     for ran in item.ran:
         _record_ran(context, record, ran)
     for key in item.doubtful:

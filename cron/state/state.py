@@ -100,6 +100,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     ended_index: int = 0
     open: dict[tuple[int, int], LaunchRow] = {}  # (scheduled_s, trigger) -> row
     counts: dict[int, int] = {}  # LaunchState -> ends
+    recovered: int = 0  # the lineage in which all that ran before was recorded (rule R13)
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):
