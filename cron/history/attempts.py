@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cron.history.audited import Finding, FindingKind, OpenRow
-from cron.state.rows import RESTORED_BY, Row, RowKind
+from cron.history.audited import Finding, FindingKind, OpenRow, is_recalled
+from cron.state.rows import Row, RowKind
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName
 
@@ -85,7 +85,7 @@ def _succession(before: Row, row: Row) -> Iterator[Told]:
 
     Of what a restored cell learned from its executors only the ends are known, all at one index.
     """
-    if row.by == RESTORED_BY and before.state is not LaunchState.SUCCEEDED:
+    if is_recalled(row) and before.state is not LaunchState.SUCCEEDED:
         return
     is_retry = before.state is LaunchState.LOST and row.begun_index > 0
     is_again = row.begun_index > 0 and row.attempt <= before.attempt
@@ -107,7 +107,7 @@ def _succession(before: Row, row: Row) -> Iterator[Told]:
 def _open_succession(before: Row, row: OpenRow) -> Iterator[Told]:
     if before.state is LaunchState.SUCCEEDED:
         yield FindingKind.ACCOUNTED_TWICE, f"it is {row.state.label} though it succeeded"
-    if row.state not in ACTIVE or row.by == RESTORED_BY:
+    if row.state not in ACTIVE or is_recalled(row):
         return
     if row.attempt <= before.attempt:
         yield FindingKind.ACCOUNTED_TWICE, f"attempt {row.attempt} is open and has ended"

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from cron.history.attempts import audit_launch
-from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow
+from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, is_recalled
 from cron.history.overlaps import Run, audit_overlaps, open_run_of, run_of
 from cron.job import Overlap
-from cron.state.rows import RESTORED_BY, Row, RowKind
+from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState
 from launcher.names import LaunchName, format_time
 
@@ -162,12 +162,12 @@ class _Walk:
             )
             return
         launches: list[_AnyRow] = [*ended, *open_rows]
-        by = [row.by for row in launches if row.trigger == 0]
-        if RESTORED_BY in by:
+        scheduled = [row for row in launches if row.trigger == 0]
+        if any(is_recalled(row) for row in scheduled):
             why = "it ran on a schedule of which the snapshot does not know"
             yield self._find(at_s, FindingKind.RESTORED, why)
             return
-        asked = open_rows or any(by)
+        asked = open_rows or any(row.by for row in scheduled)
         if not (asked and self._job.has_ever(at_s)):
             yield self._find(
                 at_s, FindingKind.NO_INSTANT, "it has a row and is not on the schedule"

@@ -15,6 +15,8 @@ import msgspec
 from cron.calendar.schedule import Tick, Ticks
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Overlap, Schedule
+from cron.limits import LIFE_ENTRIES
+from cron.state.rows import RESTORED_BY, Row
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
@@ -124,6 +126,16 @@ class OpenRow(msgspec.Struct, frozen=True):
     by: str = ""  # who had it made, or made again
     detail: str = ""
     waiting: str = ""  # why it has not begun
+
+
+def is_recalled(row: Row | OpenRow) -> bool:
+    """Whether a restored cell knows of this attempt from its executor alone (rule R13), or went on
+    with it: it began in an earlier life. Whoever killed it since has taken the place in `by`."""
+    if row.by == RESTORED_BY:
+        return True
+    known_index = row.ended_index if isinstance(row, Row) else row.launched_index
+    is_begun = row.begun_index > 0
+    return is_begun and row.begun_index // LIFE_ENTRIES < known_index // LIFE_ENTRIES
 
 
 class FindingKind(StrEnum):

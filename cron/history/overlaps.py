@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow
+from cron.history.audited import AuditedJob, Finding, FindingKind, OpenRow, is_recalled
 from cron.job import Overlap
 from cron.limits import LIFE_ENTRIES
-from cron.state.rows import RESTORED_BY, Row
+from cron.state.rows import Row
 from launcher.launch import LaunchState
 from launcher.names import LaunchName, format_time
 
@@ -51,7 +51,7 @@ def run_of(row: Row) -> Run | None:
         row.begun_index,
         row.ended_index,
         row.revision,
-        row.by == RESTORED_BY,
+        is_recalled(row),
     )
 
 
@@ -67,7 +67,7 @@ def open_run_of(row: OpenRow) -> Run | None:
         row.begun_index,
         _NEVER,
         row.revision,
-        row.by == RESTORED_BY,
+        is_recalled(row),
     )
 
 
