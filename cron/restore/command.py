@@ -16,7 +16,7 @@ from cron.cli import exits, render
 from cron.cli.options import Moment
 from cron.cli.times import format_ms, show_length, show_ms
 from cron.clock import SystemClock
-from cron.errors import ConfigError, Conflict, CronError, Unavailable
+from cron.errors import ConfigError, Conflict, CronError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from cron.config import ReplicaConfig
@@ -96,10 +96,19 @@ def run_restore(
     from consensus.errors import ConsensusError
     from cron.restore.restoring import restore_from_disk, restore_from_store
     from cron.restore.target import Target
-    from snapshots.errors import LineageTaken, SnapshotError, StoreAway, StoreError
+    from snapshots.errors import (
+        BadStoreUrl,
+        LineageTaken,
+        SnapshotError,
+        StoreAway,
+        StoreError,
+    )
     from snapshots.urls import open_store
     from snapshots.vault import Vault
 
+    if from_data is not None and choices.at_ms is not None:
+        hint = "leave out --at, or restore --from object storage"
+        raise InvalidInput("--from-data: a disk has one state, and none of a time", hint)
     target = Target(data, config.cell, config.id)
     where = url or config.object_storage.url
     draw = secrets.token_hex(16)
@@ -113,12 +122,15 @@ def run_restore(
         return restore_from_store(vault, target, choices, draw, agree, tell)
     except StoreAway as error:
         raise Unavailable(str(error), error.hint) from error
+    except BadStoreUrl as error:
+        raise InvalidInput(str(error), error.hint) from error
     except LineageTaken as error:
         raise Conflict(str(error), error.hint) from error
     except (StoreError, SnapshotError, ConsensusError) as error:
         raise Conflict(str(error), getattr(error, "hint", "")) from error
     except OSError as error:
-        raise Unavailable(f"{data}: {error.strerror or error}", "look at the disk") from error
+        place = error.filename or data
+        raise Unavailable(f"{place}: {error.strerror or error}", "look at the disk") from error
 
 
 def _asking(*, is_json: bool, yes: bool, dry_run: bool) -> Agree:

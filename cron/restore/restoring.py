@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
 
 from consensus.engine.salvage import Salvage, Salvaged
-from cron.errors import Conflict
+from cron.errors import Conflict, InvariantViolated
 from cron.failpoints import hit
 from cron.keeper.shelf import Folders
 from cron.leader.uploads import name_of
@@ -20,7 +20,7 @@ from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state
 from cron.state.machine import Machine
 from cron.state.state import State
-from snapshots.errors import SnapshotError
+from snapshots.errors import LineageTaken, NotConditional, SnapshotError
 from snapshots.manifest import Lineage
 from snapshots.vault import Vault
 
@@ -69,20 +69,43 @@ def restore_from_store(
         NotFound: nothing to restore from. Conflict, LineageTaken, NotConditional: it was restored
             already, or nobody can tell. StoreError, SnapshotError, OSError: see there.
     """
-    note = target.open(draw)
-    found = look(vault, target.work, choices.at_ms, tell)
-    lineage = note.lineage or _next_lineage(vault, found, note, choices)
-    report = _report(found, vault.store.url, lineage, target)
-    if _is_over(target, note):
+    try:
+        note = target.open(draw)
+        found = look(vault, target.work, choices.at_ms, tell)
+        newest = max(found.newest_lineage, found.manifest.lineage)
+        lineage = _begun(target, note, newest)
+        if not lineage:
+            stored = {one.lineage for one in vault.manifests()[0]} | {found.manifest.lineage}
+            lineage = _next_lineage(vault, newest, stored, note, choices)
+        report = _report(found, vault.store.url, lineage, target)
+        if not agree(report):
+            return report
+        if not _is_over(target, note):
+            _restore_found(vault, target, note, found, choices, report, tell)
         target.clear()
-        return msgspec.structs.replace(report, is_done=True)
-    if not agree(report):
+        report.is_done = True
         return report
-    _claim(vault, target, note, found, lineage, choices)
+    finally:
+        target.leave()
+
+
+def _restore_found(
+    vault: Vault,
+    target: Target,
+    note: Note,
+    found: Found,
+    choices: Choices,
+    report: Report,
+    tell: Tell,
+) -> None:
+    """Claim the lineage of the report and write the disk; what is damaged goes into the report."""
+    from_snapshot = f"{found.manifest.lineage}/{found.manifest.index}"
+    marker = _marker(note, report.new_lineage, from_snapshot, found.manifest.index, choices)
+    _claim(vault, target, note, marker, unconditional=choices.unconditional)
     hit("restore-claimed")
     lost = _fetch_segments(vault, target, found, tell)
     life = NewLife(
-        lineage,
+        report.new_lineage,
         choices.now_ms,
         choices.by,
         vault.store.url,
@@ -94,8 +117,7 @@ def restore_from_store(
     position = begin_life(found.state, life)
     target.finish(found.state, position)
     report.missing += [name_of(one) for one in lost]
-    report.is_done = True
-    return report
+    report.rows -= sum(one.rows for one in lost)
 
 
 def _is_over(target: Target, note: Note) -> bool:
@@ -103,47 +125,68 @@ def _is_over(target: Target, note: Note) -> bool:
     return bool(note.lineage) and target.is_done
 
 
-def _next_lineage(vault: Vault, found: Found, note: Note, choices: Choices) -> int:
+def _begun(target: Target, note: Note, newest: int) -> int:
+    """Return the lineage with which a restore that died here goes on, 0 for none.
+
+    Raises:
+        Conflict: it had written everything, and somebody has begun another life since.
+    """
+    if note.lineage >= newest:
+        return note.lineage  # whose it is, the store knows
+    if _is_over(target, note):
+        text = f"{target.data} was restored as lineage {note.lineage}, and {newest} was begun since"
+        raise Conflict(text, "join the newest, or remove the folder to restore once more")
+    return 0
+
+
+def _next_lineage(
+    vault: Vault, newest: int, known: Collection[int], note: Note, choices: Choices
+) -> int:
     """Return the lineage to begin, one above all that were.
 
     Raises:
-        Conflict: somebody has begun a life that has stored nothing yet: it may be running.
+        Conflict: somebody has begun a life that is none of those `known`: it may be running.
     """
-    newest = max(found.newest_lineage, found.manifest.lineage)
-    stored = {one.lineage for one in vault.manifests()[0]}
-    if newest > found.manifest.lineage and newest not in stored:
-        markers = {one.lineage: one for one in vault.lineages()}
-        marker = markers.get(newest)
+    if newest not in known and choices.abandon != newest:
+        marker = next((one for one in vault.lineages() if one.lineage == newest), None)
         if marker is not None and marker.id == note.claim:
             return newest  # our own, from before we died
-        if choices.abandon != newest:
-            who = f" by {marker.by} on {marker.host}" if marker is not None else ""
-            text = f"cell {vault.cell} was restored already: lineage {newest} was begun{who}"
-            hint = f"if that cell never ran, or is given up: --abandon {newest}"
-            raise Conflict(text, hint)
+        who = f" by {marker.by} on {marker.host}" if marker is not None else ""
+        text = f"cell {vault.cell} was restored already: lineage {newest} was begun{who}"
+        hint = f"if that cell never ran, or is given up: --abandon {newest}"
+        raise Conflict(text, hint)
     return newest + 1
 
 
-def _claim(
-    vault: Vault, target: Target, note: Note, found: Found, lineage: int, choices: Choices
-) -> None:
-    # Which lineage is ours is known here before the store knows it: a restore that dies between
-    # the two finds its own claim, or none.
-    target.keep(msgspec.structs.replace(note, lineage=lineage))
-    marker = Lineage(
-        cell=vault.cell,
+def _marker(note: Note, lineage: int, source: str, index: int, choices: Choices) -> Lineage:
+    return Lineage(
+        cell=note.cell,
         lineage=lineage,
         id=note.claim,
-        from_snapshot=f"{found.manifest.lineage}/{found.manifest.index}",
-        from_index=found.manifest.index,
+        from_snapshot=source,
+        from_index=index,
         claimed_ms=choices.now_ms,
         by=choices.by,
         host=socket.gethostname(),
     )
+
+
+def _claim(
+    vault: Vault | None, target: Target, note: Note, marker: Lineage, *, unconditional: bool
+) -> None:
+    """Claim a lineage; where there is no store, nobody can be asked."""
+    # Which lineage is ours is known here before the store knows it: a restore that dies between
+    # the two finds its own claim, or none.
+    target.keep(msgspec.structs.replace(note, lineage=marker.lineage))
+    if vault is None:
+        return
     try:
-        vault.claim_lineage(marker, unconditional=choices.unconditional)
-    except SnapshotError:
-        target.keep(note)  # it is not ours: the next try looks again
+        vault.claim_lineage(marker, unconditional=unconditional)
+    except LineageTaken:
+        target.keep(msgspec.structs.replace(note, lineage=0))  # the next try looks again
+        raise
+    except NotConditional:
+        target.keep(note)
         raise
 
 
@@ -211,7 +254,61 @@ def restore_from_disk(
     Raises:
         NoData, LogDamaged, DataInUse: the folder cannot be read. Others as `restore_from_store`.
     """
-    note = target.open(draw)
+    try:
+        note = target.open(draw)
+        state = _salvage(source, target, tell)
+        stored = frozenset(vault.segments()) if vault is not None else frozenset()
+        missing = _copy_segments(source, state, target, tell, stored)
+        life = state.epoch.lineage or 1
+        newest = max(life, vault.newest_lineage() if vault is not None else 0)
+        lineage = _begun(target, note, newest) or (
+            newest + 1 if vault is None else _next_lineage(vault, newest, (life,), note, choices)
+        )
+        report = _report_of(state, str(source), lineage, target, missing, [])
+        if not agree(report):
+            return report
+        if not _is_over(target, note):
+            marker = _marker(note, lineage, str(source), state.index, choices)
+            _claim(vault, target, note, marker, unconditional=choices.unconditional)
+            hit("restore-claimed")
+            new_life = _life_of_disk(state, vault, marker, choices, stored, missing)
+            tell("writes the replica's disk")
+            target.finish(state, begin_life(state, new_life))
+        target.clear()
+        report.is_done = True
+        return report
+    finally:
+        target.leave()
+
+
+def _life_of_disk(
+    state: State,
+    vault: Vault | None,
+    marker: Lineage,
+    choices: Choices,
+    stored: frozenset[str],
+    missing: list[SegmentRecord],
+) -> NewLife:
+    lost = frozenset(one.key for one in missing)
+    if vault is None:
+        return NewLife(marker.lineage, choices.now_ms, choices.by, lost=lost)
+    records = state.history.segments.values()
+    there = frozenset(one.key for one in records if _is_stored(one, stored))
+    store = vault.store.url
+    return NewLife(marker.lineage, choices.now_ms, choices.by, store, marker.id, there, lost)
+
+
+def _is_stored(record: SegmentRecord, stored: Collection[str]) -> bool:
+    """Whether the log knows a segment to be stored, and the store that is given has it."""
+    return record.is_stored and name_of(record) in stored
+
+
+def _salvage(source: Path, target: Target, tell: Tell) -> State:
+    """Return the State that a disk knows.
+
+    Raises:
+        NoData, LogDamaged, DataInUse, Conflict: it cannot be read, or not by this release.
+    """
     salvage = Salvage(source / "raft")
     try:
         tell(f"reads {source}")
@@ -219,60 +316,12 @@ def restore_from_disk(
         if salvaged.cell != target.cell:
             text = f"{source} is of cell {salvaged.cell}, not {target.cell}"
             raise Conflict(text, "give the configuration of that cell")
-        state = _replay(salvage, salvaged, target)
+        return _replay(salvage, salvaged, target)
+    except InvariantViolated as error:
+        hint = "use the release that wrote it, or a newer one"
+        raise Conflict(f"{source}: {error}", hint) from error
     finally:
         salvage.close()
-    missing = _copy_segments(source, state, target, tell, has_store=vault is not None)
-    newest = vault.newest_lineage() if vault is not None else 0
-    lineage = note.lineage or max(newest, state.epoch.lineage or 1) + 1
-    report = _report_of(state, str(source), lineage, target, missing, [])
-    if _is_over(target, note):
-        target.clear()
-        return msgspec.structs.replace(report, is_done=True)
-    if not agree(report):
-        return report
-    marker = Lineage(
-        cell=target.cell,
-        lineage=lineage,
-        id=note.claim,
-        from_snapshot=str(source),
-        from_index=state.index,
-        claimed_ms=choices.now_ms,
-        by=choices.by,
-        host=socket.gethostname(),
-    )
-    _claim_disk(vault, target, note, marker, unconditional=choices.unconditional)
-    hit("restore-claimed")
-    life = _life_of_disk(state, vault, note, lineage, choices, missing)
-    tell("writes the replica's disk")
-    target.finish(state, begin_life(state, life))
-    report.is_done = True
-    return report
-
-
-def _life_of_disk(
-    state: State,
-    vault: Vault | None,
-    note: Note,
-    lineage: int,
-    choices: Choices,
-    missing: list[SegmentRecord],
-) -> NewLife:
-    lost = frozenset(one.key for one in missing)
-    if vault is None:
-        return NewLife(lineage, choices.now_ms, choices.by, lost=lost)
-    stored = frozenset(one.key for one in state.history.segments.values() if one.is_stored)
-    store = vault.store.url
-    return NewLife(lineage, choices.now_ms, choices.by, store, note.claim, stored, lost)
-
-
-def _claim_disk(
-    vault: Vault | None, target: Target, note: Note, marker: Lineage, *, unconditional: bool
-) -> None:
-    """Claim a lineage that goes on from a disk; where there is no store, nobody can be asked."""
-    target.keep(msgspec.structs.replace(note, lineage=marker.lineage))
-    if vault is not None:
-        vault.claim_lineage(marker, unconditional=unconditional)
 
 
 def _replay(salvage: Salvage, salvaged: Salvaged, target: Target) -> State:
@@ -290,21 +339,32 @@ def _replay(salvage: Salvage, salvaged: Salvaged, target: Target) -> State:
 
 
 def _copy_segments(
-    source: Path, state: State, target: Target, tell: Tell, *, has_store: bool
+    source: Path, state: State, target: Target, tell: Tell, stored: Collection[str]
 ) -> list[SegmentRecord]:
-    """Copy the segments that are there and whole; return those that nobody has."""
+    """Copy the segments that are there and whole; return those that neither the disk has nor the
+    store, where they are fetched from later."""
     old = Folders(source, target.cell)
     missing = []
-    wanted = [one for one in state.history.segments.values() if one.is_local]
+    wanted = list(state.history.segments.values())
     for number, record in enumerate(wanted, 1):
-        tell(f"copies history: {number} of {len(wanted)} segments")
-        if (target.folders.segments / name_of(record)).exists():
+        is_safe = _is_stored(record, stored)
+        if not record.is_local and is_safe:
             continue
+        tell(f"copies history: {number} of {len(wanted)} segments")
         try:
-            target.folders.write(record, old.read(record))
+            if not _is_here(target, record):
+                target.folders.write(record, old.read(record))
         except SnapshotError as error:
-            if record.is_stored and has_store:
-                continue  # it is fetched from the store later
-            tell(f"left out: {error}")
-            missing.append(record)
+            if not is_safe:
+                tell(f"left out: {error}")
+                missing.append(record)
     return missing
+
+
+def _is_here(target: Target, record: SegmentRecord) -> bool:
+    """Whether a segment was sealed just now, or copied by a restore that died."""
+    try:
+        target.folders.read(record)
+    except SnapshotError:
+        return False
+    return True

@@ -50,11 +50,12 @@ class Target:
         self.folders = Folders(data, cell)
         self.work = data / WORK
         self._made: list[Path] = []
+        self._is_open = False
         self._lineage = 0
 
     def open(self, draw: str) -> Note:
         """Make the folder ready; return the note of a restore that died here, or a new one with
-        the identity `draw`. Whoever opened it calls `leave` in the end.
+        the identity `draw`. `leave` ends it, also where this raised.
 
         Raises:
             ConfigError: something else is there, or the folder cannot be made.
@@ -62,11 +63,15 @@ class Target:
         try:
             note = self._read_note()
             self._check(note)
-            self._made = _make(self.data)
+            self._is_open = True
+            self._lineage = note.lineage if note is not None else 0
+            for folder in _missing(self.data):
+                folder.mkdir()
+                self._made.append(folder)
+                sync_directory(folder.parent)
             if note is None:
                 note = Note(draw, self.cell, replica=self.replica)
                 self.keep(note)
-            self._lineage = note.lineage
             shutil.rmtree(self.work, ignore_errors=True)
             self.work.mkdir()
             self.folders.open()
@@ -116,7 +121,7 @@ class Target:
     def leave(self) -> None:
         """Take back all that was put here, and folders that were made, unless a lineage was begun:
         who only looks, or is refused, changes nothing."""
-        if self._lineage:
+        if self._lineage or not self._is_open:
             return
         for name in _FETCHED:
             shutil.rmtree(self.data / name, ignore_errors=True)
@@ -134,24 +139,18 @@ class Target:
 
     def finish(self, state: State, position: Position) -> None:
         """Write the replica's disk. Raises what seeding raises."""
-        if not self.is_done:
-            hit("restore-seeded")
-            pieces = Imaging.begin(state).pieces()
-            seed(self.data / RAFT, self.cell, self.replica, position, pieces)
-        self.clear()
+        hit("restore-seeded")
+        pieces = Imaging.begin(state).pieces()
+        seed(self.data / RAFT, self.cell, self.replica, position, pieces)
 
     def clear(self) -> None:
         """Remove the traces of the restore."""
         shutil.rmtree(self.work, ignore_errors=True)
         (self.data / NOTE).unlink(missing_ok=True)
-        sync_directory(self.data)
+        with contextlib.suppress(OSError):  # all is written; a note that comes back does no harm
+            sync_directory(self.data)
 
 
-def _make(folder: Path) -> list[Path]:
-    """Make a folder and those above it, durably; return those that were not there."""
-    missing = [one for one in (folder, *folder.parents) if not one.exists()]
-    missing.reverse()
-    for one in missing:
-        one.mkdir()
-        sync_directory(one.parent)
-    return missing
+def _missing(folder: Path) -> list[Path]:
+    """Return the folder and those above it that are not there, the outermost first."""
+    return [one for one in reversed((folder, *folder.parents)) if not one.exists()]
