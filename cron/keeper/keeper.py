@@ -28,6 +28,7 @@ import structlog
 from cron import failpoints
 from cron.errors import Unavailable
 from cron.keeper.shelf import Folders, name_of
+from cron.pace import paced
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging
 from cron.state.state import State
@@ -351,7 +352,7 @@ class Keeper:
 
     def _pieces(self, imaging: Imaging) -> Iterator[bytes]:
         """Yield the pieces of an image; segments that come meanwhile are written first."""
-        for piece in imaging.pieces():
+        for piece in paced(imaging.pieces()):
             self._write_segments()
             if self._is_stopping:
                 raise _Stopped

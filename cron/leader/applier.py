@@ -10,6 +10,7 @@ from typing import Protocol
 
 from consensus.leadership import Position
 from cron.history.projection import Projection
+from cron.pace import paced
 from cron.state import commands as c
 from cron.state.archive import History, Sealed
 from cron.state.image import decode_state
@@ -94,7 +95,7 @@ class StateApplier:
     def _durable(self, imaging: Imaging) -> Iterator[bytes]:
         if self._keeper is not None:
             self._keeper.wait_durable()
-        yield from imaging.pieces()
+        yield from paced(imaging.pieces())
 
     def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
         """Replace State, and give history what the projection does not have yet.

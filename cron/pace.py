@@ -1,0 +1,32 @@
+"""Work that takes its time, so that the event loop beside it need not wait for its own.
+
+An image of a hundred thousand jobs keeps one thread busy for half a second. Python runs one thread
+at a time, and a machine may have few cores: without rests every launch of that half second would be
+late by a tenth of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+RESTS: Final = 2.0
+"""How long to rest, in terms of how long the work took: a third of one core at most is used."""
+REST_S_MAX: Final = 0.05
+
+T = TypeVar("T")
+
+
+def paced(
+    pieces: Iterable[T],
+    rest: Callable[[float], object] = time.sleep,
+    now_s: Callable[[], float] = time.monotonic,
+) -> Iterator[T]:
+    """Yield `pieces`, and rest after each for longer than it took to make and to use it: seconds
+    are given to `rest`."""
+    began_s = now_s()
+    for piece in pieces:
+        yield piece
+        rest(min(RESTS * (now_s() - began_s), REST_S_MAX))
+        began_s = now_s()

@@ -1,0 +1,51 @@
+"""Long work beside the event loop rests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cron.pace import REST_S_MAX, RESTS, paced
+
+
+class Worker:
+    """Makes pieces that take a known time, on a clock that only work and rests move."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.rests_s: list[float] = []
+
+    def pieces(self, *takes_s: float) -> Iterator[int]:
+        for number, take_s in enumerate(takes_s):
+            self.now_s += take_s
+            yield number
+
+    def rest(self, seconds: float) -> None:
+        self.rests_s.append(round(seconds, 9))
+        self.now_s += seconds
+
+    def paced(self, *takes_s: float) -> Iterator[int]:
+        return paced(self.pieces(*takes_s), self.rest, lambda: self.now_s)
+
+
+def test_all_pieces_come_in_their_order():
+    assert list(Worker().paced(0.001, 0.002, 0.0)) == [0, 1, 2]
+    assert list(Worker().paced()) == []
+
+
+def test_a_rest_is_longer_than_the_work_before_it_and_does_not_count_as_work():
+    worker = Worker()
+    list(worker.paced(0.001, 0.004))
+    assert worker.rests_s == [RESTS * 0.001, RESTS * 0.004]
+
+
+def test_what_is_done_with_a_piece_is_work_as_well():
+    worker = Worker()
+    for _ in worker.paced(0.001):
+        worker.now_s += 0.006
+    assert worker.rests_s == [round(RESTS * 0.007, 9)]
+
+
+def test_a_piece_that_took_long_costs_no_long_rest():
+    worker = Worker()
+    list(worker.paced(30.0, 0.001))
+    assert worker.rests_s == [REST_S_MAX, RESTS * 0.001]
