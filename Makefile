@@ -9,7 +9,7 @@ ROUNDS ?= 100
 export PYTHONTZPATH :=
 
 .PHONY: help setup run test check unit simulate simulate-launches soak fuzz cluster bench \
-  bench-launches lock proto wheel clean
+  bench-keeping bench-launches lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,8 +57,12 @@ fuzz: setup ## a minute of every fuzzer
 cluster: setup ## only the tests with real processes
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/cluster
 
-bench: setup ## launches at several rates and numbers of jobs; writes bench/README.md
+bench: setup ## launches, the log beside etcd, snapshots and history; writes bench/README.md
 	$(BIN)/python -m bench.run
+	$(BIN)/python -m bench.keeping
+
+bench-keeping: setup ## only snapshots and history, up to ten million launches
+	$(BIN)/python -m bench.keeping
 
 bench-launches: setup ## no-op launches through the whole path: RATE=1000 SECONDS=20
 	@$(BIN)/python -m bench.launches --rate $(RATE) --seconds $(SECONDS)

@@ -1,12 +1,13 @@
 """How many launches a second, how late, at what cost? No-op work through the whole path.
 
-    python -m bench.launches --rate 1000 --seconds 20 [--jobs 100000]
+    python -m bench.launches --rate 1000 --seconds 20 [--jobs 100000] [--snapshots 2]
 
 Three replicas and one executor, each a process of its own, on this machine, over loopback and real
 files. The executor accepts and reports work without starting a process (`start = "none"`), because
 to start one costs more than all the rest and is the operating system's doing. Everything else is
-what it is in earnest: both log points of each launch are on two of three disks. Prints one JSON
-row.
+what it is in earnest: both log points of each launch are on two of three disks. With `--snapshots`
+one is taken, verified and put into object storage every so many seconds, with all history, which is
+sealed as often. Prints one JSON row.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from cron.errors import OutcomeUnknown, Unavailable
 
 EXECUTOR: Final = 'start = "none"\nslots = 10000\n'
 REPLICA: Final = "[limits]\nsnapshot_entries = 1000000\n"
-"""No snapshot within the window: what the log grows by is what the launches wrote."""
+"""No dump of the log within the window: what it grows by is what the launches wrote."""
 APPLY_MS: Final = 300_000
 START_S: Final = 60.0
 SETTLE_S: Final = 15.0
@@ -51,11 +52,23 @@ def free_ports() -> Ports:
     return Ports.from_first(first)
 
 
+def keeping(folder: Path, interval_s: int) -> str:
+    """Return the configuration of a cell that takes and stores a snapshot every so often."""
+    if not interval_s:
+        return REPLICA
+    return (
+        f'{REPLICA}[object_storage]\nurl = "{(folder / "store").as_uri()}"\n'
+        f"[snapshots]\ninterval_s = {interval_s}\n"
+        f"[history]\nsegment_age_s = {interval_s}\n"
+    )
+
+
 @contextmanager
-def running_cell(folder: Path) -> Iterator[tuple[Client, list[int]]]:
+def running_cell(folder: Path, snapshots_s: int = 0) -> Iterator[tuple[Client, list[int]]]:
     """A cell without jobs: its client and the process ids."""
     ports = free_ports()
-    members = write_cell(folder, ports, replica_extra=REPLICA, executor_extra=EXECUTOR)
+    extra = keeping(folder, snapshots_s)
+    members = write_cell(folder, ports, replica_extra=extra, executor_extra=EXECUTOR)
     cell = LocalCell(members, lambda member: member.argv, SystemClock(), os.environ)
     cell.start()
     try:
@@ -65,10 +78,10 @@ def running_cell(folder: Path) -> Iterator[tuple[Client, list[int]]]:
         cell.kill()
 
 
-def measure(load: Load, seconds: int, warm_up_s: int) -> dict[str, Any]:
+def measure(load: Load, seconds: int, warm_up_s: int, snapshots_s: int = 0) -> dict[str, Any]:
     """Return the row of one run."""
     with tempfile.TemporaryDirectory(prefix="raftcron-bench-") as folder:
-        with running_cell(Path(folder)) as (client, pids):
+        with running_cell(Path(folder), snapshots_s) as (client, pids):
             _wait_connected(client)
             applied = _apply(client, load)
             from_s = int(time.time()) + 2 + warm_up_s
@@ -77,10 +90,13 @@ def measure(load: Load, seconds: int, warm_up_s: int) -> dict[str, Any]:
             before = _usage_at(from_s, pids, journal)
             after = _usage_at(from_s + seconds, pids, journal)
             rows = _rows(client, from_s, from_s + seconds)
+        stored = list((Path(folder) / "store").rglob("*.snap"))
         return {
             "rate": round(load.rate, 1),
             "jobs": load.jobs,
             "seconds": seconds,
+            "snapshots_s": snapshots_s,
+            "snapshots_stored": len(stored),
             **summarize(rows, load.due(from_s, from_s + seconds), seconds),
             **_costs(rows, before, after),
             **applied,
@@ -97,6 +113,7 @@ def summarize(rows: list[LaunchView], due: int, seconds: int) -> dict[str, Any]:
         "lateness_p50_ms": percentile(late, 50),
         "lateness_p95_ms": percentile(late, 95),
         "lateness_p99_ms": percentile(late, 99),
+        "lateness_max_ms": percentile(late, 100),
         "due": due,
         "succeeded": done,
         "skipped": sum(row.count for row in rows if row.state == "skipped"),
@@ -185,6 +202,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=int, required=True, help="length of the window")
     parser.add_argument("--jobs", type=int, help="number of jobs; default as many as RATE")
     parser.add_argument("--warm-up", type=int, default=5, help="seconds before the window")
+    parser.add_argument("--snapshots", type=int, default=0, help="seconds between them; 0 is none")
     options = parser.parse_args()
     if min(options.rate, options.seconds, options.jobs or 1) < 1:
         parser.error("--rate, --seconds and --jobs are at least 1")
@@ -193,7 +211,9 @@ def main() -> int:
         "fdatasync_per_second": fdatasyncs_per_second(),
         "loops_per_second": loops_per_second(),
     }
-    row = measure(make_load(options.rate, options.jobs), options.seconds, options.warm_up)
+    row = measure(
+        make_load(options.rate, options.jobs), options.seconds, options.warm_up, options.snapshots
+    )
     print(json.dumps({**row, **physics}))
     return 0
 
