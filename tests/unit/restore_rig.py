@@ -29,10 +29,8 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.state import State
-from launcher.launch import Reason
 from launcher.work import Epoch
 from snapshots.disk import write_snapshot
-from snapshots.errors import SnapshotError
 from snapshots.format import SnapshotHeader
 from snapshots.manifest import Lineage, Manifest
 from snapshots.memory import MemoryStore
@@ -93,7 +91,9 @@ class Backed:
         self.data = folder / "leader"
         self.folders = Folders(self.data, CELL)
         self.folders.open()
-        self.rig = StateRig()
+        self.rig = StateRig(is_claimed=False)
+        self.rig.base = 1  # the first entry of a log is the engine's own
+        self.rig.append(c.Claim("2026b", "0.1.0"))
         self.rig.put(job())
         self.rig.join("e1", "l1")
         self.vault.claim_lineage(Lineage(cell=CELL, lineage=1, id="first"), unconditional=True)
@@ -226,6 +226,8 @@ def write_disk(data: Path, rig: StateRig, *, dump_at: int = 0, up_to: int | None
     journal = FileJournal.create(disk, Identity(CELL, "r3", 5, joins=False))
     for number, entry in enumerate(rig.log[:up_to], 1):
         journal.add(seal(ENTRY, Origin("r1", 1, number), entry), number + 1, 1)
+        if number % 8 == 0:
+            journal.sync()
     journal.sync()
     if dump_at:
         machine = Machine()
@@ -235,13 +237,6 @@ def write_disk(data: Path, rig: StateRig, *, dump_at: int = 0, up_to: int | None
         disk.rename(TAKEN, IN_FORCE)
     journal._destroy()
     disk.close()
-
-
-def ended(rig: StateRig, second: int) -> None:
-    """A launch that is due, and cancelled."""
-    rig.to(second)
-    rig.account(second)
-    rig.cancel(second, reason=Reason.KILLED)
 
 
 DOORS = ("mkdir", "replace", "rename", "fsync", "fdatasync", "unlink", "rmdir", "pwrite", "write")
@@ -281,7 +276,3 @@ def failing(
             yield lambda: done
         finally:
             store.hook = lambda operation, name: None
-
-
-class Spoiled(SnapshotError):
-    """For stores that a test spoils."""
