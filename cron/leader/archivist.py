@@ -106,8 +106,8 @@ def retire(
         if len(local) + len(gone) >= RETIRED_AT_ONCE:
             break
         is_stored = is_there and record.is_stored
-        if settings.store and not is_stored:
-            continue  # it waits for its backup, whatever its age
+        if settings.store and not is_stored and record.is_local:
+            continue  # it waits for its backup, whatever its age; but not if no disk has it
         age_ms = now_ms - record.sealed_at_ms
         if _is_over(record, age_ms, settings, outlived):
             gone.append(record.key)

@@ -25,12 +25,14 @@ from cron.clock import Clock
 from cron.errors import CronError, Superseded
 from cron.leader import uploads
 from cron.leader.applier import StateApplier
+from cron.leader.lacking import HELD_MS as HELD_MS
+from cron.leader.lacking import Lacking
 from cron.leader.lane import Lane
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.leader.uploads import About, Outline, Shelf, name_of
 from cron.state import commands as c
-from cron.state.archive import History
+from cron.state.archive import History, SegmentRecord
 from cron.state.commands import SegmentKey
 from launcher.work import Epoch
 from snapshots.disk import SnapshotFile
@@ -96,6 +98,9 @@ class Courier:
         self._doing = ""
         self._silent = (0, 0)  # since when nothing is heard: monotonic and wall clock
         self._outline: Outline | None = None
+        self._lacking = Lacking(shelf, clock.mono_ms)
+        self._lacks = Trouble()
+        self._copies_at_ms = 0
 
     def close(self) -> None:
         """End the thread; an upload that is under way is left to itself."""
@@ -106,8 +111,9 @@ class Courier:
         if epoch != self._epoch:
             self._epoch = epoch
             self._try_at_ms, self._rest_ms = 0, REST_MIN_MS
-            self._watch_at_ms, self._prune_at_ms = 0, 0
-            self._failed, self._outline = Trouble(), None
+            self._watch_at_ms, self._prune_at_ms, self._copies_at_ms = 0, 0, 0
+            self._failed, self._lacks, self._outline = Trouble(), Trouble(), None
+            self._lacking.forget()
 
     @property
     def is_resting(self) -> bool:
@@ -116,10 +122,11 @@ class Courier:
 
     @property
     def trouble(self) -> Trouble:
-        """What people should know: the failure that lasts, or a call that does not return."""
+        """What people should know: the failure that lasts, a call that does not return, or what
+        cannot be stored."""
         mono_ms, wall_ms = self._silent
         if self._failed.text or not mono_ms or self._clock.mono_ms() - mono_ms < SILENT_MS:
-            return self._failed
+            return self._failed if self._failed.text else self._lacks
         return Trouble(wall_ms, f"{self._storing.store}: no answer yet: {self._doing}")
 
     async def turn(self) -> None:
@@ -133,6 +140,7 @@ class Courier:
             await self._watch()
             if self._is_ours and not self._applier.state.is_resolving:
                 await self._store_segments()
+                await self._find_copies()
                 await self._store_snapshot()
                 await self._prune()
         except (StoreError, SnapshotError, OSError) as error:
@@ -218,7 +226,7 @@ class Courier:
     async def _store_segments(self) -> None:
         """Store all segments that are not, oldest first."""
         done: list[SegmentKey] = []
-        waiting = [one for one in self._history.segments.values() if not one.is_stored]
+        waiting = [one for one in self._records() if not one.is_stored]
         try:
             for number, record in enumerate(waiting, 1):
                 path = self._shelf.segment_path(name_of(record))
@@ -240,15 +248,49 @@ class Courier:
         if done:
             await self._submit(c.BackedUp(self._storing.store, tuple(done)))
 
+    async def _find_copies(self) -> None:
+        """Look now and then whether a person has copied there what is missing here, and tell of
+        what is missing for good."""
+        self._lacking.look(self._records())
+        now_ms = self._clock.mono_ms()
+        if now_ms >= self._copies_at_ms and (lacking := self._lacking.of(self._records())):
+            there = await self._work("looks for what it lacks", self._vault.segments)
+            done: list[SegmentKey] = []
+            for record in (one for one in lacking if name_of(one) in there):
+                look = partial(uploads.is_stored, self._vault, record)
+                if await self._work(f"reads segment {record.number} there", look):
+                    done.append(record.key)
+            await self._tell_segments(done)
+            self._copies_at_ms = now_ms + PRUNE_MS
+        self._lacks = self._lacks_now()
+
+    def _records(self) -> list[SegmentRecord]:
+        return list(self._history.segments.values())
+
+    def _lacks_now(self) -> Trouble:
+        """Return since when, and that, history is missing for which no backup waits any more."""
+        missing = self._lacking.given_up(self._records())
+        if not missing:
+            return Trouble()
+        text = (
+            f"{self._storing.store}: {len(missing)} segments of history, such as "
+            f"{name_of(missing[0])}, are not there and on no disk here: backups go on without "
+            "them; copy them there if an older store has them"
+        )
+        if not self._lacks.text:
+            _log.error("backup.incomplete", error=text)
+        return Trouble(self._lacks.since_ms or self._clock.wall_ms(), text)
+
     async def _store_snapshot(self) -> None:
-        """Store the newest snapshot, once all segments that it names are stored."""
+        """Store the newest snapshot, once all segments that it names are stored, or given up."""
         file = self._next_snapshot()
         if file is None:
             return
         outline = await self._outline_of(file)
         catalog = {name_of(one): one for one in self._history.segments.values()}
         named = [catalog[name] for name in outline.segments if name in catalog]
-        if not all(record.is_stored for record in named):
+        waits_for = [record for record in named if not record.is_stored]
+        if len(waits_for) > len(self._lacking.given_up(waits_for)):
             return
         # Who restored this cell meanwhile must win: nothing of ours comes after their claim.
         self._watch_at_ms = 0
@@ -258,7 +300,7 @@ class Courier:
             uploads.put_snapshot,
             self._vault,
             outline,
-            catalog.keys(),
+            [name for name, record in catalog.items() if record.is_stored],
             self._storing.about,
             lambda _done: self._heard(),
         )
@@ -291,7 +333,7 @@ class Courier:
         now_ms = self._clock.mono_ms()
         if now_ms < self._prune_at_ms or not self._history.backup.index:
             return
-        catalog = list(self._history.segments.values())
+        catalog = self._records()
         policy, wall_ms = self._storing.policy, self._leader.now_ms()
         work = partial(uploads.prune, self._vault, policy, wall_ms, catalog)
         pruned = await self._work("deletes what nobody needs", work)

@@ -4,11 +4,13 @@ goes on from what the log and the store say. Blocks: for a thread of its own.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
+import structlog
 
 from cron.failpoints import hit
 from cron.state.archive import SegmentRecord, Stream
@@ -20,6 +22,7 @@ from snapshots.manifest import Lineage, Manifest, SegmentName
 from snapshots.retention import SnapshotPolicy
 from snapshots.vault import Pruned, Vault
 
+_log = structlog.get_logger()
 Tell = Callable[[int], None]
 
 
@@ -107,13 +110,29 @@ def put_segment(vault: Vault, shelf: Shelf, record: SegmentRecord, path: Path) -
     hit("segment-stored")
 
 
+def is_stored(vault: Vault, record: SegmentRecord) -> bool:
+    """Return whether the store has a segment that no disk here has, whole.
+
+    Raises:
+        StoreError, OSError: it cannot be read now.
+    """
+    with tempfile.TemporaryDirectory(prefix="raftcron-") as folder:
+        try:
+            header = vault.fetch_segment(name_of(record), Path(folder)).header
+        except SnapshotError as error:
+            _log.warning("segment.distrusted", segment=name_of(record), error=str(error))
+            return False
+    place = (header.from_index, header.to_index, header.rows, header.digest)
+    return place == (record.from_index, record.to_index, record.rows, record.digest)
+
+
 def put_snapshot(
     vault: Vault, outline: Outline, wanted: Iterable[str], about: About, tell: Tell
 ) -> None:
     """Store a snapshot whose segments are stored, and its manifest last.
 
-    `wanted` are the segments in the cell's catalog. What retention has let go of since the snapshot
-    was taken is named while the store still has it: State in the snapshot names it, too.
+    `wanted` are those in the cell's catalog that are stored. What retention has let go of since the
+    snapshot was taken is named while the store still has it: State in the snapshot names it, too.
 
     Raises:
         SnapshotError, StoreError, OSError: it is not, or not whole, and does not exist there.

@@ -245,8 +245,8 @@ def test_retention_never_takes_what_it_must_not(
     assert not set(found.local) & set(found.gone)
     for key in (*found.local, *found.gone):
         one = history.segments[key]
-        if limits.store:
-            assert one.is_stored
+        if limits.store and one.is_local:
+            assert one.is_stored, "the disks have the only one"
             assert store == limits.store
     for key in found.local:
         assert limits.store
