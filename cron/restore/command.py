@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import json
 import secrets
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -16,7 +17,14 @@ from cron.cli import exits, render
 from cron.cli.options import Moment
 from cron.cli.times import format_ms, show_length, show_ms
 from cron.clock import SystemClock
-from cron.errors import ConfigError, Conflict, CronError, InvalidInput, Unavailable
+from cron.errors import (
+    ConfigError,
+    Conflict,
+    CronError,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from cron.config import ReplicaConfig
@@ -93,16 +101,8 @@ def run_restore(
     tell: Callable[[str], None],
 ) -> Report:
     """Restore into `data`; errors of the pillars become those of `cron.errors`."""
-    from consensus.errors import ConsensusError
     from cron.restore.restoring import restore_from_disk, restore_from_store
     from cron.restore.target import Target
-    from snapshots.errors import (
-        BadStoreUrl,
-        LineageTaken,
-        SnapshotError,
-        StoreAway,
-        StoreError,
-    )
     from snapshots.urls import open_store
     from snapshots.vault import Vault
 
@@ -112,7 +112,7 @@ def run_restore(
     target = Target(data, config.cell, config.id)
     where = url or config.object_storage.url
     draw = secrets.token_hex(16)
-    try:
+    with _told(data, from_data):
         vault = Vault(open_store(where), config.cell) if where else None
         if from_data is not None:
             source = Path(from_data).absolute()
@@ -120,14 +120,27 @@ def run_restore(
         if vault is None:
             raise ConfigError("there is nowhere to restore from", "give --from URL, or --from-data")
         return restore_from_store(vault, target, choices, draw, agree, tell)
+
+
+@contextlib.contextmanager
+def _told(data: Path, from_data: str | None) -> Iterator[None]:
+    """Say in the words of this command what the pillars and the disk report."""
+    from consensus.errors import ConsensusError, LogDamaged, NoData
+    from snapshots.errors import BadStoreUrl, SnapshotError, StoreAway, StoreError
+
+    try:
+        yield
     except StoreAway as error:
         raise Unavailable(str(error), error.hint) from error
     except BadStoreUrl as error:
         raise InvalidInput(str(error), error.hint) from error
-    except LineageTaken as error:
-        raise Conflict(str(error), error.hint) from error
+    except NoData as error:
+        hint = "give the folder that `data` names in that replica's configuration"
+        raise NotFound(f"{from_data}: no replica has kept anything here", hint) from error
+    except LogDamaged as error:
+        raise Conflict(str(error), "restore from object storage, or another disk") from error
     except (StoreError, SnapshotError, ConsensusError) as error:
-        raise Conflict(str(error), getattr(error, "hint", "")) from error
+        raise Conflict(str(error), error.hint) from error
     except OSError as error:
         place = error.filename or data
         raise Unavailable(f"{place}: {error.strerror or error}", "look at the disk") from error
@@ -146,7 +159,7 @@ def _asking(*, is_json: bool, yes: bool, dry_run: bool) -> Agree:
 
 def show(report: Report) -> None:
     """Show what was found, and what is not in it."""
-    age_ms = SystemClock().wall_ms() - report.taken_ms
+    age_ms = max(0, SystemClock().wall_ms() - report.taken_ms)
     rows = [
         ("from", report.source),
         ("snapshot of", f"{show_ms(report.taken_ms)}, {show_length(age_ms)} ago"),
