@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from cron.cli.options import person
 from cron.clock import SystemClock
 from cron.config import load_replica_config
 from cron.dev.options import DevOptions
@@ -47,11 +47,10 @@ def check_storage(folder: Path, options: DevOptions) -> None:
 
 
 def restore_first(folder: Path, options: DevOptions, say: Callable[[str], None]) -> None:
-    """Restore into the folder of r1, unless it holds a replica already; those of the others must be
-    empty.
+    """Restore into the folder of r1; those of all three must be empty, or not there.
 
     Raises:
-        ConfigError: a replica's folder is there. CronError: it cannot be restored.
+        ConfigError: a replica's folder is not. CronError: it cannot be restored.
     """
     from cron.restore.command import run_restore, show
     from cron.restore.restoring import Choices, Report
@@ -65,7 +64,7 @@ def restore_first(folder: Path, options: DevOptions, say: Callable[[str], None])
         return True
 
     config = load_replica_config(folder / "r1.toml")
-    choices = Choices(by=getpass.getuser(), now_ms=SystemClock().wall_ms())
+    choices = Choices(by=person(), now_ms=SystemClock().wall_ms())
     run_restore(config, Path(config.data), None, None, choices, agree, tell=say)
 
 
