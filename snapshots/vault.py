@@ -45,13 +45,8 @@ from snapshots.manifest import (
     decode_manifest,
     encode,
 )
-from snapshots.retention import (
-    GRACE_MS,
-    SnapshotPolicy,
-    StoredSegment,
-    segments_to_delete,
-    snapshots_to_delete,
-)
+from snapshots.pruning import Pruned, prune
+from snapshots.retention import SnapshotPolicy
 from snapshots.store import ObjectEntry, ObjectStore, Tell
 
 COMPARED_BYTES_MAX: Final = 16 << 20
@@ -59,15 +54,6 @@ COMPARED_BYTES_MAX: Final = 16 << 20
 OUTPUT_BYTES_MAX: Final = 256 << 20
 
 T = TypeVar("T")
-Place = tuple[int, int, int]
-"""(lineage, term, index), as in the names of objects."""
-
-
-class Pruned(msgspec.Struct, frozen=True):
-    """What a pruning has deleted: names of snapshots and of segments."""
-
-    snapshots: list[str] = []
-    segments: list[str] = []
 
 
 class Vault:
@@ -274,45 +260,27 @@ class Vault:
 
     # --- retention
 
-    def prune(self, policy: SnapshotPolicy, now_ms: int, wanted: Collection[str]) -> Pruned:
+    def prune(
+        self,
+        policy: SnapshotPolicy,
+        now_ms: int,
+        wanted: Collection[str],
+        lineage: int | None = None,
+    ) -> Pruned:
         """Delete what nobody needs: manifests first, then their snapshots, then segments.
 
         `wanted` are the names of the segments in the cell's catalog. Where a manifest cannot be
         read nobody knows what it names: then no segment is deleted. A snapshot that is not there,
         or has another size, does not count as kept: an older one stays in its place.
+
+        `lineage` is whose catalog it is. Where a later one was begun nothing is deleted: it may be
+        fetching just now what that catalog does not want.
         """
-        manifests, skipped = self.manifests()
-        stored = self._snapshots()
-        broken = {one.position for one in manifests if not _is_whole(one, stored)}
-        old = snapshots_to_delete(manifests, policy, broken)
-        at = [(self.cell, one.lineage, one.term, one.index) for one in old]
-        self.store.delete([layout.manifest_object(*one) for one in at])
-        self.store.delete([layout.snapshot_object(*one) for one in at])
-        names = [layout.snapshot_object(*one).rpartition("/")[2] for one in at]
-        if skipped:
-            return Pruned(names)
-        gone = {one.position for one in old}
-        self._delete_orphans(stored, manifests, now_ms)
-        kept = [one for one in manifests if one.position not in gone]
-        found = [StoredSegment(name, entry.modified_ms) for name, entry in self.segments().items()]
-        segments = segments_to_delete(found, kept, wanted, now_ms)
-        self.store.delete([layout.segment_object(self.cell, name) for name in segments])
-        return Pruned(names, segments)
 
-    def _snapshots(self) -> dict[Place, ObjectEntry]:
-        """Return the stored snapshots, with a manifest or without."""
-        listed = self.store.list(layout.snapshots_prefix(self.cell))
-        placed = ((layout.parse_snapshot_object(entry.name), entry) for entry in listed)
-        return {at: entry for at, entry in placed if at is not None}
+        def is_over() -> bool:
+            return lineage is not None and self.newest_lineage() > lineage
 
-    def _delete_orphans(
-        self, stored: dict[Place, ObjectEntry], manifests: Collection[Manifest], now_ms: int
-    ) -> None:
-        """Delete snapshots whose manifest never came, or went in a pruning that died."""
-        named = {(one.lineage, one.term, one.index) for one in manifests}
-        old_ms = now_ms - GRACE_MS
-        orphans = [at for at, one in stored.items() if at not in named and one.modified_ms < old_ms]
-        self.store.delete([layout.snapshot_object(self.cell, *at) for at in orphans])
+        return prune(self, policy, now_ms, wanted, is_over)
 
     # --- output
 
@@ -327,11 +295,6 @@ class Vault:
             return self.store.get(name, OUTPUT_BYTES_MAX)
         except ObjectMissing:
             return None
-
-
-def _is_whole(manifest: Manifest, stored: dict[Place, ObjectEntry]) -> bool:
-    entry = stored.get((manifest.lineage, manifest.term, manifest.index))
-    return entry is not None and entry.size == manifest.file_bytes
 
 
 def _whole(name: str, fetch: Callable[[], T]) -> T:

@@ -333,11 +333,16 @@ class Courier:
         now_ms = self._clock.mono_ms()
         if now_ms < self._prune_at_ms or not self._history.backup.index:
             return
-        catalog = self._records()
+        # Who restores this cell may need what ours does not; the turn may have begun long ago.
+        self._watch_at_ms = 0
+        await self._watch()
+        catalog, lineage = self._records(), self._applier.state.epoch.lineage
         policy, wall_ms = self._storing.policy, self._leader.now_ms()
-        work = partial(uploads.prune, self._vault, policy, wall_ms, catalog)
+        work = partial(uploads.prune, self._vault, policy, wall_ms, catalog, lineage)
         pruned = await self._work("deletes what nobody needs", work)
         self._prune_at_ms = now_ms + PRUNE_MS
+        for damage in pruned.skipped:
+            _log.error("manifest.damaged", error=str(damage))
         if pruned.snapshots or pruned.segments:
             _log.info(
                 "backup.pruned", snapshots=len(pruned.snapshots), segments=len(pruned.segments)

@@ -19,8 +19,9 @@ from snapshots.disk import SnapshotFile, read_snapshot
 from snapshots.errors import LineageTaken, SegmentClash, SnapshotError
 from snapshots.layout import cell_prefix, segment_name
 from snapshots.manifest import Lineage, Manifest, SegmentName
+from snapshots.pruning import Pruned
 from snapshots.retention import SnapshotPolicy
-from snapshots.vault import Pruned, Vault
+from snapshots.vault import Vault
 
 _log = structlog.get_logger()
 Tell = Callable[[int], None]
@@ -190,7 +191,12 @@ def claim(vault: Vault, lineage: int, identity: str, about: About) -> int:
 
 
 def prune(
-    vault: Vault, policy: SnapshotPolicy, now_ms: int, catalog: Iterable[SegmentRecord]
+    vault: Vault,
+    policy: SnapshotPolicy,
+    now_ms: int,
+    catalog: Iterable[SegmentRecord],
+    lineage: int,
 ) -> Pruned:
-    """Delete what nobody needs any more."""
-    return vault.prune(policy, now_ms, frozenset(name_of(record) for record in catalog))
+    """Delete what nobody needs any more; nothing once a later life of the cell was begun."""
+    wanted = frozenset(name_of(record) for record in catalog)
+    return vault.prune(policy, now_ms, wanted, lineage)
