@@ -27,6 +27,7 @@ from cron.leader.archivist import ArchiveSettings
 from cron.leader.backup import Backup
 from cron.leader.courier import Courier, Storing
 from cron.leader.leader import Leader
+from cron.leader.outputs import Outputs, OutputSettings
 from cron.leader.saving import Saving
 from cron.leader.uploads import About
 from snapshots.disk import SnapshotFile
@@ -65,6 +66,8 @@ class Archives:
         self._filler: Filler | None = None
         self._applier: StateApplier | None = None
         self._backup: Backup | None = None
+        self._outputs: Outputs | None = None
+        self._saving: Saving | None = None
         self._leader: Leader | None = None
 
     def attach(
@@ -80,28 +83,41 @@ class Archives:
         config = self._config
         self._leader, self._applier, self._log = leader, applier, log
         self._filler = Filler(self.keeper, self._projection, applier)
+        storing = self._storing(release)
         self._backup = Backup(
             leader,
             applier,
             self._clock,
             settings=settings_of(config),
-            courier=self._courier(leader, applier, release),
+            courier=self._courier(leader, applier, storing),
             census=self._projection,
             superseded=superseded,
         )
-        return Saving(leader, applier, self.keeper, self.vault, Path(config.data))
+        if storing is not None:
+            settings = output_settings_of(config)
+            self._outputs = Outputs(
+                leader, applier, self._projection, self._clock, storing, settings
+            )
+        self._saving = Saving(leader, applier, self.keeper, self.vault, Path(config.data))
+        return self._saving
 
-    def _courier(self, leader: Leader, applier: StateApplier, release: str) -> Courier | None:
+    def _storing(self, release: str) -> Storing | None:
         if self.vault is None:
             return None
         config = self._config
-        storing = Storing(
+        return Storing(
             vault=self.vault,
             store=config.object_storage.url,
             policy=SnapshotPolicy(config.snapshots.remote_newest, config.snapshots.remote_daily),
             about=About(config.id, release, socket.gethostname()),
             draw=lambda: secrets.token_hex(16),
         )
+
+    def _courier(
+        self, leader: Leader, applier: StateApplier, storing: Storing | None
+    ) -> Courier | None:
+        if storing is None:
+            return None
         return Courier(leader, applier, self._clock, self.keeper, storing)
 
     def fetch_from(self, ask: Fetching, addresses: Callable[[], list[str]]) -> None:
@@ -118,12 +134,18 @@ class Archives:
             tasks.append(("filler", self._filler.run()))
         if self._backup is not None:
             tasks.append(("archive", self._backup.run()))
+        if self._outputs is not None:
+            tasks.append(("outputs", self._outputs.run()))
         return tasks
 
     def stop(self) -> None:
         """End the threads."""
         if self._backup is not None:
             self._backup.close()
+        if self._outputs is not None:
+            self._outputs.close()
+        if self._saving is not None and self._saving.outputs is not None:
+            self._saving.outputs.close()
         self.keeper.stop()
 
     def _compact(self, file: SnapshotFile) -> None:
@@ -165,12 +187,29 @@ class Archives:
             stored_at_ms=stored.taken_ms if is_there else 0,
             segments_waiting=waiting if store else 0,
             resolving=leader.resolving,
+            outputs_waiting=self._outputs_waiting(leader),
         )
+        if not trouble.text and self._outputs is not None:
+            trouble = self._outputs.trouble
         if leader.epoch is None or not trouble.text:
             return view
         return msgspec.structs.replace(
             view, failing_since_ms=trouble.since_ms, failing=trouble.text
         )
+
+    def _outputs_waiting(self, leader: Leader) -> int | None:
+        """How many outputs are to be stored yet; None where none are, or another one knows."""
+        is_on = self._config.object_storage.output and leader.epoch is not None
+        return self._outputs.waiting if self._outputs is not None and is_on else None
+
+
+def output_settings_of(config: ReplicaConfig) -> OutputSettings:
+    """Return what the courier of outputs goes by: outputs are kept as long as is said, or else as
+    the longest part of the history."""
+    storage, history = config.object_storage, config.history
+    longest = max(history.keep_days, history.keep_failed_days) if history.keep_days else 0
+    days = storage.output_days or longest
+    return OutputSettings(storage.output, days * DAY_MS, Path(config.data) / "outputs")
 
 
 def settings_of(config: ReplicaConfig) -> ArchiveSettings:

@@ -23,6 +23,7 @@ NAMES: Final = {
     "segment-written": "a segment is on the disk",
     "segment-stored": "a segment is in object storage, the log does not know",
     "snapshot-stored": "snapshot and manifest are in object storage, the log does not know",
+    "output-stored": "an output is in object storage, the log does not know",
     "restore-claimed": "a restore has claimed its lineage, nothing is on the disk",
     "restore-seeded": "a restore has written all but the last file",
 }

@@ -25,9 +25,17 @@ class StorageConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `url`: `s3://BUCKET/PREFIX?endpoint=…&region=…&path_style=1&sse=AES256`, or `file:///DIRECTORY`
     (of this machine: for trying it out, or a network file system). Empty: nowhere; then losing all
     three disks loses everything. Credentials come from the environment, as for any AWS client.
+
+    `output`: what finished launches wrote goes there, too, as it is: it may hold secrets, which the
+    URL's `sse` has encrypted. Otherwise it stays with the executors alone, which keep the newest.
+    true. `output_days`: it is deleted so many days after the day (UTC) on which the launch ended; 0
+    keeps it as long as the history: the longer of `keep_days` and `keep_failed_days`, for ever if
+    `keep_days` is 0.
     """
 
     url: str = ""
+    output: bool = True
+    output_days: Days = 0
 
 
 class SnapshotsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +91,7 @@ def checked_storage(storage: StorageConfig, file: str) -> StorageConfig:
     if not storage.url:
         return storage
     try:
-        return StorageConfig(check_url(storage.url))
+        return msgspec.structs.replace(storage, url=check_url(storage.url))
     except BadStoreUrl as error:
         raise ConfigError(f"{file}: object_storage.url: {error}", error.hint) from error
 
@@ -100,6 +108,10 @@ def check_history(history: HistoryConfig, storage: StorageConfig, file: str) -> 
     if history.local_days and not storage.url:
         message = f"{file}: history.local_days: {history.local_days}, but there is no other place"
         raise ConfigError(message, "name one in [object_storage], or use keep_days")
+    longest = max(keep, failed)
+    if keep and storage.output_days > longest:
+        message = f"{file}: object_storage.output_days: {storage.output_days} is more than history"
+        raise ConfigError(message, f"at most {longest}: output is found by its launch")
     if keep and history.local_days > keep:
         message = f"{file}: history.local_days: {history.local_days} is more than keep_days"
         raise ConfigError(message, f"at most {keep}")

@@ -64,7 +64,7 @@ class SegmentFile(msgspec.Struct, frozen=True):
     checksum: bytes
 
 
-class _Read(msgspec.Struct):
+class FrameFile(msgspec.Struct):
     """What reading a file to its end has shown."""
 
     lead: bytes
@@ -106,7 +106,7 @@ def verify_snapshot(path: Path, cell: str) -> SnapshotFile:
         SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
         OSError: the disk refused.
     """
-    read = _read(path, form.SNAPSHOT_MAGIC, lambda block: None, form.CONTENT_BYTES_MAX)
+    read = read_frames(path, form.SNAPSHOT_MAGIC, lambda block: None, form.CONTENT_BYTES_MAX)
     header = form.decode_header(read.lead, read.header, SnapshotHeader, path.name)
     if header.cell != cell:
         raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
@@ -211,7 +211,7 @@ def _check_rows(name: str, header: SegmentHeader, digest: bytes) -> None:
 
 
 def _verify_segment(path: Path, cell: str, take: Callable[[bytes], None]) -> SegmentFile:
-    read = _read(path, form.SEGMENT_MAGIC, take, SEGMENT_BYTES_MAX)
+    read = read_frames(path, form.SEGMENT_MAGIC, take, SEGMENT_BYTES_MAX)
     header = form.decode_header(read.lead, read.header, SegmentHeader, path.name)
     if header.cell != cell:
         raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
@@ -272,8 +272,8 @@ def _write(path: Path, magic: bytes, header: msgspec.Struct, pieces: Iterable[by
     """Write a file durably under its name and return its checksum."""
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
-        with _create(unfinished) as file:
-            checksum = _write_frames(file, form.encode_lead(magic, header), pieces)
+        with create(unfinished) as file:
+            checksum = write_frames(file, form.encode_lead(magic, header), pieces)
             file.flush()
             os.fsync(file.fileno())
             _forget_pages(file.fileno())
@@ -290,12 +290,14 @@ def _forget_pages(descriptor: int) -> None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _create(path: Path) -> BinaryIO:
+def create(path: Path) -> BinaryIO:
+    """Open a new file to write, in place of what has its name."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
     return open(os.open(path, flags, 0o600), "wb", buffering=_BUFFER_BYTES)
 
 
-def _write_frames(file: BinaryIO, lead: bytes, pieces: Iterable[bytes]) -> bytes:
+def write_frames(file: BinaryIO, lead: bytes, pieces: Iterable[bytes]) -> bytes:
+    """Write all of a file that begins with `lead` and holds `pieces`; return its checksum."""
     sums = form.Summing()
 
     def put(content: bytes) -> None:
@@ -330,7 +332,9 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise SnapshotCorrupt(path.name, text) from error
 
 
-def _read(path: Path, magic: bytes, take: Callable[[bytes], None], content_max: int) -> _Read:
+def read_frames(
+    path: Path, magic: bytes, take: Callable[[bytes], object], content_max: int
+) -> FrameFile:
     """Read a file to its end, give its content to `take`, and check everything about it."""
     name = path.name
     sums = form.Summing()
@@ -348,7 +352,7 @@ def _read(path: Path, magic: bytes, take: Callable[[bytes], None], content_max: 
     is_whole = rest[: form.END.size] == end[form.LENGTH.size :]
     if not is_whole or sums.file.digest() != checksum:
         raise SnapshotCorrupt(name, "its checksum does not match")
-    return _Read(lead, header, sums.content_bytes, sums.content.digest(), size, checksum)
+    return FrameFile(lead, header, sums.content_bytes, sums.content.digest(), size, checksum)
 
 
 def _frames(file: BinaryIO, sums: form.Summing, name: str, content_max: int) -> Iterator[bytes]:

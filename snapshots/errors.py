@@ -2,6 +2,7 @@
 
 SnapshotError             .code (stable), .hint (what the operator can do, or ""), .name
 ├ SnapshotCorrupt(name)   its bytes are not what was written; another one must be used
+│ └ OutputDamaged         a stored output; there is no other one
 ├ SnapshotUnsupported     written by another release; its bytes may be fine
 ├ SnapshotForeign         it belongs to another cell
 ├ SnapshotMissing         there is none under that name
@@ -39,6 +40,13 @@ class SnapshotCorrupt(SnapshotError):
 
     code = "snapshot_corrupt"
     hint = "an older snapshot and the log after it, or another replica's, can take its place"
+
+
+class OutputDamaged(SnapshotCorrupt):
+    """A stored output is not what was stored."""
+
+    code = "output_damaged"
+    hint = "it is not shown; its executor may still have it, once it is connected"
 
 
 class SnapshotUnsupported(SnapshotError):

@@ -18,6 +18,8 @@ _PLACE = r"cells/[^/]+/snapshots/([0-9]{4,9})-([0-9a-f]{16})-([0-9a-f]{16})"
 _MANIFEST = re.compile(rf"{_PLACE}\.json")
 _STORED = re.compile(rf"{_PLACE}\.snap")
 _LINEAGE = re.compile(r"cells/[^/]+/lineages/([0-9]{4,9})\.json")
+_OUTPUT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})/.+\+a[1-9][0-9]*\.zst")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def snapshot_name(term: int, index: int) -> str:
@@ -136,6 +138,6 @@ def parse_output_day(cell: str, name: str) -> int | None:
     if found is None or not name.startswith(outputs_prefix(cell)):
         return None
     try:
-        return (datetime(*map(int, found.groups()), tzinfo=UTC) - _EPOCH).days
+        return (datetime.strptime(found[1], "%Y-%m-%d").replace(tzinfo=UTC) - _EPOCH).days
     except ValueError:
         return None

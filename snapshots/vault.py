@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
-from snapshots import layout
+from snapshots import layout, outputs
 from snapshots.disk import (
     UNFINISHED,
     SegmentFile,
@@ -30,6 +30,7 @@ from snapshots.errors import (
     NotConditional,
     ObjectDamaged,
     ObjectMissing,
+    OutputDamaged,
     SegmentClash,
     SnapshotCorrupt,
     SnapshotError,
@@ -45,13 +46,13 @@ from snapshots.manifest import (
     decode_manifest,
     encode,
 )
+from snapshots.outputs import OutputHeader
 from snapshots.pruning import Pruned, prune
-from snapshots.retention import SnapshotPolicy
+from snapshots.retention import DAY_MS, SnapshotPolicy
 from snapshots.store import ObjectEntry, ObjectStore, Tell
 
 COMPARED_BYTES_MAX: Final = 16 << 20
 """Larger segments are compared on the disk, not in memory."""
-OUTPUT_BYTES_MAX: Final = 256 << 20
 
 T = TypeVar("T")
 
@@ -284,17 +285,59 @@ class Vault:
 
     # --- output
 
-    def put_output(self, launch: str, attempt: int, content: bytes) -> None:
-        """Store what an attempt wrote."""
-        self.store.put(layout.output_object(self.cell, launch, attempt), content)
+    def put_output(
+        self,
+        ended_at_ms: int,
+        header: OutputHeader,
+        pieces: Iterable[bytes],
+        scratch: Path,
+        progress: Tell | None = None,
+    ) -> None:
+        """Store what an attempt wrote that ended then; may be repeated. A large one is packed in a
+        file at `scratch` first.
 
-    def get_output(self, launch: str, attempt: int) -> bytes | None:
-        """Return what an attempt wrote, None if it is not stored."""
+        Raises:
+            SnapshotCorrupt: `pieces` are not what `header` says.
+        """
+        invariant(header.cell == self.cell, "an output of another cell")
+        name = layout.output_object(self.cell, ended_at_ms, header.launch, header.attempt)
+        outputs.put(self.store, name, header, pieces, scratch, progress)
+
+    def fetch_output(
+        self, ended_at_ms: int, launch: str, attempt: int, path: Path
+    ) -> OutputHeader | None:
+        """Write what an attempt wrote to `path`, verified; None if it is not stored.
+
+        A transfer that is cut is tried once more; cut again, it is damaged.
+
+        Raises:
+            OutputDamaged, SnapshotForeign, SnapshotUnsupported: nothing of it may be shown.
+        """
+        name = layout.output_object(self.cell, ended_at_ms, launch, attempt)
+        whose = OutputHeader(self.cell, launch, attempt, 0, 0)
+        fetch = partial(outputs.fetch, self.store, name, whose, path)
         try:
-            name = layout.output_object(self.cell, launch, attempt)
-            return self.store.get(name, OUTPUT_BYTES_MAX)
-        except ObjectMissing:
-            return None
+            return _whole(name, fetch)
+        except OutputDamaged:
+            raise
+        except SnapshotCorrupt as error:
+            raise OutputDamaged(name, str(error).partition(": ")[2]) from error
+
+    def prune_outputs(self, ended_before_ms: int, count_max: int) -> int:
+        """Delete outputs of days (UTC) that were over by then, oldest first, at most so many;
+        return how many went."""
+        first_kept = ended_before_ms // DAY_MS
+        old: list[str] = []
+        for entry in self.store.list(layout.outputs_prefix(self.cell)):
+            day = layout.parse_output_day(self.cell, entry.name)
+            if day is not None and day >= first_kept:
+                break  # they come in order of days
+            if day is not None:
+                old.append(entry.name)
+            if len(old) >= count_max:
+                break
+        self.store.delete(old)
+        return len(old)
 
 
 def _whole(name: str, fetch: Callable[[], T]) -> T:

@@ -11,6 +11,7 @@ class KeepingView(msgspec.Struct, frozen=True, kw_only=True):
     `snapshot_*` is the newest on its own disk, `stored_*` the newest in `store` ("" for none), by
     when each was taken. `segments` of history are in the catalog; `segments_missing` are to be on
     this disk and are not, `segments_waiting` are not in the store yet; `open_rows` are in none.
+    `outputs_waiting` of finished launches are not there yet, None where none are to be.
     `failing` says since when, and why, the leader cannot upload. `filling` and `resolving` tell
     how far the history's index, and a restored cell, have come; "" when there is nothing to tell.
     """
@@ -28,6 +29,7 @@ class KeepingView(msgspec.Struct, frozen=True, kw_only=True):
     failing: str = ""
     filling: str = ""
     resolving: str = ""
+    outputs_waiting: int | None = None
 
 
 class SnapshotView(msgspec.Struct, frozen=True, kw_only=True):

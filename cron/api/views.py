@@ -23,7 +23,8 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     the executor's. `lateness_ms` is started - scheduled. `epoch` is `lineage.term.replica`, `term`
     and `replica` are parts of it. `waiting` says why an open launch has not begun. `count` is above
     1 for a run of skipped instants in one row, from `scheduled_s` to `last_s`. `kind` is `launch`,
-    `range` or `amendment` (late news about a lost attempt, rule R9).
+    `range` or `amendment` (late news about a lost attempt, rule R9). `output_bytes` is what its
+    executor kept of its output when it ended, 0 where none is known.
     """
 
     launch: str
@@ -58,6 +59,7 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "launch"
     last_s: int = 0
     count: int = 1
+    output_bytes: int = 0
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +194,8 @@ class OutputView(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a launch's output.
 
     `offset` is that of the content's first byte, `size` the bytes kept so far, `dropped` those over
-    the bound. `ended`: the launch is over and this reaches the end.
+    the bound. `ended`: the launch is over and this reaches the end. `store` is the object storage
+    that it comes from, "" for the executor; then `note` says why the executor did not give it.
     """
 
     content: bytes = b""
@@ -201,6 +204,8 @@ class OutputView(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool = False
     dropped: int = 0
     executor: str = ""
+    store: str = ""
+    note: str = ""
 
 
 class StoryLine(msgspec.Struct, frozen=True):

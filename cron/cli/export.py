@@ -26,7 +26,7 @@ SECOND_ROWS_MAX: Final = 100_000
 """Launches of one second, at most: a page must be larger than that."""
 INTEGERS: Final = (
     "attempt", "exit_code", "term", "lateness_ms", "count", "begun_index", "launched_index",
-    "ended_index", "revision",
+    "ended_index", "revision", "output_bytes",
 )  # fmt: skip
 TIMES: Final = (
     "scheduled_at", "begun_at", "launched_at", "started_at", "finished_at", "ended_at",
@@ -38,6 +38,7 @@ COLUMNS: Final = (
     "finished_at", "exit_code", "executor", "lateness_ms", "begun_at", "launched_at", "ended_at",
     "last_scheduled_at", "count", "epoch", "replica", "term", "begun_index", "launched_index",
     "ended_index", "local_time", "revision", "by", "detail", "kind", "is_open", "in_doubt",
+    "output_bytes",
 )  # fmt: skip
 
 

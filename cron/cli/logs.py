@@ -31,6 +31,8 @@ def logs_command(settings: Settings, launch: str, follow: bool) -> None:
     name, attempt = split_attempt(launch)
     with settings.client() as client:
         view = _print_all(client, name, attempt, follow=follow, is_json=settings.is_json)
+    if view is not None and view.store:
+        click.echo(f"raftcron: from {view.store}: {view.note}", err=True)
     if view is not None and view.dropped:
         click.echo(
             f"raftcron: {view.dropped} bytes over the executor's bound were not kept", err=True

@@ -62,6 +62,7 @@ def launch_row(view: LaunchView) -> Row:
         "term": view.term or None,
         "lateness_ms": view.lateness_ms,
         "full_name": f"{view.tenant}/{view.job.rpartition('/')[2]}",
+        "output_bytes": view.output_bytes or None,
     }
     if view.count > 1:
         row |= {"last_scheduled_at": format_s(view.last_s), "count": view.count}
@@ -218,6 +219,7 @@ def keeping_row(view: KeepingView) -> Row:
         "failing": view.failing or None,
         "filling": view.filling or None,
         "resolving": view.resolving or None,
+        "outputs_waiting": view.outputs_waiting,
     }
 
 

@@ -200,10 +200,12 @@ def keeping_pairs(kept: KeepingView, now_ms: int) -> list[tuple[str, str]]:
     missing = f", {kept.segments_missing} missing on this disk" if kept.segments_missing else ""
     since = f"since {show_ms(kept.failing_since_ms)}: " if kept.failing_since_ms else ""
     stored = when(kept.stored_index, kept.stored_at_ms)
+    outputs = "" if kept.outputs_waiting is None else f"{kept.outputs_waiting} wait for upload"
     return [
         ("snapshot here", when(kept.snapshot_index, kept.snapshot_at_ms)),
         ("snapshot stored", f"{stored}, in {kept.store}" if kept.store else "nowhere: no store"),
         ("history", f"{kept.segments} segments, {kept.open_rows} rows unsealed{waiting}{missing}"),
+        ("outputs", outputs),
         ("failing", f"{since}{kept.failing}" if kept.failing else ""),
         ("under way", "; ".join(one for one in (kept.resolving, kept.filling) if one)),
     ]

@@ -30,8 +30,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Row).decode
 
 _INSERT: Final = """
-    INSERT INTO rows (seq, job, state, newest_s, attempt, level, scheduled_s, body)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+    INSERT INTO rows (seq, job, state, newest_s, attempt, level, scheduled_s, output, body)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _TALLY: Final = """
     INSERT INTO tally VALUES (?, ?, ?, ?)
     ON CONFLICT DO UPDATE SET rows = rows + excluded.rows, instants = instants + excluded.instants
@@ -214,9 +214,10 @@ class Inserter:
         job = self._jobs.get(row.job) or self._number(row.job)
         body = _encode(row) if body is None else body
         if row.kind is not RowKind.RANGE:
-            return seq, job, row.state, row.scheduled_s, row.attempt, None, None, body
+            output = 1 if row.output_bytes else None
+            return seq, job, row.state, row.scheduled_s, row.attempt, None, None, output, body
         level = max(row.last_s - row.scheduled_s, 0).bit_length()
-        return seq, job, row.state, row.last_s, row.attempt, level, row.scheduled_s, body
+        return seq, job, row.state, row.last_s, row.attempt, level, row.scheduled_s, None, body
 
     def _number(self, job: str) -> int:
         if len(self._jobs) >= JOB_NUMBERS_KEPT:

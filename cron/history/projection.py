@@ -179,7 +179,7 @@ class Projection:
             Shutdown: the projection was stopped before.
         """
         if self._mark < index:
-            await self._ask(lambda _db: None, index)
+            await self.ask(lambda _db: None, index)
 
     async def newest(self, query: Query) -> list[Row]:
         """Return the rows of `query`, newest ScheduledTime first; ties by attempt, then log order.
@@ -189,12 +189,12 @@ class Projection:
             LimitExceeded: more rows are asked for than one answer may have.
             Unavailable, Shutdown: the file cannot be read now; all questions raise these.
         """
-        return await self._ask(lambda db: queries.newest(db, query))
+        return await self.ask(lambda db: queries.newest(db, query))
 
     async def of_launch(self, launch: LaunchName) -> list[Row]:
         """Return all that is known of `launch` in log order: attempts, amendments, and the ranges
         of skipped instants that contain it."""
-        return await self._ask(lambda db: queries.of_launch(db, launch))
+        return await self.ask(lambda db: queries.of_launch(db, launch))
 
     async def of_job(
         self, job: str, from_s: int, to_s: int, limit: int = HISTORY_ROWS_MAX
@@ -205,7 +205,7 @@ class Projection:
         Raises:
             LimitExceeded: there are more than `limit`; nothing is cut off silently.
         """
-        return await self._ask(lambda db: queries.of_job(db, job, from_s, to_s, limit))
+        return await self.ask(lambda db: queries.of_job(db, job, from_s, to_s, limit))
 
     async def last_of_each(self, jobs: list[str]) -> dict[str, Row]:
         """Return, by job, the row with the newest ScheduledTime; jobs without rows are left out.
@@ -215,32 +215,33 @@ class Projection:
         last: dict[str, Row] = {}
         for at in range(0, len(jobs), JOBS_AT_ONCE):
             piece = jobs[at : at + JOBS_AT_ONCE]
-            last |= await self._ask(partial(queries.last_of_each, jobs=piece))
+            last |= await self.ask(partial(queries.last_of_each, jobs=piece))
         return last
 
     async def counts(self) -> Counts:
         """Return how much there is, from counters that every insert keeps."""
-        return await self._ask(queries.counts)
+        return await self.ask(queries.counts)
 
     async def gaps(self) -> list[Gap]:
         """Return the stretches of the log whose rows may be missing here, oldest first."""
-        return await self._ask(queries.gaps)
+        return await self.ask(queries.gaps)
 
     async def lacking(self) -> Lacking:
         """Return what may be missing here, and which segments are none the less."""
-        return await self._ask(queries.lacking)
+        return await self.ask(queries.lacking)
 
     async def outlived(self, record: SegmentRecord, newer: int) -> bool:
         """Whether each row of a segment has at least `newer` rows of later instants of its job;
         False where its rows are not all here. Asked in pieces."""
-        jobs = await self._ask(partial(outlived.newest_of, record=record))
+        jobs = await self.ask(partial(outlived.newest_of, record=record))
         for at in range(0, len(jobs or ()), JOBS_AT_ONCE):
             piece = (jobs or [])[at : at + JOBS_AT_ONCE]
-            if not await self._ask(partial(outlived.have_later, jobs=piece, least=newer)):
+            if not await self.ask(partial(outlived.have_later, jobs=piece, least=newer)):
                 return False
         return jobs is not None
 
-    async def _ask(self, answer: Callable[[sqlite3.Connection], _T], index: int = 0) -> _T:
+    async def ask(self, answer: Callable[[sqlite3.Connection], _T], index: int = 0) -> _T:
+        """Return what `answer` finds, in the thread, once `mark` has reached `index`."""
         return await self._put(Ask(answer, index))
 
     async def _put(self, ask: Ask[_T]) -> _T:
@@ -326,9 +327,8 @@ class Projection:
         try:
             ask.run(self._opened()[0])
         except (sqlite3.Error, msgspec.DecodeError, OSError) as error:
-            if isinstance(error, msgspec.DecodeError) or (
-                isinstance(error, sqlite3.Error) and is_damage(error)
-            ):
+            is_bad_file = isinstance(error, sqlite3.Error) and is_damage(error)
+            if is_bad_file or isinstance(error, msgspec.DecodeError):
                 self._rebuild(str(error))
             ask.fail(Unavailable(f"history cannot be read: {error}", "ask another replica"))
         except Exception as error:  # noqa: BLE001, it is the asker's, and other askers wait

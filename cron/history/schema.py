@@ -17,7 +17,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 _TABLES: Final = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE jobs (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
@@ -29,12 +29,14 @@ CREATE TABLE rows (
     attempt INTEGER NOT NULL,
     level INTEGER,            -- of ranges only
     scheduled_s INTEGER,      -- of ranges only
+    output INTEGER,           -- 1 where the executor kept output, see outputs.py
     body BLOB NOT NULL
 );
 CREATE INDEX by_state ON rows (state, newest_s, attempt);
 CREATE INDEX by_job ON rows (job, state, newest_s, attempt);
 CREATE INDEX ranges ON rows (level, newest_s, scheduled_s) WHERE level IS NOT NULL;
 CREATE INDEX ranges_by_job ON rows (job, level, newest_s, scheduled_s) WHERE level IS NOT NULL;
+CREATE INDEX outputs ON rows (seq) WHERE output IS NOT NULL;
 CREATE TABLE levels (level INTEGER PRIMARY KEY, width_s INTEGER NOT NULL);
 CREATE TABLE tally (
     kind INTEGER, state INTEGER, rows INTEGER NOT NULL, instants INTEGER NOT NULL,

@@ -18,6 +18,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
+from cron.leader.stored_outputs import StoredOutputs
 from cron.leader.uploads import Shelf
 from cron.state import commands as c
 from cron.state.image import decode_state
@@ -45,6 +46,7 @@ class Saving:
         self._vault = vault
         self._data = data
         self.archive = Archive(vault, data)
+        self.outputs = StoredOutputs(vault, data / "outputs" / "read") if vault else None
 
     @property
     def _store(self) -> str:

@@ -28,12 +28,13 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.clock import Clock
-from cron.errors import Conflict, ExecutorAway, NotLeader, NotNow, UnknownLaunch
+from cron.errors import NotLeader, NotNow, UnknownLaunch
 from cron.history.projection import Projection
 from cron.leader.applier import StateApplier
 from cron.leader.backfill import Backfills
 from cron.leader.catalog import Catalog, next_times
 from cron.leader.leader import Leader
+from cron.leader.logs import Logs
 from cron.leader.questions import Questions, no_such_job, unknown_job
 from cron.leader.replacing import Replacing
 from cron.leader.requests import appending
@@ -43,10 +44,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Paused, State
 from launcher.launch import Reason
-from launcher.names import AttemptName, LaunchName, parse_launch_name
-from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
-
-_OUTPUT_TIMEOUT_MS = 5_000
+from launcher.names import LaunchName, parse_launch_name
 
 
 class Operations(msgspec.Struct, frozen=True):
@@ -79,6 +77,7 @@ class CellService:
         self._saving = operations.saving
         self._catalog = Catalog(leader, zone)
         self._questions = Questions(applier, projection, clock, operations.saving.archive)
+        self._logs = Logs(leader.pool, self._questions, operations.saving.outputs)
         self._backfills = Backfills(leader, applier, projection)
 
     @property
@@ -230,44 +229,9 @@ class CellService:
         return await self._questions.show(launch)
 
     async def output(self, query: OutputQuery) -> OutputView:
-        """Return a part of what a launch wrote, from the executor that keeps it."""
+        """Return a part of what a launch wrote."""
         self._lead()
-        views = await self._questions.show(query.launch)
-        begun = [view for view in views if view.executor and view.kind == "launch"]
-        view = next((view for view in reversed(begun) if query.attempt in (0, view.attempt)), None)
-        if view is None:
-            raise NotNow(f"launch {query.launch} has not begun, it has no output yet")
-        name = AttemptName(parse_launch_name(query.launch), view.attempt)
-        session = next(
-            (s for s in self._leader.pool.sessions() if s.executor == view.executor), None
-        )
-        if session is None:
-            raise ExecutorAway(
-                f"executor {view.executor}, which keeps the output, is not connected",
-                "`raftcron status` shows it",
-            )
-        try:
-            piece = await self._leader.pool.output(
-                session.executor,
-                session.ledger,
-                name,
-                offset=query.offset,
-                limit=query.limit,
-                tail=query.tail,
-                timeout_ms=_OUTPUT_TIMEOUT_MS,
-            )
-        except (NotConnected, TimedOut) as error:
-            raise ExecutorAway(str(error), "`raftcron status` shows it") from error
-        except OutputUnavailable as error:
-            raise Conflict(str(error)) from error
-        return OutputView(
-            content=piece.data,
-            offset=piece.offset,
-            size=piece.size,
-            ended=piece.ended,
-            dropped=piece.dropped,
-            executor=view.executor,
-        )
+        return await self._logs.read(query)
 
     async def why(self, job: str, at_s: int, is_nearest: bool) -> WhyReport:
         """Explain an instant."""

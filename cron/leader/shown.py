@@ -49,6 +49,7 @@ def of_row(row: Row) -> LaunchView:
         kind=_KINDS[row.kind],
         last_s=row.last_s,
         count=row.count,
+        output_bytes=row.output_bytes,
     )
 
 

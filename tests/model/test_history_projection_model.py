@@ -256,7 +256,7 @@ class _Life:
             raise Unusable("a test says so")
 
         with pytest.raises(Unavailable):
-            await self.projection._ask(find_damage)
+            await self.projection.ask(find_damage)
 
     def mend(self) -> None:
         """Give the tails again, as the filler does."""

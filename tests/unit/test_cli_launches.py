@@ -32,7 +32,7 @@ def rows(result: Result) -> list[dict]:
 async def test_a_launch_as_json_begins_with_the_keys_that_were_promised():
     result = await cli(FakeBackend(history=[launch()]), "history", "-o", "json")
     (row,) = rows(result)
-    assert list(row) == [*KEYS, "full_name"]
+    assert list(row) == [*KEYS, "full_name", "output_bytes"]
     assert row == {
         "launch": LAUNCH,
         "job": "backup",
@@ -50,6 +50,7 @@ async def test_a_launch_as_json_begins_with_the_keys_that_were_promised():
         "term": 4,
         "lateness_ms": 7,
         "full_name": "default/backup",
+        "output_bytes": None,
     }
 
 

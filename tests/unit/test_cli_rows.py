@@ -10,7 +10,7 @@ from tests.unit.api_rig import NOON_S, launch
 
 LAUNCH_KEYS = """
 launch job tenant scheduled_at attempt state reason begun_at launched_at started_at finished_at
-exit_code executor term lateness_ms full_name
+exit_code executor term lateness_ms full_name output_bytes
 """
 DETAIL_KEYS = """
 epoch replica begun_index launched_index ended_index ended_at local_time revision by detail in_doubt

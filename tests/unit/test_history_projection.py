@@ -225,7 +225,7 @@ async def test_a_question_that_fails_does_not_stop_the_others(projection: Projec
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await projection._ask(fail)
+        await projection.ask(fail)
     assert (await projection.counts()).rows == 0
 
 

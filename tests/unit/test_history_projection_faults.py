@@ -63,7 +63,7 @@ async def test_what_was_offered_and_not_written_before_a_kill_is_offered_again(
         held.set()
         release.wait(10)
 
-    holding = asyncio.create_task(killed._ask(hold))
+    holding = asyncio.create_task(killed.ask(hold))
     await asyncio.to_thread(held.wait, 10)
     killed.offer(rows[10:], 29)
     stopping = asyncio.create_task(asyncio.to_thread(killed.stop, flush=False))
@@ -193,15 +193,15 @@ async def test_what_the_disk_refuses_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite"
     projection = Projection(path)
     projection.start()
-    pages = (await projection._ask(lambda db: db.execute("PRAGMA page_count").fetchone()))[0]
-    await projection._ask(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
+    pages = (await projection.ask(lambda db: db.execute("PRAGMA page_count").fetchone()))[0]
+    await projection.ask(lambda db: db.execute(f"PRAGMA max_page_count = {pages}").fetchone())
     rows = [row(index, index * 60) for index in range(1, 2000)]
     with structlog.testing.capture_logs() as logs:
         projection.offer(rows, 1999)
         await projection.counts()
     assert "history.refused" in [line["event"] for line in logs]
     assert projection.mark == 0
-    await projection._ask(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())
+    await projection.ask(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())
     async with asyncio.timeout(10):
         await projection.caught_up(1999)
     assert await all_rows(projection) == rows[::-1]
@@ -217,7 +217,7 @@ async def test_a_full_backlog_becomes_a_gap(tmp_path: Path) -> None:
         held.set()
         release.wait(10)
 
-    holding = asyncio.create_task(projection._ask(hold))
+    holding = asyncio.create_task(projection.ask(hold))
     await asyncio.to_thread(held.wait, 10)
     with structlog.testing.capture_logs() as logs:
         for index in range(1, 15):

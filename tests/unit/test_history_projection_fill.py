@@ -150,7 +150,7 @@ async def test_tails_close_the_gap_that_damage_left(projection: Projection) -> N
         raise Unusable("a test says so")
 
     with pytest.raises(Unavailable):
-        await projection._ask(find_damage)
+        await projection.ask(find_damage)
     assert await projection.gaps() == [Gap(0, 8)]
     projection.mend(rows[3:], 3, 8)
     assert await projection.gaps() == [Gap(0, 3)]
@@ -182,14 +182,14 @@ async def test_a_full_disk_ends_a_fill_and_it_is_tried_again(projection: Project
     rows = [row(index, index * 60) for index in range(1, 9_000)]
     record, content = segment(rows, 0, 9_000)
     projection.offer([], 9_000, gap_from=0, gap_to=9_000)
-    pages = (await projection._ask(lambda db: db.execute("PRAGMA page_count").fetchone()))[0]
+    pages = (await projection.ask(lambda db: db.execute("PRAGMA page_count").fetchone()))[0]
     set_max = "PRAGMA max_page_count = {}"
-    await projection._ask(lambda db: db.execute(set_max.format(pages + 150)).fetchone())
+    await projection.ask(lambda db: db.execute(set_max.format(pages + 150)).fetchone())
     with pytest.raises(Unavailable, match="disk"):
         await projection.fill(record, content, frozenset({record.key}))
     assert await projection.gaps() == [Gap(0, 9_000)]
     assert 0 < (await projection.counts()).rows < 9_000
-    await projection._ask(lambda db: db.execute(set_max.format(1_000_000)).fetchone())
+    await projection.ask(lambda db: db.execute(set_max.format(1_000_000)).fetchone())
     await projection.fill(record, content, frozenset({record.key}))
     assert await all_rows(projection) == rows[::-1]
     assert (await projection.counts()).rows == len(rows)

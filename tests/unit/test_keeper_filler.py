@@ -156,7 +156,7 @@ async def test_an_index_that_was_damaged_is_whole_again_the_tails_too(source: Di
         raise Unusable("a test says so")
 
     with pytest.raises(Unavailable):
-        await source.projection._ask(find_damage)
+        await source.projection.ask(find_damage)
     assert await all_rows(source) == []
     await source.filler.look()
     assert await all_rows(source) == rows_of(source.log)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from launcher.names import SCHEDULED_S_MAX, LaunchName
 from snapshots import layout
 from snapshots.layout import parse_segment_name, parse_snapshot_name, segment_name, snapshot_name
 from snapshots.store import check_name
@@ -89,6 +90,48 @@ def test_a_cell_sees_nothing_of_one_whose_name_begins_alike() -> None:
 
 
 def test_the_output_of_an_attempt_is_an_objects_name() -> None:
-    name = layout.output_object("prod", "acme/back-up.2@2026-11-20T15:00:00Z+t1", 3)
-    assert check_name(name).endswith("+a3")
-    assert name != layout.output_object("prod", "acme/back-up.2@2026-11-20T15:00:00Z+t1", 2)
+    launch = "acme/back-up.2@2026-11-20T15:00:00Z+t1"
+    name = layout.output_object("prod", 1_795_219_200_000, launch, 3)
+    assert check_name(name) == f"cells/prod/output/2026-11-21/{launch}+a3.zst"
+    assert name != layout.output_object("prod", 1_795_219_200_000, launch, 2)
+
+
+def test_the_longest_name_of_an_attempt_is_an_objects_name() -> None:
+    job = f"{'t' * 100}/{'j' * 100}"
+    launch = str(LaunchName(job, SCHEDULED_S_MAX, 999_999_999))
+    ended_ms = SCHEDULED_S_MAX * 1000 + 999
+    name = check_name(layout.output_object("c" * 64, ended_ms, launch, 999_999_999))
+    assert max(map(len, name.split("/"))) <= 255, "a directory's limit"
+    assert layout.parse_output_day("c" * 64, name) == SCHEDULED_S_MAX // 86_400
+
+
+@pytest.mark.parametrize("ended_ms", [0, 86_399_999, 86_400_000, 1_795_219_200_000])
+def test_the_day_of_an_end_is_in_the_name_of_its_output(ended_ms: int) -> None:
+    name = layout.output_object("prod", ended_ms, "default/a@2026-11-20T15:00:00Z", 1)
+    assert layout.parse_output_day("prod", name) == ended_ms // 86_400_000
+
+
+def test_names_of_outputs_are_in_the_order_of_days() -> None:
+    day_ms = 86_400_000
+    launches = ["zebra/z@2026-11-20T15:00:00Z", "a/a@2026-11-20T15:00:00Z"]
+    names = [
+        layout.output_object("prod", day * day_ms, launch, 1)
+        for day in (1, 364, 365, 10_957, 20_778)
+        for launch in sorted(launches)
+    ]
+    assert sorted(names) == names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cells/prod/output/2026-13-01/default/a@2026-11-20T15:00:00Z+a1.zst",
+        "cells/prod/output/2026-02-30/default/a@2026-11-20T15:00:00Z+a1.zst",
+        "cells/prod/output/2026-11-20/readme.txt",
+        "cells/prod/output/2026-11-20/default/a@2026-11-20T15:00:00Z.zst",
+        "cells/prod2/output/2026-11-20/default/a@2026-11-20T15:00:00Z+a1.zst",
+        "2026-11-20/default/a@2026-11-20T15:00:00Z+a1.zst",
+    ],
+)
+def test_what_is_no_name_of_an_output_is_not_ours(name: str) -> None:
+    assert layout.parse_output_day("prod", name) is None

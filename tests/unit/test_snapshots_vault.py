@@ -195,11 +195,3 @@ def test_manifests_go_before_snapshots_and_these_before_segments(tmp_path: Path)
     vault.prune(SnapshotPolicy(1, 0), 10 * GRACE_MS, ())
     kinds = [Path(name).suffix for operation, name in store.calls if operation == "delete"]
     assert kinds == [".json"] * 2 + [".snap"] * 2 + [".seg"] * 2
-
-
-def test_output_is_kept_by_its_launch() -> None:
-    vault = Vault(MemoryStore(), "prod")
-    name = "default/backup@2026-11-20T15:00:00Z+t1"
-    vault.put_output(name, 2, b"printed")
-    assert vault.get_output(name, 2) == b"printed"
-    assert vault.get_output(name, 1) is None

@@ -408,6 +408,7 @@ class LaunchView(google.protobuf.message.Message):
     KIND_FIELD_NUMBER: builtins.int
     LAST_S_FIELD_NUMBER: builtins.int
     COUNT_FIELD_NUMBER: builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     launch: builtins.str
     job: builtins.str
     tenant: builtins.str
@@ -440,6 +441,7 @@ class LaunchView(google.protobuf.message.Message):
     kind: builtins.str
     last_s: builtins.int
     count: builtins.int
+    output_bytes: builtins.int
     def __init__(
         self,
         *,
@@ -475,9 +477,10 @@ class LaunchView(google.protobuf.message.Message):
         kind: builtins.str = ...,
         last_s: builtins.int = ...,
         count: builtins.int = ...,
+        output_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "exit_code", b"exit_code", "lateness_ms", b"lateness_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "attempt", b"attempt", "begun_at_ms", b"begun_at_ms", "begun_index", b"begun_index", "by", b"by", "count", b"count", "deadline_at_ms", b"deadline_at_ms", "detail", b"detail", "ended_at_ms", b"ended_at_ms", "ended_index", b"ended_index", "epoch", b"epoch", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "in_doubt", b"in_doubt", "is_open", b"is_open", "job", b"job", "kind", b"kind", "last_s", b"last_s", "lateness_ms", b"lateness_ms", "launch", b"launch", "launched_at_ms", b"launched_at_ms", "launched_index", b"launched_index", "local_time", b"local_time", "reason", b"reason", "replica", b"replica", "revision", b"revision", "scheduled_s", b"scheduled_s", "started_at_ms", b"started_at_ms", "state", b"state", "tenant", b"tenant", "term", b"term", "waiting", b"waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "attempt", b"attempt", "begun_at_ms", b"begun_at_ms", "begun_index", b"begun_index", "by", b"by", "count", b"count", "deadline_at_ms", b"deadline_at_ms", "detail", b"detail", "ended_at_ms", b"ended_at_ms", "ended_index", b"ended_index", "epoch", b"epoch", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "in_doubt", b"in_doubt", "is_open", b"is_open", "job", b"job", "kind", b"kind", "last_s", b"last_s", "lateness_ms", b"lateness_ms", "launch", b"launch", "launched_at_ms", b"launched_at_ms", "launched_index", b"launched_index", "local_time", b"local_time", "output_bytes", b"output_bytes", "reason", b"reason", "replica", b"replica", "revision", b"revision", "scheduled_s", b"scheduled_s", "started_at_ms", b"started_at_ms", "state", b"state", "tenant", b"tenant", "term", b"term", "waiting", b"waiting"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
     @typing.overload
@@ -811,12 +814,18 @@ class OutputView(google.protobuf.message.Message):
     ENDED_FIELD_NUMBER: builtins.int
     DROPPED_FIELD_NUMBER: builtins.int
     EXECUTOR_FIELD_NUMBER: builtins.int
+    STORE_FIELD_NUMBER: builtins.int
+    NOTE_FIELD_NUMBER: builtins.int
     content: builtins.bytes
     offset: builtins.int
     size: builtins.int
     ended: builtins.bool
     dropped: builtins.int
     executor: builtins.str
+    store: builtins.str
+    """"" for the executor"""
+    note: builtins.str
+    """why not from the executor"""
     def __init__(
         self,
         *,
@@ -826,8 +835,10 @@ class OutputView(google.protobuf.message.Message):
         ended: builtins.bool = ...,
         dropped: builtins.int = ...,
         executor: builtins.str = ...,
+        store: builtins.str = ...,
+        note: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["content", b"content", "dropped", b"dropped", "ended", b"ended", "executor", b"executor", "offset", b"offset", "size", b"size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["content", b"content", "dropped", b"dropped", "ended", b"ended", "executor", b"executor", "note", b"note", "offset", b"offset", "size", b"size", "store", b"store"]) -> None: ...
 
 global___OutputView = OutputView
 
@@ -1176,6 +1187,7 @@ class KeepingView(google.protobuf.message.Message):
     FAILING_FIELD_NUMBER: builtins.int
     FILLING_FIELD_NUMBER: builtins.int
     RESOLVING_FIELD_NUMBER: builtins.int
+    OUTPUTS_WAITING_FIELD_NUMBER: builtins.int
     snapshot_index: builtins.int
     snapshot_at_ms: builtins.int
     segments: builtins.int
@@ -1189,6 +1201,7 @@ class KeepingView(google.protobuf.message.Message):
     failing: builtins.str
     filling: builtins.str
     resolving: builtins.str
+    outputs_waiting: builtins.int
     def __init__(
         self,
         *,
@@ -1205,8 +1218,11 @@ class KeepingView(google.protobuf.message.Message):
         failing: builtins.str = ...,
         filling: builtins.str = ...,
         resolving: builtins.str = ...,
+        outputs_waiting: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["failing", b"failing", "failing_since_ms", b"failing_since_ms", "filling", b"filling", "open_rows", b"open_rows", "resolving", b"resolving", "segments", b"segments", "segments_missing", b"segments_missing", "segments_waiting", b"segments_waiting", "snapshot_at_ms", b"snapshot_at_ms", "snapshot_index", b"snapshot_index", "store", b"store", "stored_at_ms", b"stored_at_ms", "stored_index", b"stored_index"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_outputs_waiting", b"_outputs_waiting", "outputs_waiting", b"outputs_waiting"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_outputs_waiting", b"_outputs_waiting", "failing", b"failing", "failing_since_ms", b"failing_since_ms", "filling", b"filling", "open_rows", b"open_rows", "outputs_waiting", b"outputs_waiting", "resolving", b"resolving", "segments", b"segments", "segments_missing", b"segments_missing", "segments_waiting", b"segments_waiting", "snapshot_at_ms", b"snapshot_at_ms", "snapshot_index", b"snapshot_index", "store", b"store", "stored_at_ms", b"stored_at_ms", "stored_index", b"stored_index"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_outputs_waiting", b"_outputs_waiting"]) -> typing.Literal["outputs_waiting"] | None: ...
 
 global___KeepingView = KeepingView
 

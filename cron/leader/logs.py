@@ -1,0 +1,121 @@
+"""What a launch wrote: from the executor that keeps it, else from object storage."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cron.api.views import LaunchView, OutputQuery, OutputView
+from cron.errors import Conflict, CronError, ExecutorAway, NotNow
+from cron.leader.questions import Questions
+from cron.leader.stored_outputs import StoredOutputs
+from cron.leader.transfer import Executors, session_of
+from launcher.names import AttemptName, parse_launch_name
+from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
+
+OUTPUT_TIMEOUT_MS: Final = 5_000
+
+
+class Logs:
+    """Answers about output. `stored` is None where no object storage is configured."""
+
+    def __init__(self, pool: Executors, questions: Questions, stored: StoredOutputs | None) -> None:
+        self._pool = pool
+        self._questions = questions
+        self._stored = stored
+
+    async def read(self, query: OutputQuery) -> OutputView:
+        """Return a part of what a launch wrote; `store` in it says where it is from, if that is not
+        its executor.
+
+        Raises:
+            NotNow: it has not begun. ExecutorAway, Conflict: nobody gives it; and what `Questions`
+                raises.
+        """
+        views = await self._questions.show(query.launch)
+        view = _attempt_of(views, query.attempt)
+        if view is None:
+            raise NotNow(f"launch {query.launch} has not begun, it has no output yet")
+        ended = _with_output(views, view.attempt)
+        try:
+            return await self._from_executor(view, query, is_kept=ended is not None)
+        except (ExecutorAway, Conflict) as error:
+            if ended is None or self._stored is None:
+                raise
+            found = await self._from_store(self._stored, ended, view, query, error)
+            if found is None:
+                text = f"{error}; and it is not in {self._stored.url}"
+                raise type(error)(text, error.hint) from error
+            return found
+
+    async def _from_executor(
+        self, view: LaunchView, query: OutputQuery, *, is_kept: bool
+    ) -> OutputView:
+        session = session_of(self._pool, view.executor)
+        if session is None:
+            raise ExecutorAway(
+                f"executor {view.executor}, which keeps the output, is not connected",
+                "`raftcron status` shows it",
+            )
+        try:
+            piece = await self._pool.output(
+                session.executor,
+                session.ledger,
+                AttemptName(parse_launch_name(query.launch), view.attempt),
+                offset=query.offset,
+                limit=query.limit,
+                tail=query.tail,
+                timeout_ms=OUTPUT_TIMEOUT_MS,
+            )
+        except (NotConnected, TimedOut) as error:
+            raise ExecutorAway(str(error), "`raftcron status` shows it") from error
+        except OutputUnavailable as error:
+            raise Conflict(str(error)) from error
+        if is_kept and not piece.size:
+            raise Conflict(f"executor {view.executor} does not have the output any more")
+        return OutputView(
+            content=piece.data,
+            offset=piece.offset,
+            size=piece.size,
+            ended=piece.ended,
+            dropped=piece.dropped,
+            executor=view.executor,
+        )
+
+    async def _from_store(
+        self,
+        stored: StoredOutputs,
+        ended: LaunchView,
+        view: LaunchView,
+        query: OutputQuery,
+        why: CronError,
+    ) -> OutputView | None:
+        """Return it as the store has it; `why` the executor did not give it goes into what is
+        raised."""
+        try:
+            piece = await stored.read(ended.ended_at_ms, ended.attempt, query)
+        except CronError as error:
+            raise type(error)(f"{why}; {error}", error.hint) from error
+        if piece is None:
+            return None
+        return OutputView(
+            content=piece.data,
+            offset=piece.offset,
+            size=piece.size,
+            ended=piece.offset + len(piece.data) >= piece.dropped + piece.size,
+            dropped=piece.dropped,
+            executor=view.executor,
+            store=stored.url,
+            note=str(why),
+        )
+
+
+def _attempt_of(views: list[LaunchView], attempt: int) -> LaunchView | None:
+    """Return the newest attempt that began on an executor, or that one."""
+    begun = [view for view in views if view.executor and view.kind == "launch"]
+    return next((view for view in reversed(begun) if attempt in (0, view.attempt)), None)
+
+
+def _with_output(views: list[LaunchView], attempt: int) -> LaunchView | None:
+    """Return the end of an attempt that left output: its own row, or late news of it."""
+    found = (view for view in reversed(views) if view.attempt == attempt and view.output_bytes)
+    return next(found, None)

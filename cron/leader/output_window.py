@@ -1,0 +1,238 @@
+"""The outputs that are to be stored next: a bounded number of them, by executor, in log order."""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from cron.clock import Clock
+from cron.errors import CronError
+from cron.history import queries
+from cron.history.gaps import Gap
+from cron.history.outputs import Asks, Stretch, count_with_output, lacking, rows_with_output
+from cron.leader.applier import StateApplier
+from cron.leader.courier import REST_MAX_MS, REST_MIN_MS
+from cron.leader.transfer import Wanted
+from cron.state.commands import SegmentKey
+from cron.state.rows import Row
+from launcher.names import AttemptName, LaunchName
+
+_log = structlog.get_logger()
+
+OUTPUTS_MAX: Final = 10_000
+"""Held in memory, some megabytes. Those of an executor that is away may take all places, and then
+hold up others, until they are given up."""
+PAGE_ROWS: Final = 2_000
+"""Read at once, in 20 ms of the history's thread."""
+COUNT_MS: Final = 10_000
+"""How often what is not held in memory is counted."""
+GAP_MS: Final = 3_600_000
+"""How long a gap of the history is waited for that should be filled; then its outputs, if there are
+any, are given up."""
+
+
+class Rows(Asks, Protocol):
+    """The projection, as far as outputs go."""
+
+    @property
+    def mark(self) -> int:
+        """Log index up to which all rows are here, but for gaps."""
+
+
+class Waiting(msgspec.Struct, eq=False):
+    """An output that is to be stored. `reason` is why its executor did not give it, when it was
+    asked last."""
+
+    wanted: Wanted
+    number: int
+    reason: str = ""
+    is_busy: bool = False
+    is_done: bool = False
+
+
+class _Queue(msgspec.Struct):
+    """The outputs of one executor, the next first."""
+
+    outputs: deque[Waiting]
+    busy: int = 0
+    try_at_ms: int = 0
+    rest_ms: int = REST_MIN_MS
+
+
+class Window:
+    """Outputs from the mark on, as many as may be held."""
+
+    def __init__(self, applier: StateApplier, projection: Rows, clock: Clock) -> None:
+        self._applier = applier
+        self._projection = projection
+        self._clock = clock
+        self.clear(0)
+
+    def clear(self, index: int) -> None:
+        """Begin anew behind log index `index`."""
+        self._open: dict[int, Waiting] = {}  # by number, which is log order
+        self._queues: dict[str, _Queue] = {}
+        self._read_to = index
+        self._number = 0
+        self._beyond = 0
+        self._count_at_ms = 0
+        self._gap_since_ms = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many outputs are yet to be stored, as far as is known."""
+        return len(self._open) + self._beyond
+
+    @property
+    def mark(self) -> int:
+        """The log index up to which there is nothing to be stored any more."""
+        oldest = next(iter(self._open.values()), None)
+        return self._read_to if oldest is None else oldest.wanted.index - 1
+
+    # ---- what is next
+
+    def next(self, now_ms: int, of_one: int) -> Waiting | None:
+        """Take the oldest output whose executor has not failed just now, and from which fewer than
+        `of_one` are taken already; `done` or `put_back` follows. None where there is none."""
+        best: _Queue | None = None
+        for queue in self._queues.values():
+            while queue.outputs and queue.outputs[0].is_done:
+                queue.outputs.popleft()
+            if not queue.outputs or queue.busy >= of_one or now_ms < queue.try_at_ms:
+                continue
+            if best is None or queue.outputs[0].number < best.outputs[0].number:
+                best = queue
+        if best is None:
+            return None
+        one = best.outputs.popleft()
+        one.is_busy = True
+        best.busy += 1
+        return one
+
+    def put_back(self, one: Waiting, now_ms: int | None = None, reason: str = "") -> None:
+        """Have an output wait again: first, or where its executor failed at `now_ms`, last."""
+        queue = self._left(one)
+        if queue is None:
+            return
+        one.reason = reason
+        if now_ms is None:
+            queue.outputs.appendleft(one)
+            return
+        queue.outputs.append(one)
+        if now_ms >= queue.try_at_ms:  # several may fail at once
+            queue.try_at_ms = now_ms + queue.rest_ms
+            queue.rest_ms = min(2 * queue.rest_ms, REST_MAX_MS)
+
+    def done(self, one: Waiting) -> None:
+        """Forget an output: it is stored, or given up."""
+        queue = self._left(one)
+        one.is_done = True
+        self._open.pop(one.number, None)
+        if queue is not None:
+            queue.rest_ms = REST_MIN_MS
+
+    def _left(self, one: Waiting) -> _Queue | None:
+        """Note that nobody works on an output any more; return where it belongs."""
+        queue = self._queues.get(one.wanted.executor)
+        if not one.is_busy or queue is None:
+            return None
+        one.is_busy = False
+        queue.busy -= 1
+        return queue
+
+    def old(self, ended_before_ms: int) -> list[Waiting]:
+        """Return the outputs, of attempts that ended by then, that nobody works on."""
+        return [
+            one
+            for one in self._open.values()
+            if not one.is_busy and one.wanted.ended_at_ms <= ended_before_ms
+        ]
+
+    # ---- reading
+
+    async def read(self) -> None:
+        """Take in what has ended meanwhile, as far as there is room."""
+        try:
+            await self._read()
+        except CronError as error:
+            _log.debug("outputs.not_read", error=str(error))
+
+    async def _read(self) -> None:
+        self._queues = {
+            name: queue for name, queue in self._queues.items() if queue.outputs or queue.busy
+        }
+        to_index = await self._complete_to()
+        limit = min(PAGE_ROWS, OUTPUTS_MAX - len(self._open))
+        if to_index > self._read_to and limit > 0:
+            rows = await rows_with_output(self._projection, Stretch(self._read_to, to_index), limit)
+            for row in rows:
+                await self._add(row)
+            is_all = len(rows) < limit
+            self._read_to = to_index if is_all else rows[-1].ended_index
+        await self._count(to_index)
+
+    async def _complete_to(self) -> int:
+        """Return the log index up to which all rows are in the projection that ever will be."""
+        applier, projection = self._applier, self._projection
+        is_there = projection.mark >= applier.rows_index
+        to_index = applier.state.index if is_there else projection.mark
+        if to_index <= self._read_to:
+            return self._read_to
+        found = await lacking(projection)
+        for gap in found.gaps:
+            is_met = self._read_to < gap.to_index and gap.from_index < to_index
+            if is_met and self._will_close(gap, found.filled):
+                return to_index if self._is_overdue(gap) else max(self._read_to, gap.from_index)
+        self._gap_since_ms = 0
+        return to_index
+
+    def _will_close(self, gap: Gap, filled: frozenset[SegmentKey]) -> bool:
+        """Whether the rows that are missing are in State, or in a segment for this disk; and not
+        retired, nor in object storage alone."""
+        history = self._applier.state.history
+        return gap.to_index > history.sealed_to or any(
+            record.is_local
+            and record.key not in filled
+            and record.from_index < gap.to_index
+            and gap.from_index < record.to_index
+            for record in history.segments.values()
+        )
+
+    def _is_overdue(self, gap: Gap) -> bool:
+        now_ms = self._clock.mono_ms()
+        self._gap_since_ms = self._gap_since_ms or now_ms
+        if now_ms - self._gap_since_ms < GAP_MS:
+            return False
+        _log.warning("outputs.gap_skipped", from_index=gap.from_index, to_index=gap.to_index)
+        return True
+
+    async def _add(self, row: Row) -> None:
+        name = AttemptName(LaunchName(row.job, row.scheduled_s, row.trigger), row.attempt)
+        executor = row.executor or await self._executor_of(name)
+        if not executor:
+            _log.warning("output.not_stored", launch=str(name), error="nobody knows its executor")
+            return
+        wanted = Wanted(name, executor, row.ended_index, row.ended_at_ms)
+        self._number += 1
+        one = self._open[self._number] = Waiting(wanted, self._number)
+        self._queues.setdefault(executor, _Queue(deque())).outputs.append(one)
+
+    async def _executor_of(self, name: AttemptName) -> str:
+        """Return the executor of an attempt that was lost, whose late news does not name it."""
+        rows = await self._projection.ask(partial(queries.of_launch, launch=name.launch))
+        found = (row.executor for row in rows if row.attempt == name.attempt and row.executor)
+        return next(found, "")
+
+    async def _count(self, to_index: int) -> None:
+        """Count what is not read yet, now and then."""
+        now_ms = self._clock.mono_ms()
+        if to_index <= self._read_to:
+            self._beyond = 0
+        elif now_ms >= self._count_at_ms:
+            self._count_at_ms = now_ms + COUNT_MS
+            stretch = Stretch(self._read_to, to_index)
+            self._beyond = await count_with_output(self._projection, stretch)

@@ -1,0 +1,132 @@
+"""What an attempt wrote, as one object: packed to be stored, and unpacked once it is verified.
+
+The frame is that of snapshots and segments (`format`), with a magic of its own. Small ones are
+packed in memory, larger ones in a file beside.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from snapshots import disk
+from snapshots import format as form
+from snapshots.errors import (
+    ObjectMissing,
+    OutputDamaged,
+    SnapshotCorrupt,
+    SnapshotForeign,
+)
+from snapshots.format import Number
+from snapshots.store import ObjectStore, Tell
+
+OUTPUT_MAGIC: Final = b"\x89RCOUTP\n"
+OUTPUT_BYTES_MAX: Final = 1 << 30
+"""What an executor keeps of one attempt at most."""
+IN_MEMORY_BYTES_MAX: Final = 4 << 20
+
+
+class OutputHeader(msgspec.Struct, frozen=True, array_like=True):
+    """Whose output it is. The content has `size` bytes; `dropped` bytes before it were over the
+    executor's bound, and nobody has them."""
+
+    cell: str
+    launch: str
+    attempt: Number
+    size: Number
+    dropped: Number
+
+
+def put(
+    store: ObjectStore,
+    name: str,
+    header: OutputHeader,
+    pieces: Iterable[bytes],
+    scratch: Path,
+    progress: Tell | None = None,
+) -> None:
+    """Store an output under `name`; what is there already is replaced.
+
+    Raises:
+        SnapshotCorrupt: `pieces` are not `header.size` bytes; nothing was stored.
+        StoreError, OSError: it is not stored; the disk at `scratch` may have refused.
+    """
+    lead = form.encode_lead(OUTPUT_MAGIC, header)
+    counted = _Counted(name, header.size, pieces)
+    if header.size <= IN_MEMORY_BYTES_MAX:
+        packed = io.BytesIO()
+        disk.write_frames(packed, lead, counted)
+        store.put(name, packed.getvalue())
+        return
+    scratch.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with disk.create(scratch) as file:
+            disk.write_frames(file, lead, counted)
+        store.put_file(name, scratch, progress=progress)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+class _Counted:
+    """Pieces that must be as many bytes as was said."""
+
+    def __init__(self, name: str, size: int, pieces: Iterable[bytes]) -> None:
+        self._name = name
+        self._size = size
+        self._pieces = iter(pieces)
+        self._done = 0
+
+    def __iter__(self) -> _Counted:
+        return self
+
+    def __next__(self) -> bytes:
+        piece = next(self._pieces, None)
+        if piece is not None:
+            self._done += len(piece)
+        if self._done > self._size or (piece is None and self._done != self._size):
+            raise SnapshotCorrupt(self._name, f"{self._done} bytes are not the {self._size} told")
+        if piece is None:
+            raise StopIteration
+        return piece
+
+
+def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> OutputHeader | None:
+    """Write a stored output to `path`, verified, and return its header; None if there is none.
+
+    `whose` says of which cell, launch and attempt it must be. Uses a file beside `path`.
+
+    Raises:
+        OutputDamaged, SnapshotForeign, SnapshotUnsupported: nothing of it may be shown.
+        StoreError, OSError: it cannot be read now.
+    """
+    packed = path.with_name(path.name + disk.UNFINISHED)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        store.get_file(name, packed)
+        return _unpack(name, packed, whose, path)
+    except ObjectMissing:
+        return None
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    finally:
+        packed.unlink(missing_ok=True)
+
+
+def _unpack(name: str, packed: Path, whose: OutputHeader, path: Path) -> OutputHeader:
+    try:
+        with disk.create(path) as file:
+            read = disk.read_frames(packed, OUTPUT_MAGIC, file.write, OUTPUT_BYTES_MAX)
+        header = form.decode_header(read.lead, read.header, OutputHeader, name)
+    except SnapshotCorrupt as error:
+        raise OutputDamaged(name, str(error).partition(": ")[2]) from error
+    if header.cell != whose.cell:
+        raise SnapshotForeign(name, f"it is of cell {header.cell!r}, not {whose.cell!r}")
+    inside = (header.launch, header.attempt, header.size)
+    if inside != (whose.launch, whose.attempt, read.content_bytes):
+        raise OutputDamaged(name, f"it is {header.size} bytes of {header.launch}#{header.attempt}")
+    return header
