@@ -9,9 +9,9 @@ temporary files is never listed, nor is what people leave there under names that
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -22,6 +22,8 @@ from snapshots.store import ObjectEntry, Tell, check_name, is_name
 
 TEMPORARY: Final = ".tmp-"
 _COPY_BYTES: Final = 1 << 20
+_LOST: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+"""What the kernel says of a file that its disk has lost: of one, not of the store."""
 _REFUSALS: Final = (PermissionError, NotADirectoryError, IsADirectoryError)
 
 
@@ -47,7 +49,7 @@ class DirectoryStore:
 
         def copy(file: BinaryIO) -> None:
             with path.open("rb") as source:
-                _copy(source, file, progress)
+                _copy(iter(lambda: source.read(_COPY_BYTES), b""), file, progress)
 
         return self._put(name, copy, if_absent)
 
@@ -89,10 +91,19 @@ class DirectoryStore:
         with self._told(name):
             source = self._path(name).open("rb")
         with source, path.open("wb") as file:
-            done = _copy(source, file, progress)
+            done = _copy(self._pieces(name, source), file, progress)
             file.flush()
             os.fsync(file.fileno())
         return done
+
+    def _pieces(self, name: str, source: BinaryIO) -> Iterator[bytes]:
+        """Yield an object; what fails here is the store, and not the disk that it goes to."""
+        while True:
+            with self._told(name):
+                piece = source.read(_COPY_BYTES)
+            if not piece:
+                return
+            yield piece
 
     def head(self, name: str) -> ObjectEntry | None:
         """Return an object's entry."""
@@ -154,6 +165,9 @@ class DirectoryStore:
             hint = "let this user write there, or name another directory"
             raise StoreRefused(self.url, f"{error.strerror or error}", hint) from error
         except OSError as error:
+            if name and error.errno in _LOST:
+                text = f"it cannot be read: {error.strerror}"
+                raise ObjectDamaged(self.url, name, text) from error
             raise StoreAway(self.url, f"{error.strerror or error}") from error
 
 
@@ -168,13 +182,11 @@ def _make(folder: Path) -> None:
         sync_directory(one.parent)
 
 
-def _copy(source: BinaryIO, target: BinaryIO, progress: Tell | None) -> int:
+def _copy(pieces: Iterator[bytes], target: BinaryIO, progress: Tell | None) -> int:
     done = 0
-    if progress is None:
-        shutil.copyfileobj(source, target, _COPY_BYTES)
-        return target.tell()
-    while piece := source.read(_COPY_BYTES):
+    for piece in pieces:
         target.write(piece)
         done += len(piece)
-        progress(done)
+        if progress is not None:
+            progress(done)
     return done

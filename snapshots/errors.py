@@ -6,6 +6,7 @@ SnapshotError             .code (stable), .hint (what the operator can do, or ""
 ├ SnapshotUnsupported     written by another release; its bytes may be fine
 ├ SnapshotForeign         it belongs to another cell
 ├ SnapshotMissing         there is none under that name
+├ SnapshotRefused         the store has it, and does not let us read it
 ├ SegmentClash            object storage has other bytes under that name
 ├ LineageTaken(lineage)   somebody else has begun this life of the cell
 └ NotConditional          the store cannot tell who was first
@@ -67,6 +68,13 @@ class SnapshotMissing(SnapshotError):
     """No such snapshot or segment."""
 
     code = "snapshot_missing"
+
+
+class SnapshotRefused(SnapshotError):
+    """The store has it and does not let us read it: this one, perhaps no other."""
+
+    code = "snapshot_refused"
+    hint = "check permissions, keys, and rules that move objects to an archive"
 
 
 class SegmentClash(SnapshotError):

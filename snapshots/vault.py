@@ -35,6 +35,8 @@ from snapshots.errors import (
     SnapshotCorrupt,
     SnapshotError,
     SnapshotMissing,
+    SnapshotRefused,
+    StoreRefused,
     invariant,
 )
 from snapshots.manifest import (
@@ -345,11 +347,14 @@ def _whole(name: str, fetch: Callable[[], T]) -> T:
 
     Raises:
         SnapshotCorrupt: it is cut again: the object is damaged.
+        SnapshotRefused: the store does not give this one.
     """
-    with contextlib.suppress(ObjectDamaged):
-        return fetch()
     try:
+        with contextlib.suppress(ObjectDamaged):
+            return fetch()
         return fetch()
+    except StoreRefused as error:
+        raise SnapshotRefused(name, str(error)) from error
     except ObjectDamaged as error:
         raise SnapshotCorrupt(name, str(error)) from error
 
