@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,16 +15,24 @@ from cron.api.snapshot_views import KeepingView, SaveReport, SnapshotView
 from cron.cli import exits, render
 from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.times import format_ms, parse_length, show_length, show_ms
-from cron.errors import Conflict, CronError, NotFound, OutcomeUnknown, Unavailable
+from cron.errors import (
+    Conflict,
+    CronError,
+    InvalidInput,
+    NotFound,
+    OutcomeUnknown,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from cron.api.client import Client
+    from snapshots.errors import SnapshotError
+    from snapshots.manifest import Manifest
     from snapshots.vault import Vault
 
 COLUMNS: Final = ("place", "taken utc", "age", "lineage", "index", "size", "state", "name", "note")
 NARROW: Final = ("name", "lineage", "size")
 LOOK_S: Final = 0.5
-WAIT_MS: Final = 300_000
 READ_MS: Final = 600_000
 """How long reading all snapshots back may take, where nothing else is said."""
 
@@ -67,11 +77,11 @@ def _await(client: Client, report: SaveReport, until_ms: int, settings: Settings
     place = "remote" if report.store else "local"
     said = ""
     while True:
+        line = ""
         try:
             found = client.snapshots(is_remote=False).snapshots
         except Unavailable as error:
-            found = []
-            said = _say(str(error), said)
+            found, line = [], str(error)
         for view in found:
             at = (view.lineage, view.index)
             if view.place == place and at >= (report.lineage, report.index):
@@ -79,7 +89,7 @@ def _await(client: Client, report: SaveReport, until_ms: int, settings: Settings
         if settings.now_ms() >= until_ms:
             text = f"the snapshot at index {report.index} is not {_where(report)} yet"
             raise OutcomeUnknown(text, "it is still under way; `raftcron status` shows how far")
-        said = _say(_waiting(client), said)
+        said = _say(line or _waiting(client), said)
         time.sleep(LOOK_S)
 
 
@@ -214,57 +224,72 @@ def keeping_pairs(kept: KeepingView, now_ms: int) -> list[tuple[str, str]]:
 # --- without a cell
 
 
-def _vault(url: str, cell: str) -> Vault:
-    from snapshots.errors import StoreError
-    from snapshots.urls import open_store
-    from snapshots.vault import Vault
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Say in the words of this command what the store and the disk report."""
+    from snapshots.errors import BadStoreUrl, StoreAway, StoreError
 
     try:
-        return Vault(open_store(url), cell)
-    except StoreError as error:
-        raise Conflict(str(error), error.hint) from error
-
-
-def _stored(url: str, cell: str) -> tuple[list[SnapshotView], list[str]]:
-    from snapshots.errors import StoreAway, StoreError
-
-    try:
-        manifests, skipped = _vault(url, cell).manifests()
+        yield
+    except BadStoreUrl as error:
+        raise InvalidInput(str(error), error.hint) from error
     except StoreAway as error:
         raise Unavailable(str(error), error.hint) from error
     except StoreError as error:
         raise Conflict(str(error), error.hint) from error
-    views = [
-        SnapshotView(
-            name=f"{one.lineage:04d}-{one.term:016x}-{one.index:016x}.snap", place="remote",
-            lineage=one.lineage, term=one.term, index=one.index, taken_ms=one.taken_ms,
-            size=one.file_bytes, content_size=one.content_bytes, segments=len(one.segments),
-            digest=one.state_digest,
-        )
-        for one in manifests
-    ]  # fmt: skip
-    return views, [str(error) for error in skipped]
+    except OSError as error:
+        place = error.filename or tempfile.gettempdir()
+        hint = "set TMPDIR to a disk with room"
+        raise Unavailable(f"{place}: {error.strerror or error}", hint) from error
+
+
+def _listed(url: str, cell: str) -> tuple[Vault, list[Manifest], list[SnapshotError]]:
+    from snapshots.urls import open_store
+    from snapshots.vault import Vault
+
+    vault = Vault(open_store(url), cell)
+    return (vault, *vault.manifests())
+
+
+def _stored(url: str, cell: str) -> tuple[list[SnapshotView], list[str]]:
+    from cron.api.stored import of_manifest
+
+    with _told():
+        _, manifests, skipped = _listed(url, cell)
+    return [of_manifest(one) for one in manifests], [str(error) for error in skipped]
 
 
 def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
+    """Return the snapshots that were read, but for those that were deleted meanwhile."""
+    from cron.api.stored import of_manifest, of_unreadable
+
+    with _told(), tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:
+        vault, manifests, skipped = _listed(url, cell)
+        done = [of_unreadable(error) for error in skipped]
+        done = [view for view in done if name in ("", view.name)]
+        for manifest in manifests:
+            view = of_manifest(manifest)
+            if name in ("", view.name):
+                click.echo(f"reads {view.name}: {view.size:,} bytes", err=True)
+                done += _verify(vault, manifest, view, Path(folder))
+    if name and not done:
+        raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
+    return sorted(done, key=lambda view: (view.lineage, view.index), reverse=True)
+
+
+def _verify(
+    vault: Vault, manifest: Manifest, view: SnapshotView, folder: Path
+) -> list[SnapshotView]:
     import msgspec
 
-    from snapshots.errors import SnapshotError, StoreError
+    from cron.api.stored import check_segments, is_pruned
+    from snapshots.errors import SnapshotError
 
-    vault = _vault(url, cell)
-    views, _ = _stored(url, cell)
-    wanted = [view for view in views if name in ("", view.name)]
-    if name and not wanted:
-        raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
-    manifests = {(one.lineage, one.term, one.index): one for one in vault.manifests()[0]}
-    done = []
-    with tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:
-        for view in wanted:
-            click.echo(f"reads {view.name}: {view.size:,} bytes", err=True)
-            try:
-                manifest = manifests[(view.lineage, view.term, view.index)]
-                vault.fetch_snapshot(manifest, Path(folder)).path.unlink()
-                done.append(msgspec.structs.replace(view, state="verified"))
-            except (SnapshotError, StoreError) as error:
-                done.append(msgspec.structs.replace(view, state="damaged", problem=str(error)))
-    return done
+    try:
+        vault.fetch_snapshot(manifest, folder).path.unlink()
+        check_segments(vault, manifest)
+    except SnapshotError as error:
+        if is_pruned(vault, manifest):
+            return []
+        return [msgspec.structs.replace(view, state="damaged", problem=str(error))]
+    return [msgspec.structs.replace(view, state="verified")]

@@ -13,9 +13,10 @@ from typing import Final, TypeVar
 import msgspec
 
 from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
-from cron.errors import Conflict, InvalidInput, NotFound, Unavailable
+from cron.api.stored import check_segments, is_pruned, of_manifest, of_unreadable
+from cron.errors import Conflict, InvalidInput, InvariantViolated, NotFound, Unavailable
 from cron.leader.applier import StateApplier
-from cron.leader.archives import Archive
+from cron.leader.archives import Archive, remove_left
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.leader.stored_outputs import StoredOutputs
@@ -31,7 +32,9 @@ _T = TypeVar("_T")
 
 READ_BYTES_MAX: Final = 1 << 20
 LOCAL: Final = "local"
-REMOTE: Final = "remote"
+DAMAGED: Final = "damaged"
+FOLDER: Final = "verify-"
+"""How the names of folders begin into which snapshots are fetched for a look."""
 
 
 class Saving:
@@ -45,6 +48,7 @@ class Saving:
         self._shelf = shelf
         self._vault = vault
         self._data = data
+        remove_left(data, FOLDER)
         self.archive = Archive(vault, data)
         self.outputs = StoredOutputs(vault, data / "outputs" / "read") if vault else None
 
@@ -77,34 +81,43 @@ class Saving:
         found = False
         for file in [] if is_remote else self._shelf.snapshots():
             if name in ("", file.path.name):
-                found = True
-                yield await asyncio.to_thread(
-                    _verified, of_file(file), partial(_check, file.path, file.header.cell)
-                )
-        if self._vault is not None:
-            manifests, _ = await _told(self._vault.manifests)
-            for manifest in manifests:
-                view = of_manifest(manifest)
-                if name in ("", view.name):
+                check = partial(_check, file.path, file.header.cell)
+                view = await _told(partial(_verified, of_file(file), check))
+                if view.state != DAMAGED or file in self._shelf.snapshots():
                     found = True
-                    fetch = partial(self._fetch_and_check, self._vault, manifest)
-                    yield await _told(partial(_verified, view, fetch))
+                    yield view
+        if self._vault is not None:
+            async for view in self._verify_stored(self._vault, name):
+                found = True
+                yield view
         if name and not found:
             raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
 
+    async def _verify_stored(self, vault: Vault, name: str) -> AsyncIterator[SnapshotView]:
+        """Yield the stored ones, those with a manifest that cannot be read first, without those
+        that are deleted meanwhile."""
+        manifests, skipped = await _told(vault.manifests)
+        for view in map(of_unreadable, skipped):
+            if name in ("", view.name):
+                yield view
+        for manifest in manifests:
+            view = of_manifest(manifest)
+            if name not in ("", view.name):
+                continue
+            fetch = partial(self._fetch_and_check, vault, manifest)
+            view = await _told(partial(_verified, view, fetch))
+            if view.state != DAMAGED or not await _told(partial(is_pruned, vault, manifest)):
+                yield view
+
     def _fetch_and_check(self, vault: Vault, manifest: Manifest) -> SnapshotFile:
         """Fetch a snapshot, read it, and look whether its segments are there."""
-        folder = Path(tempfile.mkdtemp(prefix="verify-", dir=self._data))
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=self._data))
         try:
             file = vault.fetch_snapshot(manifest, folder)
             _check(file.path, vault.cell)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        stored = vault.segments()
-        missing = [one.name for one in manifest.segments if one.name not in stored]
-        if missing:
-            text = f"{len(missing)} of its segments are not in the store, such as {missing[0]}"
-            raise SnapshotError(file.path.name, text)
+        check_segments(vault, manifest)
         return file
 
     async def segment(self, name: str, offset: int, limit: int) -> tuple[bytes, int]:
@@ -135,17 +148,6 @@ def of_file(file: SnapshotFile) -> SnapshotView:
     )  # fmt: skip
 
 
-def of_manifest(manifest: Manifest) -> SnapshotView:
-    """Return a stored snapshot as the API shows it."""
-    return SnapshotView(
-        name=f"{manifest.lineage:04d}-{manifest.term:016x}-{manifest.index:016x}.snap",
-        place=REMOTE, lineage=manifest.lineage, term=manifest.term, index=manifest.index,
-        taken_ms=manifest.taken_ms, size=manifest.file_bytes,
-        content_size=manifest.content_bytes, segments=len(manifest.segments),
-        digest=manifest.state_digest,
-    )  # fmt: skip
-
-
 def _check(path: Path, cell: str) -> SnapshotFile:
     """Read a snapshot whole, and make a State of it."""
     file, pieces = read_snapshot(path, cell)
@@ -158,16 +160,20 @@ def _check(path: Path, cell: str) -> SnapshotFile:
 def _verified(view: SnapshotView, check: Callable[[], SnapshotFile]) -> SnapshotView:
     try:
         check()
-    except (SnapshotError, OSError) as error:
-        return msgspec.structs.replace(view, state="damaged", problem=str(error))
+    except (SnapshotError, InvariantViolated) as error:
+        return msgspec.structs.replace(view, state=DAMAGED, problem=str(error))
     return msgspec.structs.replace(view, state="verified")
 
 
 async def _told(call: Callable[[], _T]) -> _T:
-    """Run `call` in a thread; what the store says becomes what a client is told."""
+    """Run `call` in a thread; what store and disk say becomes what a client is told. A disk that is
+    full says nothing of what is read."""
     try:
         return await asyncio.to_thread(call)
     except StoreAway as error:
         raise Unavailable(str(error), error.hint) from error
     except StoreError as error:
         raise Conflict(str(error), error.hint) from error
+    except OSError as error:
+        text = f"{error.filename or 'the disk'}: {error.strerror or error}"
+        raise Unavailable(f"the leader cannot read it: {text}", "look at its disk") from error
