@@ -101,7 +101,7 @@ def decode_header(lead: bytes, content: bytes, kind: type[H], name: str) -> H:
         raise SnapshotUnsupported(name, f"its format {version} is not {FORMAT_VERSION}")
     try:
         return msgspec.msgpack.decode(content, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise SnapshotCorrupt(name, f"its header cannot be read: {error}") from error
 
 

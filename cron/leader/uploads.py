@@ -12,11 +12,12 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from cron.errors import InvariantViolated
 from cron.failpoints import hit
 from cron.state.archive import SegmentRecord, Stream
 from cron.state.image import decode_outline
 from snapshots.disk import SnapshotFile, read_snapshot
-from snapshots.errors import LineageTaken, SegmentClash, SnapshotError
+from snapshots.errors import LineageTaken, SegmentClash, SnapshotCorrupt, SnapshotError
 from snapshots.layout import cell_prefix, segment_name
 from snapshots.manifest import Lineage, Manifest, SegmentName
 from snapshots.pruning import Pruned
@@ -86,10 +87,13 @@ def outline_of(file: SnapshotFile) -> Outline:
     """Return what is in a snapshot, read from its file: a leader may have begun after it was taken.
 
     Raises:
-        SnapshotError, OSError: the disk has lost it.
+        SnapshotError, OSError: the disk has lost it, or it was written as nobody can read it.
     """
     _, pieces = read_snapshot(file.path, file.header.cell)
-    state, jobs = decode_outline(pieces)
+    try:
+        state, jobs = decode_outline(pieces)
+    except InvariantViolated as error:
+        raise SnapshotCorrupt(file.path.name, str(error)) from error
     records = {name_of(one): one for one in state.history.segments.values()}
     return Outline(file, records, jobs)
 

@@ -31,6 +31,7 @@ _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes: a segment is an array of rows."""
 _EMPTY: Final = bytes((_ARRAY32, 0, 0, 0, 0))
 
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _decode_rows = msgspec.msgpack.Decoder(list[Row]).decode
 
@@ -138,7 +139,7 @@ def decode_rows(content: bytes) -> list[Row]:
         raise RowsDamaged("segment: it claims to have more rows than any segment may")
     try:
         return _decode_rows(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
 
 
@@ -302,7 +303,7 @@ class History:
         """
         try:
             image = msgspec.msgpack.decode(content, type=_Image)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except _UNREADABLE as error:
             raise InvariantViolated(f"history in a state image cannot be read: {error}") from error
         invariant(len(image.tails) == len(Stream), "history in a state image lacks a tail")
         history = cls()
@@ -312,6 +313,7 @@ class History:
         history.outputs_index = image.outputs_index
         history.segments = {record.key: record for record in image.segments}
         for tail, encoded in zip(history.tails, image.tails, strict=True):
+            invariant(0 <= encoded.rows <= ROWS_MAX, "history in a state image counts wrongly")
             tail.content = bytearray(encoded.content)
             tail.rows, tail.last_index = encoded.rows, encoded.last_index
             tail.first_s, tail.last_s = encoded.first_s, encoded.last_s

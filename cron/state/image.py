@@ -58,6 +58,7 @@ class _Versioned(msgspec.Struct, array_like=True):
     version: int
 
 
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _versions = msgspec.msgpack.Decoder(_Versioned)
 _heads = msgspec.msgpack.Decoder(_Head)
@@ -146,7 +147,7 @@ def _decode(parts: Iterator[bytes]) -> State:
             for record in _records.decode(part):
                 state.jobs[record.name] = record
                 state.by_number[record.number] = record
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
     if len(state.by_number) != jobs:
         raise InvariantViolated(
@@ -164,7 +165,7 @@ def decode_outline(pieces: Iterable[bytes]) -> tuple[State, int]:
     """
     try:
         return _decode_head(next(_parts(pieces), b""))
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
 
 
@@ -211,17 +212,28 @@ def _decode_head(part: bytes) -> tuple[State, int]:
 
 
 def _derive(state: State) -> None:
-    """Fill what follows from the jobs' open launches, oldest scheduled first."""
+    """Fill what follows from the jobs' open launches, oldest scheduled first.
+
+    Raises:
+        InvariantViolated: they speak of a job or an executor that is not there.
+    """
     rows = [row for record in state.by_number.values() for row in record.open.values()]
     rows.sort(key=lambda row: (row.scheduled_s, row.number, row.trigger))
     for row in rows:
+        _check_known(row.number in state.by_number, f"job {row.number}")
         if row.state is LaunchState.DUE:
             state.due[row.key] = row
         else:
+            _check_known(row.executor in state.executors, f"executor {row.executor}")
             if row.job is None:
                 row.job = state.by_number[row.number].job
             state.active[row.key] = row
             state.executors[row.executor].open[row.key] = row
+
+
+def _check_known(is_known: bool, what: str) -> None:
+    if not is_known:
+        raise InvariantViolated(f"state image cannot be read: it lacks {what} of a launch")
 
 
 def image_digest(data: bytes) -> str:
