@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
 from cron.api.views import LaunchView, OutputQuery, OutputView
 from cron.errors import Conflict, CronError, ExecutorAway, NotNow
-from cron.leader.questions import Questions
 from cron.leader.stored_outputs import StoredOutputs
 from cron.leader.transfer import Executors, session_of
 from launcher.names import AttemptName, parse_launch_name
@@ -15,10 +14,17 @@ from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 OUTPUT_TIMEOUT_MS: Final = 5_000
 
 
+class Shows(Protocol):
+    """Who knows of launches."""
+
+    async def show(self, launch: str) -> list[LaunchView]:
+        """Return all attempts of a launch, newest last."""
+
+
 class Logs:
     """Answers about output. `stored` is None where no object storage is configured."""
 
-    def __init__(self, pool: Executors, questions: Questions, stored: StoredOutputs | None) -> None:
+    def __init__(self, pool: Executors, questions: Shows, stored: StoredOutputs | None) -> None:
         self._pool = pool
         self._questions = questions
         self._stored = stored
@@ -28,8 +34,8 @@ class Logs:
         its executor.
 
         Raises:
-            NotNow: it has not begun. ExecutorAway, Conflict: nobody gives it; and what `Questions`
-                raises.
+            NotNow: it has not begun. ExecutorAway, Conflict: nobody gives it.
+            CronError: what `show` raises.
         """
         views = await self._questions.show(query.launch)
         view = _attempt_of(views, query.attempt)

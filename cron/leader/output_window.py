@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from functools import partial
 from typing import Final, Protocol
 
@@ -44,21 +45,26 @@ class Rows(Asks, Protocol):
 
 
 class Waiting(msgspec.Struct, eq=False):
-    """An output that is to be stored. `reason` is why its executor did not give it, when it was
-    asked last."""
+    """An output that is to be stored. `failed_at_ms`: when its executor did not give it for the
+    first time, by the monotonic clock; `reason` is why, the last time."""
 
     wanted: Wanted
     number: int
+    failed_at_ms: int = 0
     reason: str = ""
     is_busy: bool = False
     is_done: bool = False
 
 
 class _Queue(msgspec.Struct):
-    """The outputs of one executor, the next first."""
+    """The outputs of one executor, the next first. `away_since_ms`, `failing_since_ms`: since when
+    it is not connected, and has given nothing that it was asked for; 0 if that is not so."""
 
     outputs: deque[Waiting]
     busy: int = 0
+    away_since_ms: int = 0
+    failing_since_ms: int = 0
+    reason: str = ""
     try_at_ms: int = 0
     rest_ms: int = REST_MIN_MS
 
@@ -118,11 +124,13 @@ class Window:
         queue = self._left(one)
         if queue is None:
             return
-        one.reason = reason
         if now_ms is None:
             queue.outputs.appendleft(one)
             return
         queue.outputs.append(one)
+        one.reason = queue.reason = reason
+        one.failed_at_ms = one.failed_at_ms or now_ms
+        queue.failing_since_ms = queue.failing_since_ms or now_ms
         if now_ms >= queue.try_at_ms:  # several may fail at once
             queue.try_at_ms = now_ms + queue.rest_ms
             queue.rest_ms = min(2 * queue.rest_ms, REST_MAX_MS)
@@ -133,7 +141,7 @@ class Window:
         one.is_done = True
         self._open.pop(one.number, None)
         if queue is not None:
-            queue.rest_ms = REST_MIN_MS
+            queue.rest_ms, queue.failing_since_ms = REST_MIN_MS, 0
 
     def _left(self, one: Waiting) -> _Queue | None:
         """Note that nobody works on an output any more; return where it belongs."""
@@ -144,13 +152,33 @@ class Window:
         queue.busy -= 1
         return queue
 
-    def old(self, ended_before_ms: int) -> list[Waiting]:
-        """Return the outputs, of attempts that ended by then, that nobody works on."""
-        return [
-            one
-            for one in self._open.values()
-            if not one.is_busy and one.wanted.ended_at_ms <= ended_before_ms
-        ]
+    def overdue(self, ended_before_ms: int, silent_since_ms: int) -> list[tuple[Waiting, str]]:
+        """Return the outputs of attempts that ended by then which their executors have not given
+        since `silent_since_ms`, by the monotonic clock, and why not."""
+        found = []
+        for one in self._open.values():
+            if one.is_busy or one.wanted.ended_at_ms > ended_before_ms:
+                continue
+            queue = self._queues[one.wanted.executor]
+            if 0 < queue.away_since_ms <= silent_since_ms:
+                found.append((one, f"executor {one.wanted.executor} is not connected"))
+            elif 0 < one.failed_at_ms <= silent_since_ms:
+                found.append((one, one.reason))
+            elif 0 < queue.failing_since_ms <= silent_since_ms:
+                found.append((one, queue.reason))
+        return found
+
+    def forgive(self) -> None:
+        """Count anew for how long executors have given nothing: for a while nobody asked them."""
+        for queue in self._queues.values():
+            queue.failing_since_ms = 0
+        for one in self._open.values():
+            one.failed_at_ms = 0
+
+    def note_connected(self, executors: Collection[str], now_ms: int) -> None:
+        """Note who is connected now; asked for anew once a second."""
+        for name, queue in self._queues.items():
+            queue.away_since_ms = 0 if name in executors else queue.away_since_ms or now_ms
 
     # ---- reading
 

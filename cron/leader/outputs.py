@@ -45,8 +45,8 @@ OF_ONE_EXECUTOR: Final = 2
 GIVE_UP_MS: Final = 600_000
 """How long after its end an output is asked for."""
 GRACE_MS: Final = 60_000
-"""At least so long, from the beginning of a reign and from the end of the store's troubles: time
-for executors to connect."""
+"""And how long an executor must have been silent: one that is restarted loses no old outputs, which
+a store that was away has left with it."""
 PRUNE_MS: Final = 600_000
 PRUNED_AT_ONCE: Final = 10_000
 
@@ -120,7 +120,7 @@ class Outputs:
         now_ms = self._clock.mono_ms()
         silent_ms = max(now_ms - since_ms for since_ms in [*filter(None, asked), now_ms])
         if self._failed.text or silent_ms < SILENT_MS:
-            return self._failed
+            return self._failed if self._failed.text else self._not_pruned
         text = f"{self._storing.store}: no answer yet: stores outputs"
         return Trouble(self._clock.wall_ms() - silent_ms, text)
 
@@ -129,10 +129,9 @@ class Outputs:
     def _begin_reign(self, epoch: Epoch | None) -> None:
         self._stop()
         self._epoch = epoch
-        self._failed = Trouble()
+        self._failed = self._not_pruned = Trouble()
         self._rest_ms = REST_MIN_MS
         self._try_at_ms = self._watch_at_ms = self._prune_at_ms = 0
-        self._give_up_from_ms = self._clock.mono_ms() + GRACE_MS
         self._is_ours = False  # the place in the store, when it was looked at last
         self._is_put_failing = False
         self._has_news = False
@@ -248,15 +247,13 @@ class Outputs:
 
     def _give_up(self) -> None:
         """Give up what is over its time and whose executor is away, or does not give it."""
-        if self._failed.text or self._clock.mono_ms() < self._give_up_from_ms:
+        now_ms = self._clock.mono_ms()
+        self._window.note_connected({one.executor for one in self._pool.sessions()}, now_ms)
+        if self._failed.text:
             return
         before_ms = self._leader.now_ms() - GIVE_UP_MS
-        connected = {session.executor for session in self._pool.sessions()}
-        for one in self._window.old(before_ms):
-            if one.reason:
-                self._drop(one, one.reason)
-            elif one.wanted.executor not in connected:
-                self._drop(one, f"executor {one.wanted.executor} is not connected")
+        for one, why in self._window.overdue(before_ms, now_ms - GRACE_MS):
+            self._drop(one, why)
 
     def _drop(self, one: Waiting, why: str) -> None:
         _log.warning("output.not_stored", launch=str(one.wanted.name), error=why)
@@ -280,7 +277,7 @@ class Outputs:
 
     def _succeed(self) -> None:
         if self._failed.text:
-            self._give_up_from_ms = self._clock.mono_ms() + GRACE_MS
+            self._window.forgive()
         self._failed, self._rest_ms, self._is_put_failing = Trouble(), REST_MIN_MS, False
 
     def _begin_chore(self) -> None:
@@ -324,8 +321,16 @@ class Outputs:
         prune = partial(
             self._storing.vault.prune_outputs, self._leader.now_ms() - keep_ms, PRUNED_AT_ONCE
         )
-        count = await self._lane.work(prune)
-        if count < PRUNED_AT_ONCE:
-            self._prune_at_ms = now_ms + PRUNE_MS
+        self._prune_at_ms = now_ms + PRUNE_MS
+        try:
+            count = await self._lane.work(prune)
+        except StoreError as error:  # who may not delete may still store
+            _log.warning("outputs.not_pruned", error=str(error))
+            since_ms = self._not_pruned.since_ms or self._clock.wall_ms()
+            self._not_pruned = Trouble(since_ms, str(error))
+            return
+        self._not_pruned = Trouble()
+        if count == PRUNED_AT_ONCE:
+            self._prune_at_ms = now_ms  # the rest with the next look at the store
         if count:
             _log.info("outputs.pruned", count=count)

@@ -7,11 +7,11 @@ a thread, which may hang as long as the store does.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +23,8 @@ from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.session import OutputSlice, SessionView
 from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader
 from snapshots.vault import Vault
+
+_T = TypeVar("_T")
 
 SLICE_BYTES: Final = 256 << 10
 """What other messages to and from an executor may have to wait for: milliseconds."""
@@ -73,7 +75,7 @@ class Transfer:
         self._scratch = folder / f"{name}.zst"
         self._clock = clock
         self.storing_since_ms = 0
-        """Since when, by the monotonic clock, the store is silent; 0 while it is not asked."""
+        """Since when, by the monotonic clock, store or disk is silent; 0 while none is asked."""
 
     def close(self) -> None:
         """End the thread; an upload that is under way is left to itself."""
@@ -87,13 +89,9 @@ class Transfer:
             StoreError, SnapshotError, OSError: the store, or our own disk, refuses.
             Shutdown: the place is closed.
         """
-        with closing(await self._lane.work(self._spool)) as spool:
+        with closing(await self._work(self._spool)) as spool:
             header = await self._pull(wanted, spool)
-            self._heard(0)
-            try:
-                await self._lane.work(partial(self._put, wanted, header, spool))
-            finally:
-                self.storing_since_ms = 0
+            await self._work(partial(self._put, wanted, header, spool))
         return header.size
 
     async def _pull(self, wanted: Wanted, spool: IO[bytes]) -> OutputHeader:
@@ -113,7 +111,7 @@ class Transfer:
                 raise ExecutorSilent(
                     f"executor {wanted.executor} gave another piece than asked for"
                 )
-            await self._lane.work(partial(spool.write, piece.data))
+            await self._work(partial(spool.write, piece.data))
             done += len(piece.data)
             if done >= end:
                 break
@@ -138,6 +136,13 @@ class Transfer:
             )
         except (NotConnected, TimedOut, OutputUnavailable) as error:
             raise ExecutorSilent(str(error)) from error
+
+    async def _work(self, call: Callable[[], _T]) -> _T:
+        self._heard(0)
+        try:
+            return await self._lane.work(call)
+        finally:
+            self.storing_since_ms = 0
 
     def _spool(self) -> IO[bytes]:
         folder = self._scratch.parent
