@@ -376,6 +376,7 @@ class Keeper:
             self._must_sweep = True
             self._fail(error, "segments cannot be removed")
             return
+        self._well()
         if names:
             _log.info("segments.retired", segments=len(names))
 
