@@ -1,0 +1,125 @@
+"""Outputs in every kind of object storage: what is stored comes back, and goes with its day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from snapshots.directory import DirectoryStore
+from snapshots.layout import output_object, outputs_prefix
+from snapshots.memory import MemoryStore
+from snapshots.outputs import IN_MEMORY_BYTES_MAX, OutputHeader
+from snapshots.s3 import S3Place, S3Store
+from snapshots.store import ObjectStore
+from snapshots.vault import Vault
+from tests.fakes.s3_server import S3Server, s3_server
+
+DAY_MS = 86_400_000
+AT_MS = 1_795_219_200_000  # a midnight
+LAUNCH = "acme/back-up.2@2026-11-20T15:00:00Z+t1"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    with s3_server() as running:
+        yield running
+
+
+@pytest.fixture(params=["memory", "directory", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStore]:
+    opened: ObjectStore
+    if request.param == "memory":
+        opened = MemoryStore()
+    elif request.param == "directory":
+        opened = DirectoryStore(tmp_path / "store")
+    else:
+        running: S3Server = request.getfixturevalue("server")
+        place = S3Place(
+            "backups", prefix=f"{request.node.name}/", endpoint=running.endpoint,
+            region="us-east-1", path_style=True,
+        )  # fmt: skip
+        opened = S3Store(running.url(), place, part_bytes=5 << 20, page=3, read_timeout_s=20)
+    yield opened
+    opened.close()
+
+
+def put(vault: Vault, content: bytes, ended_at_ms: int = AT_MS, attempt: int = 1) -> None:
+    header = OutputHeader(vault.cell, LAUNCH, attempt, len(content), 9)
+    scratch = Path("never-used")
+    vault.put_output(ended_at_ms, header, [content] if content else [], scratch)
+
+
+def outputs(store: ObjectStore) -> list[str]:
+    prefix = outputs_prefix("prod")
+    return [entry.name[len(prefix) :] for entry in store.list(prefix)]
+
+
+def test_an_output_comes_back_as_it_was(store: ObjectStore, tmp_path: Path) -> None:
+    vault, path = Vault(store, "prod"), tmp_path / "read" / "output"
+    content = bytes(range(256)) * 20
+    put(vault, content)
+    assert outputs(store) == [f"2026-11-21/{LAUNCH}+a1.zst"]
+    header = vault.fetch_output(AT_MS + 5, LAUNCH, 1, path)
+    assert header == OutputHeader("prod", LAUNCH, 1, len(content), 9)
+    assert path.read_bytes() == content
+    assert [one.name for one in path.parent.iterdir()] == ["output"]
+
+
+@pytest.mark.parametrize("size", [IN_MEMORY_BYTES_MAX + 1, 11 << 20])
+def test_a_large_output_goes_through_a_file_that_does_not_stay(
+    store: ObjectStore, tmp_path: Path, size: int
+) -> None:
+    vault, scratch = Vault(store, "prod"), tmp_path / "scratch" / "packed"
+    pieces = [b"%08d" % n * 65_536 for n in range(-(-size // 524_288))]
+    pieces[-1] = pieces[-1][: size - 524_288 * (len(pieces) - 1)]
+    header = OutputHeader("prod", LAUNCH, 2, size, 0)
+    heard: list[int] = []
+    vault.put_output(AT_MS, header, iter(pieces), scratch, heard.append)
+    assert not scratch.exists()
+    assert heard
+    path = tmp_path / "output"
+    assert vault.fetch_output(AT_MS, LAUNCH, 2, path) == header
+    assert path.read_bytes() == b"".join(pieces)
+
+
+def test_what_is_not_stored_is_none(store: ObjectStore, tmp_path: Path) -> None:
+    vault = Vault(store, "prod")
+    put(vault, b"printed", attempt=2)
+    assert vault.fetch_output(AT_MS, LAUNCH, 1, tmp_path / "output") is None
+    assert vault.fetch_output(AT_MS + DAY_MS, LAUNCH, 2, tmp_path / "output") is None
+    assert Vault(store, "dev").fetch_output(AT_MS, LAUNCH, 2, tmp_path / "output") is None
+
+
+def test_an_output_may_be_stored_again(store: ObjectStore, tmp_path: Path) -> None:
+    vault, path = Vault(store, "prod"), tmp_path / "output"
+    put(vault, b"first")
+    put(vault, b"second")
+    assert vault.fetch_output(AT_MS, LAUNCH, 1, path)
+    assert path.read_bytes() == b"second"
+    assert len(outputs(store)) == 1
+
+
+def test_days_that_are_over_go_oldest_first_and_not_too_many_at_once(store: ObjectStore) -> None:
+    vault = Vault(store, "prod")
+    for day in range(4):
+        for attempt in (1, 2):
+            put(vault, b"printed", AT_MS + day * DAY_MS, attempt)
+    put(Vault(store, "dev"), b"of another cell")
+    foreign = f"{outputs_prefix('prod')}1999-readme.txt"
+    store.put(foreign, b"not ours")
+    assert vault.prune_outputs(AT_MS + 2 * DAY_MS + 5, 3) == 3
+    assert vault.prune_outputs(AT_MS + 2 * DAY_MS + 5, 3) == 1
+    assert vault.prune_outputs(AT_MS + 2 * DAY_MS + 5, 3) == 0
+    days = ["1999-readme.txt", *(f"2026-11-2{day}" for day in (3, 3, 4, 4))]
+    assert [name.partition("/")[0] for name in outputs(store)] == days
+    assert store.head(output_object("dev", AT_MS, LAUNCH, 1)) is not None
+
+
+def test_a_day_goes_when_all_of_it_is_over(store: ObjectStore) -> None:
+    vault = Vault(store, "prod")
+    put(vault, b"printed", AT_MS + DAY_MS - 1)
+    assert vault.prune_outputs(AT_MS + DAY_MS - 1, 10) == 0
+    assert vault.prune_outputs(AT_MS + DAY_MS, 10) == 1
+    assert outputs(store) == []

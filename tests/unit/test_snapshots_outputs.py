@@ -1,0 +1,185 @@
+"""Stored outputs that are damaged, cut, altered or another's: told, and never shown."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from snapshots import zstd
+from snapshots.errors import (
+    InvariantViolated,
+    ObjectDamaged,
+    OutputDamaged,
+    SnapshotCorrupt,
+    SnapshotForeign,
+    SnapshotUnsupported,
+    StoreAway,
+)
+from snapshots.format import LEAD
+from snapshots.layout import output_object
+from snapshots.memory import MemoryStore
+from snapshots.outputs import IN_MEMORY_BYTES_MAX, OutputHeader
+from snapshots.vault import Vault
+
+AT_MS = 1_795_219_200_000
+LAUNCH = "default/backup@2026-11-20T15:00:00Z"
+NAME = output_object("prod", AT_MS, LAUNCH, 1)
+CONTENT = b"".join(b"line %d of what was printed\n" % n for n in range(50))
+
+
+class Stored:
+    """A store with one output in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = MemoryStore()
+        self.vault = Vault(self.store, "prod")
+        self.path = folder / "output"
+        self.vault.put_output(AT_MS, header(), [CONTENT], folder / "scratch")
+        self.packed = self.store.objects[NAME]
+
+    def fetch(self) -> OutputHeader | None:
+        return self.vault.fetch_output(AT_MS, LAUNCH, 1, self.path)
+
+    def check_refused(self, packed: bytes) -> None:
+        """It is told of, and nothing of it is left to be shown."""
+        self.store.objects[NAME] = packed
+        with pytest.raises(OutputDamaged, match=r"default/backup@2026-11-20T15:00:00Z\+a1"):
+            self.fetch()
+        assert list(self.path.parent.iterdir()) == []
+
+
+def header(**fields: object) -> OutputHeader:
+    known = {"cell": "prod", "launch": LAUNCH, "attempt": 1, "size": len(CONTENT), "dropped": 3}
+    return OutputHeader(**{**known, **fields})  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Stored:
+    return Stored(tmp_path)
+
+
+def test_it_is_smaller_than_what_was_printed(stored: Stored) -> None:
+    assert len(stored.packed) < len(CONTENT) / 2
+    assert stored.fetch() == header()
+    assert stored.path.read_bytes() == CONTENT
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(place=st.integers(0, 10**6), flip=st.integers(1, 255))
+def test_no_flipped_bit_is_shown(stored: Stored, place: int, flip: int) -> None:
+    packed = bytearray(stored.packed)
+    packed[place % len(packed)] ^= flip
+    stored.check_refused(bytes(packed))
+
+
+@pytest.mark.parametrize("part", [0, 1, 7, 20, 100])
+def test_no_part_of_it_is_shown(stored: Stored, part: int) -> None:
+    stored.check_refused(stored.packed[:part])
+    stored.check_refused(stored.packed[: -part - 1])
+    stored.check_refused(stored.packed + b"x" * (part + 1))
+
+
+def test_what_is_no_output_is_not_shown(stored: Stored) -> None:
+    chance = random.Random(5)
+    stored.check_refused(chance.randbytes(5_000))
+    stored.check_refused(zstd.compress(CONTENT))
+    stored.check_refused(CONTENT)
+
+
+@pytest.mark.parametrize(
+    "other", [{"launch": LAUNCH.replace("15:", "16:")}, {"attempt": 2}, {"launch": ""}]
+)
+def test_the_output_of_another_attempt_is_not_shown(
+    stored: Stored, other: dict[str, object]
+) -> None:
+    elsewhere = MemoryStore()
+    whose = header(**other)
+    Vault(elsewhere, "prod").put_output(AT_MS, whose, [CONTENT], stored.path)
+    (packed,) = elsewhere.objects.values()
+    stored.check_refused(packed)
+
+
+def test_the_output_of_another_cell_is_not_shown(stored: Stored) -> None:
+    elsewhere = MemoryStore()
+    Vault(elsewhere, "dev").put_output(AT_MS, header(cell="dev"), [CONTENT], stored.path)
+    (stored.store.objects[NAME],) = elsewhere.objects.values()
+    with pytest.raises(SnapshotForeign, match="of cell 'dev', not 'prod'"):
+        stored.fetch()
+    assert not stored.path.exists()
+
+
+def test_another_version_is_told_of_as_that(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("snapshots.format.FORMAT_VERSION", 9)
+    stored.vault.put_output(AT_MS, header(), [CONTENT], stored.path)
+    assert LEAD.unpack_from(stored.store.objects[NAME])[1] == 9
+    monkeypatch.undo()
+    with pytest.raises(SnapshotUnsupported, match="its format 9 is not 2"):
+        stored.fetch()
+    assert not stored.path.exists()
+
+
+def test_a_transfer_that_is_cut_once_is_tried_again(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get_file, cuts = stored.store.get_file, [True]
+
+    def cut(name: str, path: Path, **more: object) -> int:
+        if cuts.pop():
+            path.write_bytes(b"half")
+            raise ObjectDamaged(stored.store.url, name, "its transfer was cut")
+        return get_file(name, path)
+
+    monkeypatch.setattr(stored.store, "get_file", cut)
+    cuts[:] = [False, True]
+    assert stored.fetch() == header()
+    cuts[:] = [True, True]
+    with pytest.raises(OutputDamaged, match="its transfer was cut"):
+        stored.fetch()
+    assert not list(stored.path.parent.glob("*.unfinished"))
+
+
+def test_a_store_that_is_away_is_no_damage(stored: Stored) -> None:
+    stored.store.away = "connection refused"
+    with pytest.raises(StoreAway):
+        stored.fetch()
+
+
+@pytest.mark.parametrize("told", [-1, 1, IN_MEMORY_BYTES_MAX])
+def test_other_bytes_than_were_told_are_not_stored(tmp_path: Path, told: int) -> None:
+    store = MemoryStore()
+    wrong = header(size=len(CONTENT) + told)
+    with pytest.raises(SnapshotCorrupt, match="bytes are not the"):
+        Vault(store, "prod").put_output(AT_MS, wrong, [CONTENT], tmp_path / "scratch")
+    assert store.objects == {}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_file_does_not_stay_whatever_happens(tmp_path: Path) -> None:
+    def fail() -> Iterator[bytes]:
+        yield b"x" * 100
+        raise ZeroDivisionError
+
+    whose = header(size=IN_MEMORY_BYTES_MAX + 1)
+    with pytest.raises(ZeroDivisionError):
+        Vault(MemoryStore(), "prod").put_output(AT_MS, whose, fail(), tmp_path / "scratch")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_of_another_cell_is_a_bug(tmp_path: Path) -> None:
+    with pytest.raises(InvariantViolated, match="another cell"):
+        Vault(MemoryStore(), "dev").put_output(AT_MS, header(), [CONTENT], tmp_path)
+
+
+def test_equal_outputs_are_equal_bytes_however_they_came(tmp_path: Path) -> None:
+    first, second = MemoryStore(), MemoryStore()
+    Vault(first, "prod").put_output(AT_MS, header(), [CONTENT], tmp_path)
+    pieces = [CONTENT[n : n + 7] for n in range(0, len(CONTENT), 7)]
+    Vault(second, "prod").put_output(AT_MS, header(), pieces, tmp_path)
+    assert first.objects == second.objects
