@@ -14,6 +14,7 @@ import structlog
 
 from consensus.errors import ConsensusError
 from consensus.leadership import Position
+from cron import failpoints
 from cron.api.snapshot_views import KeepingView
 from cron.clock import Clock
 from cron.config import ReplicaConfig
@@ -157,6 +158,7 @@ class Archives:
         try:
             if self._log is not None:
                 await self._log.snapshot()
+                failpoints.hit("log-shortened")
         except (ConsensusError, OSError) as error:
             _log.warning("log.not_shortened", error=str(error))
 

@@ -371,6 +371,7 @@ class Keeper:
             with self._lock:
                 self._present -= set(names)
             if names:
+                failpoints.hit("segments-retired")
                 self.folders.remove_segments(names)
         except OSError as error:
             self._must_sweep = True

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from consensus.leadership import Position
+from cron import failpoints
 from cron.history.projection import Projection
 from cron.pace import paced
 from cron.state import commands as c
@@ -95,7 +96,9 @@ class StateApplier:
     def _durable(self, imaging: Imaging) -> Iterator[bytes]:
         if self._keeper is not None:
             self._keeper.wait_durable()
-        yield from paced(imaging.pieces())
+        for piece in paced(imaging.pieces()):
+            failpoints.hit("dump-piece")
+            yield piece
 
     def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
         """Replace State, and give history what the projection does not have yet.

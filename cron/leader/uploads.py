@@ -203,4 +203,6 @@ def prune(
 ) -> Pruned:
     """Delete what nobody needs any more; nothing once a later life of the cell was begun."""
     wanted = frozenset(name_of(record) for record in catalog)
-    return vault.prune(policy, now_ms, wanted, lineage)
+    pruned = vault.prune(policy, now_ms, wanted, lineage)
+    hit("store-pruned")
+    return pruned
