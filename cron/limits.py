@@ -45,6 +45,8 @@ REQUEST_IDS_KEPT: Final = 4_096
 LIFE_ENTRIES: Final = 10**12
 """Indexes of the log for each life of a cell (its lineage): at a hundred entries a second one ends
 after three hundred years, and indexes of two lives never meet."""
+LIVES_MAX: Final = 128
+"""Lives of a cell: what a row's place in the index of history has room for."""
 LOST_KEPT: Final = 10_000
 """Lost launches for which a late result still makes an amendment (rule R9)."""
 HISTORY_ROWS_MAX: Final = 100_000

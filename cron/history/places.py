@@ -14,13 +14,13 @@ from __future__ import annotations
 from typing import Final
 
 from cron.errors import invariant
-from cron.limits import LIFE_ENTRIES
+from cron.limits import LIFE_ENTRIES, LIVES_MAX
 from cron.state.archive import Stream, stream_of
 from cron.state.rows import Row
 
 _NTH_BITS: Final = 19  # rows of one entry: twenty times what its 8 MiB can bring
 _OFFSET_BITS: Final = 36  # entries of a lineage: a thousand a second for two years, thirty for 70
-_LINEAGE_BITS: Final = 7
+_LINEAGE_BITS: Final = (LIVES_MAX - 1).bit_length()
 _STREAM_SHIFT: Final = _LINEAGE_BITS + _OFFSET_BITS + _NTH_BITS
 _IN_STREAM: Final = (1 << _STREAM_SHIFT) - 1
 

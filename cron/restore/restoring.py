@@ -13,6 +13,7 @@ from cron.errors import Conflict, InvariantViolated
 from cron.failpoints import hit
 from cron.keeper.shelf import Folders
 from cron.leader.uploads import name_of
+from cron.limits import LIVES_MAX
 from cron.restore.looking import Found, Tell, look
 from cron.restore.newlife import NewLife, begin_life
 from cron.restore.target import Note, Target
@@ -21,6 +22,7 @@ from cron.state.image import decode_state
 from cron.state.machine import Machine
 from cron.state.state import State
 from snapshots.errors import LineageTaken, NotConditional, SnapshotError
+from snapshots.layout import lineage_object
 from snapshots.manifest import Lineage
 from snapshots.vault import Vault
 
@@ -155,7 +157,16 @@ def _next_lineage(
         text = f"cell {vault.cell} was restored already: lineage {newest} was begun{who}"
         hint = f"if that cell never ran, or is given up: --abandon {newest}"
         raise Conflict(text, hint)
+    _check_room(vault, newest)
     return newest + 1
+
+
+def _check_room(vault: Vault, newest: int) -> None:
+    """Refuse what history would have no place for: only a strange file can be the reason."""
+    if newest >= LIVES_MAX:
+        text = f"{vault.store.url} knows lineage {newest}, and a cell has {LIVES_MAX} lives at most"
+        hint = f"remove {lineage_object(vault.cell, newest)} there if no restore has begun it"
+        raise Conflict(text, hint)
 
 
 def _marker(note: Note, lineage: int, source: str, index: int, choices: Choices) -> Lineage:

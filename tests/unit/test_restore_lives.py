@@ -1,0 +1,43 @@
+"""A cell has only so many lives; a strange marker does not take it beyond them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cron.errors import Conflict
+from cron.history.places import place
+from cron.limits import LIVES_MAX
+from cron.state.archive import Stream
+from snapshots.layout import lineage_object
+from snapshots.memory import MemoryStore
+from tests.unit.restore_rig import CELL, Backed, opened, restore
+
+
+@pytest.mark.parametrize("newest", [LIVES_MAX, 999, 999_999_999])
+def test_a_marker_of_a_life_that_cannot_be_is_told_and_not_gone_beyond(
+    tmp_path: Path, newest: int
+) -> None:
+    backed = Backed(tmp_path)
+    backed.snapshot()
+    assert isinstance(backed.store, MemoryStore)
+    marker = lineage_object(CELL, newest)
+    backed.store.objects[marker] = b"left here by somebody"
+    with pytest.raises(Conflict, match=f"knows lineage {newest}, and a cell has 128 lives") as told:
+        restore(backed.vault, tmp_path / "r1", abandon=newest)
+    assert marker in told.value.hint
+    assert not (tmp_path / "r1").exists()
+    del backed.store.objects[marker]
+    assert restore(backed.vault, tmp_path / "r1").is_done
+
+
+def test_history_has_a_place_for_the_last_life(tmp_path: Path) -> None:
+    backed = Backed(tmp_path)
+    backed.snapshot()
+    assert isinstance(backed.store, MemoryStore)
+    backed.store.objects[lineage_object(CELL, LIVES_MAX - 1)] = b"?"
+    report = restore(backed.vault, tmp_path / "r1", abandon=LIVES_MAX - 1)
+    assert report.new_lineage == LIVES_MAX
+    state = opened(tmp_path / "r1")[0]
+    assert place(Stream.FAILURES, state.index + 1, 0) > place(Stream.RUNS, state.index + 1, 0)
