@@ -7,9 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from cron.archives import settings_of
+from cron.archives import output_settings_of, settings_of
 from cron.config import parse_replica_config
 from cron.keeping_config import HistoryConfig, SnapshotsConfig, StorageConfig
 from cron.leader.archivist import ArchiveSettings
@@ -36,8 +37,12 @@ def test_the_example_shows_every_default() -> None:
         part = text.partition(f"[{table}]")[2].partition("\n[")[0]
         shown = re.findall(r"(?m)^(\w+) =", part)
         assert shown == list(kind.__struct_fields__)
-    stored = re.sub(r"(?m)^# (?=\[object_storage\]|url =)", "", text)
-    assert parse_replica_config(stored, "r1.toml").object_storage.url.startswith("s3://bucket/")
+    stored = re.sub(r"(?m)^# (?=\[object_storage\]|url =|output)", "", text)
+    storage = parse_replica_config(stored, "r1.toml").object_storage
+    assert storage.url.startswith("s3://bucket/")
+    assert msgspec.structs.replace(storage, url="") == StorageConfig()
+    part = stored.partition("[object_storage]")[2].partition("\n[")[0]
+    assert re.findall(r"(?m)^(\w+) =", part) == list(StorageConfig.__struct_fields__)
 
 
 def test_days_and_seconds_become_what_the_archivist_goes_by() -> None:
@@ -50,6 +55,35 @@ def test_days_and_seconds_become_what_the_archivist_goes_by() -> None:
     assert settings_of(parse_replica_config(text, "r1.toml")) == ArchiveSettings(
         "file:///backups", 1_000, 5, 10, 1024, 2_000, 30 * day_ms, 90 * day_ms, 7 * day_ms, 100
     )
+
+
+@pytest.mark.parametrize(
+    ("storage", "history", "keep_days"),
+    [
+        ("", "", 0),
+        ("output_days = 7\n", "", 7),
+        ("", "keep_days = 30\n", 30),
+        ("", "keep_days = 30\nkeep_failed_days = 90\n", 90),
+        ("output_days = 60\n", "keep_days = 30\nkeep_failed_days = 90\n", 60),
+        ("output_days = 30\n", "keep_days = 30\n", 30),
+        ("", "keep_runs = 100\nkeep_failed_days = 90\n", 0),
+    ],
+)
+def test_output_is_kept_as_long_as_is_said_or_as_the_history(
+    storage: str, history: str, keep_days: int
+) -> None:
+    text = f"{HEAD}{PEERS}{STORE}{storage}[history]\n{history}"
+    settings = output_settings_of(parse_replica_config(text, "r1.toml"))
+    assert settings.is_on
+    assert settings.keep_ms == keep_days * 86_400_000
+
+
+def test_output_stays_with_the_executors_where_that_is_said() -> None:
+    text = f"{HEAD}{PEERS}{STORE}output = false\n"
+    config = parse_replica_config(text, "r1.toml")
+    assert not output_settings_of(config).is_on
+    assert output_settings_of(config).folder == Path(config.data) / "outputs"
+    assert config.object_storage.url == "file:///backups"
 
 
 def test_a_store_has_one_name_however_it_is_written() -> None:
@@ -81,6 +115,12 @@ def test_a_store_has_one_name_however_it_is_written() -> None:
         (
             f"{STORE}[history]\nkeep_days = 6\nlocal_days = 7\n",
             "history.local_days: 7 is more than keep_days",
+        ),
+        (f"{STORE}output = 1\n", "object_storage.output: expected `bool`"),
+        (f"{STORE}output_days = -1\n", "object_storage.output_days: expected `int` >= 0"),
+        (
+            f"{STORE}output_days = 91\n[history]\nkeep_days = 30\nkeep_failed_days = 90\n",
+            "object_storage.output_days: 91 is more than history",
         ),
     ],
 )

@@ -1,0 +1,191 @@
+"""Output in the replicated state: what rows say of it, and the mark of how far it is stored."""
+
+from __future__ import annotations
+
+import pytest
+
+from cron.leader.news import Digested, digest_facts
+from cron.leader.recovery import gather
+from cron.state import commands as c
+from cron.state.archive import decode_rows
+from cron.state.codec import decode_entry, encode_entry
+from cron.state.image import decode_state
+from cron.state.imaging import encode_state
+from cron.state.outcome import Verdict
+from cron.state.rows import RowKind
+from launcher.launch import LaunchState, Reason
+from launcher.names import AttemptName, LaunchName
+from launcher.pool.events import Fact, Fate, Recalled
+from launcher.work import Epoch
+from tests.unit.restored_rig import RestoredRig
+from tests.unit.state_rig import T0, StateRig, with_job
+
+STORE = "s3://b"
+
+
+def ran(rig: StateRig, second: int, output_bytes: int = 0, *, fails: bool = False) -> None:
+    """Let one launch run to its end."""
+    rig.to(second).account(second)
+    rig.begin(second)
+    state = LaunchState.FAILED if fails else LaunchState.SUCCEEDED
+    rig.finished(second, state=state, output_bytes=output_bytes)
+
+
+def stored() -> StateRig:
+    """A rig whose log knows a store; five entries at least."""
+    rig = with_job()
+    ran(rig, 60, 7)
+    rig.append(c.BackedUp(STORE, claim="ours"))
+    return rig
+
+
+# ---- rows
+
+
+def test_a_row_says_how_much_output_its_executor_kept() -> None:
+    rig = with_job()
+    ran(rig, 60, 1234)
+    ran(rig, 120, fails=True)
+    ran(rig, 180, 99, fails=True)
+    assert [row.output_bytes for row in rig.rows] == [1234, 0, 99]
+    sealed = rig.append(c.Seal(1)).sealed
+    rows = [row for one in sealed for row in decode_rows(one.content)]
+    assert sorted(row.output_bytes for row in rows) == [0, 99, 1234]
+
+
+def test_who_was_skipped_or_lost_has_none() -> None:
+    rig = with_job()
+    rig.to(60).account(60)
+    rig.skip(60)
+    rig.to(120).account(120)
+    rig.begin(120)
+    rig.lost(120)
+    assert [row.output_bytes for row in rig.rows] == [0, 0]
+
+
+def test_late_news_says_it_too() -> None:
+    rig = with_job()
+    rig.to(60).account(60)
+    rig.begin(60)
+    rig.lost(60)
+    assert rig.finished(60, output_bytes=50) is Verdict.AMENDED
+    amendment = rig.rows[-1]
+    assert (amendment.kind, amendment.output_bytes) == (RowKind.AMENDMENT, 50)
+
+
+def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
+    from cron.leader.news import Digested
+
+    rig = with_job()
+    rig.to(60).account(60)
+    rig.begin(60)
+    name = AttemptName(LaunchName("default/backup", T0 + 60))
+    fact = Fact(name, Fate.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
+    into = Digested()
+    digest_facts(rig.state, rig.state.executors[1], [fact], into)
+    rig.append(*into.commands())
+    assert rig.rows[-1].output_bytes == 4321
+
+
+@pytest.mark.parametrize(("fate", "kept"), [(Fate.ENDED, 77), (Fate.INTERRUPTED, 0)])
+def test_a_restored_cell_learns_of_output_from_what_executors_remember(
+    fate: Fate, kept: int
+) -> None:
+    rig = RestoredRig()
+    name = AttemptName(LaunchName("default/backup", T0 + 60))
+    rig.restore(120)
+    begun = rig.snapshot_index + 1
+    fact = Fact(name, fate, Reason.NONE, 0, 1, 2, "", 77)
+    recalled = Recalled(fact, begun, str(Epoch(1, 1, "r1")))
+    gathered = gather(rig.state, {1: {str(name): recalled}})
+    (item,) = gathered.by_job[1]
+    assert item.output_bytes == kept
+    record = rig.state.by_number[1]
+    whole = c.RecoverItem(1, record.revision, record.horizon_s, T0 + 120, (item,))
+    assert rig.items(c.Recover((whole,))) == [Verdict.ACCEPTED]
+    row = rig.rows[-1]
+    assert (row.scheduled_s, row.output_bytes) == (T0 + 60, kept)
+
+
+def test_a_command_of_a_release_that_knew_of_no_output_is_read() -> None:
+    """Fields are appended: an item without the last one means that none is known."""
+    item = c.FinishedItem((1, 2, 0), 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2, "", 9)
+    data = encode_entry(5, Epoch(1, 1, "r1"), (c.Finished((item,)),))
+    (command,) = decode_entry(data).commands
+    assert command == c.Finished((item,))
+    shorter = data.replace(b"\xa0\x09", b"\xa0").replace(b"\x99\x93", b"\x98\x93")
+    assert len(shorter) == len(data) - 1
+    (older,) = decode_entry(shorter).commands
+    assert isinstance(older, c.Finished)
+    assert older.items[0].output_bytes == 0
+
+
+# ---- the mark
+
+
+def test_the_mark_moves_on_and_never_back() -> None:
+    rig = stored()
+    assert rig.state.history.outputs_index == 0
+    assert rig.answer(c.OutputsStored(STORE, 3)).verdict is Verdict.ACCEPTED
+    assert rig.state.history.outputs_index == 3
+    with rig.unchanged():
+        assert rig.answer(c.OutputsStored(STORE, 3)).verdict is Verdict.ALREADY
+        assert rig.answer(c.OutputsStored(STORE, 2)).verdict is Verdict.ALREADY
+    assert rig.answer(c.OutputsStored(STORE, 4)).verdict is Verdict.ACCEPTED
+    assert rig.state.history.outputs_index == 4
+
+
+def test_the_mark_is_of_the_store_that_the_log_knows() -> None:
+    rig = stored()
+    with rig.unchanged():
+        assert rig.answer(c.OutputsStored("s3://other", 3)).verdict is Verdict.WRONG_STATE
+
+
+def test_the_mark_is_never_ahead_of_the_log() -> None:
+    rig = stored()
+    with rig.unchanged():
+        ahead = c.OutputsStored(STORE, rig.state.index + 2)
+        assert rig.answer(ahead).verdict is Verdict.WRONG_STATE
+    own = rig.state.index + 1
+    assert rig.answer(c.OutputsStored(STORE, own)).verdict is Verdict.ACCEPTED
+
+
+def test_the_mark_stays_when_the_store_changes() -> None:
+    rig = stored()
+    rig.append(c.OutputsStored(STORE, 4))
+    rig.append(c.BackedUp("s3://new"))
+    assert rig.state.history.outputs_index == 4
+    assert rig.answer(c.OutputsStored("s3://new", 5)).verdict is Verdict.ACCEPTED
+
+
+def test_what_was_sealed_before_there_was_a_store_stays_with_its_executors() -> None:
+    rig = with_job()
+    ran(rig, 60, 7)
+    rig.append(c.Seal(1))
+    sealed_to = rig.state.index
+    ran(rig, 120, 7)
+    rig.append(c.BackedUp(STORE, claim="ours"))
+    assert rig.state.history.outputs_index == sealed_to
+    ran(rig, 180, 7)
+    rig.append(c.Seal(2))
+    rig.append(c.BackedUp("s3://new"))
+    assert rig.state.history.outputs_index == sealed_to, "what waited still waits"
+
+
+def test_the_mark_is_in_the_image_of_state() -> None:
+    rig = stored()
+    rig.append(c.OutputsStored(STORE, 4))
+    again = decode_state([encode_state(rig.state)])
+    assert again.history.outputs_index == 4
+    assert encode_state(again) == encode_state(rig.state)
+
+
+def test_a_restored_cell_goes_on_with_the_mark_of_its_snapshot() -> None:
+    rig = RestoredRig()
+    rig.append(c.BackedUp(STORE, claim="ours"))
+    rig.append(c.OutputsStored(STORE, rig.state.index))
+    mark = rig.state.history.outputs_index
+    rig.restore(120)
+    assert rig.state.history.outputs_index == mark > 0
+    ended = rig.state.index + 1
+    assert rig.answer(c.OutputsStored(STORE, ended)).verdict is Verdict.ACCEPTED
