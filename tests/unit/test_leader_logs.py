@@ -261,7 +261,11 @@ async def test_a_store_that_hangs_is_not_waited_for(
     monkeypatch.setattr(stored_outputs, "FETCH_TIMEOUT_S", 0.05)
     rig.put()
     released = threading.Event()
-    rig.store.hook = lambda operation, name: released.wait() and None  # type: ignore[func-returns-value]
+
+    def hang(_operation: str, _name: str) -> None:
+        released.wait()
+
+    rig.store.hook = hang
     with pytest.raises(Unavailable, match="did not give the output within"):
         await rig.stored.read(AT_MS, 1, OutputQuery(launch=LAUNCH))
     released.set()

@@ -259,9 +259,12 @@ async def test_a_store_that_hangs_holds_up_no_launch_and_is_told_of(tmp_path: Pa
     async with telling(tmp_path) as rig:
         await rig.look()
         released = threading.Event()
-        rig.store.hook = lambda operation, name: (
-            released.wait() if operation == "put" and "/output/" in name else None
-        )  # type: ignore[assignment, return-value]
+
+        def hang(operation: str, name: str) -> None:
+            if operation == "put" and "/output/" in name:
+                released.wait()
+
+        rig.store.hook = hang
         names = [await rig.run() for _ in range(TRANSFERS + 3)]
         leader = rig.leader
         await leader.projection.caught_up(leader.applier.rows_index)

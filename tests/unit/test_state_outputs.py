@@ -74,8 +74,6 @@ def test_late_news_says_it_too() -> None:
 
 
 def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
-    from cron.leader.news import Digested
-
     rig = with_job()
     rig.to(60).account(60)
     rig.begin(60)
