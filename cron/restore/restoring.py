@@ -207,11 +207,7 @@ def _fetch_segments(vault: Vault, target: Target, found: Found, tell: Tell) -> l
     wanted = [one for one in found.stored if one.is_local]
     for number, record in enumerate(wanted, 1):
         tell(f"fetches history: {number} of {len(wanted)} segments")
-        try:
-            vault.fetch_segment(name_of(record), target.folders.incoming)
-            target.folders.admit(record)
-        except SnapshotError as error:
-            tell(f"left out: {error}")
+        if not _is_fetched(vault, target, record, tell):
             lost.append(record)
     return lost
 
@@ -270,6 +266,7 @@ def restore_from_disk(
         state = _salvage(source, target, tell)
         stored = frozenset(vault.segments()) if vault is not None else frozenset()
         missing = _copy_segments(source, state, target, tell, stored)
+        missing = [one for one in missing if not _is_fetched(vault, target, one, tell)]
         life = state.epoch.lineage or 1
         newest = max(life, vault.newest_lineage() if vault is not None else 0)
         lineage = _begun(target, note, newest) or (
@@ -352,8 +349,8 @@ def _replay(salvage: Salvage, salvaged: Salvaged, target: Target) -> State:
 def _copy_segments(
     source: Path, state: State, target: Target, tell: Tell, stored: Collection[str]
 ) -> list[SegmentRecord]:
-    """Copy the segments that are there and whole; return those that neither the disk has nor the
-    store, where they are fetched from later."""
+    """Copy the segments that are there and whole; return those that are not, and of which the log
+    does not know that they are stored: the others are fetched later."""
     old = Folders(source, target.cell)
     missing = []
     wanted = list(state.history.segments.values())
@@ -367,9 +364,22 @@ def _copy_segments(
                 target.folders.write(record, old.read(record))
         except SnapshotError as error:
             if not is_safe:
-                tell(f"left out: {error}")
+                tell(f"not on this disk: {error}")
                 missing.append(record)
     return missing
+
+
+def _is_fetched(vault: Vault | None, target: Target, record: SegmentRecord, tell: Tell) -> bool:
+    """Whether the store has a segment that belongs on the disks, and it is there now."""
+    if vault is None:
+        return False
+    try:
+        vault.fetch_segment(name_of(record), target.folders.incoming)
+        target.folders.admit(record)
+    except SnapshotError as error:
+        tell(f"left out: {error}")
+        return False
+    return True
 
 
 def _is_here(target: Target, record: SegmentRecord) -> bool:

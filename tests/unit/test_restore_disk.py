@@ -14,24 +14,20 @@ from cron.errors import Conflict
 from cron.keeper.shelf import name_of
 from cron.restore.newlife import NewLife, begin_life
 from cron.restore.restoring import restore_from_disk
-from cron.restore.target import NOTE, Target
+from cron.restore.target import Target
 from cron.state import commands as c
 from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
-from snapshots.errors import LineageTaken, StoreAway
 from snapshots.layout import segment_object
-from snapshots.manifest import Lineage
 from snapshots.memory import MemoryStore
 from tests.unit.restore_rig import (
     CELL,
     CHOICES,
     NOW_MS,
     Backed,
-    Died,
     copy_of,
-    no,
     opened,
     restore_disk,
     segments_in,
@@ -216,6 +212,7 @@ def test_a_segment_that_is_only_here_and_damaged_is_lost_and_told(
     report = restore_disk(backed.data, backed.vault, tmp_path / "r1", tell=told.append)
     assert report.missing == [name_of(lost)]
     assert report.rows == 8 - lost.rows
+    assert any(line.startswith(f"not on this disk: {name_of(lost)}") for line in told)
     assert any(line.startswith(f"left out: {name_of(lost)}") for line in told)
     state = restored(tmp_path / "r1")
     assert lost.key not in state.history.segments
@@ -281,6 +278,32 @@ def test_a_store_that_lacks_what_the_log_believes_stored_is_not_believed(
         assert lacking.key not in known
 
 
+@pytest.mark.parametrize("is_same", [True, False])
+def test_what_was_stored_and_the_log_does_not_know_is_fetched_if_it_is_the_same(
+    backed: Backed, tmp_path: Path, is_same: bool
+) -> None:
+    """What this disk took for sealed may not be what a majority, and the store, has."""
+    records = behind_a_dump(backed)
+    unknown, *_ = [one for one in records if not one.is_stored]
+    path = backed.folders.segments / name_of(unknown)
+    if is_same:
+        backed.vault.put_segment(path)
+    else:
+        other = Backed(tmp_path / "other")
+        other.rig.to(7)
+        other.seal()
+        other.seal()
+        backed.vault.put_segment(other.folders.segments / name_of(unknown))
+    path.unlink()
+    report = restore_disk(backed.data, backed.vault, tmp_path / "r1")
+    known = restored(tmp_path / "r1").history.segments
+    assert report.missing == ([] if is_same else [name_of(unknown)])
+    assert (unknown.key in known) == is_same
+    assert (name_of(unknown) in segments_in(tmp_path / "r1")) == is_same
+    if is_same:
+        assert (known[unknown.key].is_local, known[unknown.key].is_stored) == (True, False)
+
+
 def test_a_half_written_segment_of_a_try_before_is_not_taken(
     backed: Backed, tmp_path: Path
 ) -> None:
@@ -292,96 +315,3 @@ def test_a_half_written_segment_of_a_try_before_is_not_taken(
     (data / "segments" / name_of(first)).write_bytes(b"")
     assert restore_disk(backed.data, None, data).missing == []
     assert target.folders.read(first) == backed.folders.read(first)
-
-
-# --- who says no, who dies, whose lineage
-
-
-@pytest.mark.parametrize("has_store", [True, False])
-def test_who_says_no_has_changed_nothing(backed: Backed, tmp_path: Path, has_store: bool) -> None:
-    write_disk(backed.data, backed.rig)
-    before = tree(tmp_path)
-    assert isinstance(backed.store, MemoryStore)
-    objects = dict(backed.store.objects)
-    vault = backed.vault if has_store else None
-    report = restore_disk(backed.data, vault, tmp_path / "new" / "r1", agree=no)
-    assert (report.is_done, report.new_lineage, report.segments) == (False, 2, 4)
-    assert tree(tmp_path) == before
-    assert backed.store.objects == objects
-
-
-@pytest.mark.parametrize("has_store", [True, False])
-@pytest.mark.parametrize("point", ["restore-claimed", "restore-seeded"])
-def test_who_dies_goes_on_under_the_same_lineage(
-    backed: Backed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, has_store: bool
-) -> None:
-    write_disk(backed.data, backed.rig)
-    vault = backed.vault if has_store else None
-    data = tmp_path / "r1"
-
-    def hit(name: str) -> None:
-        if name == point:
-            raise Died
-
-    with monkeypatch.context() as patch:
-        patch.setattr("cron.restore.restoring.hit", hit)
-        patch.setattr("cron.restore.target.hit", hit)
-        with pytest.raises(Died):
-            restore_disk(backed.data, vault, data)
-    assert (data / NOTE).exists()
-    assert not (data / "raft").exists()
-    report = restore_disk(backed.data, vault, data, draw="again")
-    assert (report.is_done, report.new_lineage) == (True, 2)
-    assert [one.id for one in backed.vault.lineages()] == ["first", "drawn"][: 1 + has_store]
-    assert restored(data).digest == backed.state.digest
-
-
-def test_a_life_that_was_begun_since_is_not_passed_over(backed: Backed, tmp_path: Path) -> None:
-    """The disk is of lineage 1, and lineage 2 may be running."""
-    write_disk(backed.data, backed.rig)
-    marker = Lineage(cell=CELL, lineage=2, id="other", by="eve", host="h9")
-    backed.vault.claim_lineage(marker)
-    text = "cell prod was restored already: lineage 2 was begun by eve on h9"
-    with pytest.raises(Conflict, match=text) as caught:
-        restore_disk(backed.data, backed.vault, tmp_path / "r1")
-    assert "--abandon 2" in caught.value.hint
-    assert not (tmp_path / "r1").exists()
-    report = restore_disk(backed.data, backed.vault, tmp_path / "r1", abandon=2)
-    assert report.new_lineage == 3
-
-
-def test_of_two_at_once_exactly_one_wins_and_the_other_may_look_again(
-    backed: Backed, tmp_path: Path
-) -> None:
-    write_disk(backed.data, backed.rig)
-
-    def other_is_faster(_: object) -> bool:
-        other = restore_disk(backed.data, backed.vault, tmp_path / "other", draw="other")
-        assert other.is_done
-        return True
-
-    with pytest.raises(LineageTaken):
-        restore_disk(backed.data, backed.vault, tmp_path / "r1", agree=other_is_faster)
-    assert not (tmp_path / "r1").exists()
-    with pytest.raises(Conflict, match="restored already"):
-        restore_disk(backed.data, backed.vault, tmp_path / "r1", draw="third")
-
-
-def test_a_store_that_is_away_is_told_before_anything_is_begun(
-    backed: Backed, tmp_path: Path
-) -> None:
-    write_disk(backed.data, backed.rig)
-    assert isinstance(backed.store, MemoryStore)
-    backed.store.away = "cannot be reached"
-    with pytest.raises(StoreAway):
-        restore_disk(backed.data, backed.vault, tmp_path / "r1")
-    assert not (tmp_path / "r1").exists()
-
-
-def test_a_disk_of_a_second_life_begins_the_third(backed: Backed, tmp_path: Path) -> None:
-    write_disk(backed.data, backed.rig)
-    restore_disk(backed.data, backed.vault, tmp_path / "r1")
-    report = restore_disk(tmp_path / "r1", backed.vault, tmp_path / "r2", draw="again")
-    assert (report.lineage, report.new_lineage) == (2, 3)
-    assert restored(tmp_path / "r2").restored is not None
-    assert opened(tmp_path / "r2")[0].index == 2 * 10**12
