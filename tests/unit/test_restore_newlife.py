@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from consensus.leadership import Position
@@ -99,6 +99,9 @@ def test_a_life_after_a_life_names_the_one_it_was_restored_from() -> None:
     assert state.index == 2 * LIFE_ENTRIES
 
 
+@example(index=LIFE_ENTRIES - 1, lineage=2)
+@example(index=LIFE_ENTRIES, lineage=2)
+@example(index=5 * LIFE_ENTRIES, lineage=3)
 @given(index=st.integers(0, 5 * LIFE_ENTRIES), lineage=st.integers(2, 9))
 def test_a_life_begins_behind_all_of_those_before(index: int, lineage: int) -> None:
     begins = first_index(index, lineage)

@@ -11,6 +11,7 @@ from cron.errors import NotFound
 from cron.keeper.shelf import Folders, name_of
 from cron.restore.newlife import NewLife, begin_life
 from cron.restore.restoring import Report
+from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from snapshots.errors import StoreAway
@@ -285,6 +286,22 @@ def test_segments_that_are_not_in_the_store_are_told_and_counted(
     assert segments_in(tmp_path / "r1") == {name_of(one) for one in kept}
 
 
+def test_what_is_missing_is_told_before_anybody_agrees(
+    backed: Backed, store: MemoryStore, tmp_path: Path
+) -> None:
+    """Of what was only in the store, nothing is fetched that could show it."""
+    archived, _ = backed.seal(), backed.seal()
+    backed.rig.append(c.Retire(local=tuple(one.key for one in archived)))
+    backed.snapshot()
+    del store.objects[segment_object(CELL, name_of(archived[0]))]
+    report = restore(backed.vault, tmp_path / "r1", agree=no)
+    assert report.missing == [name_of(archived[0])]
+    assert restore(backed.vault, tmp_path / "r1").missing == report.missing
+    known = decode_state([opened(tmp_path / "r1")[1]]).history.segments
+    assert archived[0].key not in known
+    assert archived[1].key in known
+
+
 def test_a_segment_that_is_damaged_is_left_out_told_and_not_counted(
     backed: Backed, store: MemoryStore, tmp_path: Path
 ) -> None:
@@ -320,8 +337,6 @@ def test_a_segment_of_other_rows_under_its_name_is_left_out(
 
 
 def test_what_was_only_in_the_store_stays_there(backed: Backed, tmp_path: Path) -> None:
-    from cron.state import commands as c
-
     archived, kept = backed.seal(), backed.seal()
     backed.rig.append(c.Retire(local=tuple(one.key for one in archived)))
     backed.snapshot()
