@@ -88,7 +88,7 @@ async def test_a_save_returns_once_the_snapshot_is_stored():
         status=Turns(leader(segments_waiting=2), leader()),
     )
     async with serving(backend) as server:
-        result = await run_cli("snapshot", "save", server=server)
+        result = await run_cli("snapshot", "save", "--wait", "5s", server=server)
     assert result.exit_code == 0, result.stderr
     assert result.stdout == f"saved: {REMOTE.name}, with all history up to it, in {URL}\n"
     assert result.stderr.splitlines() == [
@@ -105,7 +105,7 @@ async def test_a_newer_one_is_as_good_and_one_of_a_later_life_too():
             snapshots=report(newer),
         )
         async with serving(backend) as server:
-            result = await run_cli("snapshot", "save", "-o", "json", server=server)
+            result = await run_cli("snapshot", "save", "--wait", "5s", "-o", "json", server=server)
         assert json.loads(result.stdout)["index"] == newer.index
         assert json.loads(result.stdout)["store"] == URL
 
@@ -117,8 +117,8 @@ async def test_without_a_store_it_is_enough_that_the_leader_has_it_and_that_is_s
         status=leader(),
     )
     async with serving(backend) as server:
-        table = await run_cli("snapshot", "save", server=server)
-        row = await run_cli("snapshot", "save", "-o", "json", server=server)
+        table = await run_cli("snapshot", "save", "--wait", "5s", server=server)
+        row = await run_cli("snapshot", "save", "--wait", "5s", "-o", "json", server=server)
     assert "and nowhere else: no object storage is configured" in table.stdout
     assert json.loads(row.stdout)["store"] is None
     assert list(json.loads(row.stdout)) == [*KEYS, "store"]
@@ -176,7 +176,7 @@ async def test_while_nobody_leads_it_waits(status: list[StatusRow]):
         status=status,
     )
     async with serving(backend) as server:
-        result = await run_cli("snapshot", "save", server=server)
+        result = await run_cli("snapshot", "save", "--wait", "5s", server=server)
     assert result.stderr.splitlines() == ["waits for a leader"]
 
 
