@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
+import msgspec
 import pytest
 
 from cron.errors import InvariantViolated
 from cron.leader import recovery, resolving
 from cron.leader.resolving import Resolving
 from cron.state.state import State
-from tests.simulation.disaster import Disaster
+from tests.simulation.disaster import Disaster, draw_again, draw_disaster
 from tests.simulation.loop import Stuck
 from tests.simulation.nemesis import Mood
 from tests.simulation.patching import patched
@@ -26,6 +28,7 @@ from tests.simulation.world import simulate
 
 FIRST = int(os.environ.get("SIM_SEED", "0"))
 PINNED = () if FIRST else (130, 141, 177, 77067, 78010, 78256)
+TWICE = range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "30")))
 SEEDS = (*range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "60"))), *PINNED)
 
 
@@ -36,6 +39,20 @@ def test_no_promise_is_broken_by_a_restore(seed: int) -> None:
     expect_sound(world)
     state = world.judge.machine.state
     assert state.epoch.lineage == 2
+    assert not state.is_resolving
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", TWICE)
+def test_no_promise_is_broken_by_a_second_restore(seed: int) -> None:
+    rng = random.Random(f"{seed}/twice")
+    disaster = draw_disaster(rng)
+    world = simulate(
+        seed, is_lost=True, disaster=msgspec.structs.replace(disaster, again=draw_again(rng))
+    )
+    expect_sound(world)
+    state = world.judge.machine.state
+    assert state.epoch.lineage in (2, 3), "the faults may be over before the second"
     assert not state.is_resolving
 
 
