@@ -188,13 +188,11 @@ async def test_a_damaged_snapshot_in_the_store_is_found(tmp_path: Path, how: str
         assert [view.state for view in await verified(saving_of(rig), name)] == ["damaged"]
 
 
-async def test_what_is_deleted_meanwhile_is_no_damage(tmp_path: Path) -> None:
+async def test_what_is_deleted_from_the_store_meanwhile_is_no_damage(tmp_path: Path) -> None:
     """Reading all may take minutes, in which snapshots come and go."""
     async with keeping(tmp_path) as rig:
         manifest = await stored(rig)
         names = objects_of(manifest)
-        one, shelf = saving_of(rig), rig["r1"].shelf
-        gone = shelf.files[-1]
 
         def delete(operation: str, name: str) -> None:
             if operation == "get" and name == names[0]:
@@ -202,15 +200,29 @@ async def test_what_is_deleted_meanwhile_is_no_damage(tmp_path: Path) -> None:
                     rig.store.objects.pop(each, None)
 
         rig.store.hook = delete
+        views = await verified(saving_of(rig), is_remote=True)
+        rig.store.hook = lambda operation, name: None
+        assert manifest.index not in {view.index for view in views}
+        assert {view.state for view in views} <= {"verified"}
+
+
+async def test_what_is_deleted_from_the_disk_meanwhile_is_no_damage(tmp_path: Path) -> None:
+    async with keeping(tmp_path, store="") as rig:
+        one, shelf = saving_of(rig, has_store=False), rig["r1"].shelf
+        for _ in range(3):
+            rig.later(1)
+            await one.save()
+        newest, second, gone = shelf.files
         views = []
         async for view in one.verify("", is_remote=False):
-            views.append(view)
-            if gone in shelf.files and len(shelf.files) > 1:
+            views.append((view.name, view.state))
+            if gone in shelf.files:
                 shelf.files.remove(gone)
                 gone.path.unlink()
-        rig.store.hook = lambda operation, name: None
-        assert {view.state for view in views} == {"verified"}
-        assert manifest.index not in {view.index for view in views if view.place == "remote"}
+                second.path.unlink()
+        assert views == [(newest.path.name, "verified"), (second.path.name, "damaged")], (
+            "what is gone and still counted on is damage"
+        )
 
 
 async def test_a_store_that_goes_away_and_a_full_disk_are_no_damage(
