@@ -186,8 +186,9 @@ def verify_segment(path: Path, cell: str) -> SegmentFile:
     return file
 
 
-def read_segment(path: Path, cell: str) -> tuple[SegmentHeader, bytes]:
-    """Return the segment at `path`, verified, and its content; errors as for snapshots."""
+def read_segment(path: Path, cell: str, content_max: int = 0) -> tuple[SegmentHeader, bytes]:
+    """Return the segment at `path`, verified, and its content: at most `content_max` bytes, if that
+    is given; errors as for snapshots."""
     content = io.BytesIO()
     digest = hashlib.blake2b(digest_size=16)
 
@@ -195,7 +196,7 @@ def read_segment(path: Path, cell: str) -> tuple[SegmentHeader, bytes]:
         digest.update(block)
         content.write(block)
 
-    file = _verify_segment(path, cell, take)
+    file = _verify_segment(path, cell, take, content_max)
     _check_rows(path.name, file.header, digest.digest())
     return file.header, content.getvalue()
 
@@ -210,8 +211,10 @@ def _check_rows(name: str, header: SegmentHeader, digest: bytes) -> None:
         raise SnapshotCorrupt(name, "its rows do not have its digest")
 
 
-def _verify_segment(path: Path, cell: str, take: Callable[[bytes], None]) -> SegmentFile:
-    read = read_frames(path, form.SEGMENT_MAGIC, take, SEGMENT_BYTES_MAX)
+def _verify_segment(
+    path: Path, cell: str, take: Callable[[bytes], None], content_max: int = 0
+) -> SegmentFile:
+    read = read_frames(path, form.SEGMENT_MAGIC, take, content_max or SEGMENT_BYTES_MAX)
     header = form.decode_header(read.lead, read.header, SegmentHeader, path.name)
     if header.cell != cell:
         raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")

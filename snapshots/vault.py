@@ -18,6 +18,7 @@ import msgspec
 
 from snapshots import layout, outputs
 from snapshots.disk import (
+    SEGMENT_BYTES_MAX,
     UNFINISHED,
     SegmentFile,
     SnapshotFile,
@@ -55,6 +56,9 @@ from snapshots.store import ObjectEntry, ObjectStore, Tell
 
 COMPARED_BYTES_MAX: Final = 16 << 20
 """Larger segments are compared on the disk, not in memory."""
+
+SEGMENT_FILE_BYTES_MAX: Final = SEGMENT_BYTES_MAX + (SEGMENT_BYTES_MAX >> 6)
+"""What a segment may be packed into, with room."""
 
 T = TypeVar("T")
 
@@ -125,6 +129,9 @@ class Vault:
         if layout.parse_segment_name(name) is None:
             raise SnapshotMissing(name, "no segment has such a name")
         object_name = layout.segment_object(self.cell, name)
+        entry = self.store.head(object_name)
+        if entry is not None and entry.size > SEGMENT_FILE_BYTES_MAX:
+            raise SnapshotCorrupt(name, f"{entry.size} bytes are stored, larger than any")
         with self._fetched(object_name, directory / name, progress) as unfinished:
             file = verify_segment(unfinished, self.cell)
             header = file.header
@@ -148,6 +155,8 @@ class Vault:
         is_there = at == (self.cell, header.lineage, header.term, header.index)
         is_same = manifest.checksum == file.checksum.hex()
         invariant(is_there and is_same, "a manifest of another snapshot")
+        if verify_snapshot(file.path, self.cell).checksum != file.checksum:
+            raise SnapshotCorrupt(file.path.name, "another one has taken its place on the disk")
         name = layout.snapshot_object(*at)
         self.store.put_file(name, file.path, progress=progress)
         found = self.store.head(name)
@@ -191,6 +200,10 @@ class Vault:
         at = (manifest.lineage, manifest.term, manifest.index)
         path = directory / layout.snapshot_name(manifest.term, manifest.index)
         name = layout.snapshot_object(self.cell, *at)
+        entry = self.store.head(name)
+        if entry is not None and entry.size != manifest.file_bytes:
+            text = f"{entry.size} bytes are stored, its manifest says {manifest.file_bytes}"
+            raise SnapshotCorrupt(path.name, text)
         with self._fetched(name, path, progress) as unfinished:
             file = verify_snapshot(unfinished, self.cell)
             header = file.header

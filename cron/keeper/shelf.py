@@ -91,7 +91,7 @@ class Folders:
         return self._read(self.segments / name_of(record), record)
 
     def _read(self, path: Path, record: SegmentRecord) -> bytes:
-        header, content = disk.read_segment(path, self.cell)
+        header, content = disk.read_segment(path, self.cell, record.size)
         if header != self.header_of(record):
             raise SnapshotCorrupt(path.name, "it is not the segment that the catalog names")
         return content

@@ -68,7 +68,7 @@ class Archive:
         try:
             for record in wanted:
                 file = vault.fetch_segment(name_of(record), folder)
-                _, content = read_segment(file.path, vault.cell)
+                _, content = read_segment(file.path, vault.cell, record.size)
                 file.path.unlink()
                 wanted_rows = [row for row in decode_rows(content) if matches(row, query)]
                 ranges += [row for row in wanted_rows if row.last_s > row.scheduled_s]
