@@ -301,6 +301,20 @@ def test_the_note_is_synced_before_it_has_its_name(
     assert done == [f"sync {NOTE}.unfinished", f"name {NOTE}", "sync r1"]
 
 
+def test_folders_that_are_made_are_synced_from_the_outside_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a power cut may take the claim's identity with the folder, and leave the claim."""
+    synced: list[str] = []
+
+    def fsync(number: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{number}")).name)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    target_of(tmp_path / "a" / "b" / "r1").open("drawn")
+    assert synced[:5] == [tmp_path.name, "a", "b", f"{NOTE}.unfinished", "r1"]
+
+
 def test_folders_are_made_as_deep_as_need_be_and_only_those_are_removed(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     target = target_of(tmp_path / "there" / "a" / "b")
