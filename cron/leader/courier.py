@@ -139,10 +139,12 @@ class Courier:
         try:
             await self._watch()
             if self._is_ours and not self._applier.state.is_resolving:
-                await self._store_segments()
+                refused = await self._store_segments()
                 await self._find_copies()
                 await self._store_snapshot()
                 await self._prune()
+                if refused is not None:
+                    raise refused
         except (StoreError, SnapshotError, OSError) as error:
             self._fail(error)
         except Deposed:
@@ -223,9 +225,11 @@ class Courier:
 
     # ---- what goes there
 
-    async def _store_segments(self) -> None:
-        """Store all segments that are not, oldest first."""
+    async def _store_segments(self) -> SnapshotError | None:
+        """Store all segments that are not, oldest first; return why the first of those could not
+        be that have something in their way: others do not wait for them."""
         done: list[SegmentKey] = []
+        refused: dict[SegmentKey, SnapshotError] = {}
         waiting = [one for one in self._records() if not one.is_stored]
         try:
             for number, record in enumerate(waiting, 1):
@@ -234,15 +238,21 @@ class Courier:
                     continue  # not on this disk yet, or retired meanwhile
                 doing = f"stores segment {number} of {len(waiting)}"
                 put = partial(uploads.put_segment, self._vault, self._shelf, record, path)
-                await self._work(doing, put)
+                try:
+                    await self._work(doing, put)
+                except SnapshotError as error:
+                    refused[record.key] = error
+                    continue
                 done.append(record.key)
                 if len(done) >= TOLD_SEGMENTS:
                     await self._tell_segments(done)
                     done = []
-        except (StoreError, SnapshotError, OSError):
+        except (StoreError, OSError):
             await self._tell_segments(done)
             raise
         await self._tell_segments(done)
+        self._lacking.refused = frozenset(refused)
+        return next(iter(refused.values()), None)
 
     async def _tell_segments(self, done: list[SegmentKey]) -> None:
         if done:
@@ -300,7 +310,7 @@ class Courier:
             uploads.put_snapshot,
             self._vault,
             outline,
-            [name for name, record in catalog.items() if record.is_stored],
+            {name: record.is_stored for name, record in catalog.items()},
             self._storing.about,
             lambda _done: self._heard(),
         )

@@ -5,7 +5,7 @@ goes on from what the log and the store say. Blocks: for a thread of its own.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -132,19 +132,21 @@ def is_stored(vault: Vault, record: SegmentRecord) -> bool:
 
 
 def put_snapshot(
-    vault: Vault, outline: Outline, wanted: Iterable[str], about: About, tell: Tell
+    vault: Vault, outline: Outline, catalog: Mapping[str, bool], about: About, tell: Tell
 ) -> None:
     """Store a snapshot whose segments are stored, and its manifest last.
 
-    `wanted` are those in the cell's catalog that are stored. What retention has let go of since the
-    snapshot was taken is named while the store still has it: State in the snapshot names it, too.
+    `catalog` says which segments the cell has, and whether they are stored: only those are named.
+    What retention has let go of since the snapshot was taken is named while the store still has it:
+    State in the snapshot names it, too.
 
     Raises:
         SnapshotError, StoreError, OSError: it is not, or not whole, and does not exist there.
     """
-    kept = outline.segments.keys() & set(wanted)
-    if kept != outline.segments.keys():
-        kept |= outline.segments.keys() & vault.segments().keys()
+    kept = {name for name in outline.segments if catalog.get(name, False)}
+    let_go = outline.segments.keys() - catalog.keys()
+    if let_go:
+        kept |= let_go & vault.segments().keys()
     names = [named(record) for name, record in outline.segments.items() if name in kept]
     vault.put_snapshot(outline.file, _manifest(outline, names, about), tell)
     hit("snapshot-stored")

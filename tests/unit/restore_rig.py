@@ -123,8 +123,8 @@ class Backed:
         lineage = state.epoch.lineage
         header = SnapshotHeader(CELL, lineage, taken.term, taken.index, state.digest, taken.at_ms)
         file = write_snapshot(self.folders.snapshots, header, Imaging.begin(state).pieces())
-        names = [name_of(record) for record in state.history.segments.values()]
-        put_snapshot(self.vault, outline_of(file), names, About("r1", "0.1.0"), lambda _: None)
+        named = {name_of(record): True for record in state.history.segments.values()}
+        put_snapshot(self.vault, outline_of(file), named, About("r1", "0.1.0"), lambda _: None)
         manifests = self.vault.manifests()[0]
         return next(one for one in manifests if one.position == (lineage, taken.index, taken.term))
 

@@ -132,3 +132,34 @@ async def test_a_new_leader_waits_for_its_own_peers_before_it_goes_on_without(
         rig.later(HELD_MS / 1000)
         await rig.look()
         assert is_backed_up(rig.leader.state.history)
+
+
+async def test_damage_under_the_name_of_a_segment_holds_up_no_other_and_no_snapshot_for_ever(
+    tmp_path: Path,
+) -> None:
+    async with keeping(tmp_path) as rig:
+        name = f"cells/{CELL}/segments/{FIRST}"
+        rig.store.objects[name] = b"half of it"
+        await sealed(rig)
+        await sealed(rig)
+        history = rig.leader.state.history
+        assert {key[1]: one.is_stored for key, one in history.segments.items()} == {
+            1: False, 2: True,
+        }  # fmt: skip
+        assert rig.manifests() == []
+        assert FIRST in rig.leader.backup.trouble.text, "at once: only a person can help"
+        since_ms = rig.leader.backup.trouble.since_ms
+        rig.later(HELD_MS / 1000)
+        await rig.look()
+        assert is_backed_up(history)
+        assert [one.name for one in rig.manifests()[0].segments] == [SECOND]
+        trouble = rig.leader.backup.trouble
+        assert FIRST in trouble.text
+        assert trouble.since_ms == since_ms
+        assert rig.store.objects[name] == b"half of it", "it is not ours to remove"
+        del rig.store.objects[name]
+        rig.later(60)
+        await sealed(rig)
+        await sealed(rig)
+        assert rig.leader.backup.trouble.text == ""
+        assert [one.name for one in rig.manifests()[0].segments][:2] == [FIRST, SECOND]
