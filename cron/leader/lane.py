@@ -68,12 +68,23 @@ class Lane:
         """
         if self._is_closed:
             raise Shutdown(f"{self._name} is stopped")
+        return await self._put(call)
+
+    def leave(self, call: Callable[[], object]) -> None:
+        """Have `call`, which is short and raises nothing, made after those that wait, and wait for
+        nothing; where the lane is closed, at once."""
+        if self._is_closed or self._thread is None:
+            call()
+        else:
+            self._put(call)
+
+    def _put(self, call: Callable[[], _T]) -> asyncio.Future[_T]:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
         waiting = _Call(call)
         self._calls.put(waiting)
-        return await waiting.future
+        return waiting.future
 
     def close(self) -> None:
         """Take no more calls; the one that is under way is left to itself. Idempotent."""

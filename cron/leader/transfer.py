@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import IO, Final, Protocol, TypeVar
@@ -89,9 +88,15 @@ class Transfer:
             StoreError, SnapshotError, OSError: the store, or our own disk, refuses.
             Shutdown: the place is closed.
         """
-        with closing(await self._work(self._spool)) as spool:
+        folder = str(self._scratch.parent)
+        spool: IO[bytes] = tempfile.SpooledTemporaryFile(  # noqa: SIM115 - closed in the thread
+            max_size=IN_MEMORY_BYTES_MAX, dir=folder
+        )
+        try:
             header = await self._pull(wanted, spool)
             await self._work(partial(self._put, wanted, header, spool))
+        finally:
+            self._lane.leave(spool.close)  # whoever is cancelled here may still be read there
         return header.size
 
     async def _pull(self, wanted: Wanted, spool: IO[bytes]) -> OutputHeader:
@@ -111,7 +116,7 @@ class Transfer:
                 raise ExecutorSilent(
                     f"executor {wanted.executor} gave another piece than asked for"
                 )
-            await self._work(partial(spool.write, piece.data))
+            await self._work(partial(self._spool, spool, piece.data))
             done += len(piece.data)
             if done >= end:
                 break
@@ -144,10 +149,9 @@ class Transfer:
         finally:
             self.storing_since_ms = 0
 
-    def _spool(self) -> IO[bytes]:
-        folder = self._scratch.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        return tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES_MAX, dir=str(folder))
+    def _spool(self, spool: IO[bytes], data: bytes) -> None:
+        self._scratch.parent.mkdir(parents=True, exist_ok=True)
+        spool.write(data)
 
     def _put(self, wanted: Wanted, header: OutputHeader, spool: IO[bytes]) -> None:
         spool.seek(0)

@@ -171,7 +171,14 @@ async def test_what_failed_before_the_store_did_is_tried_once_more_after(
         await rig.look(2)
         del rig.pool.failing["e1"]
         rig.store.away = ""
+        rig.pool.hanging.add("e1")
+        rig.pool.asked.clear()
         rig.later(REST_MAX_MS / 1000)
+        await rig.leader.outputs.look()
+        await rig.until(lambda: len(rig.pool.asked) == OF_ONE_EXECUTOR)
+        await rig.leader.outputs.look()
+        assert given_up(said) == [], "those that nobody has asked for again"
+        rig.pool.released.set()
         await rig.look(3)
         assert given_up(said) == []
         assert sorted(rig.puts()) == names
