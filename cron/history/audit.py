@@ -131,7 +131,8 @@ class _Walk:
                 )
         for trigger in sorted({row.trigger for row in launches}):
             mine = [row for row in ended if row.trigger == trigger]
-            mine.sort(key=lambda row: row.ended_index)
+            # A restore records several attempts at one index: failures are in another stream.
+            mine.sort(key=lambda row: (row.ended_index, row.attempt))
             if trigger == 0:
                 mine = around + mine
             yield from audit_launch(

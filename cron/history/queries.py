@@ -116,7 +116,7 @@ def of_launch(db: sqlite3.Connection, launch: LaunchName) -> list[Row]:
     skipped instants that contain it."""
     rows = of_job(db, launch.job, launch.scheduled_s, launch.scheduled_s)
     found = [row for row in rows if row.trigger == launch.trigger]
-    return sorted(found, key=lambda row: row.ended_index)
+    return sorted(found, key=lambda row: (row.ended_index, row.attempt))
 
 
 def last_of_each(db: sqlite3.Connection, jobs: list[str]) -> dict[str, Row]:

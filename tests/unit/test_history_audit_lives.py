@@ -56,3 +56,14 @@ def test_what_ran_at_once_in_a_life_before_is_not_held_against_this_one() -> Non
     assert kinds(find([first, second, third], of=strict)) == []
     here = [ran(60, 30, finished_ms=130_000, ended_index=60), ran(120, 40), ran(180, 70)]
     assert kinds(find(here, of=strict)) == [K.OVERLAP]
+
+
+def test_attempts_that_a_restore_recorded_at_once_come_in_any_order() -> None:
+    """Failures are in a stream of their own, and are read after what went well."""
+    first = ran(60, 30, state=LaunchState.FAILED, exit_code=1, by=RESTORED_BY,
+                launched_index=LIFE_ENTRIES + 10, ended_index=LIFE_ENTRIES + 10)  # fmt: skip
+    second = ran(60, 40, attempt=2, by=RESTORED_BY,
+                 launched_index=LIFE_ENTRIES + 10, ended_index=LIFE_ENTRIES + 10)  # fmt: skip
+    others = [ran(at_s, LIFE_ENTRIES + at_s) for at_s in (120, 180)]
+    for rows in ([first, second], [second, first]):
+        assert kinds(find([*rows, *others])) == []
