@@ -25,6 +25,8 @@ from snapshots.errors import SnapshotError, SnapshotMissing, StoreError
 _log = structlog.get_logger()
 
 RETRY_S: Final = 2.0
+RETRY_S_MAX: Final = 60.0
+"""What nobody has is asked for ever more rarely: each question to a store has its price."""
 LOOK_S: Final = 10.0
 """How often gaps and files are looked at without a reason: an index may have been begun anew."""
 
@@ -55,6 +57,7 @@ class Filler:
 
     async def run(self) -> None:
         """Go on for ever."""
+        retry_s, told = RETRY_S, ""
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._keeper.changed.wait(), LOOK_S)
@@ -62,10 +65,15 @@ class Filler:
             try:
                 await self.look()
             except (CronError, StoreError, SnapshotError, RowsDamaged, OSError) as error:
-                _log.warning("history.incomplete", error=str(error))
+                if str(error) != told:
+                    _log.warning("history.incomplete", error=str(error))
+                    retry_s, told = RETRY_S, str(error)
                 self.progress = f"{self.progress.partition(' (')[0]} ({error})"
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(retry_s)
+                retry_s = min(2 * retry_s, RETRY_S_MAX)
                 self._keeper.changed.set()
+            else:
+                retry_s, told = RETRY_S, ""
 
     async def look(self) -> None:
         """Do what is to be done now.
