@@ -74,27 +74,28 @@ def test_output_is_shown_when_its_executor_is_gone_for_good(told: Told) -> None:
     assert all(one.output_bytes for one in ended)
     wait_until(lambda: not told.lacking(ended), what="all outputs in the store")
     wait_until(lambda: told.waiting() == 0, what="none that waits")
-    whole = cell.cli("logs", ended[0].launch)
-    assert whole.stderr == ""
+    newest, *_, oldest = [one for one in ended if "tells" in one.launch]
+    flood = next(one for one in ended if "floods" in one.launch)
+    assert cell.cli("logs", newest.launch).stderr == ""
 
     cell.kill("executor-1")
     shutil.rmtree(cell.folder / "executor-1")
-    for view in [ended[0], ended[-1], next(one for one in ended if "floods" in one.launch)]:
+    for view in [newest, oldest, flood]:
         said = cell.cli("logs", view.launch)
         assert f"raftcron: from {told.store.url}: executor executor-1" in said.stderr
-        if "floods" in view.launch:
+        if view is flood:
             assert len(said.stdout) == view.output_bytes
             assert set(said.stdout) == {"x"}
             assert f"{3_000_000 - view.output_bytes} bytes over" in said.stderr
         else:
             assert said.stdout == f"I am {view.launch}\n"
-    shown = cell.cli("show", ended[0].launch).stdout
+    shown = cell.cli("show", newest.launch).stdout
     assert "output, the last" in shown
 
     cell.start("executor-1")
     cell.wait_connected()
-    said = cell.cli("logs", ended[-1].launch)
-    assert said.stdout == f"I am {ended[-1].launch}\n"
+    said = cell.cli("logs", oldest.launch)
+    assert said.stdout == f"I am {oldest.launch}\n"
     assert "does not have the output any more" in said.stderr
 
 
