@@ -165,7 +165,8 @@ def _show_tail(tail: OutputView | None, problem: str) -> None:
     elif tail is not None and tail.content:
         written = tail.dropped + tail.size
         kept = f", of which the last {tail.size} are kept" if tail.dropped else ""
-        click.echo(f"output, the last {len(tail.content)} of {written} bytes{kept}:")
+        source = f", from {tail.store}" if tail.store else ""
+        click.echo(f"output, the last {len(tail.content)} of {written} bytes{kept}{source}:")
         text = tail.content.decode(errors="replace")
         click.echo(text if text.endswith("\n") else f"{text}\n", nl=False)
     elif tail is not None:

@@ -47,7 +47,9 @@ GIVE_UP_MS: Final = 600_000
 GRACE_MS: Final = 60_000
 """And how long an executor must have been silent: one that is restarted loses no old outputs, which
 a store that was away has left with it."""
+DAY_MS: Final = 86_400_000
 PRUNE_MS: Final = 600_000
+"""How soon a pruning that failed is tried again; one that did not is done for the day."""
 PRUNED_AT_ONCE: Final = 10_000
 
 
@@ -132,6 +134,7 @@ class Outputs:
         self._failed = self._not_pruned = Trouble()
         self._rest_ms = REST_MIN_MS
         self._try_at_ms = self._watch_at_ms = self._prune_at_ms = 0
+        self._pruned_day = -1
         self._is_ours = False  # the place in the store, when it was looked at last
         self._is_put_failing = False
         self._has_news = False
@@ -315,22 +318,22 @@ class Outputs:
                 self._succeed()
 
     async def _prune(self) -> None:
+        """Delete what is over its time, a day at once: so once a day is enough."""
         keep_ms, now_ms = self._settings.keep_ms, self._clock.mono_ms()
-        if not keep_ms or now_ms < self._prune_at_ms:
+        before_ms = self._leader.now_ms() - keep_ms
+        if not keep_ms or now_ms < self._prune_at_ms or before_ms // DAY_MS <= self._pruned_day:
             return
-        prune = partial(
-            self._storing.vault.prune_outputs, self._leader.now_ms() - keep_ms, PRUNED_AT_ONCE
-        )
-        self._prune_at_ms = now_ms + PRUNE_MS
+        prune = partial(self._storing.vault.prune_outputs, before_ms, PRUNED_AT_ONCE)
         try:
             count = await self._lane.work(prune)
         except StoreError as error:  # who may not delete may still store
             _log.warning("outputs.not_pruned", error=str(error))
             since_ms = self._not_pruned.since_ms or self._clock.wall_ms()
             self._not_pruned = Trouble(since_ms, str(error))
+            self._prune_at_ms = now_ms + PRUNE_MS
             return
         self._not_pruned = Trouble()
-        if count == PRUNED_AT_ONCE:
-            self._prune_at_ms = now_ms  # the rest with the next look at the store
+        if count < PRUNED_AT_ONCE:  # else the rest goes with the next look at the store
+            self._pruned_day = before_ms // DAY_MS
         if count:
             _log.info("outputs.pruned", count=count)

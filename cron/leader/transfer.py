@@ -73,6 +73,7 @@ class Transfer:
         self._vault = vault
         self._scratch = folder / f"{name}.zst"
         self._clock = clock
+        self._is_begun = False
         self.storing_since_ms = 0
         """Since when, by the monotonic clock, store or disk is silent; 0 while none is asked."""
 
@@ -150,7 +151,10 @@ class Transfer:
             self.storing_since_ms = 0
 
     def _spool(self, spool: IO[bytes], data: bytes) -> None:
-        self._scratch.parent.mkdir(parents=True, exist_ok=True)
+        if not self._is_begun:
+            self._scratch.parent.mkdir(parents=True, exist_ok=True)
+            self._scratch.unlink(missing_ok=True)  # of a process that was killed
+            self._is_begun = True
         spool.write(data)
 
     def _put(self, wanted: Wanted, header: OutputHeader, spool: IO[bytes]) -> None:

@@ -24,6 +24,12 @@ async def test_logs_says_on_stderr_where_it_is_from():
     assert result.stderr == f"raftcron: from s3://b: {WHY}\n"
 
 
+async def test_show_says_where_the_tail_is_from():
+    output = OutputView(content=b"one\n", size=4, ended=True, store="s3://b", note=WHY)
+    result = await cli(FakeBackend(show=[launch()], output=output), "show", LAUNCH)
+    assert "output, the last 4 of 4 bytes, from s3://b:\none\n" in result.stdout
+
+
 async def test_logs_of_a_connected_executor_says_nothing_more():
     output = OutputView(content=b"one\n", size=4, ended=True, executor="e1")
     result = await cli(FakeBackend(output=output), "logs", LAUNCH)

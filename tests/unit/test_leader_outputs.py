@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cron.leader.outputs import OF_ONE_EXECUTOR, PRUNE_MS, TRANSFERS
+from cron.leader import outputs
+from cron.leader.courier import WATCH_MS
+from cron.leader.outputs import OF_ONE_EXECUTOR, TRANSFERS
 from cron.leader.transfer import SLICE_BYTES
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
@@ -198,11 +200,50 @@ async def test_outputs_go_with_the_day_of_their_end(tmp_path: Path) -> None:
             names.append(await rig.run())
             await rig.look(2)
             rig.later(DAY_S)
-        assert len(rig.stored()) == 4 - 1
-        rig.later(PRUNE_MS / 1000)
-        await rig.look()
+        await rig.look(WATCH_MS // 1000)
         kept = [name for name in names if rig.read(name) is not None]
         assert kept == names[2:], "of today, of yesterday, and of the day before that"
+
+
+async def test_the_store_is_listed_for_old_outputs_once_a_day(tmp_path: Path) -> None:
+    async with telling(tmp_path, keep_ms=DAY_S * 1000) as rig:
+        prefix = f"cells/{CELL}/output/"
+        for _ in range(3 * 24):
+            rig.later(3600)
+            await rig.look()
+        lists = [
+            name for operation, name in rig.store.calls if (operation, name) == ("list", prefix)
+        ]
+        assert 3 <= len(lists) <= 4
+
+
+async def test_many_old_outputs_go_a_part_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outputs, "PRUNED_AT_ONCE", 4)
+    async with telling(tmp_path, keep_ms=DAY_S * 1000) as rig:
+        for n in range(10):
+            old = f"cells/{CELL}/output/2020-01-01/{JOB}@2020-01-01T00:00:0{n}Z+a1.zst"
+            rig.store.objects[old] = b"old"
+        await rig.look()
+        assert len(rig.stored()) == 6
+        await rig.look(3 * WATCH_MS // 1000)
+        assert rig.stored() == []
+
+
+async def test_what_a_killed_leader_was_packing_goes_with_the_next_transfer(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "r1" / "outputs"
+    async with telling(tmp_path) as rig:
+        folder.mkdir()
+        for n in range(TRANSFERS):
+            (folder / f"output-{n}.zst").write_bytes(b"half of it")
+        rig.pool.connected = {f"e{n}" for n in range(TRANSFERS)}
+        for n in range(4 * TRANSFERS):
+            await rig.run(executor=f"e{n % TRANSFERS}")
+        await rig.look(2)
+        assert len(list(folder.iterdir())) < TRANSFERS
 
 
 async def test_outputs_are_deleted_where_none_are_stored_any_more(tmp_path: Path) -> None:
