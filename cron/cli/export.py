@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
 import click
+import msgspec
 
 from cron.api.views import HistoryQuery, LaunchView
 from cron.cli.options import Moment, Settings, cell_options, pass_settings
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 PAGE_ROWS: Final = 20_000
 SECOND_ROWS_MAX: Final = 100_000
 """Launches of one second, at most: a page must be larger than that."""
+PERIOD_MS_MIN: Final = 60_000
+"""Shorter periods are not tried: then it is something else that is too much."""
 INTEGERS: Final = (
     "attempt", "exit_code", "term", "lateness_ms", "count", "begun_index", "launched_index",
     "ended_index", "revision", "output_bytes",
@@ -79,7 +82,7 @@ def export_command(settings: Settings, /, job: str, kind: str, out: str, **wante
     is_quiet = out == "-" or not sys.stderr.isatty()
     done = 0
     with settings.client() as client, _opened(out, kind) as writer:
-        for views in pages(client, query):
+        for views in pages(client, query, settings.now_ms()):
             writer.write([row_of(view) for view in views])
             done += len(views)
             if not is_quiet:
@@ -88,34 +91,50 @@ def export_command(settings: Settings, /, job: str, kind: str, out: str, **wante
         click.echo(f"\r{done:,} launches in {out}", err=True)
 
 
-def pages(client: Client, query: HistoryQuery) -> Iterator[list[LaunchView]]:
+def pages(client: Client, query: HistoryQuery, now_ms: int) -> Iterator[list[LaunchView]]:
     """Yield all launches of a query, newest first, some thousand at a time.
 
     Each page ends between two seconds, so that the next goes on from a time; a leader may change
-    between them. What is scheduled meanwhile is not in it.
+    between them. What is scheduled meanwhile is not in it. Where too much is in object storage for
+    one answer, shorter periods are asked for.
 
     Raises:
         LimitExceeded: more launches than a page takes are of one second.
     """
-    import msgspec
-
-    until_ms = query.until_ms
+    until_ms, edge_ms, limit = query.until_ms, query.until_ms or now_ms, query.limit
+    length_ms = max(edge_ms - query.since_ms, 1)
     while True:
-        asked = msgspec.structs.replace(query, until_ms=until_ms)
-        views = client.history(asked)
-        if len(views) < asked.limit:
+        since_ms = max(query.since_ms, edge_ms - length_ms)
+        try:
+            views = client.history(
+                msgspec.structs.replace(query, since_ms=since_ms, until_ms=until_ms, limit=limit)
+            )
+        except LimitExceeded:
+            if not query.archive or length_ms <= PERIOD_MS_MIN:
+                raise
+            length_ms //= 4
+            continue
+        if len(views) < limit:
             yield views
-            return
+            if since_ms <= query.since_ms:
+                return
+            until_ms = edge_ms = since_ms
+            length_ms *= 2
+            continue
         last_s = views[-1].scheduled_s
         whole = [view for view in views if view.scheduled_s > last_s]
         if not whole:
-            if asked.limit >= SECOND_ROWS_MAX:
-                text = f"more than {SECOND_ROWS_MAX} launches are of one second"
-                raise LimitExceeded(text, "export one job at a time")
-            query = msgspec.structs.replace(query, limit=SECOND_ROWS_MAX)
+            limit = _larger(limit)
             continue
         yield whole
-        until_ms = (last_s + 1) * 1000
+        until_ms = edge_ms = (last_s + 1) * 1000
+
+
+def _larger(limit: int) -> int:
+    if limit >= SECOND_ROWS_MAX:
+        text = f"more than {SECOND_ROWS_MAX} launches are of one second"
+        raise LimitExceeded(text, "export one job at a time")
+    return SECOND_ROWS_MAX
 
 
 def row_of(view: LaunchView) -> dict[str, Any]:
@@ -134,7 +153,9 @@ def _opened(out: str, kind: str) -> Iterator[Writer]:
         yield writer
         writer.close()
         return
-    path = Path(out)
+    path = Path(out).absolute()
+    if path.is_dir():
+        raise InvalidInput(f"{out}: it is a directory", "name a file in it")
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         with unfinished.open("w", encoding="utf-8", newline="") as file:

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import shutil
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -33,15 +34,19 @@ class Archive:
         self._data = data
         remove_left(data, FOLDER)
 
-    async def rows(self, history: History, query: Query) -> list[Row]:
+    async def rows(self, history: History, query: Query, known: Sequence[Row] = ()) -> list[Row]:
         """Return the rows of archived segments that a query may mean, in log order: all ranges of
         skipped instants, and of others the newest, as many as it asks for. 64 segments may have
         four million, too many for a leader's memory.
 
+        `known` are rows that answer it already. Segments are fetched from the newest on, and none
+        that is older than as many rows as it asks for; a row that is known is not returned again.
+
         Raises:
             LimitExceeded: too many segments. Unavailable, Conflict: the store's doing.
         """
-        wanted = archived(history, query)
+        newest = _Newest(query.limit, known)
+        wanted = [one for one in archived(history, query) if newest.may_lack(one)]
         if not wanted:
             return []
         if len(wanted) > SEGMENTS_MAX:
@@ -51,7 +56,7 @@ class Archive:
             text = "older launches are in object storage, and none is configured here"
             raise Conflict(text, "write [object_storage] url into replica.toml, or omit --archive")
         try:
-            return await asyncio.to_thread(self._read, self._vault, wanted, query)
+            return await asyncio.to_thread(self._read, self._vault, wanted, query, newest)
         except StoreAway as error:
             raise Unavailable(str(error), error.hint) from error
         except (StoreError, SnapshotError, RowsDamaged) as error:
@@ -61,22 +66,53 @@ class Archive:
             hint = "make room on the leader's disk, or narrow it with --since and --until"
             raise Unavailable(f"segments cannot be fetched: {text}", hint) from error
 
-    def _read(self, vault: Vault, wanted: list[SegmentRecord], query: Query) -> list[Row]:
+    def _read(
+        self, vault: Vault, wanted: list[SegmentRecord], query: Query, newest: _Newest
+    ) -> list[Row]:
         folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=self._data))
-        ranges: list[Row] = []
-        found: list[Row] = []
         try:
-            for record in wanted:
+            for record in sorted(wanted, key=lambda one: one.last_s, reverse=True):
+                if not newest.may_lack(record):
+                    break
                 file = vault.fetch_segment(name_of(record), folder)
                 _, content = read_segment(file.path, vault.cell, record.size)
                 file.path.unlink()
-                wanted_rows = [row for row in decode_rows(content) if matches(row, query)]
-                ranges += [row for row in wanted_rows if row.last_s > row.scheduled_s]
-                found += [row for row in wanted_rows if row.last_s <= row.scheduled_s]
-                found = heapq.nlargest(query.limit, found, key=_newest)
+                newest.add(row for row in decode_rows(content) if matches(row, query))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        return sorted(ranges + found, key=lambda row: row.ended_index)
+        return newest.found()
+
+
+class _Newest:
+    """As many rows as are asked for, the newest; and all ranges of skipped instants, since where
+    one ends is not where its newest instant of a period is."""
+
+    def __init__(self, limit: int, known: Sequence[Row]) -> None:
+        self._limit = limit
+        self._known = frozenset(map(_identity, known))
+        self._ranges: list[Row] = []
+        self._rows = [row for row in known if row.last_s <= row.scheduled_s]
+        self._shorten()
+
+    def may_lack(self, record: SegmentRecord) -> bool:
+        """Whether a segment may have rows that are wanted."""
+        is_full = len(self._rows) >= self._limit
+        return not is_full or not self._rows or record.last_s >= self._rows[-1].scheduled_s
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take in the rows of a segment."""
+        for row in rows:
+            if _identity(row) not in self._known:
+                (self._ranges if row.last_s > row.scheduled_s else self._rows).append(row)
+        self._shorten()
+
+    def _shorten(self) -> None:
+        self._rows = heapq.nlargest(self._limit, self._rows, key=_newest)
+
+    def found(self) -> list[Row]:
+        """Return what was added, in log order."""
+        new = [row for row in self._rows if _identity(row) not in self._known]
+        return sorted(self._ranges + new, key=lambda row: row.ended_index)
 
 
 def archived(history: History, query: Query) -> list[SegmentRecord]:
@@ -106,6 +142,11 @@ def matches(row: Row, query: Query) -> bool:
         and row.scheduled_s <= until_s
         and max(row.last_s, row.scheduled_s) >= since_s
     )
+
+
+def _identity(row: Row) -> tuple[int, int, str, int, int, int]:
+    """What no two rows share."""
+    return (row.ended_index, row.kind, row.job, row.scheduled_s, row.trigger, row.attempt)
 
 
 def _newest(row: Row) -> tuple[int, int, int]:

@@ -118,7 +118,9 @@ class Questions:
         wanted = Query(query.job or None, states or None, query.since_ms, until_ms, query.limit)
         rows = await self._projection.newest(wanted)
         if query.archive and self._archive is not None:
-            rows += await self._archive.rows(self._state.history, wanted)
+            # The catalog after the index: what is in neither has been let go, and what is in both
+            # was retired in between, and is told apart.
+            rows += await self._archive.rows(self._state.history, wanted, rows)
         for row in rows:
             if row.ended_index <= index:
                 views += self._expanded(row, query.since_ms, until_ms, query.limit)

@@ -23,6 +23,8 @@ from cron.cli.rows import launch_details
 from cron.errors import LimitExceeded, NoQuorum
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
+NOW_MS = (NOON_S + 3_600) * 1000
+
 FULL = {
     "reason": "retry", "ended_at_ms": NOON_S * 1000 + 1_600, "revision": 3, "by": "anna",
     "local_time": "2026-11-20T16:00:00+01:00", "detail": 'said "no", twice\nand ü',
@@ -61,7 +63,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def fetched(ledger: Any, limit: int, **fields: Any) -> list[list[LaunchView]]:
-    return list(pages(ledger, HistoryQuery(limit=limit, **fields)))
+    return list(pages(ledger, HistoryQuery(limit=limit, **fields), NOW_MS))
 
 
 # --- every launch once
@@ -87,7 +89,7 @@ def test_a_page_ends_between_two_seconds_so_that_the_next_goes_on_from_a_time() 
 
 def test_what_is_scheduled_meanwhile_is_not_in_it() -> None:
     ledger = Ledger(*[at(second) for second in range(9)])
-    going = pages(ledger, HistoryQuery(limit=4))  # type: ignore[arg-type]
+    going = pages(ledger, HistoryQuery(limit=4), NOW_MS)  # type: ignore[arg-type]
     found = next(going)
     ledger.views.insert(0, at(100))
     found += [view for page in going for view in page]
@@ -107,9 +109,53 @@ def test_a_second_with_more_than_a_page_gets_a_larger_page(
     assert caught.value.hint == "export one job at a time"
 
 
+class Archived(Ledger):
+    """Refuses periods that touch more than so many segments of ten seconds."""
+
+    def __init__(self, most: int, *views: LaunchView) -> None:
+        super().__init__(*views)
+        self.most = most
+        self.refused = 0
+
+    def history(self, query: HistoryQuery) -> list[LaunchView]:
+        until_ms = query.until_ms or 1 << 62
+        touched = {
+            view.scheduled_s // 10
+            for view in self.views
+            if query.since_ms <= view.scheduled_s * 1000 < until_ms
+        }
+        if len(touched) > self.most:
+            self.refused += 1
+            raise LimitExceeded(f"{len(touched)} segments", "narrow it")
+        return super().history(query)
+
+
+@pytest.mark.parametrize("limit", [7, 100])
+@pytest.mark.parametrize("fields", [{}, {"since_ms": (NOON_S - 1_500) * 1000}])
+def test_shorter_periods_are_asked_for_where_too_much_is_in_object_storage(
+    limit: int, fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "PERIOD_MS_MIN", 1_000)
+    views = [at(-second) for second in (*range(0, 400), *range(1_000, 2_000, 3), 9_000_000)]
+    ledger = Archived(12, *views)
+    found = [view for page in fetched(ledger, limit, archive=True, **fields) for view in page]
+    since_s = fields.get("since_ms", 0) // 1000
+    assert found == [view for view in ledger.views if view.scheduled_s >= since_s]
+    assert 1 <= ledger.refused <= 60, "periods grow again where there is little"
+
+
+def test_a_refusal_that_no_period_cures_is_told() -> None:
+    with pytest.raises(LimitExceeded, match="1 segments"):
+        fetched(Archived(0, at(1)), 5, archive=True)
+    ledger = Archived(0, at(1))
+    with pytest.raises(LimitExceeded):
+        fetched(ledger, 5)
+    assert ledger.refused == 1, "without the archive there is nothing to shorten"
+
+
 def test_the_next_page_is_asked_for_when_the_one_before_is_written(tmp_path: Path) -> None:
     ledger = Ledger(*[at(second) for second in range(9)])
-    going = pages(ledger, HistoryQuery(limit=4))  # type: ignore[arg-type]
+    going = pages(ledger, HistoryQuery(limit=4), NOW_MS)  # type: ignore[arg-type]
     next(going)
     assert len(ledger.asked) == 1
 
@@ -267,14 +313,16 @@ async def test_a_file_before_is_replaced_when_all_is_written(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("make", "word"),
+    ("make", "word", "hint"),
     [
-        (lambda folder: folder / "missing" / "x.csv", "No such file"),
-        (lambda folder: folder, "directory"),
+        (lambda folder: folder / "missing" / "x.csv", "No such file", "name another file"),
+        (lambda folder: folder, "it is a directory", "name a file in it"),
+        (lambda folder: folder / ".", "it is a directory", "name a file in it"),
+        (lambda folder: Path("/"), "it is a directory", "name a file in it"),
     ],
 )
 async def test_a_file_that_cannot_be_written_is_named(
-    tmp_path: Path, make: Callable[[Path], Path], word: str
+    tmp_path: Path, make: Callable[[Path], Path], word: str, hint: str
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -283,7 +331,7 @@ async def test_a_file_that_cannot_be_written_is_named(
     assert result.exit_code == 2
     assert result.stderr.startswith(f"raftcron: {out}: ")
     assert word in result.stderr
-    assert result.stderr.splitlines()[1] == "  hint: name another file"
+    assert result.stderr.splitlines()[1] == f"  hint: {hint}"
     assert names_in(tmp_path) == ["folder"]
 
 

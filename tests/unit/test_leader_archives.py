@@ -170,6 +170,56 @@ async def test_no_more_rows_are_kept_than_are_asked_for_and_they_are_the_newest(
     assert found == sorted(newest, key=lambda row: row.ended_index)
 
 
+def fetched(away: Away) -> list[str]:
+    return [name for operation, name in away.store.calls if operation == "get"]
+
+
+async def test_what_is_older_than_enough_rows_is_not_fetched(away: Away) -> None:
+    first, second, third = away.seal(rows=4), away.seal(rows=4), away.seal(rows=4)
+    away.retire(first + second)
+    known = away.rows_in(*third)
+    wanted = Query(limit=len(known))
+    away.store.calls.clear()
+    assert await away.archive.rows(away.state.history, wanted, known) == []
+    assert fetched(away) == [], "all that it asks for is known"
+    found = await away.archive.rows(away.state.history, Query(limit=len(known) + 2), known)
+    newest = sorted(away.rows_in(*second), key=lambda row: row.scheduled_s)[-2:]
+    assert found == sorted(newest, key=lambda row: row.ended_index)
+    holding = [one for one in second if set(newest) & set(away.rows_in(one))]
+    assert fetched(away) == [segment_object(CELL, name_of(one)) for one in holding]
+
+
+async def test_what_is_as_old_as_the_last_row_is_fetched(away: Away) -> None:
+    """Of rows of one instant the later attempt is the newer."""
+    first, second = away.seal(rows=3), away.seal(rows=3)
+    away.retire(first)
+    last = max(away.rows_in(*first), key=lambda row: row.scheduled_s)
+    known = [msgspec.structs.replace(last, attempt=0, ended_index=last.ended_index + 1)]
+    assert await away.archive.rows(away.state.history, Query(limit=1), known) == [last]
+    assert second
+
+
+async def test_a_row_that_is_known_is_not_returned_again(away: Away) -> None:
+    """A segment was let go from the disks between two answers."""
+    records = away.seal(rows=4)
+    rows = away.rows_in(*records)
+    away.retire(records)
+    assert await away.archive.rows(away.state.history, Query(), rows[:3]) == rows[3:]
+
+
+async def test_enough_known_rows_make_many_segments_no_fault(
+    away: Away, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "SEGMENTS_MAX", 3)
+    old = away.seal() + away.seal()
+    new = away.seal(rows=5)
+    away.retire(old)
+    known = away.rows_in(*new)
+    assert await away.archive.rows(away.state.history, Query(limit=3), known) == []
+    with pytest.raises(LimitExceeded):
+        await away.archive.rows(away.state.history, Query(limit=300), known)
+
+
 async def test_ranges_of_skipped_instants_count_for_nothing(away: Away) -> None:
     """Where a range ends is not where its newest instant of the period is."""
     horizon_s = away.rig.record().horizon_s - T0
