@@ -41,13 +41,26 @@ def begin_life(state: State, life: NewLife) -> Position:
 
     Its epoch is below every Claim of the new lineage and above all of the old ones (rule R3).
     """
-    state.restored = Restored(life.lineage, state.index, state.at_ms, life.restored_ms, life.by)
+    state.restored = _restored(state, life)
     state.index = first_index(state.index, life.lineage)
     state.term = max(state.term, 1)
     state.epoch = Epoch(life.lineage, 0, "")
     state.staged.clear()
     _keep_history(state, life)
     return Position(state.term, state.index)
+
+
+def _restored(state: State, life: NewLife) -> Restored:
+    """Return from where all that ran is unknown: if the life before had not found out yet what ran
+    before it, from where that one began; of what it has recorded nothing is recorded again."""
+    fresh = Restored(life.lineage, state.index, state.at_ms, life.restored_ms, life.by)
+    before = state.restored
+    if before is None or not state.is_resolving:
+        return fresh
+    for record in state.by_number.values():
+        if record.recovered == before.lineage:
+            record.recovered = life.lineage
+    return msgspec.structs.replace(fresh, index=before.index, strangers=before.strangers)
 
 
 def _keep_history(state: State, life: NewLife) -> None:

@@ -128,7 +128,8 @@ class Restored(msgspec.Struct, frozen=True, array_like=True):
     """From what the cell was restored, and whether what ran since is known (rule R13).
 
     `index` and `taken_ms` are of the snapshot in the life of the cell before, `lineage` is that of
-    this life. `resolved_at_ms` is 0 until every instant up to `resolved_s` has its row.
+    this life; where that one had not resolved either, `index` is that from which it began.
+    `resolved_at_ms` is 0 until every instant up to `resolved_s` has its row.
     """
 
     lineage: int

@@ -94,6 +94,8 @@ def test_a_life_after_a_life_names_the_one_it_was_restored_from() -> None:
     state = copy_of(rich().state)
     begin_life(state, LIFE)
     state.index += 5
+    assert state.restored is not None
+    state.restored = msgspec.structs.replace(state.restored, resolved_at_ms=1)
     begin_life(state, msgspec.structs.replace(LIFE, lineage=3, by="bob", restored_ms=2_000))
     assert state.restored == Restored(3, LIFE_ENTRIES + 5, state.at_ms, 2_000, "bob")
     assert state.index == 2 * LIFE_ENTRIES
