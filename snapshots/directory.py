@@ -3,7 +3,8 @@
 An object is a file whose path is its name. It is written under a temporary name beside the others,
 synced, and linked or renamed into its place; then its directory is synced. A link fails where the
 name is taken, which is what "if absent" needs, also between processes. What a crash leaves of
-temporary files is never listed, nor is what people leave there under names that no object has.
+temporary files is never listed, and removed after a day; nor is listed what people leave there
+under names that no object has.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from snapshots.errors import ObjectDamaged, ObjectMissing, StoreAway, StoreError
 from snapshots.store import ObjectEntry, Tell, check_name, is_name
 
 TEMPORARY: Final = ".tmp-"
+LEFT_S: Final = 86_400
+"""A temporary file that is so much older than one of now is of a process that died."""
+SWEEP_PUTS: Final = 100
 _COPY_BYTES: Final = 1 << 20
 _LOST: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 """What the kernel says of a file that its disk has lost: of one, not of the store."""
@@ -32,6 +36,7 @@ class DirectoryStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._puts: dict[Path, int] = {}
         self.url = root.as_uri()
 
     def conditional(self) -> bool:
@@ -65,6 +70,7 @@ class DirectoryStore:
                     write(file)
                     file.flush()
                     os.fsync(file.fileno())
+                self._sweep(temporary)
                 if not if_absent:
                     os.replace(temporary, path)
                 else:
@@ -76,6 +82,19 @@ class DirectoryStore:
                 temporary.unlink(missing_ok=True)
             sync_directory(path.parent)
         return True
+
+    def _sweep(self, temporary: Path) -> None:
+        """Remove now and then what processes left beside `temporary` that died while they wrote;
+        by the clock that gives files their times, and nothing of this call's fails."""
+        folder = temporary.parent
+        self._puts[folder] = self._puts.get(folder, -1) + 1
+        if self._puts[folder] % SWEEP_PUTS:
+            return
+        with contextlib.suppress(OSError):
+            old_s = temporary.stat().st_mtime - LEFT_S
+            for path in folder.glob(f"{TEMPORARY}*"):
+                if path.stat().st_mtime < old_s:
+                    path.unlink(missing_ok=True)
 
     def get(self, name: str, bytes_max: int) -> bytes:
         """Return an object."""

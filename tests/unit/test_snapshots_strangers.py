@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 import pytest
 
 from snapshots import layout
-from snapshots.directory import DirectoryStore
+from snapshots.directory import SWEEP_PUTS, DirectoryStore
 from snapshots.memory import MemoryStore
 from snapshots.retention import SnapshotPolicy
 from snapshots.vault import Vault
@@ -43,6 +44,27 @@ def test_a_file_that_a_person_left_in_the_store_is_not_an_object(tmp_path: Path,
     assert vault.newest_lineage() == 1
     vault.prune(SnapshotPolicy(1, 0), 10 * DAY_MS, ())
     assert (tmp_path / "store/cells/prod/snapshots" / name).exists(), "it is not ours to delete"
+
+
+def test_what_a_killed_upload_left_goes_after_a_day_and_what_is_under_way_stays(
+    tmp_path: Path,
+) -> None:
+    store = DirectoryStore(tmp_path)
+    store.put("a/b", b"x")
+    old, young = tmp_path / "a/.tmp-0123", tmp_path / "a/.tmp-4567"
+    for path, age_s in ((old, 2 * 86_400), (young, 3_600)):
+        path.write_bytes(b"half of a snapshot")
+        at_s = path.stat().st_mtime - age_s
+        os.utime(path, (at_s, at_s))
+    for number in range(SWEEP_PUTS):
+        assert store.put(f"a/{number}", b"x", if_absent=True)
+    assert not old.exists()
+    assert young.exists(), "another leader may be writing it"
+    again = DirectoryStore(tmp_path)
+    os.utime(young, (1, 1))
+    again.put("a/b", b"y")
+    assert not young.exists(), "who begins looks at once"
+    assert store.get("a/b", 9) == b"y"
 
 
 def copied(root: Path) -> None:
