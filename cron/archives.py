@@ -56,6 +56,7 @@ class Archives:
         self._clock = clock
         self._log: Compacts | None = None
         self._compacting: asyncio.Task[None] | None = None
+        self._is_long = False  # the log holds what a snapshot on the disk has
         self.keeper = Keeper(
             Path(config.data),
             config.cell,
@@ -151,16 +152,18 @@ class Archives:
 
     def _compact(self, file: SnapshotFile) -> None:
         """Let the log before a snapshot go, now that it is on the disk."""
+        self._is_long = True  # also where an earlier one is being shortened: then once more
         if self._compacting is None or self._compacting.done():
             self._compacting = asyncio.get_running_loop().create_task(self._shorten())
 
     async def _shorten(self) -> None:
-        try:
-            if self._log is not None:
+        while self._is_long and self._log is not None:
+            self._is_long = False
+            try:
                 await self._log.snapshot()
                 failpoints.hit("log-shortened")
-        except (ConsensusError, OSError) as error:
-            _log.warning("log.not_shortened", error=str(error))
+            except (ConsensusError, OSError) as error:
+                _log.warning("log.not_shortened", error=str(error))
 
     # ---- status
 
@@ -195,9 +198,8 @@ class Archives:
             trouble = self._outputs.trouble
         if leader.epoch is None or not trouble.text:
             return view
-        return msgspec.structs.replace(
-            view, failing_since_ms=trouble.since_ms, failing=trouble.text
-        )
+        text = "; ".join(one for one in (trouble.text, view.failing) if one)
+        return msgspec.structs.replace(view, failing_since_ms=trouble.since_ms, failing=text)
 
     def _outputs_waiting(self, leader: Leader) -> int | None:
         """How many outputs are to be stored yet; None where none are, or another one knows."""

@@ -20,6 +20,7 @@ from cron.errors import ConfigError
 from cron.history.projection import Projection
 from cron.keeper.sources import PeerSource, StoreSource
 from cron.keeping_config import SnapshotsConfig, StorageConfig
+from cron.leader.courier import Trouble
 from cron.leader.requests import appending
 from cron.state import commands as c
 from cron.state.imaging import Imaging
@@ -31,13 +32,16 @@ class Log:
     """A log that counts how often it is shortened; `error` is what it raises."""
 
     def __init__(self) -> None:
-        self.shortened = 0
+        self.shortened = self.running = self.most = 0
         self.error: BaseException | None = None
         self.gate = asyncio.Event()
         self.gate.set()
 
     async def snapshot(self) -> Position:
+        self.running += 1
+        self.most = max(self.most, self.running)
         await self.gate.wait()
+        self.running -= 1
         self.shortened += 1
         if self.error is not None:
             raise self.error
@@ -170,13 +174,24 @@ async def test_one_shortening_is_under_way_at_a_time(tmp_path: Path) -> None:
     async with kept(tmp_path) as one:
         one.log.gate.clear()
         await one.snapshot()
-        await one.snapshot()
+        await until(lambda: one.log.running == 1)
+        for _ in range(3):
+            await one.snapshot()
         one.log.gate.set()
-        await until(lambda: one.log.shortened == 1)
-        await asyncio.sleep(0)
-        assert one.log.shortened == 1
-        await one.snapshot()
         await until(lambda: one.log.shortened == 2)
+        await one.snapshot()
+        await until(lambda: one.log.shortened == 3)
+        assert one.log.most == 1
+
+
+async def test_status_tells_of_the_store_and_of_the_disk(tmp_path: Path) -> None:
+    async with kept(tmp_path, (tmp_path / "store").as_uri()) as one:
+        one.archives.keeper._trouble = "No space left on device"
+        assert (one.view.failing, one.view.failing_since_ms) == ("No space left on device", 0)
+        backup: Any = one.archives._backup
+        backup._courier._failed = Trouble(77, "the store is away")
+        text = "the store is away; No space left on device"
+        assert (one.view.failing, one.view.failing_since_ms) == (text, 77)
 
 
 @pytest.mark.parametrize("error", [QueueFull("full"), OSError(28, "No space left on device")])
