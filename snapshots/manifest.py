@@ -26,6 +26,8 @@ _MARKER_HINT: Final = (
 )
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+"""Milliseconds up to the end of the year 9999: others cannot be shown."""
 T = TypeVar("T")
 
 _SUM = b',\n "sum": "%s"\n}\n'
@@ -55,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     lineage: Number
     term: Number
     index: Number
-    taken_ms: Number
+    taken_ms: Moment
     state_digest: str
     file_bytes: Number
     checksum: str
@@ -80,7 +82,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     from_snapshot: str = ""
     from_index: Number = 0
-    claimed_ms: Number = 0
+    claimed_ms: Moment = 0
     by: str = ""
     host: str = ""
 

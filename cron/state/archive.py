@@ -15,7 +15,7 @@ import enum
 import hashlib
 import heapq
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -62,6 +62,9 @@ def stream_of(row: Row) -> Stream:
     return Stream.FAILURES if row.state in _FAILURES else Stream.RUNS
 
 
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
 class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
     """What the catalog says of a sealed segment.
 
@@ -70,13 +73,13 @@ class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
     keep it on their disks; `is_stored`: it is in object storage.
     """
 
-    lineage: int
-    number: int
-    stream: int
-    from_index: int
-    to_index: int
-    rows: int
-    size: int  # bytes of content
+    lineage: _Natural
+    number: _Natural
+    stream: Annotated[int, msgspec.Meta(ge=0, le=1)]
+    from_index: _Natural
+    to_index: _Natural
+    rows: _Natural
+    size: _Natural  # bytes of content
     digest: bytes
     first_s: int
     last_s: int

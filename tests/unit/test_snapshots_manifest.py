@@ -70,6 +70,13 @@ def test_numbers_that_cannot_be_are_refused(field: str, value: object) -> None:
         decode_manifest(summed(wrong), "m", "prod")
 
 
+@pytest.mark.parametrize("value", [-1, 253_402_300_800_000, 2**62])
+def test_a_time_that_nobody_can_show_is_refused(value: int) -> None:
+    wrong = msgspec.to_builtins(manifest_at(7)) | {"taken_ms": value}
+    with pytest.raises(SnapshotCorrupt, match=r"cannot be read.*taken_ms"):
+        decode_manifest(summed(wrong), "m", "prod")
+
+
 def test_every_cut_of_a_manifest_is_found() -> None:
     whole = encode(manifest_at(7, names=("0001-0000000001-runs.seg",)))
     for end in range(len(whole)):

@@ -11,6 +11,7 @@ import pytest
 
 from cron.errors import InvariantViolated
 from cron.leader import uploads
+from cron.leader.uploads import name_of, named
 from cron.state import commands as c
 from cron.state.archive import History, RowsDamaged, decode_rows
 from cron.state.image import decode_outline, decode_state
@@ -81,6 +82,9 @@ def used(image: bytes) -> State:
     """What a replica does with an image."""
     state = decode_state([image])
     list(state.history.rows_after(0))
+    for record in state.history.segments.values():
+        assert ".seg" in name_of(record)
+        assert named(record).bytes >= 0
     return state
 
 
