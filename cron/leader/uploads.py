@@ -116,17 +116,18 @@ def put_segment(vault: Vault, shelf: Shelf, record: SegmentRecord, path: Path) -
 
 
 def is_stored(vault: Vault, record: SegmentRecord) -> bool:
-    """Return whether the store has a segment that no disk here has, whole.
+    """Return whether the store has a segment that no disk here has, whole; False, too, where there
+    is no room to read it: nothing that matters more waits for that.
 
     Raises:
-        StoreError, OSError: it cannot be read now.
+        StoreError: the store does not answer now.
     """
-    with tempfile.TemporaryDirectory(prefix="raftcron-") as folder:
-        try:
+    try:
+        with tempfile.TemporaryDirectory(prefix="raftcron-") as folder:
             header = vault.fetch_segment(name_of(record), Path(folder)).header
-        except SnapshotError as error:
-            _log.warning("segment.distrusted", segment=name_of(record), error=str(error))
-            return False
+    except (SnapshotError, OSError) as error:
+        _log.warning("segment.distrusted", segment=name_of(record), error=str(error))
+        return False
     place = (header.from_index, header.to_index, header.rows, header.digest)
     return place == (record.from_index, record.to_index, record.rows, record.digest)
 

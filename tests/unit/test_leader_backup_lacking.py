@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from cron.leader.archivist import DAY_MS
 from cron.leader.courier import HELD_MS, PRUNE_MS
@@ -85,6 +88,28 @@ async def test_what_is_damaged_there_is_not_taken_for_it(tmp_path: Path) -> None
         assert not leader.state.history.segments[(1, 1, 0)].is_stored
         assert is_backed_up(leader.state.history)
         assert FIRST in leader.backup.trouble.text
+
+
+async def test_no_room_to_read_a_copy_holds_up_no_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with keeping(tmp_path, local_ms=7 * DAY_MS) as rig:
+        leader, vault = await moved(rig)
+        name = f"cells/{CELL}/segments/{FIRST}"
+        vault.store.put(name, rig.store.objects[name])
+
+        def refuse(*_: object, **__: object) -> str:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+        rig.later(PRUNE_MS / 1000)
+        await sealed(rig)
+        assert is_backed_up(leader.state.history)
+        assert FIRST in leader.backup.trouble.text
+        monkeypatch.undo()
+        rig.later(PRUNE_MS / 1000)
+        await sealed(rig)
+        assert leader.state.history.segments[(1, 1, 0)].is_stored
 
 
 async def test_what_nobody_has_any_more_goes_when_its_time_is_over(tmp_path: Path) -> None:
