@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 CRONTAB = "".join(f"#: name=tick-{n}\n@every 1s true\n" for n in range(6)) + (
     "#: name=fails\n@every 1s false\n"
 )
-POINTS = {"segment-stored": 5, "snapshot-stored": 4}
+POINTS = {"segment-stored": 5, "snapshot-stored": 4, "store-pruned": 1}
 """Where leaders are killed, and at which time: some things are stored by then."""
 
 
