@@ -129,7 +129,7 @@ class Vault:
         if layout.parse_segment_name(name) is None:
             raise SnapshotMissing(name, "no segment has such a name")
         object_name = layout.segment_object(self.cell, name)
-        entry = self.store.head(object_name)
+        entry = _whole(name, partial(self.store.head, object_name))
         if entry is not None and entry.size > SEGMENT_FILE_BYTES_MAX:
             raise SnapshotCorrupt(name, f"{entry.size} bytes are stored, larger than any")
         with self._fetched(object_name, directory / name, progress) as unfinished:
@@ -200,7 +200,7 @@ class Vault:
         at = (manifest.lineage, manifest.term, manifest.index)
         path = directory / layout.snapshot_name(manifest.term, manifest.index)
         name = layout.snapshot_object(self.cell, *at)
-        entry = self.store.head(name)
+        entry = _whole(path.name, partial(self.store.head, name))
         if entry is not None and entry.size != manifest.file_bytes:
             text = f"{entry.size} bytes are stored, its manifest says {manifest.file_bytes}"
             raise SnapshotCorrupt(path.name, text)
@@ -319,9 +319,10 @@ class Vault:
         outputs.put(self.store, name, header, pieces, scratch, progress)
 
     def fetch_output(
-        self, ended_at_ms: int, launch: str, attempt: int, path: Path
+        self, ended_at_ms: int, launch: str, attempt: int, path: Path, bytes_max: int
     ) -> OutputHeader | None:
-        """Write what an attempt wrote to `path`, verified; None if it is not stored.
+        """Write what an attempt wrote to `path`, verified; None if it is not stored, and damaged if
+        it is larger than `bytes_max`.
 
         A transfer that is cut is tried once more; cut again, it is damaged.
 
@@ -329,7 +330,7 @@ class Vault:
             OutputDamaged, SnapshotForeign, SnapshotUnsupported: nothing of it may be shown.
         """
         name = layout.output_object(self.cell, ended_at_ms, launch, attempt)
-        whose = OutputHeader(self.cell, launch, attempt, 0, 0)
+        whose = OutputHeader(self.cell, launch, attempt, bytes_max, 0)
         fetch = partial(outputs.fetch, self.store, name, whose, path)
         try:
             return _whole(name, fetch)

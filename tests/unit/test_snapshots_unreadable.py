@@ -144,14 +144,17 @@ def test_an_object_that_may_not_be_read_does_not_hide_the_others(tmp_path: Path)
     assert told.hint
 
 
-def test_a_snapshot_that_may_not_be_read_is_passed_over_like_a_damaged_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("refused", ["get", "head"])
+def test_a_snapshot_that_may_not_be_read_is_passed_over_like_a_damaged_one(
+    tmp_path: Path, refused: str
+) -> None:
     store = MemoryStore()
     vault = Vault(store, "prod")
     back_up(vault, tmp_path, 100, [])
     (manifest,), _ = vault.manifests()
 
     def hook(operation: str, name: str) -> None:
-        if operation == "get" and name.endswith(".snap"):
+        if operation == refused and name.endswith(".snap"):
             raise StoreRefused(store.url, "InvalidObjectState: it is archived")
 
     store.hook = hook
