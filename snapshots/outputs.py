@@ -28,6 +28,8 @@ OUTPUT_MAGIC: Final = b"\x89RCOUTP\n"
 OUTPUT_BYTES_MAX: Final = 1 << 30
 """What an executor keeps of one attempt at most."""
 IN_MEMORY_BYTES_MAX: Final = 4 << 20
+FRAMING_BYTES_MAX: Final = 16 << 10
+"""Of header, lengths and sums, with room."""
 
 
 class OutputHeader(msgspec.Struct, frozen=True, array_like=True):
@@ -97,7 +99,8 @@ class _Counted:
 def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> OutputHeader | None:
     """Write a stored output to `path`, verified, and return its header; None if there is none.
 
-    `whose` says of which cell, launch and attempt it must be. Uses a file beside `path`.
+    `whose` says of which cell, launch and attempt it must be, and how large it is at most: nobody
+    fetches or unpacks more. Uses a file beside `path`.
 
     Raises:
         OutputDamaged, SnapshotForeign, SnapshotUnsupported: nothing of it may be shown.
@@ -105,6 +108,11 @@ def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> Out
     """
     packed = path.with_name(path.name + disk.UNFINISHED)
     path.parent.mkdir(parents=True, exist_ok=True)
+    entry = store.head(name)
+    if entry is None:
+        return None
+    if entry.size > whose.size + (whose.size >> 6) + FRAMING_BYTES_MAX:
+        raise OutputDamaged(name, f"{entry.size} bytes are stored, far more than its launch wrote")
     try:
         store.get_file(name, packed)
         return _unpack(name, packed, whose, path)
@@ -120,7 +128,7 @@ def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> Out
 def _unpack(name: str, packed: Path, whose: OutputHeader, path: Path) -> OutputHeader:
     try:
         with disk.create(path) as file:
-            read = disk.read_frames(packed, OUTPUT_MAGIC, file.write, OUTPUT_BYTES_MAX)
+            read = disk.read_frames(packed, OUTPUT_MAGIC, file.write, whose.size)
         header = form.decode_header(read.lead, read.header, OutputHeader, name)
     except SnapshotCorrupt as error:
         raise OutputDamaged(name, str(error).partition(": ")[2]) from error

@@ -98,7 +98,7 @@ class Logs:
         """Return it as the store has it; `why` the executor did not give it goes into what is
         raised."""
         try:
-            piece = await stored.read(ended.ended_at_ms, ended.attempt, query)
+            piece = await stored.read(ended, query)
         except CronError as error:
             raise type(error)(f"{why}; {error}", error.hint) from error
         if piece is None:

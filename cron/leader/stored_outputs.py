@@ -15,14 +15,16 @@ from typing import Final
 
 import msgspec
 
-from cron.api.views import OutputQuery
+from cron.api.views import LaunchView, OutputQuery
 from cron.errors import Conflict, Unavailable
 from cron.leader.lane import Lane
 from snapshots.errors import SnapshotError, StoreAway, StoreError
-from snapshots.outputs import OutputHeader
+from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader
 from snapshots.vault import Vault
 
 FETCHED_MAX: Final = 4
+BYTES_MAX_MIN: Final = 1 << 20
+"""Of more than twice what its row says nothing is fetched, but so much always."""
 FETCH_TIMEOUT_S: Final = 20.0
 """A client waits for so long; the fetch goes on, and the next one who asks may find it done."""
 
@@ -59,17 +61,18 @@ class StoredOutputs:
         """End the thread."""
         self._lane.close()
 
-    async def read(self, ended_at_ms: int, attempt: int, query: OutputQuery) -> StoredPiece | None:
-        """Return the part of an output that `query` asks for, of an attempt that ended then; None
-        if it is not in the store.
+    async def read(self, ended: LaunchView, query: OutputQuery) -> StoredPiece | None:
+        """Return the part of an output that `query` asks for, of an attempt by its end; None if it
+        is not in the store.
 
         Raises:
             Unavailable: the store does not answer now. Conflict: it refuses, or it is damaged.
         """
-        key = (ended_at_ms, query.launch, attempt)
+        key = (ended.ended_at_ms, query.launch, ended.attempt)
+        bytes_max = min(max(2 * ended.output_bytes, BYTES_MAX_MIN), OUTPUT_BYTES_MAX)
         try:
             async with asyncio.timeout(FETCH_TIMEOUT_S):
-                return await self._lane.work(partial(self._read, key, query))
+                return await self._lane.work(partial(self._read, key, query, bytes_max))
         except TimeoutError as error:
             text = f"{self.url} did not give the output within {FETCH_TIMEOUT_S:.0f} s"
             raise Unavailable(text, "try again in a while") from error
@@ -82,8 +85,8 @@ class StoredOutputs:
 
     # ---- in the thread
 
-    def _read(self, key: _Key, query: OutputQuery) -> StoredPiece | None:
-        found = self._fetched.get(key) or self._fetch(key)
+    def _read(self, key: _Key, query: OutputQuery, bytes_max: int) -> StoredPiece | None:
+        found = self._fetched.get(key) or self._fetch(key, bytes_max)
         if found is None:
             return None
         self._fetched.move_to_end(key)
@@ -96,12 +99,12 @@ class StoredOutputs:
             data = file.read(query.limit)
         return StoredPiece(data, begin, header.size, dropped)
 
-    def _fetch(self, key: _Key) -> tuple[Path, OutputHeader] | None:
+    def _fetch(self, key: _Key, bytes_max: int) -> tuple[Path, OutputHeader] | None:
         if not self._count:
             shutil.rmtree(self._folder, ignore_errors=True)  # of an earlier life of this process
         self._count += 1
         path = self._folder / f"{self._count}"
-        header = self._vault.fetch_output(*key, path)
+        header = self._vault.fetch_output(*key, path, bytes_max)
         if header is None:
             return None
         while len(self._fetched) >= FETCHED_MAX:

@@ -18,6 +18,7 @@ from tests.fakes.s3_server import S3Server, s3_server
 
 DAY_MS = 86_400_000
 AT_MS = 1_795_219_200_000  # a midnight
+MAX = 64 << 20
 LAUNCH = "acme/back-up.2@2026-11-20T15:00:00Z+t1"
 
 
@@ -61,7 +62,7 @@ def test_an_output_comes_back_as_it_was(store: ObjectStore, tmp_path: Path) -> N
     content = bytes(range(256)) * 20
     put(vault, content)
     assert outputs(store) == [f"2026-11-21/{LAUNCH}+a1.zst"]
-    header = vault.fetch_output(AT_MS + 5, LAUNCH, 1, path)
+    header = vault.fetch_output(AT_MS + 5, LAUNCH, 1, path, MAX)
     assert header == OutputHeader("prod", LAUNCH, 1, len(content), 9)
     assert path.read_bytes() == content
     assert [one.name for one in path.parent.iterdir()] == ["output"]
@@ -80,23 +81,23 @@ def test_a_large_output_goes_through_a_file_that_does_not_stay(
     assert not scratch.exists()
     assert heard
     path = tmp_path / "output"
-    assert vault.fetch_output(AT_MS, LAUNCH, 2, path) == header
+    assert vault.fetch_output(AT_MS, LAUNCH, 2, path, MAX) == header
     assert path.read_bytes() == b"".join(pieces)
 
 
 def test_what_is_not_stored_is_none(store: ObjectStore, tmp_path: Path) -> None:
     vault = Vault(store, "prod")
     put(vault, b"printed", attempt=2)
-    assert vault.fetch_output(AT_MS, LAUNCH, 1, tmp_path / "output") is None
-    assert vault.fetch_output(AT_MS + DAY_MS, LAUNCH, 2, tmp_path / "output") is None
-    assert Vault(store, "dev").fetch_output(AT_MS, LAUNCH, 2, tmp_path / "output") is None
+    assert vault.fetch_output(AT_MS, LAUNCH, 1, tmp_path / "output", MAX) is None
+    assert vault.fetch_output(AT_MS + DAY_MS, LAUNCH, 2, tmp_path / "output", MAX) is None
+    assert Vault(store, "dev").fetch_output(AT_MS, LAUNCH, 2, tmp_path / "output", MAX) is None
 
 
 def test_an_output_may_be_stored_again(store: ObjectStore, tmp_path: Path) -> None:
     vault, path = Vault(store, "prod"), tmp_path / "output"
     put(vault, b"first")
     put(vault, b"second")
-    assert vault.fetch_output(AT_MS, LAUNCH, 1, path)
+    assert vault.fetch_output(AT_MS, LAUNCH, 1, path, MAX)
     assert path.read_bytes() == b"second"
     assert len(outputs(store)) == 1
 

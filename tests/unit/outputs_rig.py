@@ -30,7 +30,7 @@ from launcher.pool.pool import Pool
 from launcher.pool.session import OutputSlice, SessionView
 from snapshots.layout import output_object, outputs_prefix
 from snapshots.memory import MemoryStore
-from snapshots.outputs import OutputHeader
+from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader
 from snapshots.retention import SnapshotPolicy
 from snapshots.vault import Vault
 from tests.unit.backup_rig import CELL, NEVER, URL, Clocks
@@ -245,7 +245,9 @@ class Rig:
         """What the store has of an attempt, verified."""
         parsed = parse_attempt_name(name)
         path = self.folder / "read"
-        found = self.vault.fetch_output(self.ended[name], str(parsed.launch), parsed.attempt, path)
+        found = self.vault.fetch_output(
+            self.ended[name], str(parsed.launch), parsed.attempt, path, OUTPUT_BYTES_MAX
+        )
         return (found, path.read_bytes()) if found is not None else None
 
 

@@ -14,7 +14,7 @@ from cron.api.views import LaunchView, OutputQuery
 from cron.errors import Conflict, ExecutorAway, NotNow, Unavailable
 from cron.leader import stored_outputs
 from cron.leader.logs import Logs
-from cron.leader.stored_outputs import FETCHED_MAX, StoredOutputs
+from cron.leader.stored_outputs import BYTES_MAX_MIN, FETCHED_MAX, StoredOutputs
 from launcher.executor.output import Output, read
 from launcher.names import AttemptName, LaunchName, parse_launch_name
 from launcher.pool.errors import TimedOut
@@ -205,6 +205,20 @@ async def test_late_news_of_a_lost_attempt_says_where_it_is(rig: Rig) -> None:
     assert (await rig.read())[0] == CONTENT, "the executor has let it go"
 
 
+async def test_what_is_far_larger_than_its_launch_wrote_is_not_fetched(rig: Rig) -> None:
+    rig.pool.connected.clear()
+    name = output_object("prod", AT_MS, LAUNCH, 1)
+    rig.store.objects[name] = bytes(BYTES_MAX_MIN * 2)
+    rig.store.calls.clear()
+    with pytest.raises(Conflict, match="far more than its launch wrote"):
+        await rig.read()
+    assert {operation for operation, _ in rig.store.calls} == {"head"}
+    rig.put(bytes(BYTES_MAX_MIN + 1))
+    with pytest.raises(Conflict, match="it holds more than"):
+        await rig.read()
+    assert list(rig.folder.iterdir()) == []
+
+
 # ---- pieces
 
 
@@ -222,7 +236,7 @@ async def test_a_large_one_is_fetched_once_however_many_pieces_are_read(rig: Rig
         whole += found.content
         offset, ended = found.offset + len(found.content), found.ended
     assert whole == content
-    assert [operation for operation, _ in rig.store.calls] == ["get"]
+    assert [operation for operation, _ in rig.store.calls] == ["head", "get"]
 
 
 async def test_only_the_newest_few_stay_on_the_disk(rig: Rig) -> None:
@@ -231,7 +245,7 @@ async def test_only_the_newest_few_stay_on_the_disk(rig: Rig) -> None:
         rig.put(name.encode(), launch=name)
     for _ in range(2):
         for name in names:
-            found = await rig.stored.read(AT_MS, 1, OutputQuery(launch=name))
+            found = await rig.stored.read(view(), OutputQuery(launch=name))
             assert found is not None
             assert found.data == name.encode()
     assert len(list(rig.folder.iterdir())) == FETCHED_MAX
@@ -242,7 +256,7 @@ async def test_what_an_earlier_process_has_left_goes_with_the_first_question(rig
     (rig.folder / "1").write_bytes(b"of another launch")
     (rig.folder / "77").write_bytes(b"left")
     rig.put()
-    found = await rig.stored.read(AT_MS, 1, OutputQuery(launch=LAUNCH))
+    found = await rig.stored.read(view(), OutputQuery(launch=LAUNCH))
     assert found is not None
     assert found.data == CONTENT
     assert [path.name for path in rig.folder.iterdir()] == ["1"]
@@ -250,9 +264,9 @@ async def test_what_an_earlier_process_has_left_goes_with_the_first_question(rig
 
 async def test_what_came_into_the_store_since_is_found(rig: Rig) -> None:
     query = OutputQuery(launch=LAUNCH)
-    assert await rig.stored.read(AT_MS, 1, query) is None
+    assert await rig.stored.read(view(), query) is None
     rig.put()
-    assert await rig.stored.read(AT_MS, 1, query) is not None
+    assert await rig.stored.read(view(), query) is not None
 
 
 async def test_a_store_that_hangs_is_not_waited_for(
@@ -267,10 +281,10 @@ async def test_a_store_that_hangs_is_not_waited_for(
 
     rig.store.hook = hang
     with pytest.raises(Unavailable, match="did not give the output within"):
-        await rig.stored.read(AT_MS, 1, OutputQuery(launch=LAUNCH))
+        await rig.stored.read(view(), OutputQuery(launch=LAUNCH))
     released.set()
     monkeypatch.undo()
-    found = await rig.stored.read(AT_MS, 1, OutputQuery(launch=LAUNCH))
+    found = await rig.stored.read(view(), OutputQuery(launch=LAUNCH))
     assert found is not None, "what was fetched meanwhile is there"
 
 
@@ -278,7 +292,7 @@ async def test_a_disk_that_refuses_is_told_of(rig: Rig, tmp_path: Path) -> None:
     (tmp_path / "outputs").write_text("this is no directory")
     rig.put()
     with pytest.raises(Unavailable, match="output"):
-        await rig.stored.read(AT_MS, 1, OutputQuery(launch=LAUNCH))
+        await rig.stored.read(view(), OutputQuery(launch=LAUNCH))
 
 
 @given(
@@ -310,7 +324,7 @@ async def test_the_store_answers_every_question_as_the_executor_does(
     try:
         rig.put(whole.data, whole.dropped)
         query = OutputQuery(launch=LAUNCH, offset=offset, limit=limit, tail=tail)
-        found = await rig.stored.read(AT_MS, 1, query)
+        found = await rig.stored.read(view(), query)
     finally:
         rig.stored.close()
     assert found is not None

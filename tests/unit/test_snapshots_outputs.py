@@ -27,6 +27,7 @@ from snapshots.outputs import IN_MEMORY_BYTES_MAX, OutputHeader
 from snapshots.vault import Vault
 
 AT_MS = 1_795_219_200_000
+MAX = 1 << 20
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
 NAME = output_object("prod", AT_MS, LAUNCH, 1)
 CONTENT = b"".join(b"line %d of what was printed\n" % n for n in range(50))
@@ -43,7 +44,7 @@ class Stored:
         self.packed = self.store.objects[NAME]
 
     def fetch(self) -> OutputHeader | None:
-        return self.vault.fetch_output(AT_MS, LAUNCH, 1, self.path)
+        return self.vault.fetch_output(AT_MS, LAUNCH, 1, self.path, MAX)
 
     def check_refused(self, packed: bytes) -> None:
         """It is told of, and nothing of it is left to be shown."""
@@ -82,6 +83,20 @@ def test_no_part_of_it_is_shown(stored: Stored, part: int) -> None:
     stored.check_refused(stored.packed[:part])
     stored.check_refused(stored.packed[: -part - 1])
     stored.check_refused(stored.packed + b"x" * (part + 1))
+
+
+def test_a_small_object_that_unpacks_to_a_large_one_is_refused(stored: Stored) -> None:
+    bomb = header(size=MAX + 1)
+    stored.vault.put_output(AT_MS, bomb, [bytes(MAX + 1)], stored.path)
+    packed = stored.store.objects[NAME]
+    assert len(packed) < 1_000
+    stored.check_refused(packed)
+
+
+def test_a_large_object_is_not_even_fetched(stored: Stored) -> None:
+    stored.store.calls.clear()
+    stored.check_refused(bytes(2 * MAX))
+    assert [operation for operation, _ in stored.store.calls] == ["head"]
 
 
 def test_what_is_no_output_is_not_shown(stored: Stored) -> None:
