@@ -48,8 +48,8 @@ PENDING_BYTES_MAX: Final = 256 << 20
 """Segments that wait in memory for a disk: thirty of the usual size."""
 
 
-class _Stopped(Exception):
-    """The keeper is told to stop."""
+class _Stopped(BaseException):
+    """The keeper is told to stop; no error."""
 
 
 class _Shot(msgspec.Struct):
@@ -239,12 +239,8 @@ class Keeper:
             raise
 
     def admit(self, record: SegmentRecord) -> None:
-        """Keep a segment that was fetched into `folders.incoming`, if it is what the catalog says.
-
-        Raises:
-            SnapshotError: it is not, and is removed.
-            OSError: the disk refuses.
-        """
+        """Keep a segment that was fetched into `folders.incoming`, if it is what the catalog says;
+        raises as `Folders.admit`."""
         self.folders.admit(record)
         self._is_here(name_of(record))
 
@@ -252,14 +248,11 @@ class Keeper:
 
     def _run(self) -> None:
         try:
-            self._look_at_snapshots()
+            self._try(self._look_at_snapshots)
             while self._wait():
-                self._turn()
+                self._try(self._turn)
         except _Stopped:
             pass
-        except Exception:  # noqa: BLE001 - top of the thread: told, and `wait_durable` fails
-            _log.exception("keeper.failed")
-            self._trouble = "the keeper has failed; see the log"
         finally:
             with self._lock:
                 shot, self._shot = self._shot, None
@@ -275,21 +268,27 @@ class Keeper:
         except OSError as error:
             self._fail(error, "snapshots cannot be read")
             return
-        with self._lock:
-            self._newest_index = self._snapshots[0].header.index if self._snapshots else 0
+        self._newest_index = self._snapshots[0].header.index if self._snapshots else 0
 
     def _wait(self) -> bool:
         """Wait for work; return False once there will be none."""
         with self._lock:
             while not self._is_stopping:
-                is_resting = self._retry_at_s - time.monotonic()
-                if is_resting <= 0 and (self._pending or self._must_sweep):
+                rests_s = self._retry_at_s - time.monotonic()
+                has_work = self._pending or self._must_sweep
+                if self._shot is not None or (has_work and rests_s <= 0):
                     return True
-                if self._shot is not None:
-                    return True
-                is_idle = not (self._pending or self._must_sweep)
-                self._lock.wait(None if is_idle else max(is_resting, 0.0))
+                self._lock.wait(max(rests_s, 0.0) if has_work else None)
             return False
+
+    def _try(self, step: Callable[[], None]) -> None:
+        """A bug, or too little memory, costs a snapshot: were the thread to end, the log would grow
+        until the disk is full."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - top of the thread
+            _log.exception("keeper.failed")
+            self._fail(error, "the keeper has failed, see the log")
 
     def _turn(self) -> None:
         self._write_segments()

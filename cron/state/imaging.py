@@ -54,11 +54,13 @@ class Imaging:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the image; in any one thread."""
+        records = self._records  # none once it was given up: half an image must not look whole
         try:
+            invariant(self.is_open, "the image of the state was given up")
             yield self._head
             part: list[bytes] = []
             size = 0
-            for number, record in enumerate(self._records, 1):
+            for number, record in enumerate(records, 1):
                 invariant(self.is_open, "the image of the state was given up")
                 part.append(self._bytes_of(number, record))
                 size += len(part[-1])

@@ -13,11 +13,12 @@ import pytest
 import pytest_asyncio
 
 from consensus.leadership import Position
+from cron.errors import InvariantViolated
 from cron.keeper import keeper as keeping
 from cron.keeper.shelf import Folders, name_of
 from cron.leader.applier import StateApplier
 from cron.state import commands as c
-from cron.state.archive import Sealed, Stream, Taken
+from cron.state.archive import Sealed, SegmentRecord, Stream, Taken
 from cron.state.imaging import Imaging
 from cron.state.state import State
 from snapshots import disk as files
@@ -161,6 +162,40 @@ async def test_the_log_brings_again_what_is_let_go_and_it_goes_again(
         await until(lambda: len(list(again.data.glob("segments/*.seg"))) == 2)  # noqa: B023
         assert again.keeper.missing() == []
         again.stop()
+
+
+# ---- what nobody expects
+
+
+async def test_what_nobody_expects_is_told_and_the_keeper_goes_on(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(keeping, "RETRY_S", 0.001)
+    write, left = Folders.write, [MemoryError("no memory"), InvariantViolated("a bug")]
+
+    def fail(folders: Folders, record: SegmentRecord, content: bytes) -> None:
+        if left:
+            raise left.pop()
+        write(folders, record, content)
+
+    monkeypatch.setattr(Folders, "write", fail)
+    disk.apply()
+    await asyncio.to_thread(disk.keeper.wait_durable)
+    assert len(whole(disk.data / "segments")) == 4
+    assert disk.keeper.trouble == ""
+    assert "keeper.failed" in capsys.readouterr().out
+
+
+async def test_an_image_that_breaks_costs_its_snapshot_and_no_other(disk: Disk) -> None:
+    disk.apply()
+    state = disk.applier.state
+    broken = Imaging.begin(state)
+    broken.close()
+    disk.keeper.snapshot(taken(state, 1), broken)
+    await until(lambda: "given up" in disk.keeper.trouble)
+    disk.keeper.snapshot(taken(state, 2), Imaging.begin(state))
+    await until(lambda: newest(disk) == state.index + 2)
+    assert disk.keeper.trouble == ""
 
 
 # ---- a disk that refuses
