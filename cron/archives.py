@@ -16,6 +16,11 @@ from consensus.errors import ConsensusError
 from consensus.leadership import Position
 from cron import failpoints
 from cron.api.snapshot_views import KeepingView
+from cron.backup.archivist import ArchiveSettings
+from cron.backup.backup import Backup
+from cron.backup.courier import Courier, Storing
+from cron.backup.outputs import Outputs, OutputSettings
+from cron.backup.uploads import About
 from cron.clock import Clock
 from cron.config import ReplicaConfig
 from cron.errors import ConfigError
@@ -24,13 +29,8 @@ from cron.keeper.filler import Filler
 from cron.keeper.keeper import Keeper
 from cron.keeper.sources import Fetching, PeerSource, StoreSource
 from cron.leader.applier import StateApplier
-from cron.leader.archivist import ArchiveSettings
-from cron.leader.backup import Backup
-from cron.leader.courier import Courier, Storing
 from cron.leader.leader import Leader
-from cron.leader.outputs import Outputs, OutputSettings
 from cron.leader.saving import Saving
-from cron.leader.uploads import About
 from snapshots.disk import SnapshotFile
 from snapshots.errors import StoreError
 from snapshots.retention import SnapshotPolicy

@@ -16,8 +16,8 @@ from cron.errors import CronError
 from cron.history.gaps import touches
 from cron.history.projection import Projection
 from cron.keeper.keeper import Keeper
-from cron.keeper.shelf import name_of
 from cron.leader.applier import StateApplier
+from cron.segments import name_of
 from cron.state.archive import History, RowsDamaged, SegmentRecord
 from cron.state.commands import SegmentKey
 from snapshots.errors import SnapshotError, SnapshotMissing, StoreError

@@ -27,8 +27,9 @@ import structlog
 
 from cron import failpoints
 from cron.errors import Unavailable
-from cron.keeper.shelf import Folders, name_of
+from cron.keeper.shelf import Folders
 from cron.pace import paced
+from cron.segments import name_of
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging
 from cron.state.state import State

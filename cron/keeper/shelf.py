@@ -13,22 +13,18 @@ from typing import Final
 
 import structlog
 
+from cron.segments import name_of
 from cron.state.archive import SegmentRecord, Stream
 from snapshots import disk
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotCorrupt, SnapshotError
 from snapshots.format import SegmentHeader
-from snapshots.layout import parse_segment_name, segment_name
+from snapshots.layout import parse_segment_name
 
 _log = structlog.get_logger()
 
 FOLDERS: Final = ("segments", "snapshots")
 DAMAGED: Final = ".damaged"
-
-
-def name_of(record: SegmentRecord) -> str:
-    """Return the name of a segment's file."""
-    return segment_name(record.lineage, record.number, Stream(record.stream).label)
 
 
 def forget(data: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 import grpc
 import structlog
 
-from cron.keeper.shelf import name_of
+from cron.segments import name_of
 from cron.state.archive import SegmentRecord
 from snapshots.errors import SnapshotCorrupt, SnapshotMissing
 from snapshots.vault import Vault

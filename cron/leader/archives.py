@@ -12,7 +12,7 @@ from typing import Final
 
 from cron.errors import Conflict, LimitExceeded, Unavailable
 from cron.history.queries import Query
-from cron.leader.uploads import name_of
+from cron.segments import name_of
 from cron.state.archive import History, RowsDamaged, SegmentRecord, Stream, decode_rows
 from cron.state.rows import Row
 from launcher.launch import LaunchState

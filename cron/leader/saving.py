@@ -20,7 +20,7 @@ from cron.leader.archives import Archive, remove_left
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.leader.stored_outputs import StoredOutputs
-from cron.leader.uploads import Shelf
+from cron.segments import Shelf
 from cron.state import commands as c
 from cron.state.image import decode_state
 from snapshots.disk import SnapshotFile, read_snapshot

@@ -17,7 +17,7 @@ import msgspec
 
 from cron.api.views import LaunchView, OutputQuery
 from cron.errors import Conflict, Unavailable
-from cron.leader.lane import Lane
+from cron.lane import Lane
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader
 from snapshots.vault import Vault

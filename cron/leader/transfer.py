@@ -16,7 +16,7 @@ import msgspec
 
 from cron.clock import Clock
 from cron.failpoints import hit
-from cron.leader.lane import Lane
+from cron.lane import Lane
 from launcher.names import AttemptName
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 from launcher.pool.session import OutputSlice, SessionView

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from cron.errors import InvariantViolated, NotFound
-from cron.leader.uploads import name_of
 from cron.restore.newlife import split
+from cron.segments import name_of
 from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state
 from cron.state.state import State

@@ -12,11 +12,11 @@ from consensus.engine.salvage import Salvage, Salvaged
 from cron.errors import Conflict, InvariantViolated
 from cron.failpoints import hit
 from cron.keeper.shelf import Folders
-from cron.leader.uploads import name_of
 from cron.limits import LIVES_MAX
 from cron.restore.looking import Found, Tell, look
 from cron.restore.newlife import NewLife, begin_life
 from cron.restore.target import Note, Target
+from cron.segments import name_of
 from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state
 from cron.state.machine import Machine

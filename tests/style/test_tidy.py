@@ -37,7 +37,7 @@ PURE: Final = (
     "consensus/engine/network/wire.py", "consensus/engine/membership.py", "launcher/launch.py",
     "launcher/names.py", "launcher/work.py", "launcher/pool/events.py", "launcher/pool/lease.py",
     "launcher/pool/settle.py", "launcher/executor/lease.py", "launcher/executor/pulse.py",
-    "launcher/executor/row.py", "launcher/executor/rules.py", "cron/leader/archivist.py",
+    "launcher/executor/row.py", "launcher/executor/rules.py", "cron/backup/archivist.py",
     "cron/leader/recovery.py", "cron/restore/newlife.py", "cron/keeping_config.py",
     "snapshots/format.py", "snapshots/layout.py", "snapshots/manifest.py",
     "snapshots/retention.py",

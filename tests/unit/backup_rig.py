@@ -11,16 +11,17 @@ from typing import Any
 import msgspec
 
 from consensus.memory import MemoryCell
+from cron.backup.archivist import ArchiveSettings
+from cron.backup.backup import Backup
+from cron.backup.courier import Courier, Storing
+from cron.backup.uploads import About
 from cron.job import Schedule
-from cron.keeper.shelf import Folders, name_of
+from cron.keeper.shelf import Folders
 from cron.leader.applier import StateApplier
-from cron.leader.archivist import ArchiveSettings
-from cron.leader.backup import Backup
-from cron.leader.courier import Courier, Storing
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.leader.settings import LeaderSettings
-from cron.leader.uploads import About
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from consensus.memory import MemoryCell
+from cron.backup.courier import Storing
+from cron.backup.outputs import Outputs, OutputSettings
+from cron.backup.uploads import About
 from cron.history.projection import Projection
 from cron.leader.applier import StateApplier
-from cron.leader.courier import Storing
 from cron.leader.leader import Leader
-from cron.leader.outputs import Outputs, OutputSettings
 from cron.leader.requests import appending
 from cron.leader.settings import LeaderSettings
-from cron.leader.uploads import About
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import State

@@ -18,11 +18,12 @@ from consensus.engine.storage.dump import IN_FORCE, TAKEN, read_pieces, write_du
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.segments import Identity
 from consensus.leadership import Position
-from cron.keeper.shelf import Folders, name_of
-from cron.leader.uploads import About, outline_of, put_snapshot
+from cron.backup.uploads import About, outline_of, put_snapshot
+from cron.keeper.shelf import Folders
 from cron.restore.newlife import NewLife, begin_life
 from cron.restore.restoring import Choices, Report, restore_from_disk, restore_from_store
 from cron.restore.target import Target
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state

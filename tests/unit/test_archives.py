@@ -15,12 +15,12 @@ import structlog
 from consensus.errors import QueueFull
 from consensus.leadership import Position
 from cron.archives import Archives, _vault
+from cron.backup.courier import Trouble
 from cron.config import PeerAddresses, ReplicaConfig
 from cron.errors import ConfigError
 from cron.history.projection import Projection
 from cron.keeper.sources import PeerSource, StoreSource
 from cron.keeping_config import SnapshotsConfig, StorageConfig
-from cron.leader.courier import Trouble
 from cron.leader.requests import appending
 from cron.state import commands as c
 from cron.state.imaging import Imaging

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from cron.archives import output_settings_of, settings_of
+from cron.backup.archivist import ArchiveSettings
 from cron.config import parse_replica_config
 from cron.keeping_config import HistoryConfig, SnapshotsConfig, StorageConfig
-from cron.leader.archivist import ArchiveSettings
 from tests.unit.test_config_replica import HEAD, PEERS, refusal
 
 STORE = '[object_storage]\nurl = "file:///backups"\n'

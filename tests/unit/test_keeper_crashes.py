@@ -15,8 +15,9 @@ import pytest_asyncio
 from consensus.leadership import Position
 from cron.errors import InvariantViolated
 from cron.keeper import keeper as keeping
-from cron.keeper.shelf import Folders, name_of
+from cron.keeper.shelf import Folders
 from cron.leader.applier import StateApplier
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import Sealed, SegmentRecord, Stream, Taken
 from cron.state.imaging import Imaging

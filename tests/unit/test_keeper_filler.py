@@ -12,8 +12,8 @@ import pytest
 from cron.errors import Unavailable
 from cron.history.queries import Query
 from cron.history.schema import Unusable
-from cron.keeper.shelf import name_of
 from cron.keeper.sources import PeerSource, StoreSource
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import SegmentRecord, Stream
 from snapshots.errors import SnapshotMissing, StoreAway

@@ -13,7 +13,8 @@ import structlog
 from cron.errors import Unavailable
 from cron.keeper import keeper as keeping
 from cron.keeper.keeper import Keeper
-from cron.keeper.shelf import forget, name_of
+from cron.keeper.shelf import forget
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import Stream, decode_rows
 from snapshots.disk import read_segment

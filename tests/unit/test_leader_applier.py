@@ -11,8 +11,8 @@ import pytest
 from consensus.leadership import Position
 from cron.history.gaps import Gap
 from cron.history.queries import Query
-from cron.keeper.shelf import name_of
 from cron.leader.applier import StateApplier
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.image import decode_state

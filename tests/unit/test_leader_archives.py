@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from cron.errors import Conflict, LimitExceeded, Unavailable
 from cron.history.queries import Query
-from cron.keeper.shelf import name_of
 from cron.leader import archives
 from cron.leader.archives import SEGMENTS_MAX, Archive, archived, matches
 from cron.leader.questions import Questions
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord, Stream, decode_rows
 from cron.state.commands import SegmentKey

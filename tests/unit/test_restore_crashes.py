@@ -13,9 +13,9 @@ import pytest
 from consensus.errors import ConsensusError
 from cron import failpoints
 from cron.errors import ConfigError, CronError
-from cron.keeper.shelf import name_of
 from cron.restore.restoring import Report
 from cron.restore.target import NOTE, Target
+from cron.segments import name_of
 from snapshots.errors import SnapshotError, StoreError
 from snapshots.memory import MemoryStore
 from tests.unit.restore_rig import (

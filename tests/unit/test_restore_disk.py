@@ -11,10 +11,10 @@ from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.journal import FileJournal
 from consensus.errors import DataInUse, LogDamaged, NoData
 from cron.errors import Conflict
-from cron.keeper.shelf import name_of
 from cron.restore.newlife import NewLife, begin_life
 from cron.restore.restoring import restore_from_disk
 from cron.restore.target import Target
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from cron.errors import NotFound
-from cron.keeper.shelf import Folders, name_of
+from cron.keeper.shelf import Folders
 from cron.restore.newlife import NewLife, begin_life
 from cron.restore.restoring import Report
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state

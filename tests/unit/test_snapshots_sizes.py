@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cron.keeper.shelf import Folders, name_of
+from cron.keeper.shelf import Folders
+from cron.segments import name_of
 from cron.state.archive import SegmentRecord, content_digest
 from snapshots import disk, layout, vault, zstd
 from snapshots import format as form

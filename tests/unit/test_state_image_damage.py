@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from cron.backup import uploads
+from cron.backup.uploads import named
 from cron.errors import InvariantViolated
-from cron.leader import uploads
-from cron.leader.uploads import name_of, named
+from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History, RowsDamaged, decode_rows
 from cron.state.image import decode_outline, decode_state

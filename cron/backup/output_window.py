@@ -10,13 +10,13 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from cron.backup.courier import REST_MAX_MS, REST_MIN_MS
 from cron.clock import Clock
 from cron.errors import CronError
 from cron.history import queries
 from cron.history.gaps import Gap
 from cron.history.outputs import Asks, Stretch, count_with_output, lacking, rows_with_output
 from cron.leader.applier import StateApplier
-from cron.leader.courier import REST_MAX_MS, REST_MIN_MS
 from cron.leader.transfer import Wanted
 from cron.state.commands import SegmentKey
 from cron.state.rows import Row

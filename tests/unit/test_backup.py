@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cron.leader import uploads
-from cron.leader.courier import REST_MAX_MS, SILENT_MS
+from cron.backup import uploads
+from cron.backup.courier import REST_MAX_MS, SILENT_MS
 from cron.state import commands as c
 from snapshots.disk import SnapshotFile
 from snapshots.memory import MemoryStore

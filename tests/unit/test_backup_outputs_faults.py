@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import structlog
 
+from cron.backup.courier import REST_MAX_MS, SILENT_MS
+from cron.backup.outputs import GIVE_UP_MS, OF_ONE_EXECUTOR, TRANSFERS
 from cron.errors import Unavailable
-from cron.leader.courier import REST_MAX_MS, SILENT_MS
-from cron.leader.outputs import GIVE_UP_MS, OF_ONE_EXECUTOR, TRANSFERS
 from cron.state import commands as c
 from snapshots.errors import StoreRefused
 from tests.unit.outputs_rig import telling

@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from cron.errors import Shutdown
-from cron.leader.lane import Lane
+from cron.lane import Lane
 
 
 async def test_calls_come_one_after_the_other_in_a_thread_of_their_own() -> None:
@@ -57,7 +57,7 @@ async def test_a_closed_lane_takes_nothing() -> None:
 
 HANGS = """
 import asyncio, threading
-from cron.leader.lane import Lane
+from cron.lane import Lane
 
 async def main():
     lane = Lane("backup")
@@ -80,3 +80,36 @@ def test_a_call_that_hangs_keeps_no_process_from_ending() -> None:
         [sys.executable, "-P", "-c", HANGS], capture_output=True, text=True, timeout=20, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
+
+
+# --- calls for which nobody waits
+
+
+async def test_what_is_left_to_a_lane_is_done_after_what_is_under_way() -> None:
+    lane, done, gate = Lane("test"), [], threading.Event()
+    await lane.work(lambda: None)
+    lane.leave(lambda: done.append(gate.wait(5)))
+    lane.leave(lambda: done.append("second"))
+    assert done == []
+    gate.set()
+    await lane.work(lambda: done.append("third"))
+    assert done == [True, "second", "third"]
+    lane.close()
+
+
+async def test_what_is_left_before_the_lane_closes_is_done() -> None:
+    lane, gate, done = Lane("test"), threading.Event(), threading.Event()
+    await lane.work(lambda: None)
+    lane.leave(lambda: gate.wait(5))
+    lane.leave(done.set)
+    lane.close()
+    gate.set()
+    assert done.wait(5)
+
+
+async def test_where_no_thread_is_left_it_is_done_at_once() -> None:
+    lane, done = Lane("test"), []
+    lane.leave(lambda: done.append("before the first"))
+    lane.close()
+    lane.leave(lambda: done.append("after the last"))
+    assert done == ["before the first", "after the last"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cron.leader.archivist import DAY_MS
-from cron.leader.courier import HELD_MS, PRUNE_MS
+from cron.backup.archivist import DAY_MS
+from cron.backup.courier import HELD_MS, PRUNE_MS
 from cron.state.archive import History
 from snapshots.memory import MemoryStore
 from snapshots.vault import Vault

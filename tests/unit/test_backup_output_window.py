@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cron.backup import output_window
+from cron.backup.output_window import GAP_MS, Window
 from cron.history.projection import Projection
-from cron.leader import output_window
 from cron.leader.applier import StateApplier
-from cron.leader.output_window import GAP_MS, Window
 from cron.state.archive import SegmentRecord
 from launcher.names import AttemptName, LaunchName
 from tests.unit.backup_rig import Clocks

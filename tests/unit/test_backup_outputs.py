@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cron.leader import outputs
-from cron.leader.courier import WATCH_MS
-from cron.leader.outputs import OF_ONE_EXECUTOR, TRANSFERS
+from cron.backup import outputs
+from cron.backup.courier import WATCH_MS
+from cron.backup.outputs import OF_ONE_EXECUTOR, TRANSFERS
 from cron.leader.transfer import SLICE_BYTES
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason

@@ -7,18 +7,18 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 import structlog
 
 from cron.errors import InvariantViolated
 from cron.failpoints import hit
-from cron.state.archive import SegmentRecord, Stream
+from cron.segments import Shelf, name_of
+from cron.state.archive import SegmentRecord
 from cron.state.image import decode_outline
 from snapshots.disk import SnapshotFile, read_snapshot
 from snapshots.errors import LineageTaken, SegmentClash, SnapshotCorrupt, SnapshotError
-from snapshots.layout import cell_prefix, segment_name
+from snapshots.layout import cell_prefix
 from snapshots.manifest import Lineage, Manifest, SegmentName
 from snapshots.pruning import Pruned
 from snapshots.retention import SnapshotPolicy
@@ -33,25 +33,6 @@ class PlaceTaken(SnapshotError):
 
     code = "place_taken"
     hint = "give this cell another prefix in the store, or another cell name"
-
-
-class Shelf(Protocol):
-    """What this replica keeps on its own disk."""
-
-    def segment_path(self, name: str) -> Path | None:
-        """Return where a segment is, durably, None if it is not here."""
-
-    def read(self, record: SegmentRecord) -> bytes:
-        """Return the content of a segment; one that is damaged is missing from then on, and is
-        fetched again. Raises SnapshotError, OSError."""
-
-    def snapshots(self) -> list[SnapshotFile]:
-        """Return the snapshots that are here, verified, newest first."""
-
-
-def name_of(record: SegmentRecord) -> str:
-    """Return the name of a segment's file."""
-    return segment_name(record.lineage, record.number, Stream(record.stream).label)
 
 
 def named(record: SegmentRecord) -> SegmentName:

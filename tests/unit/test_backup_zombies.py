@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cron.leader.courier import PRUNE_MS
+from cron.backup.courier import PRUNE_MS
 from cron.state import commands as c
 from snapshots.manifest import Lineage
 from tests.unit.backup_rig import CELL, Rig, keeping

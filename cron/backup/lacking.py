@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from cron.leader.uploads import Shelf, name_of
+from cron.segments import Shelf, name_of
 from cron.state.archive import SegmentRecord
 from cron.state.commands import SegmentKey
 

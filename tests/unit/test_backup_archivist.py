@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cron.leader.archivist import RETIRED_AT_ONCE, ArchiveSettings, Progress, due, retire
+from cron.backup.archivist import RETIRED_AT_ONCE, ArchiveSettings, Progress, due, retire
 from cron.state import commands as c
 from cron.state.archive import Backup, History, SegmentRecord, Stream, Taken
 from tests.unit.state_rig import StateRig, with_job

@@ -21,14 +21,14 @@ import msgspec
 import structlog
 
 from consensus.errors import ConsensusError
+from cron.backup import uploads
+from cron.backup.courier import REST_MAX_MS, REST_MIN_MS, SILENT_MS, WATCH_MS, Storing, Trouble
+from cron.backup.output_window import Rows, Waiting, Window
 from cron.clock import Clock
 from cron.errors import CronError, Shutdown
-from cron.leader import uploads
+from cron.lane import Lane
 from cron.leader.applier import StateApplier
-from cron.leader.courier import REST_MAX_MS, REST_MIN_MS, SILENT_MS, WATCH_MS, Storing, Trouble
-from cron.leader.lane import Lane
 from cron.leader.leader import Leader
-from cron.leader.output_window import Rows, Waiting, Window
 from cron.leader.requests import appending
 from cron.leader.transfer import Executors, ExecutorSilent, OutputGone, Transfer
 from cron.state import commands as c

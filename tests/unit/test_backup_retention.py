@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cron.backup.archivist import DAY_MS
+from cron.backup.backup import COUNT_MS
+from cron.backup.courier import PRUNE_MS
 from cron.errors import Unavailable
-from cron.leader.archivist import DAY_MS
-from cron.leader.backup import COUNT_MS
-from cron.leader.courier import PRUNE_MS
 from cron.leader.dispatch import Dispatcher
 from cron.leader.inbox import Inbox
 from cron.state import commands as c

@@ -15,11 +15,11 @@ from typing import Final, Protocol
 import structlog
 
 from consensus.errors import ConsensusError
+from cron.backup.archivist import ArchiveSettings, Progress, due
+from cron.backup.courier import Courier, Trouble
 from cron.clock import Clock
 from cron.errors import CronError, Superseded
 from cron.leader.applier import StateApplier
-from cron.leader.archivist import ArchiveSettings, Progress, due
-from cron.leader.courier import Courier, Trouble
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.state import commands as c

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from consensus.memory import Loss
+from cron.backup import uploads
+from cron.backup.courier import WATCH_MS
+from cron.backup.uploads import About
 from cron.endings import SUPERSEDED, exit_code
 from cron.errors import Superseded
-from cron.leader import uploads
-from cron.leader.courier import WATCH_MS
-from cron.leader.uploads import About
 from cron.state import commands as c
 from cron.state.state import Restored
 from snapshots import layout

@@ -21,16 +21,17 @@ import msgspec
 import structlog
 
 from consensus.errors import ConsensusError
+from cron.backup import uploads
+from cron.backup.lacking import HELD_MS as HELD_MS
+from cron.backup.lacking import Lacking
+from cron.backup.uploads import About, Outline
 from cron.clock import Clock
 from cron.errors import CronError, Superseded
-from cron.leader import uploads
+from cron.lane import Lane
 from cron.leader.applier import StateApplier
-from cron.leader.lacking import HELD_MS as HELD_MS
-from cron.leader.lacking import Lacking
-from cron.leader.lane import Lane
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
-from cron.leader.uploads import About, Outline, Shelf, name_of
+from cron.segments import Shelf, name_of
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord
 from cron.state.commands import SegmentKey

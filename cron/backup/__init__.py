@@ -1,0 +1,1 @@
+"""What a leader brings into object storage, and what it lets go: segments, snapshots, outputs."""
