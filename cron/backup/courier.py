@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
@@ -98,7 +99,7 @@ class Courier:
         self._failed = Trouble()
         self._doing = ""
         self._silent = (0, 0)  # since when nothing is heard: monotonic and wall clock
-        self._outline: Outline | None = None
+        self._outlines: dict[Path, Outline] = {}
         self._lacking = Lacking(shelf, clock.mono_ms)
         self._lacks = Trouble()
         self._copies_at_ms = 0
@@ -113,7 +114,7 @@ class Courier:
             self._epoch = epoch
             self._try_at_ms, self._rest_ms = 0, REST_MIN_MS
             self._watch_at_ms, self._prune_at_ms, self._copies_at_ms = 0, 0, 0
-            self._failed, self._lacks, self._outline = Trouble(), Trouble(), None
+            self._failed, self._lacks, self._outlines = Trouble(), Trouble(), {}
             self._lacking.forget()
 
     @property
@@ -293,52 +294,54 @@ class Courier:
         return Trouble(self._lacks.since_ms or self._clock.wall_ms(), text)
 
     async def _store_snapshot(self) -> None:
-        """Store the newest snapshot, once all segments that it names are stored, or given up."""
-        file = self._next_snapshot()
-        if file is None:
-            return
-        outline = await self._outline_of(file)
-        catalog = {name_of(one): one for one in self._history.segments.values()}
-        named = [catalog[name] for name in outline.segments if name in catalog]
-        waits_for = [record for record in named if not record.is_stored]
-        if len(waits_for) > len(self._lacking.given_up(waits_for)):
-            return
+        """Store the newest snapshot all of whose segments are stored, or given up."""
+        for file in self._next_snapshots():
+            outline = await self._outline_of(file)
+            names = set(outline.segments)
+            named = [one for one in self._records() if name_of(one) in names]
+            waits_for = [record for record in named if not record.is_stored]
+            if len(waits_for) <= len(self._lacking.given_up(waits_for)):
+                return await self._put_snapshot(outline)
+        return None
+
+    async def _put_snapshot(self, outline: Outline) -> None:
         # Who restored this cell meanwhile must win: nothing of ours comes after their claim.
         self._watch_at_ms = 0
         await self._watch()
-        doing = f"stores the snapshot at {file.header.index}: {file.file_bytes:,} bytes"
+        header = outline.file.header
+        doing = f"stores the snapshot at {header.index}: {outline.file.file_bytes:,} bytes"
         put = partial(
             uploads.put_snapshot,
             self._vault,
             outline,
-            {name: record.is_stored for name, record in catalog.items()},
+            {name_of(record): record.is_stored for record in self._records()},
             self._storing.about,
             lambda _done: self._heard(),
         )
         await self._work(doing, put)
-        header = file.header
         told = c.BackedUp(
             self._storing.store, (), header.lineage, header.term, header.index, header.taken_ms
         )
         if await self._submit(told):
-            _log.info("snapshot.stored", index=header.index, bytes=file.file_bytes)
+            _log.info("snapshot.stored", index=header.index, bytes=outline.file.file_bytes)
 
-    def _next_snapshot(self) -> SnapshotFile | None:
-        """The newest of this life on our disk, unless the store has it: older ones are skipped."""
-        backup = self._history.backup
-        newest = next(iter(self._shelf.snapshots()), None)
-        if newest is None or newest.header.lineage != self._applier.state.epoch.lineage:
-            return None
-        header = newest.header
-        is_newer = (header.lineage, header.index) > (backup.lineage, backup.index)
-        return newest if is_newer else None
+    def _next_snapshots(self) -> list[SnapshotFile]:
+        """Those of this life on our disk that are newer than what the store has, newest first:
+        where history is sealed faster than it is stored, the newest is never ready."""
+        backup, lineage = self._history.backup, self._applier.state.epoch.lineage
+        stored = (backup.lineage, backup.index)
+        files = [one for one in self._shelf.snapshots() if one.header.lineage == lineage]
+        return [one for one in files if (one.header.lineage, one.header.index) > stored]
 
     async def _outline_of(self, file: SnapshotFile) -> Outline:
         """Read a snapshot once, however often it is looked at."""
-        if self._outline is None or self._outline.file != file:
-            read = partial(uploads.outline_of, file)
-            self._outline = await self._work("reads its snapshot", read)
-        return self._outline
+        present = {one.path for one in self._shelf.snapshots()}
+        self._outlines = {path: one for path, one in self._outlines.items() if path in present}
+        outline = self._outlines.get(file.path)
+        if outline is None or outline.file != file:
+            outline = await self._work("reads its snapshot", partial(uploads.outline_of, file))
+            self._outlines[file.path] = outline
+        return outline
 
     async def _prune(self) -> None:
         now_ms = self._clock.mono_ms()

@@ -218,6 +218,27 @@ async def test_a_segment_that_is_not_on_this_disk_yet_holds_back_the_snapshot_an
         assert all(one.is_stored for one in rig.leader.state.history.segments.values())
 
 
+async def test_where_the_newest_snapshot_waits_the_one_before_it_is_stored(tmp_path: Path) -> None:
+    """History that is sealed faster than it is stored would keep every snapshot waiting."""
+    async with keeping(tmp_path) as rig:
+        rig.store.away = "connection refused"
+        for _ in range(3):
+            await rig.launch(3)
+            rig.later(60)
+            await rig.look()
+        first, second, third = reversed(rig.leader.shelf.snapshots())
+        rig.leader.shelf.lacking = {"0001-0000000003-runs.seg"}
+        rig.store.away = ""
+        rig.later(REST_MAX_MS / 1000)
+        await rig.look()
+        assert [one.index for one in rig.manifests()] == [second.header.index]
+        assert rig.leader.state.history.backup.index == second.header.index
+        rig.leader.shelf.lacking = set()
+        await rig.look()
+        assert [one.index for one in rig.manifests()] == [third.header.index, second.header.index]
+        assert first.header.index < second.header.index, "and an older one is of no use any more"
+
+
 async def test_a_snapshot_is_read_once_however_often_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
