@@ -297,8 +297,7 @@ class Courier:
         """Store the newest snapshot all of whose segments are stored, or given up."""
         for file in self._next_snapshots():
             outline = await self._outline_of(file)
-            names = set(outline.segments)
-            named = [one for one in self._records() if name_of(one) in names]
+            named = [one for one in self._records() if name_of(one) in outline.segments]
             waits_for = [record for record in named if not record.is_stored]
             if len(waits_for) <= len(self._lacking.given_up(waits_for)):
                 return await self._put_snapshot(outline)
