@@ -6,10 +6,11 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cron.errors import Unavailable
+from cron.errors import Shutdown, Unavailable
 from cron.history.queries import Query
 from cron.history.schema import Unusable
 from cron.keeper.sources import PeerSource, StoreSource
@@ -19,7 +20,7 @@ from cron.state.archive import SegmentRecord, Stream
 from snapshots.errors import SnapshotMissing, StoreAway
 from snapshots.memory import MemoryStore
 from snapshots.vault import Vault
-from tests.unit.keeper_rig import CELL, Disk, life, more, records, rows_of, until
+from tests.unit.keeper_rig import CELL, Disk, life, more, records, rows_of
 
 
 class Neighbour:
@@ -188,18 +189,30 @@ async def test_rows_of_retired_segments_leave_the_index_and_never_come_back(sour
 
 
 async def test_what_is_filled_stays_after_a_kill_and_the_rest_goes_on(
-    empty: Disk, source: Disk
+    empty: Disk, source: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed between segments, without a word written: in the end each row is there once."""
     empty.filler.sources = [Neighbour(source)]
     told: list[str] = []
-    filling = asyncio.create_task(empty.filler.look())
-    await until(lambda: told.append(empty.filler.progress) or "fills" in empty.filler.progress)
-    empty.stop(flush=False)
-    with pytest.raises(Exception, match="history"):
-        await filling
-    assert any(line.startswith("fetches history: ") and "of 8 segments" in line for line in told)
-    assert "fills the index of history: " in told[-1]
+    admit, fill = empty.keeper.admit, empty.projection.fill
+
+    def admitted(record: SegmentRecord) -> None:
+        told.append(empty.filler.progress)
+        admit(record)
+
+    async def filled(record: SegmentRecord, *given: Any) -> None:
+        told.append(empty.filler.progress)
+        if len(told) == 8 + 4:
+            empty.stop(flush=False)
+        await fill(record, *given)
+
+    monkeypatch.setattr(empty.keeper, "admit", admitted)
+    monkeypatch.setattr(empty.projection, "fill", filled)
+    with pytest.raises(Shutdown, match="history"):
+        await empty.filler.look()
+    assert told[:8] == [f"fetches history: {number} of 8 segments" for number in range(1, 9)]
+    assert all("fills the index of history: " in line for line in told[9:])
+    monkeypatch.undo()
     again = Disk(empty.data, source.log).start()
     again.filler.sources = [Neighbour(source)]
     again.restore(source)
