@@ -172,10 +172,9 @@ async def test_a_snapshot_that_the_disk_refuses_is_given_up_and_the_next_is_take
     with structlog.testing.capture_logs() as logs:
         disk.log.append(c.SnapshotAt())
         disk.apply()
-        await until(lambda: disk.keeper.trouble)
+        await until(lambda: disk.keeper.trouble and not disk.applier.state.is_imaging)
     assert [line["event"] for line in logs] == ["keeper.refused"]
     assert "snapshot" in disk.keeper.trouble
-    assert not disk.applier.state.is_imaging
     folder.with_name("elsewhere").rename(folder)
     await shoot(disk)
     assert disk.keeper.trouble == ""
