@@ -105,7 +105,8 @@ class Outputs:
             self._stop()
 
     def close(self) -> None:
-        """End the threads; what is under way is left to itself."""
+        """End the threads; calls that are under way are left to themselves."""
+        self._stop()  # or the end of one transfer would begin the next
         self._lane.close()
         for transfer in self._transfers:
             transfer.close()
