@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -296,3 +297,24 @@ async def test_nothing_is_stored_once_the_cell_was_restored_elsewhere(tmp_path: 
         await rig.run()
         await rig.look(3)
         assert rig.stored() == []
+
+
+async def test_who_is_closed_begins_nothing_more(tmp_path: Path) -> None:
+    """The end of a transfer begins the next; of one that is cancelled when the loop ends, too."""
+    async with telling(tmp_path) as rig:
+        await rig.look()  # whose place it is
+        rig.pool.hanging.add("e1")
+        rig.pool.released.clear()
+        for _ in range(5):
+            await rig.run()
+        leader = rig.leader
+        await leader.projection.caught_up(leader.applier.rows_index)
+        await leader.outputs.look()
+        await rig.until(lambda: len(rig.pool.asked) == OF_ONE_EXECUTOR)
+        leader.outputs.close()
+        rig.pool.released.set()
+        going = [task for task in asyncio.all_tasks() if task.get_name() == "output"]
+        await asyncio.wait(going)
+        await asyncio.sleep(0)
+        assert not [task for task in asyncio.all_tasks() if task.get_name() == "output"]
+        assert len(rig.pool.asked) == OF_ONE_EXECUTOR

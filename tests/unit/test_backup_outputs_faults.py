@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,27 +182,6 @@ async def test_what_failed_before_the_store_did_is_tried_once_more_after(
         await rig.look(3)
         assert given_up(said) == []
         assert sorted(rig.puts()) == names
-
-
-async def test_who_is_closed_begins_nothing_more(tmp_path: Path) -> None:
-    """The end of a transfer begins the next; of one that is cancelled when the loop ends, too."""
-    async with telling(tmp_path) as rig:
-        await rig.look()  # whose place it is
-        rig.pool.hanging.add("e1")
-        rig.pool.released.clear()
-        for _ in range(5):
-            await rig.run()
-        leader = rig.leader
-        await leader.projection.caught_up(leader.applier.rows_index)
-        await leader.outputs.look()
-        await rig.until(lambda: len(rig.pool.asked) == OF_ONE_EXECUTOR)
-        leader.outputs.close()
-        rig.pool.released.set()
-        going = [task for task in asyncio.all_tasks() if task.get_name() == "output"]
-        await asyncio.wait(going)
-        await asyncio.sleep(0)
-        assert not [task for task in asyncio.all_tasks() if task.get_name() == "output"]
-        assert len(rig.pool.asked) == OF_ONE_EXECUTOR
 
 
 # ---- the store
