@@ -9,7 +9,7 @@ from typing import Final
 
 from cron.clock import Clock
 from cron.dev.files import REPLICA, Member
-from cron.endings import REPLACED
+from cron.endings import REPLACED, SUPERSEDED
 
 RESTART_MS_MIN: Final = 100
 """Also long enough to learn of a Ctrl-C that the process got a moment before us."""
@@ -96,8 +96,8 @@ class Child:
     def _mourn(self, pid: int, code: int, *, restart: bool) -> str:
         self._process = None
         died = f"{self.member.id} (pid {pid}) {describe_exit(code)}"
-        if code == REPLACED and self.member.kind == REPLICA:
-            return f"{died}: {self._shut_out()}"
+        if self.member.kind == REPLICA and code in (REPLACED, SUPERSEDED):
+            return f"{died}: {self._shut_out() if code == REPLACED else self._outlived()}"
         if not restart:
             return f"{died}; it stays down (--no-restart); log: {self.member.log}"
         lived_ms = self._clock.mono_ms() - self._started_ms
@@ -119,6 +119,12 @@ class Child:
             f"{self.member.log}:\n{self._tail(LAST_WORDS)}\n"
             f"start its new one with: raftcron replica --config {self.member.config} --join "
             "--data NEWDIR"
+        )
+
+    def _outlived(self) -> str:
+        return (
+            "the cell was restored elsewhere, so it is never started again on this data; end of "
+            f"{self.member.log}:\n{self._tail(LAST_WORDS)}"
         )
 
     def _tail(self, lines_max: int = 12) -> str:

@@ -191,6 +191,20 @@ def test_a_replica_that_was_replaced_is_never_started_again(
     assert dev.log("r3").count("cannot read my journal") == 1
 
 
+def test_a_replica_of_a_cell_that_was_restored_elsewhere_is_never_started_again(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "r3.broken").write_text("6")
+    (tmp_path / "data" / "executor-1.broken").write_text("6")
+    dev = start()
+    dev.read_until("r3 .* ended with exit code 6: the cell was restored elsewhere, so .*never st")
+    dev.read_until("executor-1 .* ended with exit code 6, for the 3rd time")
+    dev.process.send_signal(signal.SIGTERM)
+    assert dev.end() == 0
+    assert dev.log("r3").count("cannot read my journal") == 1
+
+
 def test_a_port_in_use_is_named_before_anything_starts(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
