@@ -203,12 +203,12 @@ def lost(context: Context, command: c.Lost) -> Result:
         if row.job is not None and row.job.overlap is not Overlap.ALLOW:
             record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
         context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)
-        _retry(context, record, row, item.held_until_ms)
+        retry_lost(context, record, row, item.held_until_ms)
         items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 
 
-def _retry(context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int) -> None:
+def retry_lost(context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int) -> None:
     """Make a lost launch due again where its job would rather run twice than not at all, and the
     next attempt can begin before the deadline (rule R5)."""
     job = record.job

@@ -16,6 +16,7 @@ import msgspec
 from cron.job import OnLost
 from cron.state import commands as c
 from cron.state.context import Context, Ran
+from cron.state.launches import retry_lost
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
@@ -87,7 +88,7 @@ def _not_again(context: Context, record: JobRecord, item: c.RecoverItem) -> c.Re
 
 def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     for ran in item.ran:
-        _record_ran(context, record, ran)
+        _record_ran(context, record, ran, item.not_before_ms)
     for key in item.doubtful:
         row = context.state.due.get(key)
         if row is not None and row.number == record.number:
@@ -123,7 +124,7 @@ def _fits(item: c.RecoverItem) -> bool:
     return True
 
 
-def _record_ran(context: Context, record: JobRecord, ran: c.RanItem) -> None:
+def _record_ran(context: Context, record: JobRecord, ran: c.RanItem, not_before_ms: int) -> None:
     """Take an attempt that an executor remembers into the ledger, open if it still runs."""
     state = context.state
     key = (record.number, ran.scheduled_s, ran.trigger)
@@ -148,6 +149,8 @@ def _record_ran(context: Context, record: JobRecord, ran: c.RanItem) -> None:
             ran=Ran(ran.exit_code, ran.finished_ms, ran.output_bytes),
             detail=ran.detail,
         )
+        if ran.state is LaunchState.LOST:
+            retry_lost(context, record, row, not_before_ms)
 
 
 def _new_row(context: Context, record: JobRecord, ran: c.RanItem) -> LaunchRow:
