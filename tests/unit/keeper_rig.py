@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -75,9 +76,12 @@ class Disk:
         await self.filler.look()
 
     def files(self, folder: str = "segments") -> dict[str, bytes]:
-        """The files of a folder, by name."""
-        found = (self.data / folder).iterdir()
-        return {path.name: path.read_bytes() for path in found if path.is_file()}
+        """The files of a folder, by name; the keeper may take some away meanwhile."""
+        found = {}
+        for path in (self.data / folder).iterdir():
+            with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+                found[path.name] = path.read_bytes()
+        return found
 
 
 def life(seals: int, *, rows: int = 3) -> StateRig:
