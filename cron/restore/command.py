@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import json
 import secrets
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -86,7 +87,7 @@ def _restore(config: str, output: str, **said: Any) -> int:
     if is_json:
         click.echo(json.dumps(report_row(report)))
     elif report.is_done:
-        _show_next(report, config)
+        _show_next(report, config, said["data"])
     return 0 if report.is_done or said["dry_run"] else exits.FAILED
 
 
@@ -181,9 +182,10 @@ def show(report: Report) -> None:
     )
 
 
-def _show_next(report: Report, config: str) -> None:
+def _show_next(report: Report, config: str, data: str | None) -> None:
     click.echo(f"restored into {report.data} as lineage {report.new_lineage}. Next:")
-    click.echo(f"  raftcron replica --config {config}")
+    place = ["--data", data] if data is not None else []
+    click.echo(f"  {shlex.join(['raftcron', 'replica', '--config', config, *place])}")
     click.echo("  the other two replicas with --bootstrap, in empty folders")
     click.echo("executors need nothing; raftcron status shows how they are asked what ran")
 

@@ -161,6 +161,8 @@ async def test_where_to_and_where_from_may_be_said(place: Place, tmp_path: Path)
     assert result.exit_code == 0, result.stderr
     assert opened(data)[0].index == 10**12
     assert not place.data.exists()
+    started = f"  raftcron replica --config {place.config} --data {data}"
+    assert started in result.stdout.splitlines(), "what was restored, not what the file names"
 
 
 async def test_the_time_is_one_of_a_snapshot(place: Place) -> None:
