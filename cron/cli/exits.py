@@ -30,7 +30,7 @@ MEANINGS: Final = {
     OK: "done",
     FAILED: "the launch failed, or the audit found a violation",
     USAGE: "bad input or usage; nothing changed",
-    NOT_FOUND: "no such job, launch or replica",
+    NOT_FOUND: "no such job, launch, replica or snapshot",
     CONFLICT: "somebody was faster, or not in this state; nothing changed",
     UNAVAILABLE: "nobody can answer now; nothing changed",
     UNKNOWN: "the change may or may not happen, or is not over; look before trying again",

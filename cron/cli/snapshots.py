@@ -131,6 +131,8 @@ def list_command(settings: Settings, url: str | None, cell: str) -> None:
         with settings.client() as client:
             report = client.snapshots()
         views, problems = report.snapshots, report.problems
+    if url is not None and not (views or problems):
+        raise _none_of(url, cell)
     _show(settings, views)
     for problem in problems:
         click.echo(f"cannot be read: {problem}", err=True)
@@ -144,13 +146,20 @@ def list_command(settings: Settings, url: str | None, cell: str) -> None:
 @cell_options
 @pass_settings
 def verify_command(settings: Settings, name: str, remote: bool, url: str | None, cell: str) -> None:
-    """Read snapshots back, all or NAME, and check every byte of them. Exits with 1 on damage."""
+    """Read snapshots back, all or NAME, and check every byte of them.
+
+    Exits with 1 on damage, and with 3 where there is nothing to read.
+    """
     if url is not None:
         views = _verified(url, cell, name)
     else:
         settings.timeout_ms = settings.timeout_ms or READ_MS
         with settings.client() as client:
             views = client.verify_snapshots(name, is_remote=remote)
+        if not views:
+            place = "in object storage" if remote else "at all"
+            hint = "`raftcron snapshot save` takes one; `raftcron status` shows what fails"
+            raise NotFound(f"the cell has no snapshot {place}", hint)
     _show(settings, views)
     if any(view.state == "damaged" for view in views):
         raise click.exceptions.Exit(exits.FAILED)
@@ -243,6 +252,12 @@ def _told() -> Iterator[None]:
         raise Unavailable(f"{place}: {error.strerror or error}", hint) from error
 
 
+def _none_of(url: str, cell: str) -> NotFound:
+    from snapshots.urls import check_url
+
+    return NotFound(f"{check_url(url)} has no snapshot of cell {cell}", "check cell name and URL")
+
+
 def _listed(url: str, cell: str) -> tuple[Vault, list[Manifest], list[SnapshotError]]:
     from snapshots.urls import open_store
     from snapshots.vault import Vault
@@ -274,6 +289,8 @@ def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
                 done += _verify(vault, manifest, view, Path(folder))
     if name and not done:
         raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")
+    if not done:
+        raise _none_of(url, cell)
     return sorted(done, key=lambda view: (view.lineage, view.index), reverse=True)
 
 

@@ -284,6 +284,25 @@ async def test_a_store_is_listed_and_verified_without_a_cell(backed: Backed, tmp
     assert tree(tmp_path) == before
 
 
+@pytest.mark.parametrize("verb", ["list", "verify"])
+async def test_a_store_with_nothing_of_the_cell_is_never_well(backed: Backed, verb: str):
+    """A check that runs every night must not be green for a name that was misspelt."""
+    url = backed.store.url
+    result = await run_cli("snapshot", verb, "--from", url, "--cell", "prod2")
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    assert f"raftcron: {url} has no snapshot of cell prod2\n" in result.stderr
+    assert result.stderr.endswith("  hint: check cell name and URL\n")
+
+
+@pytest.mark.parametrize(("flags", "place"), [([], "at all"), (["--remote"], "in object storage")])
+async def test_a_cell_without_anything_to_verify_is_not_verified(flags: list[str], place: str):
+    async with serving(Keeper(verify_snapshots=[])) as server:
+        result = await run_cli("snapshot", "verify", *flags, server=server)
+    assert result.exit_code == 3
+    assert result.stderr.startswith(f"raftcron: the cell has no snapshot {place}\n  hint: ")
+
+
 async def test_one_of_them_is_verified_by_name(backed: Backed):
     newest = backed.snapshot()
     name = f"0001-{newest.term:016x}-{newest.index:016x}.snap"
