@@ -109,7 +109,7 @@ class NoData(ConsensusError):
     code = "no_data"
     hint = (
         "--bootstrap if this is a new cell that has never run; --join if its disk was lost, after"
-        " `raftcron replica replace ID` on the living"
+        " `raftcron replica replace ID` on the living; `raftcron restore` if all were"
     )
 
     def __init__(self, path: str) -> None:

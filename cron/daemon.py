@@ -52,7 +52,7 @@ from cron.leader.service import CellService, Operations
 from cron.leader.settings import LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
-from cron.room import with_room
+from cron.room import check_log, with_room
 from cron.state import commands as c
 from launcher import identity
 from launcher.errors import LauncherError
@@ -78,7 +78,7 @@ class Daemon:
         self._stopping = stopping
         self._clock = SystemClock()
         self._credentials = _credentials(config)
-        has_log = _has_log(config)
+        has_log = check_log(Path(config.data), may_be_empty=start != "resume")
         self._is_new = start == "join" and not has_log
         # Where an empty directory is refused, nothing is removed either.
         self._projection = _projection(config, is_log_gone=start != "resume" and not has_log)
@@ -271,11 +271,6 @@ def _credentials(config: ReplicaConfig) -> Current | None:
         return None
     ours = identity.Identity(config.cell, identity.REPLICA, config.id)
     return LiveCredentials(config.tls, ours).current
-
-
-def _has_log(config: ReplicaConfig) -> bool:
-    raft = Path(config.data) / "raft"
-    return raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
 
 
 def _projection(config: ReplicaConfig, *, is_log_gone: bool) -> Projection:

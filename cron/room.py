@@ -1,4 +1,4 @@
-"""Starting on a full disk: a replica that waits is better than one that dies in a loop."""
+"""Starting on an empty disk, and on a full one: who waits is better off than who dies in a loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from consensus.errors import DiskFull
+from consensus.errors import DiskFull, NoData
 
 _log = structlog.get_logger()
 _T = TypeVar("_T")
@@ -19,6 +19,20 @@ _T = TypeVar("_T")
 LOOK_S: Final = 2.0
 LEAST_BYTES: Final = 1 << 20
 """With less on the disk, whatever a start fails of is due to that: not even history opens."""
+
+
+def check_log(data: Path, *, may_be_empty: bool) -> bool:
+    """Return whether the folder of a replica has a log, before anything is written there.
+
+    Raises:
+        NoData: it has none, and nobody said what that means; or all disks are lost, and what is to
+            be restored here finds it as it was.
+    """
+    raft = data / "raft"
+    has_log = raft.is_dir() and any(one.name != "lock" for one in raft.iterdir())
+    if not has_log and not may_be_empty:
+        raise NoData(str(raft))
+    return has_log
 
 
 def room_bytes(folder: Path) -> int:
