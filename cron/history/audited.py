@@ -131,11 +131,18 @@ class OpenRow(msgspec.Struct, frozen=True):
 def is_recalled(row: Row | OpenRow) -> bool:
     """Whether a restored cell knows of this attempt from its executor alone (rule R13), or went on
     with it: it began in an earlier life. Whoever killed it since has taken the place in `by`."""
-    if row.by == RESTORED_BY:
-        return True
+    return row.by == RESTORED_BY or (row.begun_index > 0 and _is_of_earlier_life(row))
+
+
+def is_remembered(row: Row | OpenRow) -> bool:
+    """Whether an executor alone remembers this attempt, since a restore lost its log points. One
+    that a restored cell began itself, in place of such a one, has its own."""
+    return row.by == RESTORED_BY and _is_of_earlier_life(row)
+
+
+def _is_of_earlier_life(row: Row | OpenRow) -> bool:
     known_index = row.ended_index if isinstance(row, Row) else row.launched_index
-    is_begun = row.begun_index > 0
-    return is_begun and row.begun_index // LIFE_ENTRIES < known_index // LIFE_ENTRIES
+    return row.begun_index // LIFE_ENTRIES < known_index // LIFE_ENTRIES
 
 
 class FindingKind(StrEnum):

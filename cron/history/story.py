@@ -10,8 +10,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cron.history.audited import OpenRow
-from cron.state.rows import Row, RowKind
+from cron.history.audited import OpenRow, is_remembered
+from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import Reign
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import format_time
@@ -61,17 +61,27 @@ def sentence_of(row: Row) -> str:
     text = f"{row.state.label}: {why}" if why else row.state.label
     if row.reason is Reason.PAUSED and row.detail.startswith("paused by "):
         return f"{row.state.label}: the job was {row.detail}"
-    if row.by and not asked_by(row) and row.reason is not Reason.REPLACED:
+    is_by_somebody = row.by not in ("", RESTORED_BY) and row.reason is not Reason.REPLACED
+    if is_by_somebody and not asked_by(row):
         text += f" (by {row.by})"
     return f"{text} ({row.detail})" if row.detail else text
 
 
 def asked_by(row: Row | OpenRow) -> str:
-    """Return who had a launch made or made again, "" for nobody: whoever ended it is another."""
+    """Return who had a launch made or made again, "" for nobody: whoever ended it is another, and
+    a restore asks for nothing."""
     is_ended_by = isinstance(row, Row) and (
         row.state is LaunchState.CANCELLED or row.reason in (Reason.KILLED, Reason.REPLACED)
     )
-    return "" if is_ended_by else row.by
+    return "" if is_ended_by or row.by == RESTORED_BY else row.by
+
+
+def memory_of(row: Row | OpenRow) -> str:
+    """Return whose word it is that an attempt ran, "" where the log has it."""
+    if not is_remembered(row):
+        return ""
+    witness = row.executor or "an executor"
+    return f"{witness} remembers it: the cell was restored since, and its log points are lost"
 
 
 def tell(
@@ -110,10 +120,16 @@ def changes_of_leader(
 ) -> list[tuple[Reign, Reign]]:
     """Return who led before and after each change while a launch waited for its first attempt, or
     stood between the beginning and the end of one."""
-    spans = [(row.begun_index, row.ended_index) for row in rows if row.begun_index]
+    # Of what a restore lost nobody knows who led; the story goes on where it was recorded.
+    spans = [
+        (row.launched_index if is_remembered(row) else row.begun_index, row.ended_index)
+        for row in rows
+        if row.begun_index
+    ]
     firsts = [row.begun_index or row.ended_index for row in rows]
     if open_row is not None and open_row.begun_index:
-        spans.append((open_row.begun_index, _NEVER))
+        is_known = not is_remembered(open_row)
+        spans.append((open_row.begun_index if is_known else open_row.launched_index, _NEVER))
         firsts.append(open_row.begun_index)
     first = min(firsts, default=_NEVER if open_row is not None else 0)
     return [
@@ -152,12 +168,7 @@ def _late_news(row: Row) -> str:
 
 def _tell_attempt(row: Row, before: Row | None) -> Iterator[Line]:
     yield from _between(before, row, row.begun_at_ms or row.ended_at_ms)
-    if row.begun_index:
-        yield row.begun_at_ms, _log_point_1(row)
-    if row.launched_index:
-        yield row.launched_at_ms, _log_point_2(row)
-    if row.started_ms:
-        yield row.started_ms, _started(row.executor, row.started_ms, row.scheduled_s)
+    yield from _tell_log_points(row)
     if row.finished_ms and row.started_ms:
         yield row.finished_ms, _finished(row)
     yield row.ended_at_ms, f"{sentence_of(row)}; recorded at index {row.ended_index}"
@@ -166,8 +177,18 @@ def _tell_attempt(row: Row, before: Row | None) -> Iterator[Line]:
 def _tell_open(row: OpenRow, before: Row | None) -> Iterator[Line]:
     yield from _between(before, row, row.begun_at_ms)
     if row.state in ACTIVE:
+        yield from _tell_log_points(row)
+
+
+def _tell_log_points(row: Row | OpenRow) -> Iterator[Line]:
+    """Both, and the start between them; of what an executor remembers, where that was recorded."""
+    memory = memory_of(row)
+    if memory:
+        at_index = f"; recorded at index {row.launched_index}" if row.launched_index else ""
+        yield row.launched_at_ms or row.begun_at_ms, f"attempt {row.attempt}: {memory}{at_index}"
+    elif row.begun_index:
         yield row.begun_at_ms, _log_point_1(row)
-    if row.launched_index:
+    if row.launched_index and not memory:
         yield row.launched_at_ms, _log_point_2(row)
     if row.started_ms:
         yield row.started_ms, _started(row.executor, row.started_ms, row.scheduled_s)

@@ -8,7 +8,15 @@ import msgspec
 
 from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
 from cron.history.clockchange import explain_clock
-from cron.history.story import Line, asked_by, changes_of_leader, format_ms, sentence_of, tell
+from cron.history.story import (
+    Line,
+    asked_by,
+    changes_of_leader,
+    format_ms,
+    memory_of,
+    sentence_of,
+    tell,
+)
 from cron.state.rows import Row, RowKind
 from cron.state.state import Reign
 from launcher.launch import LaunchState
@@ -57,7 +65,7 @@ def explain(
         verdict = "there is no job of this name, and there never was"
     else:
         verdict = _silent_verdict(job, pause, at_s, now_s)
-    verdict += _with_backfill(rows, open_row)
+    verdict += _with_backfill(rows, open_row) + _with_memory(rows, open_row)
     verdict += _with_leaders(changes_of_leader(rows, open_row, reigns, due_ms))
     is_triggered = any(row.trigger for row in rows) or bool(open_row and open_row.trigger)
     return Explanation(verdict if is_triggered else _with_clock(verdict, job, at_s), story)
@@ -76,6 +84,14 @@ def _with_backfill(rows: list[Row], open_row: OpenRow | None) -> str:
     newest_first: list[Row | OpenRow] = [*([open_row] if open_row else []), *reversed(rows)]
     by = next((asked_by(row) for row in newest_first if not row.trigger and asked_by(row)), "")
     return f"; it was a backfill, {by} asked for it" if by else ""
+
+
+def _with_memory(rows: list[Row], open_row: OpenRow | None) -> str:
+    """Whose word it is that the newest attempt ran, where that is not the log's."""
+    ended = [row for row in rows if row.kind is RowKind.ENDED]
+    newest = open_row or (ended[-1] if ended else None)
+    memory = memory_of(newest) if newest is not None else ""
+    return f"; {memory}" if memory else ""
 
 
 def _with_clock(verdict: str, job: AuditedJob | None, at_s: int) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from cron.api.views import JobView, LaunchView
+from cron.history.audited import OpenRow
+from cron.history.story import memory_of
 from cron.job import Job, Overlap
 from cron.leader.catalog import next_times
-from cron.state.rows import Row, RowKind
+from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Paused, State
 from launcher.launch import ACTIVE
 from launcher.names import LaunchName, format_time, split_job_name
@@ -44,8 +46,8 @@ def of_row(row: Row) -> LaunchView:
         ended_at_ms=row.ended_at_ms,
         local_time=_local_time(row.local_min),
         revision=row.revision,
-        by=row.by,
-        detail=row.detail,
+        by="" if row.by == RESTORED_BY else row.by,
+        detail="; ".join(filter(None, (row.detail, memory_of(row)))),
         kind=_KINDS[row.kind],
         last_s=row.last_s,
         count=row.count,
@@ -79,13 +81,29 @@ def of_open(state: State, row: LaunchRow, connected: frozenset[int], now_ms: int
         launched_index=row.launched_index,
         local_time=_local_time(row.local_min),
         revision=row.revision,
-        by=row.cancel_by or row.by,
-        detail=row.detail,
+        by=row.cancel_by or ("" if row.by == RESTORED_BY else row.by),
+        detail=row.detail or _memory_of(row, executor.executor if executor else ""),
         in_doubt=is_active and row.executor not in connected,
         waiting="" if is_active else _waiting(record, row, connected, now_ms),
         deadline_at_ms=row.deadline_ms,
         is_open=True,
         last_s=row.scheduled_s,
+    )
+
+
+def _memory_of(row: LaunchRow, executor: str) -> str:
+    """Whose word it is that an open launch began, "" where the log has it."""
+    return memory_of(
+        OpenRow(
+            row.scheduled_s,
+            row.trigger,
+            row.attempt,
+            row.state,
+            row.begun_index,
+            launched_index=row.launched_index,
+            executor=executor,
+            by=row.by,
+        )
     )
 
 
