@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -75,7 +76,10 @@ def _with_leaders(changes: list[tuple[Reign, Reign]]) -> str:
     """Whether the leader changed while the launch was due or open."""
     if not changes:
         return ""
-    names = [changes[0][0].epoch.replica, *(reign.epoch.replica for _, reign in changes)]
+    reigns = [changes[0][0], *(reign for _, reign in changes)]
+    names = [name for name, _ in groupby(reign.epoch.replica for reign in reigns)]
+    if len(names) == 1:
+        return f"; meanwhile {names[0]} leads again, in term {reigns[-1].epoch.term}"
     return f"; meanwhile the leader changed from {' to '.join(names)}"
 
 

@@ -81,6 +81,9 @@ def test_a_leader_may_come_back() -> None:
     assert takeovers(told) == [
         "r1 came back as leader, whose term 4 was over, and leads in term 5 since index 101"
     ]
+    assert told.verdict.endswith("; meanwhile r1 leads again, in term 5")
+    twice = why([ran()], Reign(101, DUE_MS + 30, Epoch(1, 5, "r1")), Reign(102, DUE_MS + 40, R3))
+    assert twice.verdict.endswith("; meanwhile the leader changed from r1 to r3")
 
 
 @pytest.mark.parametrize("claims", [1, REIGNS_KEPT, REIGNS_KEPT + 5])
