@@ -1,0 +1,44 @@
+"""Whether the cell that is to be restored still runs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from cron.config import PeerAddresses, ReplicaConfig
+from cron.restore.living import living
+
+
+@pytest.fixture
+def listening() -> Iterator[str]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def closed() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def cell(**raft: str) -> ReplicaConfig:
+    peers = {name: PeerAddresses("127.0.0.1:1", address) for name, address in raft.items()}
+    return ReplicaConfig("r1", "/nowhere", peers)
+
+
+def test_replicas_that_listen_are_named_in_their_order(listening: str) -> None:
+    assert living(cell(r3=listening, r2=closed(), r1=listening)) == ["r1", "r3"]
+
+
+def test_nobody_lives_where_nobody_listens() -> None:
+    assert living(cell(r1=closed(), r2="host.invalid:7410", r3=closed())) == []
+
+
+def test_an_address_of_ip_version_6_is_asked_as_well() -> None:
+    try:
+        server = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this system has no IPv6")
+    with server:
+        assert living(cell(r1=f"[::1]:{server.getsockname()[1]}")) == ["r1"]
