@@ -300,6 +300,11 @@ class S3Store:
             botocore.exceptions.PartialCredentialsError,
             botocore.exceptions.ProfileNotFound,
             botocore.exceptions.NoRegionError,
+            botocore.exceptions.InvalidRegionError,
+            botocore.exceptions.ConfigNotFound,
+            botocore.exceptions.ConfigParseError,
+            botocore.exceptions.InvalidConfigError,
+            botocore.exceptions.SSOError,
             botocore.exceptions.ParamValidationError,
         ) as error:
             raise StoreRefused(self.url, _brief(error)) from error

@@ -14,15 +14,9 @@ import click
 from cron.api.snapshot_views import KeepingView, SaveReport, SnapshotView
 from cron.cli import exits, render
 from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.cli.stores import store_told
 from cron.cli.times import format_ms, parse_length, show_length, show_ms
-from cron.errors import (
-    Conflict,
-    CronError,
-    InvalidInput,
-    NotFound,
-    OutcomeUnknown,
-    Unavailable,
-)
+from cron.errors import CronError, NotFound, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -236,16 +230,9 @@ def keeping_pairs(kept: KeepingView, now_ms: int) -> list[tuple[str, str]]:
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
     """Say in the words of this command what the store and the disk report."""
-    from snapshots.errors import BadStoreUrl, StoreAway, StoreError
-
     try:
-        yield
-    except BadStoreUrl as error:
-        raise InvalidInput(str(error), error.hint) from error
-    except StoreAway as error:
-        raise Unavailable(str(error), error.hint) from error
-    except StoreError as error:
-        raise Conflict(str(error), error.hint) from error
+        with store_told():
+            yield
     except OSError as error:
         place = error.filename or tempfile.gettempdir()
         hint = "set TMPDIR to a disk with room"

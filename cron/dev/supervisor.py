@@ -20,6 +20,7 @@ from typing import Final
 
 import click
 
+from cron.cli import exits
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
 from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab, refuse_errors
@@ -48,10 +49,10 @@ def run_dev(
 ) -> int:
     """Run a cell until Ctrl-C, or as long as `options` say, and return the exit code.
 
-    It is 0 then, 2 where the options, the folder or the crontab are wrong; all problems are said on
-    stderr. The process is expected to end then: the signals that end it stay blocked. `commands`
-    and `connect` are the programs and the client that make the cell; `say` gets
-    each line for the person who watches.
+    It is 0 then, 2 where the options, the folder or the crontab are wrong, and otherwise what
+    `cron.cli.exits` has for an error; all problems are said on stderr. The process is expected to
+    end then: the signals that end it stay blocked. `commands` and `connect` are the programs and
+    the client that make the cell; `say` gets each line for the person who watches.
     """
     # Children are started while the client's threads run; gRPC must not act on that.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -68,7 +69,7 @@ def run_dev(
             return asyncio.run(_Dev(options, folder, feed, say).run(commands))
     except CronError as error:
         click.echo(format_error(error), err=True)
-        return 2
+        return exits.exit_code(error)
     except BrokenPipeError:  # `raftcron dev | head`: all processes have ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains on its way out
         return 0

@@ -16,6 +16,7 @@ import click
 
 from cron.cli import exits, render
 from cron.cli.options import Moment
+from cron.cli.stores import store_told
 from cron.cli.times import format_ms, show_length, show_ms
 from cron.clock import SystemClock
 from cron.errors import (
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from cron.restore.restoring import Agree, Choices, Report
 
 
-@click.command("restore")
+@click.command("restore", epilog=exits.epilog())
 @click.option(
     "--config", metavar="FILE", required=True, type=click.Path(), help="A replica's replica.toml."
 )
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 @click.option("--dry-run", is_flag=True, help="Only show what would be restored.")
 @click.option("--abandon", metavar="N", type=int, default=0, help="Give up lineage N.")
 @click.option("--unconditional", is_flag=True, help="The store cannot tell who is first: go on.")
+@click.option("--even-if-running", is_flag=True, help="Replicas answer: end their cell.")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
@@ -80,15 +82,34 @@ def _restore(config: str, output: str, **said: Any) -> int:
         abandon=said["abandon"],
         unconditional=said["unconditional"],
     )
+    _check_over(replica, is_told=said["even_if_running"], dry_run=said["dry_run"])
     is_json = output == "json"
-    agree = _asking(is_json=is_json, yes=said["yes"], dry_run=said["dry_run"])
+    asked = _asking(is_json=is_json, yes=said["yes"], dry_run=said["dry_run"])
+    agree = _abandoning(choices.abandon, asked)
     place = Path(said["data"] or replica.data).absolute()
     report = run_restore(replica, place, said["url"], said["from_data"], choices, agree, tell=_tell)
+    is_ok = report.is_done or said["dry_run"]
     if is_json:
-        click.echo(json.dumps(report_row(report)))
+        click.echo(json.dumps({"ok": is_ok} | report_row(report)))
     elif report.is_done:
         _show_next(report, config, said["data"])
-    return 0 if report.is_done or said["dry_run"] else exits.FAILED
+    if not is_ok:
+        _tell("nothing was changed")
+    return exits.OK if is_ok else exits.FAILED
+
+
+def _check_over(config: ReplicaConfig, *, is_told: bool, dry_run: bool) -> None:
+    """Refuse to end a cell that runs; whoever only looks is told of it."""
+    from cron.restore.living import living
+
+    found = [] if is_told else living(config)
+    if not found:
+        return
+    text = f"cell {config.cell} may be running: {', '.join(found)} answer at their addresses"
+    if not dry_run:
+        hint = "stop them first; --even-if-running begins another life, which ends theirs"
+        raise Conflict(text, hint)
+    _tell(text)
 
 
 def run_restore(
@@ -127,20 +148,17 @@ def run_restore(
 def _told(data: Path, from_data: str | None) -> Iterator[None]:
     """Say in the words of this command what the pillars and the disk report."""
     from consensus.errors import ConsensusError, LogDamaged, NoData
-    from snapshots.errors import BadStoreUrl, SnapshotError, StoreAway, StoreError
+    from snapshots.errors import SnapshotError
 
     try:
-        yield
-    except StoreAway as error:
-        raise Unavailable(str(error), error.hint) from error
-    except BadStoreUrl as error:
-        raise InvalidInput(str(error), error.hint) from error
+        with store_told():
+            yield
     except NoData as error:
         hint = "give the folder that `data` names in that replica's configuration"
         raise NotFound(f"{from_data}: no replica has kept anything here", hint) from error
     except LogDamaged as error:
         raise Conflict(str(error), "restore from object storage, or another disk") from error
-    except (StoreError, SnapshotError, ConsensusError) as error:
+    except (SnapshotError, ConsensusError) as error:
         raise Conflict(str(error), error.hint) from error
     except OSError as error:
         place = error.filename or data
@@ -153,9 +171,34 @@ def _asking(*, is_json: bool, yes: bool, dry_run: bool) -> Agree:
             show(report)
         if dry_run:
             return False
-        return yes or click.confirm("Begin this new life of the cell?", default=False, err=True)
+        return yes or _is_confirmed()
 
     return agree
+
+
+def _abandoning(lineage: int, agree: Agree) -> Agree:
+    """Refuse to abandon what is not there to be: whoever says so means another store or cell."""
+
+    def agree_unless(report: Report) -> bool:
+        newest = report.new_lineage - 1
+        hint = "leave out --abandon"
+        if lineage and report.lineage == lineage:
+            text = f"--abandon {lineage}: what is restored is of lineage {lineage}, and goes on"
+            raise InvalidInput(text, hint)
+        if lineage and lineage != newest:
+            text = f"--abandon {lineage}: the newest lineage of cell {report.cell} is {newest}"
+            raise InvalidInput(text, hint)
+        return agree(report)
+
+    return agree_unless
+
+
+def _is_confirmed() -> bool:
+    try:
+        return click.confirm("Begin this new life of the cell?", default=False, err=True)
+    except click.Abort:  # nobody is there to answer, or Ctrl-C
+        click.echo(err=True)
+        return False
 
 
 def show(report: Report) -> None:
@@ -193,7 +236,7 @@ def _show_next(report: Report, config: str, data: str | None) -> None:
 def report_row(report: Report) -> render.Row:
     """Return a report as JSON."""
     return {
-        "ok": report.is_done,
+        "restored": report.is_done,
         "cell": report.cell,
         "source": report.source,
         "data": report.data,
