@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from snapshots.store import ObjectStore
 
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_BUCKET_RULE: Final = "3 to 63 of a-z 0-9 . and -, a letter or digit at both ends"
 _PREFIX = re.compile(r"[A-Za-z0-9._=+@:-]+(/[A-Za-z0-9._=+@:-]+)*")
 _OPTIONS: Final = ("endpoint", "region", "path_style", "sse", "sse_key", "conditions")
 _SWITCHES: Final = {"1": True, "true": True, "0": False, "false": False}
@@ -77,10 +78,18 @@ def _split(url: str) -> SplitResult:
         hint = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use ~/.aws/credentials"
         raise BadStoreUrl(f"{parts.scheme}://…", "credentials do not belong into the URL", hint)
     if parts.scheme not in ("file", "s3"):
-        raise BadStoreUrl(url, f"{parts.scheme or 'nothing'}:// is not a kind of object storage")
+        raise _unknown_kind(url, parts.scheme)
     if parts.fragment:
         raise BadStoreUrl(url, f"#{parts.fragment} means nothing here")
     return parts
+
+
+def _unknown_kind(url: str, scheme: str) -> BadStoreUrl:
+    if scheme:
+        return BadStoreUrl(url, f"{scheme}:// is not a kind of object storage")
+    what = "it does not say what kind of object storage it is"
+    hint = f"a directory is written file://{url}" if url.startswith("/") else ""
+    return BadStoreUrl(url or "object storage", what, hint)
 
 
 def _directory(parts: SplitResult, url: str) -> Path:
@@ -96,7 +105,7 @@ def _directory(parts: SplitResult, url: str) -> Path:
 
 def _options(parts: SplitResult, url: str) -> dict[str, str]:
     if not _BUCKET.fullmatch(parts.netloc):
-        raise BadStoreUrl(url, f"{parts.netloc!r} is not a bucket's name")
+        raise BadStoreUrl(url, f"{parts.netloc!r} is not a bucket's name: {_BUCKET_RULE}")
     prefix = parts.path.strip("/")
     if prefix and (not _PREFIX.fullmatch(prefix) or {".", ".."} & {*prefix.split("/")}):
         raise BadStoreUrl(url, f"{prefix!r} cannot be a prefix", "use A-Z a-z 0-9 . _ - = and /")

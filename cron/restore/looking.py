@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from cron.cli.times import show_ms
 from cron.errors import InvariantViolated, NotFound
 from cron.restore.newlife import split
 from cron.segments import name_of
@@ -58,11 +59,18 @@ def look(vault: Vault, folder: Path, at_ms: int | None, tell: Tell) -> Found:
         available = {record.key for record in records if name_of(record) in stored}
         there, missing = split(records, available)
         return Found(manifest, state, passed_over, vault.newest_lineage(), there, missing)
-    what = "no snapshot" if at_ms is None else "no snapshot that is old enough"
-    hint = f"{len(passed_over)} cannot be used" if passed_over else "check cell name and URL"
-    if passed_over:
-        hint += f": {passed_over[0]}"
-    raise NotFound(f"{vault.store.url} has {what} of cell {vault.cell}", hint)
+    raise _nothing(vault, manifests if not wanted else [], passed_over)
+
+
+def _nothing(vault: Vault, later: list[Manifest], passed_over: list[str]) -> NotFound:
+    """Return the error where nothing can be restored; `later` are those after the time wanted."""
+    what, hint = "no snapshot", "check cell name and URL"
+    if later:
+        what += " that is old enough"
+        hint = f"the oldest that can be read is of {show_ms(min(one.taken_ms for one in later))}"
+    elif passed_over:
+        hint = f"{len(passed_over)} cannot be used: {passed_over[0]}"
+    return NotFound(f"{vault.store.url} has {what} of cell {vault.cell}", hint)
 
 
 def _fetch(vault: Vault, manifest: Manifest, folder: Path, tell: Tell) -> State:

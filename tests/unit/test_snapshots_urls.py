@@ -35,8 +35,8 @@ def test_a_url_has_one_form(url: str, normal: str) -> None:
 @pytest.mark.parametrize(
     ("url", "what"),
     [
-        ("", "not a kind of object storage"),
-        ("/var/backups", "not a kind"),
+        ("", "does not say what kind of object storage"),
+        ("/var/backups", "does not say what kind"),
         ("gs://bucket", "gs:// is not a kind"),
         ("file:relative", "names no directory"),
         ("file:///", "names no directory"),
@@ -45,6 +45,7 @@ def test_a_url_has_one_form(url: str, normal: str) -> None:
         ("file:///a?region=x", "takes no options"),
         ("s3://", "is not a bucket's name"),
         ("s3://Bucket", "is not a bucket's name"),
+        ("s3://b2", "'b2' is not a bucket's name: 3 to 63 of a-z 0-9"),
         ("s3://bucket/a b", "cannot be a prefix"),
         ("s3://bucket/../x", "cannot be a prefix"),
         ("s3://bucket?colour=red", "option colour is not known"),
@@ -59,6 +60,12 @@ def test_a_mistake_is_named(url: str, what: str) -> None:
     with pytest.raises(BadStoreUrl, match=what.replace("(", r"\(")) as refused:
         check_url(url)
     assert refused.value.hint
+
+
+def test_a_path_is_told_how_it_is_written() -> None:
+    with pytest.raises(BadStoreUrl) as refused:
+        check_url("/var/backups")
+    assert refused.value.hint == "a directory is written file:///var/backups"
 
 
 def test_a_secret_in_a_url_is_refused_and_not_shown() -> None:
