@@ -349,8 +349,9 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
 
     Without violations, each of `instants`, those of the schedules in the period, is one of: `ran`
     (an attempt was begun, whatever became of it), `skipped` (or cancelled before it began, with a
-    row of its own), `skipped_in_runs` (one row for many; there are `runs` of them), `open` (not
-    over; passes). Besides these: `extra_attempts` (backfills and retries: attempts of launches that
+    row of its own), `skipped_in_runs` (one row for many; there are `runs` of them), `lost` (by a
+    restore: nobody knows whether it ran; in `lost_stretches` rows), `open` (not over; passes).
+    Besides these: `extra_attempts` (backfills and retries: attempts of launches that
     were over before, or were never due), `manual` launches, and `amendments` (late news, rule R9).
     `launches` is `ran` and `manual`.
     """
@@ -369,3 +370,5 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     extra_attempts: int = 0
     manual: int = 0
     amendments: int = 0
+    lost: int = 0
+    lost_stretches: int = 0

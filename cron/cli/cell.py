@@ -88,6 +88,8 @@ def audit_row(report: AuditReport) -> render.Row:
         "extra_attempts": report.extra_attempts,
         "manual": report.manual,
         "amendments": report.amendments,
+        "lost": report.lost,
+        "lost_stretches": report.lost_stretches,
     }
 
 
@@ -95,13 +97,7 @@ def _show_audit(report: AuditReport) -> None:
     since = show_ms(report.since_ms) if report.since_ms else "from the beginning"
     period = f"{since} to {show_ms(report.until_ms)}"
     click.echo(f"{period}: {_number(report.jobs, 'job')}")
-    runs = f"{report.skipped_in_runs} skipped in {_number(report.runs, 'run')}"
-    parts = [f"{report.ran} ran", f"{report.skipped} skipped or cancelled one by one", runs]
-    parts.append(f"{report.open} open")
-    known = report.ran + report.skipped + report.skipped_in_runs + report.open
-    if known < report.instants:
-        parts.append(f"{report.instants - known} without a row")
-    click.echo(f"{_number(report.instants, 'instant')} = {' + '.join(parts)}")
+    click.echo(f"{_number(report.instants, 'instant')} = {' + '.join(_parts(report))}")
     besides = [
         _number(report.extra_attempts, "extra attempt") + " (backfills, retries)",
         _number(report.manual, "manual launch", "manual launches"),
@@ -113,6 +109,24 @@ def _show_audit(report: AuditReport) -> None:
     click.echo(
         _number(len(report.violations), "violation") if report.violations else "no violation"
     )
+
+
+def _parts(report: AuditReport) -> list[str]:
+    """What became of the instants."""
+    stretches = _number(report.runs, "stretch", "stretches")
+    parts = [
+        f"{report.ran} ran",
+        f"{report.skipped} skipped or cancelled one by one",
+        f"{report.skipped_in_runs} skipped in {stretches}",
+    ]
+    if report.lost:
+        stretches = _number(report.lost_stretches, "stretch", "stretches")
+        parts.append(f"{report.lost} lost in {stretches}")
+    parts.append(f"{report.open} open")
+    known = report.ran + report.skipped + report.skipped_in_runs + report.lost + report.open
+    if known < report.instants:
+        parts.append(f"{report.instants - known} without a row")
+    return parts
 
 
 def _number(count: int, one: str, many: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Census: how many instants of a job ran, were skipped or are open, so that the numbers add up.
+"""Census: how many instants of a job ran, were skipped, lost or are open; the numbers add up.
 
 Pure. What is counted is what `audit` walks through: one job's rows of a period, and its open
 launches.
@@ -17,10 +17,12 @@ from launcher.launch import LaunchState
 
 
 class Census(msgspec.Struct):
-    """Counts; of an audit without violations, instants = ran + skipped + skipped_in_runs + open.
+    """Counts; of an audit without violations, instants = ran + skipped + skipped_in_runs + lost +
+    open.
 
     `ran`: an attempt was begun, whatever became of it. `skipped`: or cancelled before it was begun,
-    with a row of its own. `open`: not over, also one that was reopened. `extra_attempts`: of
+    with a row of its own. `lost`: a restore lost whether it ran; they are in `lost_stretches` rows,
+    of one instant or of many. `open`: not over, also one that was reopened. `extra_attempts`: of
     launches that were over before, or that no schedule had. `manual`: launches, not attempts.
     """
 
@@ -33,6 +35,8 @@ class Census(msgspec.Struct):
     extra_attempts: int = 0
     manual: int = 0
     amendments: int = 0
+    lost: int = 0
+    lost_stretches: int = 0
 
     def add(self, other: Census) -> None:
         """Add the counts of another period or job."""
@@ -43,11 +47,12 @@ class Census(msgspec.Struct):
 class _Launch:
     """What the rows of one launch come to."""
 
-    __slots__ = ("attempts", "is_open", "is_reopened", "ran")
+    __slots__ = ("attempts", "is_lost", "is_open", "is_reopened", "ran")
 
     def __init__(self) -> None:
         self.attempts = 0
         self.ran = False
+        self.is_lost = False  # and nobody knows that it was begun
         self.is_open = False
         self.is_reopened = False  # or cancelled by somebody
 
@@ -64,7 +69,8 @@ def count(
     """Return the counts of (after_s, until_s], which ends at `job.horizon_s` at the latest.
 
     `rows` and `open_rows` as for `audit`. A run of skipped instants that reaches into the period is
-    counted in it if the period `is_first`; it was in the one before otherwise.
+    counted in it if the period `is_first`; it was in the one before otherwise. So is a run of lost
+    ones.
     """
     census = Census(instants=job.count(after_s, min(until_s, job.horizon_s)))
     runs: list[Row] = []
@@ -88,15 +94,22 @@ def count(
     for run in runs:
         first_s, last_s = max(run.scheduled_s - 1, after_s), min(run.last_s, until_s)
         inside = bisect_right(own, last_s) - bisect_right(own, first_s)
-        census.skipped_in_runs += job.count(first_s, last_s) - inside
-        census.runs += is_first or run.scheduled_s > after_s
+        instants = job.count(first_s, last_s) - inside
+        is_new = is_first or run.scheduled_s > after_s
+        if run.state is LaunchState.LOST:
+            census.lost += instants
+            census.lost_stretches += is_new
+        else:
+            census.skipped_in_runs += instants
+            census.runs += is_new
     return census
 
 
 def _add_ended(launch: _Launch, row: Row) -> None:
     launch.attempts += 1
-    is_stopped_before = row.state is LaunchState.CANCELLED and not row.begun_index
-    launch.ran |= row.state is not LaunchState.SKIPPED and not is_stopped_before
+    ends_before = row.state in (LaunchState.CANCELLED, LaunchState.LOST) and not row.begun_index
+    launch.ran |= row.state is not LaunchState.SKIPPED and not ends_before
+    launch.is_lost |= row.state is LaunchState.LOST
     launch.is_reopened |= bool(row.by)
 
 
@@ -123,6 +136,9 @@ def _count_launches(
             census.open += 1
         elif launch.ran:
             census.ran += 1
+        elif launch.is_lost:
+            census.lost += 1
+            census.lost_stretches += 1
         else:
             census.skipped += 1
     return sorted(own)

@@ -117,7 +117,7 @@ async def test_an_audit_without_a_violation_exits_with_zero():
         row = await run_cli("audit", "backup", "-o", "json", server=server)
     assert result.exit_code == row.exit_code == 0
     assert result.stdout.splitlines()[1:] == [
-        "10 instants = 4 ran + 2 skipped or cancelled one by one + 3 skipped in 1 run + 1 open",
+        "10 instants = 4 ran + 2 skipped or cancelled one by one + 3 skipped in 1 stretch + 1 open",
         "besides: 1 extra attempt (backfills, retries), 3 manual launches, "
         "0 amendments (late news)",
         "no violation",
@@ -132,6 +132,19 @@ async def test_an_audit_without_a_violation_exits_with_zero():
         0,
     )
     assert backend.calls == [("audit", ("", NOON_S * 1000)), ("audit", ("default/backup", 0))]
+
+
+async def test_what_a_restore_lost_is_named_and_not_called_skipped():
+    report = AuditReport(jobs=1, instants=9, ran=2, lost=6, lost_stretches=2, open=1)
+    async with serving(FakeBackend(audit=report)) as server:
+        result = await run_cli("audit", server=server)
+        row = await run_cli("audit", "-o", "json", server=server)
+    assert result.stdout.splitlines()[1] == (
+        "9 instants = 2 ran + 0 skipped or cancelled one by one + 0 skipped in 0 stretches + "
+        "6 lost in 2 stretches + 1 open"
+    )
+    told = json.loads(row.stdout)
+    assert (told["lost"], told["lost_stretches"], told["skipped_in_runs"]) == (6, 2, 0)
 
 
 async def test_instants_without_a_row_are_counted_too():

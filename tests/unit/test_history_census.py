@@ -56,6 +56,15 @@ def test_a_backfill_makes_a_skipped_instant_one_that_ran_and_is_an_extra_attempt
     assert counted(*rows) == Census(instants=10, ran=2, skipped_in_runs=8, runs=1, extra_attempts=2)
 
 
+def test_what_a_restore_lost_is_neither_skipped_nor_known_to_have_run() -> None:
+    lost = {"state": S.LOST, "reason": Reason.RESTORED}
+    stretch = msgspec.structs.replace(run(3, 7), **lost)
+    found = counted(at(1), skipped(2, **lost), stretch, at(5, by="ann"), run(8, 10))
+    assert found == Census(
+        instants=10, ran=2, skipped_in_runs=3, runs=1, extra_attempts=1, lost=5, lost_stretches=2
+    )
+
+
 def test_what_is_open_again_counts_as_open() -> None:
     again = OpenRow(T0 + 300, 0, 0, S.DUE, by="ann")
     found = counted(run(1, 10), open_rows=(again,))

@@ -1373,6 +1373,8 @@ class AuditReport(google.protobuf.message.Message):
     EXTRA_ATTEMPTS_FIELD_NUMBER: builtins.int
     MANUAL_FIELD_NUMBER: builtins.int
     AMENDMENTS_FIELD_NUMBER: builtins.int
+    LOST_FIELD_NUMBER: builtins.int
+    LOST_STRETCHES_FIELD_NUMBER: builtins.int
     jobs: builtins.int
     instants: builtins.int
     launches: builtins.int
@@ -1386,6 +1388,8 @@ class AuditReport(google.protobuf.message.Message):
     extra_attempts: builtins.int
     manual: builtins.int
     amendments: builtins.int
+    lost: builtins.int
+    lost_stretches: builtins.int
     @property
     def violations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Violation]: ...
     def __init__(
@@ -1405,7 +1409,9 @@ class AuditReport(google.protobuf.message.Message):
         extra_attempts: builtins.int = ...,
         manual: builtins.int = ...,
         amendments: builtins.int = ...,
+        lost: builtins.int = ...,
+        lost_stretches: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["amendments", b"amendments", "extra_attempts", b"extra_attempts", "instants", b"instants", "jobs", b"jobs", "launches", b"launches", "manual", b"manual", "open", b"open", "ran", b"ran", "runs", b"runs", "since_ms", b"since_ms", "skipped", b"skipped", "skipped_in_runs", b"skipped_in_runs", "until_ms", b"until_ms", "violations", b"violations"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["amendments", b"amendments", "extra_attempts", b"extra_attempts", "instants", b"instants", "jobs", b"jobs", "launches", b"launches", "lost", b"lost", "lost_stretches", b"lost_stretches", "manual", b"manual", "open", b"open", "ran", b"ran", "runs", b"runs", "since_ms", b"since_ms", "skipped", b"skipped", "skipped_in_runs", b"skipped_in_runs", "until_ms", b"until_ms", "violations", b"violations"]) -> None: ...
 
 global___AuditReport = AuditReport
