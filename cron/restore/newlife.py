@@ -29,6 +29,7 @@ class NewLife(msgspec.Struct, frozen=True):
     claim: str = ""
     stored: frozenset[SegmentKey] = frozenset()
     lost: frozenset[SegmentKey] = frozenset()
+    snapshot: tuple[int, int, int, int] | None = None
 
 
 def first_index(index: int, lineage: int) -> int:
@@ -77,6 +78,8 @@ def _keep_history(state: State, life: NewLife) -> None:
     before = history.backup
     if life.store:
         kept = before if before.store == life.store else Backup(life.store)
+        if life.snapshot is not None:  # it knows only of those before it
+            kept = Backup(life.store, *life.snapshot, at_ms=life.restored_ms)
         history.backup = msgspec.structs.replace(kept, claim=life.claim)
     else:
         history.backup = Backup()

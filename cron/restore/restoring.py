@@ -106,6 +106,7 @@ def _restore_found(
     _claim(vault, target, note, marker, unconditional=choices.unconditional)
     hit("restore-claimed")
     lost = _fetch_segments(vault, target, found, tell)
+    one = found.manifest
     life = NewLife(
         report.new_lineage,
         choices.now_ms,
@@ -114,6 +115,7 @@ def _restore_found(
         note.claim,
         frozenset(one.key for one in found.stored),
         frozenset(one.key for one in (*found.missing, *lost)),
+        (one.lineage, one.term, one.index, one.taken_ms),
     )
     tell("writes the replica's disk")
     position = begin_life(found.state, life)

@@ -225,6 +225,13 @@ def test_the_backup_is_that_of_the_store_and_its_claim_that_of_the_life(
     assert begun(with_records(store=before), store=store).backup == expected
 
 
+@pytest.mark.parametrize("before", [HERE, "memory://other", ""])
+def test_the_newest_stored_snapshot_is_the_one_that_is_restored(before: str) -> None:
+    """The snapshot itself knows only of those before it."""
+    life = begun(with_records(store=before), store=HERE, snapshot=(1, 3, 50, 60))
+    assert life.backup == Backup(HERE, 1, 3, 50, 60, LIFE.restored_ms, "drawn")
+
+
 @given(numbers=st.lists(st.integers(1, 20), unique=True), available=st.sets(st.integers(1, 20)))
 def test_segments_are_split_without_loss_and_in_order(
     numbers: list[int], available: set[int]

@@ -60,13 +60,15 @@ def manifest_of(manifest: Manifest) -> str:
 
 def test_the_disk_opens_and_has_what_the_snapshot_had(backed: Backed, tmp_path: Path) -> None:
     records = backed.seal() + backed.seal()
-    backed.snapshot()
+    one = backed.snapshot()
     expected = copy_of(backed.state)
     report = restore(backed.vault, tmp_path / "r1", by="bob")
     position, image = opened(tmp_path / "r1")
     keys = frozenset(one.key for one in records)
-    life = NewLife(2, NOW_MS, "bob", backed.store.url, "drawn", keys)
+    at = (one.lineage, one.term, one.index, one.taken_ms)
+    life = NewLife(2, NOW_MS, "bob", backed.store.url, "drawn", keys, snapshot=at)
     assert begin_life(expected, life) == position
+    assert expected.history.backup.index == one.index, "not the one before, of which it knows"
     assert image == encode_state(expected)
     assert decode_state([image]).digest == expected.digest == backed.state.digest
     assert segments_in(tmp_path / "r1") == {name_of(one) for one in records}
