@@ -7,14 +7,20 @@ from pathlib import Path
 from typing import Final
 
 from cron.cli.options import person
+from cron.cli.stores import store_told
 from cron.clock import SystemClock
 from cron.config import load_replica_config
 from cron.dev.options import DevOptions
-from cron.errors import ConfigError
+from cron.errors import ConfigError, Conflict
 from cron.keeping_config import StorageConfig, checked_storage
+from snapshots.urls import open_store
+from snapshots.vault import Vault
 
 INTERVAL_S: Final = 10
 """Between snapshots: somebody watches, and would not wait ten minutes to see one."""
+
+CELL: Final = "default"
+"""The name of the cell in files that are not written yet."""
 
 
 def storage_table(url: str) -> str:
@@ -44,6 +50,33 @@ def check_storage(folder: Path, options: DevOptions) -> None:
         if found != wanted:
             message = f"{path}: object_storage.url: {found or 'none'}, not {wanted}"
             raise ConfigError(message, f'write [object_storage] url = "{wanted}" there')
+
+
+def refuse_taken(folder: Path, options: DevOptions, say: Callable[[str], None]) -> None:
+    """Refuse to begin a cell that could store nothing, because the store has one of its name.
+
+    Asked before any file is written: the same folder can then be tried with another URL. A cell
+    that has a disk here goes on, whether or not its store answers.
+
+    Raises:
+        Conflict: the store has such a cell. InvalidInput, Unavailable: it refuses, or is away.
+    """
+    paths = [folder / f"r{number}.toml" for number in (1, 2, 3)]
+    configs = [load_replica_config(path) for path in paths if path.exists()]
+    places = [*(folder / path.stem for path in paths), *(Path(one.data) for one in configs)]
+    found = configs[0].object_storage.url if configs else ""
+    url = checked_storage(StorageConfig(options.object_storage or found), "--object-storage").url
+    is_begun = any(place.is_dir() and any(place.iterdir()) for place in places)
+    if is_begun or options.restore or not url:
+        return
+    cell = configs[0].cell if configs else CELL
+    say(f"looks for a cell {cell} in {url}")
+    with store_told():
+        vault = Vault(open_store(url), cell)
+        is_taken = vault.newest_lineage() > 0 or any(vault.manifests())
+    if is_taken:
+        hint = "--restore begins from there; or another prefix"
+        raise Conflict(f"{url} has a cell {cell} already", hint)
 
 
 def restore_first(folder: Path, options: DevOptions, say: Callable[[str], None]) -> None:

@@ -27,7 +27,7 @@ from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab,
 from cron.dev.files import Member, Ports, move_cell, ports_of, write_cell
 from cron.dev.options import EXECUTORS_MAX, DevOptions
 from cron.dev.ports import check_ports, check_range
-from cron.dev.storage import check_storage, restore_first, storage_table
+from cron.dev.storage import check_storage, refuse_taken, restore_first, storage_table
 from cron.errors import ConfigError, CronError
 
 SAME_SIGNAL_MS: Final = 500
@@ -115,6 +115,7 @@ class _Dev:
         return 0
 
     def _members(self, ports: Ports) -> list[Member]:
+        refuse_taken(self._folder, self._options, self._say)
         old = ports_of(self._folder)
         if old is not None and old != ports:
             move_cell(self._folder, old, ports)

@@ -6,18 +6,21 @@ import shutil
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cron.cli import options as cli_options
 from cron.config import load_replica_config
 from cron.dev.files import Ports, write_cell
 from cron.dev.options import DevOptions
-from cron.dev.storage import INTERVAL_S, check_storage, restore_first, storage_table
+from cron.dev.storage import INTERVAL_S, check_storage, refuse_taken, restore_first, storage_table
+from cron.dev.supervisor import run_dev
 from cron.errors import ConfigError, Conflict, CronError, NotFound
 from cron.state.image import decode_state
 from snapshots.directory import DirectoryStore
 from snapshots.manifest import Lineage
 from snapshots.urls import open_store
+from tests.cluster.dev_process import first_port
 from tests.unit import restore_rig
 from tests.unit.restore_rig import Backed, opened, tree
 
@@ -139,6 +142,32 @@ class Lost:
 @pytest.fixture
 def lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lost:
     return Lost(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("has_files", [False, True])
+def test_a_cell_that_could_store_nothing_is_not_begun(lost: Lost, has_files: bool) -> None:
+    if not has_files:
+        shutil.rmtree(lost.folder)
+    before = tree(lost.folder)
+    options = wanting(lost.store.as_uri())
+    with pytest.raises(Conflict) as caught:
+        refuse_taken(lost.folder, options, lost.said.append)
+    assert str(caught.value) == f"{options.object_storage} has a cell default already"
+    assert caught.value.hint == "--restore begins from there; or another prefix"
+    assert tree(lost.folder) == before
+    assert lost.said == [f"looks for a cell default in {options.object_storage}"]
+    if has_files:
+        with pytest.raises(Conflict, match="has a cell default already"):
+            refuse_taken(lost.folder, wanting(""), lost.said.append)  # the files say where
+    here = msgspec.structs.replace(options, data=str(lost.folder), port=first_port(0))
+    assert run_dev(here, say=lost.said.append) == 4
+
+
+def test_a_cell_that_has_a_disk_or_another_prefix_begins(lost: Lost) -> None:
+    refuse_taken(lost.folder, wanting(f"{lost.store.as_uri()}/other"), lost.said.append)
+    refuse_taken(lost.folder, lost.options, lost.said.append)
+    (lost.folder / "r2" / "raft").mkdir(parents=True)
+    refuse_taken(lost.folder, wanting(lost.store.as_uri()), lost.said.append)
 
 
 def test_r1_is_restored_and_the_others_are_left_empty(
