@@ -62,13 +62,15 @@ class Writer(Protocol):
 @click.option("--until", type=Moment(), help="Scheduled before this time.")
 @click.option("--archive", is_flag=True, help="Also what is in object storage alone.")
 @click.option(
-    "--format", "kind", type=click.Choice(["jsonl", "csv", "parquet"]), default="jsonl",
-    show_default=True,
+    "--format", "kind", type=click.Choice(["jsonl", "csv", "parquet"]),
+    help="Default: what FILE's suffix says, or jsonl.",
 )  # fmt: skip
 @click.option("--out", metavar="FILE", default="-", show_default=True, help="`-` is stdout.")
 @cell_options
 @pass_settings
-def export_command(settings: Settings, /, job: str, kind: str, out: str, **wanted: Any) -> None:
+def export_command(
+    settings: Settings, /, job: str, kind: str | None, out: str, **wanted: Any
+) -> None:
     """Write all launches of all jobs or of JOB to a file, newest first; a run of skipped instants
     is a row for each. FILE is there once it is whole."""
     query = HistoryQuery(
@@ -79,16 +81,23 @@ def export_command(settings: Settings, /, job: str, kind: str, out: str, **wante
         limit=PAGE_ROWS,
         archive=wanted["archive"],
     )
-    is_quiet = out == "-" or not sys.stderr.isatty()
+    is_file, is_watched = out != "-", sys.stderr.isatty()
     done = 0
-    with settings.client() as client, _opened(out, kind) as writer:
+    with settings.client() as client, _opened(out, kind or format_of(out)) as writer:
         for views in pages(client, query, settings.now_ms()):
             writer.write([row_of(view) for view in views])
             done += len(views)
-            if not is_quiet:
+            if is_file and is_watched:
                 click.echo(f"\r{done:,} launches", nl=False, err=True)
-    if not is_quiet:
-        click.echo(f"\r{done:,} launches in {out}", err=True)
+    if is_file:
+        start = "\r" if is_watched else ""
+        click.echo(f"{start}{done:,} launches in {out}", err=True)
+
+
+def format_of(out: str) -> str:
+    """Return the format that a file's name says: jsonl, csv or parquet; jsonl if it says none."""
+    suffix = Path(out).suffix.lower()
+    return suffix[1:] if suffix in (".csv", ".parquet") else "jsonl"
 
 
 def pages(client: Client, query: HistoryQuery, now_ms: int) -> Iterator[list[LaunchView]]:

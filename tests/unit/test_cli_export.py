@@ -313,6 +313,28 @@ async def test_a_file_before_is_replaced_when_all_is_written(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("name", "flags", "first"),
+    [
+        ("e.csv", [], b"launch,"),
+        ("e.CSV", [], b"launch,"),
+        ("e.parquet", [], b"PAR1"),
+        ("e.jsonl", [], b"{"),
+        ("e.ndjson", [], b"{"),
+        ("e.json", [], b"{"),
+        ("e", [], b"{"),
+        ("e.csv", ["--format", "jsonl"], b"{"),
+    ],
+)
+async def test_the_suffix_says_the_format_unless_somebody_does(
+    tmp_path: Path, name: str, flags: list[str], first: bytes
+) -> None:
+    out = tmp_path / name
+    result = await exported(Ledger(at(0), at(1)), "--out", str(out), *flags)
+    assert out.read_bytes().startswith(first)
+    assert result.stderr == f"2 launches in {out}\n", "also where nobody watches"
+
+
+@pytest.mark.parametrize(
     ("make", "word", "hint"),
     [
         (lambda folder: folder / "missing" / "x.csv", "No such file", "name another file"),
