@@ -152,7 +152,7 @@ def job_cells(view: JobView) -> list[str]:
         f"{view.schedule} = {view.resolved}" if is_placed else view.schedule,
         view.zone,
         _utc(show_s(view.next_s[0])) if view.next_s else "-",
-        _utc(show_s(view.last.scheduled_s)) if view.last else "-",
+        _utc(show_s(max(view.last.scheduled_s, view.last.last_s))) if view.last else "-",
         view.last.state if view.last else "-",
         str(view.running),
         "yes" if view.paused else "-",

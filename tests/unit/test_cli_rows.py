@@ -112,3 +112,15 @@ def test_a_clock_that_is_a_little_off_is_no_note():
     assert cells[-1] == ""
     cells = rows.status_cells(StatusRow(kind="replica", id="r1", clock_offset_ms=1_000, note="x"))
     assert cells[-1] == "clock 1s off, x"
+
+
+def test_of_a_stretch_of_instants_the_last_is_when_a_job_was_due_last():
+    stretch = launch(state="lost", last_s=NOON_S + 300, count=6, kind="range")
+    assert (
+        rows.job_cells(JobView(name="a", schedule="@daily", last=stretch))[4]
+        == "2026-11-20 15:05:00"
+    )
+    assert (
+        rows.job_cells(JobView(name="a", schedule="@daily", last=launch()))[4]
+        == "2026-11-20 15:00:00"
+    )
