@@ -83,7 +83,7 @@ def _await(client: Client, report: SaveReport, until_ms: int, settings: Settings
         if settings.now_ms() >= until_ms:
             text = f"the snapshot at index {report.index} is not {_where(report)} yet"
             raise OutcomeUnknown(text, "it is still under way; `raftcron status` shows how far")
-        said = _say(line or _waiting(client), said)
+        said = _say(line or _waiting(client, report), said)
         time.sleep(LOOK_S)
 
 
@@ -91,7 +91,7 @@ def _where(report: SaveReport) -> str:
     return f"in {report.store}" if report.store else "on the leader's disk"
 
 
-def _waiting(client: Client) -> str:
+def _waiting(client: Client, report: SaveReport) -> str:
     """What it waits for, as the leader says."""
     try:
         rows = client.status()
@@ -100,6 +100,9 @@ def _waiting(client: Client) -> str:
     kept = next((row.keeping for row in rows if row.role == "leader" and row.keeping), None)
     if kept is None:
         return "waits for a leader"
+    if not report.store:
+        failing = f": {kept.failing}" if kept.failing else ""
+        return f"waits for the snapshot to be {_where(report)}{failing}"
     if kept.failing:
         return f"cannot upload: {kept.failing}"
     waiting = f"{kept.segments_waiting} segments and " if kept.segments_waiting else ""
@@ -250,6 +253,7 @@ def _listed(url: str, cell: str) -> tuple[Vault, list[Manifest], list[SnapshotEr
     from snapshots.vault import Vault
 
     vault = Vault(open_store(url), cell)
+    click.echo(f"asks {vault.store.url}", err=True)  # which may hang, and who waits wants to know
     return (vault, *vault.manifests())
 
 

@@ -113,6 +113,7 @@ async def test_without_a_store_it_is_enough_that_the_leader_has_it_and_that_is_s
         table = await run_cli("snapshot", "save", "--wait", "5s", server=server)
         row = await run_cli("snapshot", "save", "--wait", "5s", "-o", "json", server=server)
     assert "and nowhere else: no object storage is configured" in table.stdout
+    assert table.stderr == "waits for the snapshot to be on the leader's disk\n"
     assert json.loads(row.stdout)["store"] is None
     assert list(json.loads(row.stdout)) == [*KEYS, "store"]
 

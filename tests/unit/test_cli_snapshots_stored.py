@@ -143,6 +143,18 @@ async def test_a_full_disk_here_is_not_called_damage(
 
 
 @pytest.mark.parametrize("verb", ["list", "verify"])
+async def test_whom_it_waits_for_is_said_before_it_waits(
+    backed: Backed, monkeypatch: pytest.MonkeyPatch, verb: str
+):
+    def hang(self: DirectoryStore, prefix: str) -> list[Any]:
+        raise StoreAway(self.url, "timed out")
+
+    monkeypatch.setattr(DirectoryStore, "list", hang)
+    result = await run_cli(*arguments(backed, verb))
+    assert result.stderr.startswith(f"asks {backed.store.url}\nraftcron: ")
+
+
+@pytest.mark.parametrize("verb", ["list", "verify"])
 async def test_a_url_that_cannot_be_meant_is_a_matter_of_usage(verb: str):
     result = await run_cli("snapshot", verb, "--from", "ftp://host/x")
     assert result.exit_code == 2
@@ -156,5 +168,5 @@ async def test_a_manifest_that_cannot_be_read_is_told_in_a_list(backed: Backed, 
     result = await run_cli(*arguments(backed, "list"))
     assert result.exit_code == 0
     assert len(result.stdout.splitlines()) == 2
-    assert result.stderr.startswith("cannot be read: ")
+    assert result.stderr.startswith(f"asks {backed.store.url}\ncannot be read: ")
     assert f"{newest.index:016x}.json" in result.stderr
