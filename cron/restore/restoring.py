@@ -15,6 +15,7 @@ from cron.keeper.shelf import Folders
 from cron.limits import LIVES_MAX
 from cron.restore.looking import Found, Tell, look
 from cron.restore.newlife import NewLife, begin_life
+from cron.restore.progress import Progress
 from cron.restore.target import Note, Target
 from cron.segments import name_of
 from cron.state.archive import SegmentRecord
@@ -207,8 +208,9 @@ def _fetch_segments(vault: Vault, target: Target, found: Found, tell: Tell) -> l
     """Fetch the segments that belong on the disks; return those that are damaged."""
     lost = []
     wanted = [one for one in found.stored if one.is_local]
+    progress = Progress(tell, len(wanted), "fetches history: {} segments")
     for number, record in enumerate(wanted, 1):
-        tell(f"fetches history: {number} of {len(wanted)} segments")
+        progress.at(number)
         if not _is_fetched(vault, target, record, tell):
             lost.append(record)
     return lost
@@ -355,12 +357,12 @@ def _copy_segments(
     does not know that they are stored: the others are fetched later."""
     old = Folders(source, target.cell)
     missing = []
-    wanted = list(state.history.segments.values())
+    records = state.history.segments.values()
+    wanted = [one for one in records if one.is_local or not _is_stored(one, stored)]
+    progress = Progress(tell, len(wanted), "copies history: {} segments")
     for number, record in enumerate(wanted, 1):
         is_safe = _is_stored(record, stored)
-        if not record.is_local and is_safe:
-            continue
-        tell(f"copies history: {number} of {len(wanted)} segments")
+        progress.at(number)
         try:
             if not _is_here(target, record):
                 target.folders.write(record, old.read(record))
