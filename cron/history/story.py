@@ -43,6 +43,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.SPAWN: "the operating system would not start it",
 }
 """Why a launch is in its state, as the second half of a sentence."""
+BEFORE_RESTORE: Final = "a launch from before the restore may still run"
+"""What begins the detail of a skipped launch that nothing else held up (rules R6, R13)."""
 KILLED_BY_EXECUTOR: Final = (
     "its executor killed it, because it was stopping, or its lease ended without word from a leader"
 )
@@ -61,6 +63,8 @@ def sentence_of(row: Row) -> str:
     text = f"{row.state.label}: {why}" if why else row.state.label
     if row.reason is Reason.PAUSED and row.detail.startswith("paused by "):
         return f"{row.state.label}: the job was {row.detail}"
+    if row.reason is Reason.OVERLAP and row.detail.startswith(BEFORE_RESTORE):
+        return f"{row.state.label}: {row.detail}, and the job forbids overlap"
     is_by_somebody = row.by not in ("", RESTORED_BY) and row.reason is not Reason.REPLACED
     if is_by_somebody and not asked_by(row):
         text += f" (by {row.by})"

@@ -18,7 +18,7 @@ import msgspec
 
 from cron.job import Catchup, Overlap
 from cron.leader.agenda import DueJob
-from cron.leader.policies import Memo, account_for
+from cron.leader.policies import Memo, account_for, tell_before_restore
 from cron.state import commands as c
 from cron.state.launches import holds_slot
 from cron.state.state import JobRecord, LaunchRow, State
@@ -31,6 +31,8 @@ INSTANTS_MAX: Final = 100_000
 """Launches that one entry may make due; 0.9 MB. One job alone may bring CATCHUP_ALL_MAX more."""
 SKIPPED_MAX: Final = 100_000
 """Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
+DETAILED_MAX: Final = 20_000
+"""So many of them with a detail, which takes about 100 bytes more."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -163,6 +165,7 @@ class _Choice:
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
         self._begin: list[c.BeginItem] = []
         self._skip: dict[c.Key, c.SkippedItem] = {}
+        self._detailed = 0  # of what is skipped
         self._cancel: dict[c.Key, c.CancelItem] = {}
         self._queued: dict[int, None] = {}  # jobs of which a launch waits
 
@@ -239,8 +242,7 @@ class _Choice:
             return
         reason = self._reason_to_skip(candidate)
         if reason is not Reason.NONE:
-            if len(self._skip) < SKIPPED_MAX:
-                self._skip[key] = c.SkippedItem(key, reason, candidate.detail)
+            self._skip_one(candidate, reason)
             return
         job = candidate.record.job
         if job is None:
@@ -268,6 +270,23 @@ class _Choice:
                 min(candidate.deadline_ms, self._now_ms + self._view.settings.start_window_ms),
             )
         )
+
+    def _skip_one(self, candidate: _Candidate, reason: Reason) -> None:
+        """Skip it, and say what nobody could find out from the reason; or later, if this entry has
+        no room."""
+        detail = candidate.detail
+        if reason is Reason.OVERLAP:
+            detail = self._before_restore(candidate.record) or detail
+        if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):
+            self._skip[candidate.key] = c.SkippedItem(candidate.key, reason, detail)
+            self._detailed += bool(detail)
+
+    def _before_restore(self, record: JobRecord) -> str:
+        """What may be running from before a restore, where no launch that is known runs."""
+        is_known = record.number in self._taken
+        if is_known or any(row.state in ACTIVE for row in record.open.values()):
+            return ""
+        return tell_before_restore(self._view.state, record.held_until_ms, self._now_ms)
 
     def _reason_to_skip(self, candidate: _Candidate) -> Reason:
         """Why a due launch will not be started any more, NONE where it may be."""

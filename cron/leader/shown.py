@@ -7,6 +7,7 @@ from cron.history.audited import OpenRow
 from cron.history.story import memory_of
 from cron.job import Job, Overlap
 from cron.leader.catalog import next_times
+from cron.leader.policies import tell_before_restore
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Paused, State
 from launcher.launch import ACTIVE
@@ -84,7 +85,7 @@ def of_open(state: State, row: LaunchRow, connected: frozenset[int], now_ms: int
         by=row.cancel_by or ("" if row.by == RESTORED_BY else row.by),
         detail=row.detail or _memory_of(row, executor.executor if executor else ""),
         in_doubt=is_active and row.executor not in connected,
-        waiting="" if is_active else _waiting(record, row, connected, now_ms),
+        waiting="" if is_active else _waiting(state, row, connected, now_ms),
         deadline_at_ms=row.deadline_ms,
         is_open=True,
         last_s=row.scheduled_s,
@@ -107,16 +108,21 @@ def _memory_of(row: LaunchRow, executor: str) -> str:
     )
 
 
-def _waiting(record: JobRecord, row: LaunchRow, connected: frozenset[int], now_ms: int) -> str:
+def _waiting(state: State, row: LaunchRow, connected: frozenset[int], now_ms: int) -> str:
     """Why a due launch has not begun."""
+    record, held_until_ms = state.by_number[row.number], row.not_before_ms
     if record.job is not None and record.job.overlap is not Overlap.ALLOW:
         for other in record.open.values():
             if other.state in ACTIVE:
                 name = str(LaunchName("", other.scheduled_s, other.trigger))
                 policy = record.job.overlap.name.lower()
                 return f"{name} is not over (overlap={policy})"
-        if record.held_until_ms > now_ms:
-            return "a lost launch of the same job may be running until its executor's self-kill"
+        held_until_ms = max(held_until_ms, record.held_until_ms)
+    if held_until_ms > now_ms:
+        return (
+            tell_before_restore(state, held_until_ms, now_ms)
+            or "a lost launch of the same job may be running until its executor's self-kill"
+        )
     if not connected:
         return "no executor is connected"
     if row.is_late:
