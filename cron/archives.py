@@ -146,8 +146,8 @@ class Archives:
             self._backup.close()
         if self._outputs is not None:
             self._outputs.close()
-        if self._saving is not None and self._saving.outputs is not None:
-            self._saving.outputs.close()
+        if self._saving is not None:
+            self._saving.close()
         self.keeper.stop()
 
     def _compact(self, file: SnapshotFile) -> None:

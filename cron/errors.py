@@ -4,7 +4,7 @@ CronError                     .code (stable, snake_case)   .hint (what the opera
 ├ InvalidInput                CrontabError(problems)  ScheduleError(column)  ConfigError(path)
 ├ NotFound                    UnknownJob  UnknownLaunch  UnknownReplica
 ├ Conflict                    RevisionConflict  NotNow  StillAlive
-├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway
+├ Unavailable                 NotLeader(leader)  NoQuorum  Shutdown  ExecutorAway  StorageAway
 ├ OutcomeUnknown              the change may or may not happen. Never retried blindly
 ├ NotAllowed                  NotAuthenticated
 ├ Superseded                  the cell was restored elsewhere; the replica must never act again
@@ -167,6 +167,12 @@ class ExecutorAway(Unavailable):
     """The executor that has what was asked for is known, and not connected now."""
 
     code = "executor_away"
+
+
+class StorageAway(Unavailable):
+    """Object storage does not answer; whoever was asked to ask it is well."""
+
+    code = "storage_away"
 
 
 class OutcomeUnknown(CronError):

@@ -28,6 +28,7 @@ from cron.errors import (
     NotAuthenticated,
     NotLeader,
     OutcomeUnknown,
+    StorageAway,
     Unavailable,
 )
 from launcher.tls import Credentials
@@ -37,6 +38,8 @@ UNREACHED_MS: Final = 3_000
 _CONNECT_MS: Final = 1_000
 _PAUSE_MS_MIN: Final = 50
 _PAUSE_MS_MAX: Final = 500
+_NOT_ITS_FAULT: Final = (ExecutorAway, StorageAway)
+"""What the leader says of others: to ask it again changes nothing."""
 _LOOK_FIRST: Final = (
     "look at `raftcron history` and `raftcron jobs` before you try again; "
     "a longer --timeout waits longer for the answer"
@@ -157,7 +160,7 @@ class Route:
         if isinstance(error, OutcomeUnknown):
             self._note_unknown(course, str(error), error)
             return
-        if not isinstance(error, Unavailable) or isinstance(error, ExecutorAway):
+        if not isinstance(error, Unavailable) or isinstance(error, _NOT_ITS_FAULT):
             raise error  # no other replica has the executor either
         course.last = error
         if isinstance(error, NotLeader):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from cron.errors import Conflict, LimitExceeded, Unavailable
+from cron.errors import Conflict, LimitExceeded, StorageAway, Unavailable
 from cron.history.queries import Query
 from cron.segments import name_of
 from cron.state.archive import History, RowsDamaged, SegmentRecord, Stream, decode_rows
@@ -58,7 +58,7 @@ class Archive:
         try:
             return await asyncio.to_thread(self._read, self._vault, wanted, query, newest)
         except StoreAway as error:
-            raise Unavailable(str(error), error.hint) from error
+            raise StorageAway(str(error), error.hint) from error
         except (StoreError, SnapshotError, RowsDamaged) as error:
             raise Conflict(str(error), getattr(error, "hint", "")) from error
         except OSError as error:

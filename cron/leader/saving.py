@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,7 +14,15 @@ import msgspec
 
 from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.stored import check_segments, is_pruned, of_manifest, of_unreadable
-from cron.errors import Conflict, InvalidInput, InvariantViolated, NotFound, Unavailable
+from cron.errors import (
+    Conflict,
+    InvalidInput,
+    InvariantViolated,
+    NotFound,
+    StorageAway,
+    Unavailable,
+)
+from cron.lane import Lane
 from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive, remove_left
 from cron.leader.leader import Leader
@@ -31,6 +39,8 @@ from snapshots.vault import Vault
 _T = TypeVar("_T")
 
 READ_BYTES_MAX: Final = 1 << 20
+LIST_S: Final = 5.0
+"""How long a store may take to say what it has; a client waits for ten."""
 LOCAL: Final = "local"
 DAMAGED: Final = "damaged"
 FOLDER: Final = "verify-"
@@ -49,8 +59,15 @@ class Saving:
         self._vault = vault
         self._data = data
         remove_left(data, FOLDER)
+        self._lane = Lane("snapshots")
         self.archive = Archive(vault, data)
         self.outputs = StoredOutputs(vault, data / "outputs" / "read") if vault else None
+
+    def close(self) -> None:
+        """End the threads; calls that are under way are left to themselves."""
+        self._lane.close()
+        if self.outputs is not None:
+            self.outputs.close()
 
     @property
     def _store(self) -> str:
@@ -68,13 +85,30 @@ class Saving:
         views = [] if is_remote else [of_file(file) for file in self._shelf.snapshots()]
         problems: list[str] = []
         if self._vault is not None:
-            manifests, skipped = await _told(self._vault.manifests)
+            try:
+                manifests, skipped = await self._manifests(self._vault)
+            except StorageAway as error:
+                if is_remote:
+                    raise
+                manifests, skipped, problems = (), (), [str(error)]
             views += [of_manifest(manifest) for manifest in manifests]
-            problems = [str(error) for error in skipped]
+            problems += [str(error) for error in skipped]
         elif is_remote:
             raise InvalidInput("no object storage is configured", "see [object_storage] url")
         views.sort(key=lambda view: (view.lineage, view.index), reverse=True)
         return SnapshotsReport(snapshots=views, problems=problems, store=self._store)
+
+    async def _manifests(self, vault: Vault) -> tuple[Iterable[Manifest], Iterable[SnapshotError]]:
+        """Ask the store what it has; it may be one that hangs.
+
+        Raises:
+            StorageAway: it does not answer soon. Conflict: it refuses.
+        """
+        try:
+            return await asyncio.wait_for(_told(vault.manifests, self._lane.work), LIST_S)
+        except TimeoutError as error:
+            text = f"{vault.store.url}: no answer within {LIST_S:g} s"
+            raise StorageAway(text, "`raftcron status` says since when backups fail") from error
 
     async def verify(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
         """Yield each snapshot once all of it was read."""
@@ -96,7 +130,7 @@ class Saving:
     async def _verify_stored(self, vault: Vault, name: str) -> AsyncIterator[SnapshotView]:
         """Yield the stored ones, those with a manifest that cannot be read first, without those
         that are deleted meanwhile."""
-        manifests, skipped = await _told(vault.manifests)
+        manifests, skipped = await self._manifests(vault)
         for view in map(of_unreadable, skipped):
             if name in ("", view.name):
                 yield view
@@ -165,13 +199,16 @@ def _verified(view: SnapshotView, check: Callable[[], SnapshotFile]) -> Snapshot
     return msgspec.structs.replace(view, state="verified")
 
 
-async def _told(call: Callable[[], _T]) -> _T:
+async def _told(
+    call: Callable[[], _T],
+    work: Callable[[Callable[[], _T]], Awaitable[_T]] = asyncio.to_thread,
+) -> _T:
     """Run `call` in a thread; what store and disk say becomes what a client is told. A disk that is
     full says nothing of what is read."""
     try:
-        return await asyncio.to_thread(call)
+        return await work(call)
     except StoreAway as error:
-        raise Unavailable(str(error), error.hint) from error
+        raise StorageAway(str(error), error.hint) from error
     except StoreError as error:
         raise Conflict(str(error), error.hint) from error
     except OSError as error:

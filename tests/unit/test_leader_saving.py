@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cron.api.snapshot_views import SnapshotView
-from cron.errors import Conflict, InvalidInput, NotFound, Unavailable
+from cron.errors import Conflict, InvalidInput, NotFound, StorageAway, Unavailable
 from cron.leader import saving
 from cron.leader.requests import appending
 from cron.leader.saving import Saving
@@ -111,13 +112,42 @@ async def test_without_a_store_there_is_only_what_is_here(tmp_path: Path) -> Non
             await one.list(is_remote=True)
 
 
-@pytest.mark.parametrize(("field", "kind"), [("away", Unavailable), ("refused", Conflict)])
+async def test_what_is_here_is_listed_though_the_store_is_away(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as rig:
+        await saving_of(rig).save()
+        rig.store.away = "in its own words"
+        report = await saving_of(rig).list(is_remote=False)
+        assert [view.place for view in report.snapshots] == ["local"]
+        (problem,) = report.problems
+        assert "in its own words" in problem
+        rig.store.away = ""
+
+
+async def test_a_store_that_hangs_is_waited_for_no_longer_than_a_client_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(saving, "LIST_S", 0.05)
+    async with keeping(tmp_path) as rig:
+        one, gate = saving_of(rig), threading.Event()
+        await one.save()
+        rig.store.hook = lambda _operation, _name: gate.wait(20)
+        report = await one.list(is_remote=False)
+        assert [view.place for view in report.snapshots] == ["local"]
+        assert "no answer within 0.05 s" in report.problems[0]
+        for ask in (one.list(is_remote=True), verified(one)):
+            with pytest.raises(StorageAway, match="no answer within"):
+                await ask
+        gate.set()
+        one.close()
+
+
+@pytest.mark.parametrize(("field", "kind"), [("away", StorageAway), ("refused", Conflict)])
 async def test_a_store_that_does_not_answer_is_told(
     tmp_path: Path, field: str, kind: type[Exception]
 ) -> None:
     async with keeping(tmp_path) as rig:
         setattr(rig.store, field, "in its own words")
-        for ask in (saving_of(rig).list(is_remote=False), verified(saving_of(rig))):
+        for ask in (saving_of(rig).list(is_remote=True), verified(saving_of(rig))):
             with pytest.raises(kind, match="in its own words") as caught:
                 await ask
             assert caught.value.hint
