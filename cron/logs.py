@@ -14,7 +14,11 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import Processor
 
-_NOISY = {"pysyncobj": logging.WARNING, "grpc": logging.WARNING, "asyncio": logging.WARNING}
+_NOISY = {
+    **dict.fromkeys(("pysyncobj", "grpc", "asyncio"), logging.WARNING),
+    # What becomes of a request is logged by whoever made it.
+    **dict.fromkeys(("boto3", "botocore", "s3transfer", "urllib3"), logging.ERROR),
+}
 
 
 def configure_logs(*, replica: str, level: str = "info", stream: TextIO | None = None) -> None:

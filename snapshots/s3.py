@@ -33,6 +33,9 @@ PARTS_MAX: Final = 10_000
 DELETED_AT_ONCE: Final = 1_000
 TRIES: Final = 4
 CONFLICTS_MAX: Final = 5
+CONNECTIONS_MAX: Final = 40
+"""One for every thread that may ask at once, or urllib3 throws them away and complains: asyncio has
+32 at most, and what backs up some of its own. They are made when they are needed."""
 _READ_BYTES: Final = 1 << 20
 _MISSING: Final = ("404", "NoSuchKey", "NotFound")
 _TAKEN: Final = ("412", "PreconditionFailed")
@@ -87,7 +90,7 @@ class S3Store:
             # Compatibles do not know the newer checksums; ours are given explicitly.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
-            max_pool_connections=4,
+            max_pool_connections=CONNECTIONS_MAX,
         )
         with self._told():
             # A session of our own: boto3's default one is not for threads.

@@ -23,6 +23,8 @@ other = logging.getLogger("cron.other")
 one = threading.Thread(target=other.warning, args=("from a %s", "thread"))
 one.start(); one.join()
 logging.getLogger("pysyncobj").info("noise")
+logging.getLogger("botocore.credentials").info("Found credentials in environment variables.")
+logging.getLogger("urllib3.connectionpool").warning("Connection pool is full")
 try:
     raise ValueError("bad")
 except ValueError:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,33 @@ def test_a_store_without_conditions_says_so(server: S3Server) -> None:
     assert not store.conditional()
     assert store.put("twice", b"1", if_absent=True)
     assert store.put("twice", b"2", if_absent=True)
+
+
+def test_many_threads_at_once_have_a_connection_each(
+    server: S3Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = store_at(server.port, timeout_s=20)
+    store.put("large", bytes(3 << 20))
+    all_read = threading.Barrier(12, timeout=20)
+
+    def pause(done: int) -> None:
+        if done == 1 << 20:  # in the middle of it, with the connection in use
+            all_read.wait()
+
+    def fetch(number: int) -> int:
+        return store.get_file("large", tmp_path / str(number), progress=pause)
+
+    with ThreadPoolExecutor(12) as threads:
+        assert list(threads.map(fetch, range(12))) == [3 << 20] * 12
+    assert "Connection pool is full" not in caplog.text
+
+
+def test_a_configuration_that_cannot_be_meant_is_refused_and_not_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nobody-has-this")
+    with pytest.raises(StoreRefused, match="nobody-has-this"):
+        store_at(1)
+    monkeypatch.delenv("AWS_PROFILE")
+    with pytest.raises(StoreRefused):
+        S3Store("s3://backups", S3Place("backups", region="not a region"))
