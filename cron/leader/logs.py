@@ -8,7 +8,8 @@ from cron.api.views import LaunchView, OutputQuery, OutputView
 from cron.errors import Conflict, CronError, ExecutorAway, NotNow
 from cron.leader.stored_outputs import StoredOutputs
 from cron.leader.transfer import Executors, session_of
-from launcher.names import AttemptName, parse_launch_name
+from launcher.launch import LaunchState
+from launcher.names import AttemptName, format_time, parse_launch_name, short_job_name
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
 
 OUTPUT_TIMEOUT_MS: Final = 5_000
@@ -34,16 +35,18 @@ class Logs:
         its executor.
 
         Raises:
-            NotNow: it has not begun. ExecutorAway, Conflict: nobody gives it.
+            NotNow: it has not begun, or never will. ExecutorAway, Conflict: nobody gives it.
             CronError: what `show` raises.
         """
         views = await self._questions.show(query.launch)
         view = _attempt_of(views, query.attempt)
         if view is None:
-            raise NotNow(f"launch {query.launch} has not begun, it has no output yet")
+            raise _unbegun(views, query)
         ended = _with_output(views, view.attempt)
         try:
-            return await self._from_executor(view, query, is_kept=ended is not None)
+            given = await self._from_executor(view, query, is_kept=ended is not None)
+            _check_known(views, view, given)
+            return given
         except (ExecutorAway, Conflict) as error:
             if ended is None or self._stored is None:
                 raise
@@ -113,6 +116,42 @@ class Logs:
             store=stored.url,
             note=str(why),
         )
+
+
+def _unbegun(views: list[LaunchView], query: OutputQuery) -> NotNow:
+    """Return why there is no output: not yet, or never."""
+    what = f"launch {query.launch}"
+    if query.attempt and _attempt_of(views, 0) is not None:
+        what = f"attempt {query.attempt} of {what}"
+    last = views[-1]
+    if last.is_open:
+        return NotNow(f"{what} has not begun, it has no output yet")
+    state = f"{last.state} ({last.reason})" if last.reason else last.state
+    text = f"{what} was never begun, it has no output: the launch is {state}"
+    if last.state == LaunchState.LOST.label:
+        text = f"nobody knows whether {what} was begun, there is no output: the launch is {state}"
+    return NotNow(text, _why_hint(query.launch))
+
+
+def _check_known(views: list[LaunchView], view: LaunchView, found: OutputView) -> None:
+    """Raise where nothing is found of a lost attempt, and no late news says that it wrote nothing.
+
+    Raises:
+        Conflict: it is not known what it wrote.
+    """
+    has_news = any(one.attempt == view.attempt and one.kind == "amendment" for one in views)
+    is_lost = view.state == LaunchState.LOST.label and not has_news
+    if is_lost and not (found.size or found.dropped):
+        raise Conflict(
+            f"launch {view.launch} was lost, and executor {view.executor} has no output of it: "
+            "whether it printed anything nobody knows",
+            _why_hint(view.launch),
+        )
+
+
+def _why_hint(launch: str) -> str:
+    name = parse_launch_name(launch)
+    return f"`raftcron why {short_job_name(name.job)} {format_time(name.scheduled_s)}` tells more"
 
 
 def _attempt_of(views: list[LaunchView], attempt: int) -> LaunchView | None:

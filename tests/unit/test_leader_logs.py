@@ -181,9 +181,45 @@ async def test_a_launch_that_wrote_nothing_has_an_empty_output(rig: Rig) -> None
 
 
 async def test_what_has_not_begun_has_no_output_yet(rig: Rig) -> None:
-    rig.shown.views = [view(attempt=0, executor="", output_bytes=0, state="due")]
-    with pytest.raises(NotNow, match="has not begun"):
+    due = view(attempt=0, executor="", output_bytes=0, state="due", is_open=True)
+    rig.shown.views = [due]
+    with pytest.raises(NotNow, match="has not begun, it has no output yet"):
         await rig.read()
+    rig.shown.views = [view(1, state="failed"), due]
+    with pytest.raises(NotNow, match=r"^attempt 2 of launch .* has not begun"):
+        await rig.read(attempt=2)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason", "text"),
+    [
+        ("skipped", "overlap", f"launch {LAUNCH} was never begun, it has no output: the launch is "
+         "skipped (overlap)"),
+        ("lost", "restored", f"nobody knows whether launch {LAUNCH} was begun, there is no output: "
+         "the launch is lost (restored)"),
+    ],
+)  # fmt: skip
+async def test_what_will_never_begin_is_not_told_as_if_it_would(
+    rig: Rig, state: str, reason: str, text: str
+) -> None:
+    unbegun = view(attempt=0, executor="", output_bytes=0, state=state, reason=reason)
+    rig.shown.views = [unbegun]
+    with pytest.raises(NotNow) as error:
+        await rig.read()
+    assert str(error.value) == text
+    assert error.value.hint == "`raftcron why backup 2026-11-20T15:00:00Z` tells more"
+
+
+async def test_of_a_lost_launch_without_output_nobody_knows_what_it_printed(rig: Rig) -> None:
+    lost = view(state="lost", output_bytes=0)
+    rig.shown.views = [lost]
+    with pytest.raises(Conflict, match="executor e1 has no output of it: whether it printed"):
+        await rig.read()
+    rig.keep()
+    assert (await rig.read())[0] == CONTENT, "what it printed before it was lost"
+    rig.pool.kept.clear()
+    rig.shown.views = [lost, view(executor="", output_bytes=0, kind="amendment")]
+    assert (await rig.read())[0] == b"", "late news say that it printed nothing"
 
 
 async def test_each_attempt_has_its_own_and_the_newest_is_shown_first(rig: Rig) -> None:
