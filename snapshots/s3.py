@@ -92,7 +92,7 @@ class S3Store:
             response_checksum_validation="when_required",
             max_pool_connections=CONNECTIONS_MAX,
         )
-        with self._told():
+        with self._told(), self._meant():
             # A session of our own: boto3's default one is not for threads.
             self._s3: S3Client = boto3.session.Session().client(
                 "s3",
@@ -285,6 +285,16 @@ class S3Store:
                 yield piece
         if done != size:
             raise ObjectDamaged(self.url, name, f"it has {done} of {size} bytes")
+
+    @contextlib.contextmanager
+    def _meant(self) -> Iterator[None]:
+        """Refuse an endpoint of which boto3 says, by a plain ValueError, that it is none."""
+        try:
+            yield
+        except botocore.exceptions.BotoCoreError:
+            raise
+        except ValueError as error:
+            raise StoreRefused(self.url, _brief(error), "correct the URL") from error
 
     @contextlib.contextmanager
     def _told(self, name: str = "") -> Iterator[None]:

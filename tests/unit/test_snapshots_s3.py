@@ -162,3 +162,5 @@ def test_a_configuration_that_cannot_be_meant_is_refused_and_not_away(
     monkeypatch.delenv("AWS_PROFILE")
     with pytest.raises(StoreRefused):
         S3Store("s3://backups", S3Place("backups", region="not a region"))
+    with pytest.raises(StoreRefused, match="Invalid endpoint"):
+        S3Store("s3://backups", S3Place("backups", endpoint="http://a b", region="x"))
