@@ -300,8 +300,24 @@ class Courier:
             named = [one for one in self._records() if name_of(one) in outline.segments]
             waits_for = [record for record in named if not record.is_stored]
             if len(waits_for) <= len(self._lacking.given_up(waits_for)):
-                return await self._put_snapshot(outline)
-        return None
+                if not await self._find_lost():
+                    await self._put_snapshot(outline)
+                return
+
+    async def _find_lost(self) -> bool:
+        """Look whether all that was stored is there still: a rule of the bucket, or a person, may
+        have deleted it. What is not is stored again, before a snapshot says that it is there."""
+        stored = [record for record in self._records() if record.is_stored]
+        if not stored:
+            return False
+        there = await self._work("looks what it has", self._vault.segments)
+        lost = [record for record in stored if name_of(record) not in there]
+        if lost:
+            names = name_of(lost[0])
+            _log.error("backup.lost", store=self._storing.store, segments=len(lost), first=names)
+            keys = tuple(record.key for record in lost)
+            await self._submit(c.BackedUp(self._storing.store, lacking=keys))
+        return bool(lost)
 
     async def _put_snapshot(self, outline: Outline) -> None:
         # Who restored this cell meanwhile must win: nothing of ours comes after their claim.

@@ -270,7 +270,8 @@ class SnapshotAt(msgspec.Struct, frozen=True, array_like=True, tag="snapshot"):
 
 class BackedUp(msgspec.Struct, frozen=True, array_like=True, tag="backed-up"):
     """What object storage `store` has now: these segments, and the snapshot that was taken at
-    `index` (0 for none) with all history up to it. `claim` is what the cell is known by there."""
+    `index` (0 for none) with all history up to it. `claim` is what the cell is known by there,
+    `lacking` are segments that are not there any more."""
 
     store: str
     segments: tuple[SegmentKey, ...] = ()
@@ -279,6 +280,7 @@ class BackedUp(msgspec.Struct, frozen=True, array_like=True, tag="backed-up"):
     index: int = 0
     taken_ms: int = 0
     claim: str = ""
+    lacking: tuple[SegmentKey, ...] = ()
 
 
 class OutputsStored(msgspec.Struct, frozen=True, array_like=True, tag="outputs"):

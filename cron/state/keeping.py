@@ -53,10 +53,11 @@ def backed_up(context: Context, command: c.BackedUp) -> Result:
         history.backup = Backup(command.store, claim=history.backup.claim)
         for key, record in history.segments.items():
             history.segments[key] = msgspec.structs.replace(record, is_stored=False)
-    for key in command.segments:
-        known = history.segments.get(key)
-        if known is not None:
-            history.segments[key] = msgspec.structs.replace(known, is_stored=True)
+    for keys, is_stored in ((command.lacking, False), (command.segments, True)):
+        for key in keys:
+            known = history.segments.get(key)
+            if known is not None:
+                history.segments[key] = msgspec.structs.replace(known, is_stored=is_stored)
     newer = (command.lineage, command.index) > (history.backup.lineage, history.backup.index)
     if command.index and newer:
         history.backup = Backup(

@@ -239,6 +239,25 @@ async def test_where_the_newest_snapshot_waits_the_one_before_it_is_stored(tmp_p
         assert first.header.index < second.header.index, "and an older one is of no use any more"
 
 
+async def test_what_somebody_deleted_from_the_store_is_stored_again(tmp_path: Path) -> None:
+    """Before a snapshot says that it is there."""
+    async with keeping(tmp_path) as rig:
+        await rig.launch(3)
+        await rig.look()
+        newest = rig.manifests()[0].index
+        deleted = [name for name in rig.store.objects if name.endswith(".seg")]
+        for name in deleted:
+            del rig.store.objects[name]
+        await rig.launch(3)
+        rig.later(60)
+        await rig.look()
+        assert rig.leader.state.history.backup.index == newest, "what is not there is not named"
+        await rig.look()
+        assert set(deleted) <= rig.store.objects.keys()
+        assert rig.manifests()[0].index > newest
+        assert all(one.is_stored for one in rig.leader.state.history.segments.values())
+
+
 async def test_a_snapshot_is_read_once_however_often_it_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

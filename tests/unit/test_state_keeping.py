@@ -118,6 +118,19 @@ def test_what_is_stored_may_leave_the_disks_and_nothing_else() -> None:
     assert key not in rig.state.history.segments
 
 
+def test_what_the_store_has_lost_is_stored_no_more() -> None:
+    rig = three_ran()
+    rig.append(c.Seal(1))
+    keys = tuple(rig.state.history.segments)
+    rig.append(c.BackedUp("s3://b", keys, 1, 1, rig.state.index, 5))
+    backup = rig.state.history.backup
+    rig.append(c.BackedUp("s3://b", lacking=(keys[0], (9, 9, 9))))
+    stored = [one.is_stored for one in rig.state.history.segments.values()]
+    assert stored == [False] + [True] * (len(keys) - 1)
+    assert rig.state.history.backup == backup, "the snapshot is there"
+    assert rig.items(c.Retire(local=(keys[0],))) == [Verdict.NOT_STORED]
+
+
 def test_another_store_has_nothing_yet() -> None:
     rig = three_ran()
     rig.append(c.Seal(1))
