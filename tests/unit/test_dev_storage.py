@@ -18,6 +18,7 @@ from cron.dev.supervisor import run_dev
 from cron.errors import ConfigError, Conflict, CronError, NotFound
 from cron.state.image import decode_state
 from snapshots.directory import DirectoryStore
+from snapshots.errors import StoreAway, StoreError, StoreRefused
 from snapshots.manifest import Lineage
 from snapshots.urls import open_store
 from tests.cluster.dev_process import first_port
@@ -161,6 +162,24 @@ def test_a_cell_that_could_store_nothing_is_not_begun(lost: Lost, has_files: boo
             refuse_taken(lost.folder, wanting(""), lost.said.append)  # the files say where
     here = msgspec.structs.replace(options, data=str(lost.folder), port=first_port(0))
     assert run_dev(here, say=lost.said.append) == 4
+
+
+@pytest.mark.parametrize(("failure", "code"), [(StoreAway, 5), (StoreRefused, 2)])
+def test_a_store_that_does_not_answer_is_told_by_the_exit_code(
+    lost: Lost,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    failure: type[StoreError],
+    code: int,
+) -> None:
+    def fail(self: DirectoryStore, prefix: str) -> list[object]:
+        raise failure(self.url, "it says no")
+
+    monkeypatch.setattr(DirectoryStore, "list", fail)
+    for options in (lost.options, wanting(lost.store.as_uri())):
+        here = msgspec.structs.replace(options, data=str(lost.folder), port=first_port(0))
+        assert run_dev(here, say=lost.said.append) == code
+        assert f"{lost.store.as_uri()}: it says no\n  hint: " in capsys.readouterr().err
 
 
 def test_a_cell_that_has_a_disk_or_another_prefix_begins(lost: Lost) -> None:
