@@ -16,7 +16,10 @@ from cron.cli.times import format_ms, format_s, show_ms, show_s
 @cell_options
 @pass_settings
 def status_command(settings: Settings) -> None:
-    """Show the replicas and executors, as any replica that answers sees them."""
+    """Show the replicas and executors, as any replica that answers sees them.
+
+    STANDING "votes #1": it votes, on the first disk of its id; `replica replace` makes it #2.
+    """
     with settings.client() as client:
         views = client.status()
     if settings.is_json:

@@ -236,7 +236,10 @@ def status_cells(view: StatusRow, leader_at: int | None = None) -> list[str]:
     if view.joining:
         notes.append(describe_progress(view.joining))
     elif leader_at is not None and view.matched is not None:
-        behind = leader_at - view.matched
+        # A new leader knows of no other replica how far it is, 0, until that one has answered it;
+        # what it has applied it says itself.
+        reached = max(view.matched, view.applied)
+        behind = leader_at - reached if reached else 0
         notes += [f"{behind:,} entries behind"] if behind >= BEHIND_MIN else []
     if view.note:
         notes.append(view.note)

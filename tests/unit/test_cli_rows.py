@@ -124,3 +124,19 @@ def test_of_a_stretch_of_instants_the_last_is_when_a_job_was_due_last():
         rows.job_cells(JobView(name="a", schedule="@daily", last=launch()))[4]
         == "2026-11-20 15:00:00"
     )
+
+
+@pytest.mark.parametrize(
+    ("matched", "applied", "note"),
+    [
+        (0, 183, ""),  # a new leader has not heard of it yet
+        (0, 20, "190 entries behind"),
+        (20, 0, "190 entries behind"),  # it does not answer us
+        (0, 0, ""),
+        (110, 20, "100 entries behind"),
+        (None, 20, ""),
+    ],
+)
+def test_a_replica_is_behind_by_what_it_lacks_and_not_by_what_is_not_known(matched, applied, note):
+    view = StatusRow(kind="replica", id="r2", role="follower", matched=matched, applied=applied)
+    assert rows.status_cells(view, 210)[-1] == note
