@@ -273,7 +273,11 @@ def test_the_old_leader_learns_that_its_cell_was_restored_elsewhere(
     cell = make_cell(replica_extra=extra((tmp_path / "store").as_uri()))
     under_load(cell, tmp_path / "witness")
     leader = cell.leader()
-    restore(cell, "--data", str(tmp_path / "elsewhere"))
+    elsewhere = str(tmp_path / "elsewhere")
+    refused = restore(cell, "--data", elsewhere, expect=4)
+    assert "r1, r2, r3 answer at their addresses" in str(refused["error"])
+    assert cell.leader() == leader, "and nothing happened to it"
+    restore(cell, "--data", elsewhere, "--even-if-running")
     wait_until(lambda: "restored elsewhere" in cell.log(leader), 45, "a leader that learns of it")
     cell.wait_down(leader, 20)
 
