@@ -38,7 +38,7 @@ class Place:
 
     def write(self, extra: str = "", cell: str = CELL) -> None:
         peers = "".join(
-            f'r{n} = {{ client = "127.0.0.1:740{n}", raft = "127.0.0.1:741{n}" }}\n'
+            f'r{n} = {{ client = "127.0.0.1:740{n}", raft = "127.0.0.1:1{n}" }}\n'
             for n in (1, 2, 3)
         )
         text = f'id = "r1"\ndata = "r1"\ncell = "{cell}"\n\n[peers]\n{peers}{extra}'
