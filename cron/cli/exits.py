@@ -28,7 +28,7 @@ PIPE_CLOSED: Final = 141  # 128 + SIGPIPE
 
 MEANINGS: Final = {
     OK: "done",
-    FAILED: "the launch failed, or the audit found a violation",
+    FAILED: "the launch failed, an audit or a check found damage, or you said no",
     USAGE: "bad input or usage; nothing changed",
     NOT_FOUND: "no such job, launch, replica or snapshot",
     CONFLICT: "somebody was faster, or not in this state; nothing changed",
