@@ -129,7 +129,9 @@ def _ended_verdict(rows: list[Row]) -> str:
         return "it was lost, its row is older than what is kept here; " + sentence_of(rows[-1])
     last = ended[-1]
     attempts = f", attempt {last.attempt}" if last.attempt > 1 else ""
-    if last.state is LaunchState.SKIPPED or not last.attempt:
+    if last.state is LaunchState.LOST and not last.attempt:
+        verdict = f"nobody knows whether it ran, it was {sentence_of(last)}"
+    elif last.state is LaunchState.SKIPPED or not last.attempt:
         verdict = f"it did not run, it was {sentence_of(last)}"
     elif last.state is LaunchState.LOST:
         verdict = f"it was begun{_on(last.executor)} and was {sentence_of(last)}"

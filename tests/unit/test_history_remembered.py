@@ -13,7 +13,7 @@ from cron.state.state import Reign
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 from tests.unit.state_rig import T0, with_job
-from tests.unit.test_history_why import AT_S, job, ran
+from tests.unit.test_history_why import AT_S, job, ran, unbegun
 
 S = LaunchState
 DUE_MS = AT_S * 1000
@@ -77,6 +77,14 @@ def test_an_attempt_that_the_restored_cell_began_itself_has_its_log_points() -> 
     assert "backfill" not in told.verdict
     assert f"attempt 2: log point 1 committed at index {AGAIN + 5}" in texts(told)
     assert f"attempt 1: {MEMORY}" in texts(told)
+
+
+def test_of_what_nobody_remembers_it_is_not_said_that_it_did_not_run() -> None:
+    told = why([unbegun(state=S.LOST, reason=Reason.RESTORED)])
+    assert told.verdict == (
+        "nobody knows whether it ran, it was lost: the cell was restored from a backup that does "
+        "not know its end"
+    )
 
 
 def test_nobody_triggered_what_is_only_remembered() -> None:
