@@ -323,7 +323,8 @@ def _ended_by(error: BaseException) -> int:
     """Say what ended the replica, and return its exit code."""
     code = endings.exit_code(error, is_start=False)
     is_bug = code == endings.FAILED
-    _log.error("replica.failed", error=repr(error), code=code, exc_info=error if is_bug else None)
+    text = repr(error) if is_bug else str(error)
+    _log.error("replica.failed", error=text, code=code, exc_info=error if is_bug else None)
     if not is_bug:
         _complain(error)
     return code

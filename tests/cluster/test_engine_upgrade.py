@@ -48,6 +48,11 @@ async def become(cell: FaultCell, name: str, version: str) -> None:
     await leader_of(cell)
 
 
+def segments_of(cell: FaultCell, name: str) -> set[str]:
+    """The names of a replica's segments; those that the present version began are among them."""
+    return {path.name for path in Path(cell.nodes[name].config.data).rglob("wal-*")}
+
+
 async def lead(cell: FaultCell, name: str) -> None:
     """Have a replica lead."""
 
@@ -117,8 +122,14 @@ async def test_files_of_the_next_version_are_refused_whole_and_kept(
 ) -> None:
     leader = await leader_of(cell)
     name = next(one for one in IDS if one != leader)
+    before = segments_of(cell, name)
     await become(cell, name, NEXT)
-    await load.progress(600)  # some segments or dumps later
+
+    async def has_begun_one() -> bool:
+        return bool(segments_of(cell, name) - before)
+
+    await load.progress(600)
+    await eventually(has_begun_one, f"a segment of the next version on {name}", 60.0)
     await leave(cell, name)
     cell.nodes[name].module = PRESENT
     with pytest.raises(ConsensusError):
