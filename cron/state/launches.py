@@ -9,7 +9,7 @@ from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
 from cron.state.context import Context, Ran, pause_told
 from cron.state.outcome import Result, Verdict
-from cron.state.rows import Row, RowKind
+from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
 
@@ -227,7 +227,7 @@ def retry_lost(context: Context, record: JobRecord, row: LaunchRow, not_before_m
         is_late=row.is_late,
         attempt=row.attempt,
         revision=record.revision,
-        by=row.by,
+        by=row.by if row.by != RESTORED_BY else "",  # no person asked for it
         due_at_ms=row.due_at_ms,
         not_before_ms=not_before_ms,
     )

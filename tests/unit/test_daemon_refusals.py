@@ -33,7 +33,7 @@ def write_config(folder: Path, client: str) -> Path:
 def test_a_replica_whose_port_is_taken_says_so_in_two_lines(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         client = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = run("cron.daemon", write_config(tmp_path, client))
+        done = run("cron.daemon", write_config(tmp_path, client), "--bootstrap")
     assert done.returncode == 2
     assert done.stderr.splitlines() == [
         f"raftcron replica: client address {client} cannot be used: address already in use",

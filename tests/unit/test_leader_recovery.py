@@ -155,6 +155,7 @@ def test_what_died_with_its_executor_is_launched_again_where_the_job_says_so() -
     rig.resolve()
     again = [row for row in rig.state.due.values() if row.attempt]
     assert [(row.scheduled_s - T0, row.attempt) for row in again] == [(120, 1)]
+    assert again[0].by == "", "no person asked for it: a pause and its overlap hold"
     assert (120, "lost") in shown(since(rig))
     assert [line for line in shown(since(rig)) if line[0] == 180] == [
         (180, "lost"), (180, "succeeded"),
