@@ -7,10 +7,14 @@ reorder, rename a meaning or reuse a place.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
 from launcher.work import WorkSpec
+
+COMMAND: Final = "command"
+"""The pool of jobs that are commands; no handler is called so."""
 
 
 class Overlap(enum.IntEnum):
@@ -59,11 +63,30 @@ class Schedule(msgspec.Struct, frozen=True, array_like=True):
         return bool(self.every_s) or bool(self.resolved)
 
 
+class Retry(msgspec.Struct, frozen=True, array_like=True):
+    """What follows when an attempt fails.
+
+    It is tried `tries` times in all, 1 for once; what was never started or was lost does not count.
+    Before try n + 1 it rests `backoff_ms * 2**(n - 1)`, at most `backoff_max_ms`, give or take a
+    tenth. An exit code in `retry_codes`, if there are any, is alone worth a retry; one in
+    `fatal_codes` never is.
+    """
+
+    tries: int = 1
+    backoff_ms: int = 10_000
+    backoff_max_ms: int = 3_600_000
+    retry_codes: tuple[int, ...] = ()
+    fatal_codes: tuple[int, ...] = ()
+
+
 class Job(msgspec.Struct, frozen=True, array_like=True):
     """One job as declared. `name` is `tenant/job`.
 
     `deadline_s` is the latest start after ScheduledTime, always set (a default was computed where
-    the crontab names none). `line` says where in its source it stands, for messages.
+    the crontab names none). `line` says where in its source it stands, for messages. `concurrency`
+    is how many of its launches may run at once where `overlap` is allowed, 0 for any number.
+    `collection` is a word by which gates find it. `where` says which executors may run it
+    (`launcher/placement.py`); it runs on `parts` of them, or on each that `each` describes.
     """
 
     name: str
@@ -74,3 +97,14 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     on_lost: OnLost = OnLost.SKIP
     deadline_s: int = 3600
     line: int = 0
+    retry: Retry = Retry()
+    concurrency: int = 0
+    collection: str = ""
+    where: str = ""
+    parts: int = 1
+    each: str = ""
+
+    @property
+    def pool(self) -> str:
+        """What its launches wait for: the name of a handler, or `command`."""
+        return self.work.handler or COMMAND

@@ -45,6 +45,15 @@ class Reason(enum.IntEnum):
     RESTORED = 11
     USER = 12
     SPAWN = 13  # the operating system would not start it: no such shell, directory, memory
+    RETRY = 14  # it asked to be tried again: an exit code, or a handler's word
+    FATAL = 15  # it said that trying again is of no use
+    SNOOZE = 16  # a handler asked for another time, which is no failure
+    RAISED = 17  # a handler raised what nobody expected
+    SILENT = 18  # a handler did not say in time that it is alive
+    WORKER_DIED = 19  # the process that ran the handler is gone, and the handler with it
+    MEMORY = 20  # it took more memory than its job may
+    BUDGET = 21  # it would be tried again, but its tenant has no retries left
+    FULL = 22  # its queue takes no more
 
     @property
     def label(self) -> str:

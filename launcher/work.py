@@ -22,7 +22,10 @@ class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
     `argv` is executed as it is. `env` is the part of the environment that the crontab's lines set,
     in order, after SHELL, PATH, HOME, LOGNAME and USER. `user` is empty for the executor's own.
     `cwd` is empty for HOME. `timeout_ms` is 0 for none. `guarded` work must not outlive the
-    executor's lease (rule R6).
+    executor's lease (rule R6). Where `handler` names a function of a worker, `argv` is empty; the
+    function gets `payload`, and must say within each `heartbeat_ms` that it is alive (0: need not).
+    `cpu_milli` (thousandths of a CPU) and `memory_bytes` are what it may use, 0 for any;
+    `priority` is 0 (first) to 9.
     """
 
     argv: tuple[str, ...]
@@ -32,3 +35,9 @@ class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
     cwd: str = ""
     timeout_ms: int = 0
     guarded: bool = False
+    handler: str = ""
+    payload: bytes = b""
+    heartbeat_ms: int = 0
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    priority: int = 5

@@ -41,6 +41,15 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.RESTORED: "the cell was restored from a backup that does not know its end",
     Reason.USER: "the executor may not run it as the user that the job names",
     Reason.SPAWN: "the operating system would not start it",
+    Reason.RETRY: "it asked to be tried again",
+    Reason.FATAL: "it said that trying again is of no use",
+    Reason.SNOOZE: "its handler asked for another time",
+    Reason.RAISED: "its handler raised an exception",
+    Reason.SILENT: "its handler did not say in time that it is alive",
+    Reason.WORKER_DIED: "the worker process that ran its handler died",
+    Reason.MEMORY: "it took more memory than its job may",
+    Reason.BUDGET: "its tenant had no retries left",
+    Reason.FULL: "its queue was full",
 }
 """Why a launch is in its state, as the second half of a sentence."""
 BEFORE_RESTORE: Final = "a launch from before the restore may still run"

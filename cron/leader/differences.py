@@ -4,16 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
-from cron.job import Job, Schedule
+from cron.job import Job, Retry, Schedule
 from launcher.work import WorkSpec
 
 _OF_JOB: Final = {"on_lost": "on-lost", "deadline_s": "deadline"}
 _OF_WORK: Final = {
     "env": "environment",
     "timeout_ms": "timeout",
+    "heartbeat_ms": "heartbeat",
+    "cpu_milli": "cpu",
+    "memory_bytes": "memory",
+}
+_OF_RETRY: Final = {
+    "tries": "retries",
+    "backoff_ms": "backoff",
+    "backoff_max_ms": "backoff-max",
+    "retry_codes": "retry-on",
+    "fatal_codes": "fatal-on",
 }
 # Whether work is guarded follows from overlap and on-lost.
-_NO_DIFFERENCE: Final = ("line", "schedule", "work")
+_NO_DIFFERENCE: Final = ("line", "schedule", "work", "retry")
 
 
 def differences(before: Job, after: Job) -> list[str]:
@@ -22,6 +32,11 @@ def differences(before: Job, after: Job) -> list[str]:
     for field in Job.__struct_fields__:
         if field not in _NO_DIFFERENCE and getattr(before, field) != getattr(after, field):
             names.append(_OF_JOB.get(field, field))
+    names += [
+        _OF_RETRY[field]
+        for field in Retry.__struct_fields__
+        if getattr(before.retry, field) != getattr(after.retry, field)
+    ]
     return list(dict.fromkeys(names))
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from cron.crontab.reader import read_crontab
-from cron.job import Job, Schedule
+from cron.job import Job, Retry, Schedule
 from cron.leader.differences import differences
 from launcher.work import WorkSpec
 
@@ -49,16 +49,17 @@ def test_a_question_mark_that_moved_is_another_place() -> None:
     assert differences(*jobs) == ["place"]
 
 
-OTHER = {str: "x", int: 7, bool: True}
+OTHER = {str: "x", int: 7, bool: True, bytes: b"x", tuple: (7,)}
 
 
-@pytest.mark.parametrize("kind", [Job, WorkSpec])
+@pytest.mark.parametrize("kind", [Job, WorkSpec, Retry])
 def test_no_field_can_change_unseen(kind: type[msgspec.Struct]) -> None:
-    part = BEFORE if kind is Job else BEFORE.work
-    left_out = {"line", "schedule", "work", "argv", "env", "guarded"}
+    name = {Job: "", WorkSpec: "work", Retry: "retry"}[kind]
+    part = getattr(BEFORE, name) if name else BEFORE
+    left_out = {"line", "schedule", "work", "retry", "argv", "env", "guarded"}
     for field in set(kind.__struct_fields__) - left_out:
         value = getattr(part, field)
         other = OTHER[type(value)] if type(value) in OTHER else list(type(value))[-1]
         changed = msgspec.structs.replace(part, **{field: other})
-        after = changed if kind is Job else msgspec.structs.replace(BEFORE, work=changed)
+        after = msgspec.structs.replace(BEFORE, **{name: changed}) if name else changed
         assert len(differences(BEFORE, after)) == 1, field

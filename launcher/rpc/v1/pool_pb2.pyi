@@ -88,6 +88,7 @@ class FromExecutor(google.protobuf.message.Message):
     REPORTS_FIELD_NUMBER: builtins.int
     OUTPUT_FIELD_NUMBER: builtins.int
     RECOLLECTION_FIELD_NUMBER: builtins.int
+    OFFERS_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> global___Hello:
         """the first message, and only the first"""
@@ -100,6 +101,8 @@ class FromExecutor(google.protobuf.message.Message):
     def output(self) -> global___OutputChunk: ...
     @property
     def recollection(self) -> global___Recollection: ...
+    @property
+    def offers(self) -> global___Offers: ...
     def __init__(
         self,
         *,
@@ -108,10 +111,11 @@ class FromExecutor(google.protobuf.message.Message):
         reports: global___Reports | None = ...,
         output: global___OutputChunk | None = ...,
         recollection: global___Recollection | None = ...,
+        offers: global___Offers | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "output", b"output", "recollection", b"recollection", "reports", b"reports"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "output", b"output", "recollection", b"recollection", "reports", b"reports"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["hello", "heartbeat", "reports", "output", "recollection"] | None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "offers", b"offers", "output", b"output", "recollection", b"recollection", "reports", b"reports"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "offers", b"offers", "output", b"output", "recollection", b"recollection", "reports", b"reports"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["hello", "heartbeat", "reports", "output", "recollection", "offers"] | None: ...
 
 global___FromExecutor = FromExecutor
 
@@ -148,6 +152,8 @@ class Hello(google.protobuf.message.Message):
     KNOWN_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     CAN_RECALL_FIELD_NUMBER: builtins.int
+    CPU_MILLI_FIELD_NUMBER: builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: builtins.int
     cell: builtins.str
     executor: builtins.str
     """the executor's id, unique in the cell"""
@@ -164,6 +170,10 @@ class Hello(google.protobuf.message.Message):
     """its wall clock, to report its offset"""
     can_recall: builtins.bool
     """it knows Welcome.recall"""
+    cpu_milli: builtins.int
+    """thousandths of a CPU that launches may use together; 0: not limited"""
+    memory_bytes: builtins.int
+    """the same of memory"""
     @property
     def highest_epoch(self) -> global___Epoch:
         """the highest it has durably seen"""
@@ -190,11 +200,58 @@ class Hello(google.protobuf.message.Message):
         known: collections.abc.Iterable[global___Report] | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         can_recall: builtins.bool = ...,
+        cpu_milli: builtins.int = ...,
+        memory_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["can_recall", b"can_recall", "cell", b"cell", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "pid", b"pid", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["can_recall", b"can_recall", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
+
+@typing.final
+class Offers(google.protobuf.message.Message):
+    """What its workers serve, whole, after Hello and whenever it changes. An executor that never sends
+    it serves no handlers.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    OFFERS_FIELD_NUMBER: builtins.int
+    @property
+    def offers(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Offer]: ...
+    def __init__(
+        self,
+        *,
+        offers: collections.abc.Iterable[global___Offer] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["offers", b"offers"]) -> None: ...
+
+global___Offers = Offers
+
+@typing.final
+class Offer(google.protobuf.message.Message):
+    """Processes that share their slots. A handler is in one group of an executor at most."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
+    HANDLERS_FIELD_NUMBER: builtins.int
+    group: builtins.str
+    slots: builtins.int
+    """launches that they run at once, and those that may wait there"""
+    @property
+    def handlers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        group: builtins.str = ...,
+        slots: builtins.int = ...,
+        handlers: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group", b"group", "handlers", b"handlers", "slots", b"slots"]) -> None: ...
+
+global___Offer = Offer
 
 @typing.final
 class Heartbeat(google.protobuf.message.Message):
@@ -232,6 +289,7 @@ class Report(google.protobuf.message.Message):
     BEGUN_INDEX_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
+    RETRY_AFTER_MS_FIELD_NUMBER: builtins.int
     name: builtins.str
     """tenant/job@TIME[+tN]#A[/P], always with its attempt"""
     fate: global___Fate.ValueType
@@ -250,6 +308,8 @@ class Report(google.protobuf.message.Message):
     """in a Recollection: LINEAGE.TERM.REPLICA under which it came"""
     output_bytes: builtins.int
     """where ENDED: bytes of output that are kept; 0 none"""
+    retry_after_ms: builtins.int
+    """where the reason is RETRY or SNOOZE: after its end; 0: not said"""
     def __init__(
         self,
         *,
@@ -263,8 +323,9 @@ class Report(google.protobuf.message.Message):
         begun_index: builtins.int = ...,
         epoch: builtins.str = ...,
         output_bytes: builtins.int = ...,
+        retry_after_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["begun_index", b"begun_index", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "started_ms", b"started_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["begun_index", b"begun_index", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "started_ms", b"started_ms"]) -> None: ...
 
 global___Report = Report
 
@@ -561,15 +622,19 @@ class Goodbye(google.protobuf.message.Message):
 
     REASON_FIELD_NUMBER: builtins.int
     LEADER_FIELD_NUMBER: builtins.int
+    DRAINED_FIELD_NUMBER: builtins.int
     reason: builtins.str
     leader: builtins.str
     """where to go now, if known"""
+    drained: builtins.bool
+    """it was drained: nothing is open on it, and its process may end"""
     def __init__(
         self,
         *,
         reason: builtins.str = ...,
         leader: builtins.str = ...,
+        drained: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["leader", b"leader", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["drained", b"drained", "leader", b"leader", "reason", b"reason"]) -> None: ...
 
 global___Goodbye = Goodbye
