@@ -1,0 +1,284 @@
+"""What an executor and its workers say to each other, as bytes; both ends use this file.
+
+A frame is four bytes of length, big endian, and one message: a msgpack array whose first element is
+the verb. Evolution: fields are appended at the end with defaults, so that either end may be older;
+a new verb is sent only to who said a version that knows it.
+
+child -> executor   Hello  Started  Done  Beat  Output  Leaving
+executor -> child   Welcome  Refused  Run  Cancel  Lease  Drain
+
+A name is that of an attempt, `tenant/job@TIME[+tN]#A[/P]`. Of each task that a child was given, it
+says exactly once what became of it: in a `Done`, or, where it never began, in a `Leaving`. An
+`Outcome` with `started_ms` 0 never began either, and never will here.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
+
+from launcher.errors import invariant
+from launcher.worker.errors import BadFrame, FrameTooBig
+
+VERSION: Final = 1
+"""Of this protocol, in Hello and Welcome."""
+FRAME_BYTES_MAX: Final = 16 << 20
+"""One message. A payload has at most 256 KiB, so that dozens of the largest fit into one Run."""
+OUTPUT_PIECE_BYTES_MAX: Final = 64 << 10
+"""Output in one message: outcomes and heartbeats must not wait behind a flood."""
+DETAIL_CHARS_MAX: Final = 500
+"""What a handler says of its end, as people get to read it."""
+
+_LENGTH: Final = struct.Struct(">I")
+Ms: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+"""What the other end says of times and durations fits into every number that we keep."""
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+
+class Result(enum.IntEnum):
+    """How a handler ended. The numbers are on the wire: append, never renumber."""
+
+    OK = 0
+    RETRY = 1
+    FATAL = 2
+    SNOOZE = 3
+    RAISED = 4
+    CANCELLED = 5
+
+
+class Served(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A handler that a child serves, and what its author says of it; 0 is not said.
+
+    What holds of a task is `effective_ms` of these and of what its job says.
+    """
+
+    name: str
+    timeout_ms: Ms = 0
+    heartbeat_ms: Ms = 0
+    collection: str = ""
+
+
+class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One attempt, to be run by a handler. `timeout_ms` and `heartbeat_ms` are 0 for none.
+
+    `guarded`: must not outlive the executor's lease (rule R6). `epoch` is `LINEAGE.TERM.REPLICA`.
+    """
+
+    name: str
+    handler: str
+    payload: bytes
+    attempt: int
+    scheduled_s: int
+    trigger: int = 0
+    timeout_ms: Ms = 0
+    heartbeat_ms: Ms = 0
+    guarded: bool = False
+    epoch: str = ""
+    tenant: str = ""
+    priority: int = 5
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How an attempt ended. Times are milliseconds of the wall clock; `started_ms` 0: never began.
+
+    `after_ms` is, with RETRY and SNOOZE, how long to wait from its end; 0: not said.
+    """
+
+    name: str
+    result: Result
+    after_ms: Ms = 0
+    detail: str = ""
+    started_ms: Ms = 0
+    finished_ms: Ms = 0
+
+
+# ---- child to executor
+
+
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False):
+    """The first message of a child, and only the first."""
+
+    version: int
+    group: str
+    handlers: list[Served]
+    threads: int
+    buffer: int
+    pid: int
+    parent_pid: int
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):
+    """Threads have begun with these."""
+
+    names: list[str]
+
+
+class Done(msgspec.Struct, frozen=True, array_like=True, tag="done", gc=False):
+    """These are over. Each was in a `Started` before, or has `started_ms` 0."""
+
+    outcomes: list[Outcome]
+
+
+class Beat(msgspec.Struct, frozen=True, array_like=True, tag="beat", gc=False):
+    """The handlers of these said that they are alive."""
+
+    names: list[str]
+
+
+class Output(msgspec.Struct, frozen=True, array_like=True, tag="output", gc=False):
+    """What a handler wrote: its log lines, in the order in which it wrote them."""
+
+    name: str
+    piece: bytes
+
+
+class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving", gc=False):
+    """Takes no more. `returned` never began here and never will; the others are finished first.
+
+    Sent again for what arrives after it. The child closes when its last outcome is sent.
+    """
+
+    returned: list[str]
+
+
+# ---- executor to child
+
+
+class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome", gc=False):
+    """The answer to Hello. `lease_until_ms` is on the boot-time clock; 0: no lease now."""
+
+    lease_until_ms: Ms
+    version: int = VERSION
+
+
+class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=False):
+    """The other answer to Hello: why this child is not fed, for people."""
+
+    text: str
+
+
+class Run(msgspec.Struct, frozen=True, array_like=True, tag="run", gc=False):
+    """Run these; at most `threads + buffer` of a child are unfinished at a time."""
+
+    tasks: list[Task]
+
+
+class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel", gc=False):
+    """(name, launcher.launch.Reason) of what shall end. What has not begun ends at once."""
+
+    names: list[tuple[str, int]]
+
+
+class Lease(msgspec.Struct, frozen=True, array_like=True, tag="lease", gc=False):
+    """The lease was renewed; milliseconds of the boot-time clock."""
+
+    until_ms: Ms
+
+
+class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain", gc=False):
+    """Take no more, say Leaving, finish what runs, leave."""
+
+
+FromChild: TypeAlias = Hello | Started | Done | Beat | Output | Leaving
+ToChild: TypeAlias = Welcome | Refused | Run | Cancel | Lease | Drain
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_FROM_CHILD: Final[msgspec.msgpack.Decoder[FromChild]] = msgspec.msgpack.Decoder(FromChild)
+_TO_CHILD: Final[msgspec.msgpack.Decoder[ToChild]] = msgspec.msgpack.Decoder(ToChild)
+
+
+def effective_ms(job_ms: int, handler_ms: int) -> int:
+    """Return the smaller of what a job and a handler allow; 0, for no bound, where neither does."""
+    return min(job_ms, handler_ms) if job_ms and handler_ms else job_ms or handler_ms
+
+
+def encode(message: FromChild | ToChild) -> bytes:
+    """Return the frame of a message.
+
+    Raises:
+        FrameTooBig: it would be longer than FRAME_BYTES_MAX.
+    """
+    body = _ENCODER.encode(message)
+    if len(body) > FRAME_BYTES_MAX:
+        verb = type(message).__name__.lower()
+        raise FrameTooBig(f"a {verb} message of {len(body)} bytes is over {FRAME_BYTES_MAX}")
+    return _LENGTH.pack(len(body)) + body
+
+
+def encode_each(
+    make: Callable[[list[Item]], FromChild | ToChild], items: Sequence[Item]
+) -> list[bytes]:
+    """Return the frames of `make(items)`, cut into as many messages as the bound needs.
+
+    Raises:
+        FrameTooBig: one item alone is over the bound.
+    """
+    if not items:
+        return []
+    try:
+        return [encode(make(list(items)))]
+    except FrameTooBig:
+        if len(items) == 1:
+            raise
+        middle = len(items) // 2
+        return encode_each(make, items[:middle]) + encode_each(make, items[middle:])
+
+
+class Frames(Generic[T]):
+    """Bytes in as they arrive, messages out; keeps what is not whole yet."""
+
+    def __init__(self, decoder: msgspec.msgpack.Decoder[T]) -> None:
+        self._decoder = decoder
+        self._rest = bytearray()
+        self._is_broken = False
+
+    def feed(self, received: bytes) -> list[T]:
+        """Return the messages that are whole now, in order.
+
+        Raises:
+            BadFrame: a frame is no message of this end, or is too big; nothing more can be read,
+                and the messages before it in these bytes are lost with the connection.
+        """
+        invariant(not self._is_broken, "nothing can be read after a bad frame")
+        self._rest += received
+        messages, start, size = [], 0, len(self._rest)
+        with memoryview(self._rest) as view:
+            while size - start >= _LENGTH.size:
+                begin = start + _LENGTH.size
+                end = begin + self._length(view, start)
+                if end > size:
+                    break
+                messages.append(self._decode(view[begin:end]))
+                start = end
+        del self._rest[:start]
+        return messages
+
+    def _length(self, view: memoryview, start: int) -> int:
+        (length,) = _LENGTH.unpack_from(view, start)
+        if length > FRAME_BYTES_MAX:
+            self._is_broken = True
+            raise FrameTooBig(f"a frame of {length} bytes is over {FRAME_BYTES_MAX}")
+        return int(length)
+
+    def _decode(self, body: memoryview) -> T:
+        with body:
+            try:
+                return self._decoder.decode(body)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                self._is_broken = True
+                raise BadFrame(f"a frame of {len(body)} bytes is no message: {error}") from error
+
+
+def from_child() -> Frames[FromChild]:
+    """Return the reader of an executor's end."""
+    return Frames(_FROM_CHILD)
+
+
+def to_child() -> Frames[ToChild]:
+    """Return the reader of a child's end."""
+    return Frames(_TO_CHILD)
