@@ -32,3 +32,25 @@ WORK_SPECS_CACHED: Final = 4_096
 """Decoded work by its bytes: jobs start the same work again and again."""
 NAMES_PER_QUERY: Final = 500
 """Names in one SELECT; SQLite takes 32,766 parameters, and short statements stay cached."""
+
+WORKERS_MAX: Final = 256
+"""Worker processes of one executor: each takes a socket and a pidfd of the 1,024 files that a
+process may have open where nobody raised that."""
+HANDLERS_MAX: Final = 10_000
+"""Handlers that the workers of one executor serve together."""
+HANDLER_CHARS_MAX: Final = 200
+"""Name of a handler: a Python module and function."""
+GROUP_CHARS_MAX: Final = 100
+WORKER_THREADS_MAX: Final = 1_000
+"""Launches that one worker process runs at once; of an async handler, not really threads."""
+GROUP_SLOTS_MAX: Final = 10_000
+"""Launches that one group of workers may have, waiting ones included."""
+RETRY_AFTER_MS_MAX: Final = 366 * 86_400_000
+"""A year: what a handler asks for beyond it is taken for it."""
+CPU_MILLI_MAX: Final = 100_000_000
+"""A hundred thousand CPUs."""
+MEMORY_BYTES_MAX: Final = 1 << 53
+RUN_BYTES_MAX: Final = 8 << 20
+"""Payloads in one message to a worker: half of what a frame may have, for the rest of the tasks."""
+PIECE_BYTES_PENDING_MAX: Final = 1 << 20
+"""Output of one worker that waits for the disk; then nothing more is read of that worker."""

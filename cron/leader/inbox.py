@@ -14,7 +14,7 @@ from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
 from launcher.names import AttemptName
-from launcher.pool.events import Beat, Event, Fact, Fate, Joined, Left, Recollected
+from launcher.pool.events import Beat, Event, Fact, Facts, Fate, Joined, Left, Recollected
 from launcher.pool.pool import Pool
 
 _log = structlog.get_logger()
@@ -85,7 +85,7 @@ class Inbox:
             self.resolving.hear(event)
         elif isinstance(event, Recollected):
             self.resolving.hear(event)
-        else:
+        elif isinstance(event, Facts):
             self._facts += [((event.executor, event.ledger), fact) for fact in event.facts]
         self._wake()
 

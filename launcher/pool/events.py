@@ -31,6 +31,7 @@ class Fact(msgspec.Struct, frozen=True):
     `exit_code` is 128 + signal where a signal ended it. `started_ms` and `finished_ms` are the
     executor's wall clock in epoch milliseconds, 0 for never. `detail` is for people.
     `output_bytes` is how much output of an ended one is kept there, to be had by `Pool.output`.
+    `retry_after_ms` is when, after its end, a handler wants to be tried again; 0: it did not say.
     """
 
     name: AttemptName
@@ -41,6 +42,18 @@ class Fact(msgspec.Struct, frozen=True):
     finished_ms: int = 0
     detail: str = ""
     output_bytes: int = 0
+    retry_after_ms: int = 0
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """Worker processes of one executor that share their slots, and the handlers that they serve.
+
+    `slots` is how many launches they run at once, and those that may wait there.
+    """
+
+    group: str
+    slots: int
+    handlers: tuple[str, ...]
 
 
 class Joined(msgspec.Struct, frozen=True):
@@ -49,6 +62,7 @@ class Joined(msgspec.Struct, frozen=True):
     `offset_ms` is its wall clock minus ours, `address` where the stream comes from, `known` all
     rows of its ledger that the leader may still ask about. `can_recall`: it knows what
     `Pool.welcome(recall=True)` asks for; one that does not can never prove that it forgot nothing.
+    `cpu_milli` and `memory_bytes` are what launches may use there together; 0: not limited.
     """
 
     executor: str
@@ -63,6 +77,15 @@ class Joined(msgspec.Struct, frozen=True):
     offset_ms: int
     known: tuple[Fact, ...]
     can_recall: bool = False
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """What the workers of an executor serve has changed; `SessionView.offers` has it."""
+
+    executor: str
+    ledger: str
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -121,4 +144,4 @@ class Beat(msgspec.Struct, frozen=True):
     arrived_mono_ms: int
 
 
-Event = Joined | Left | Facts | Beat | Recollected
+Event = Joined | Left | Facts | Beat | Recollected | Offered

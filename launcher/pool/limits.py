@@ -29,6 +29,18 @@ EPOCH_CHARS_MAX: Final = 150
 """Two numbers of 19 digits, a replica's name of 100 characters, two dots."""
 OUTPUT_KEPT_BYTES_MAX: Final = 1 << 30
 """Output of one attempt that an executor may be configured to keep."""
+RETRY_AFTER_MS_MAX: Final = 366 * 86_400_000
+"""A year: what a handler asks for beyond it is a mistake."""
+GROUPS_MAX: Final = 256
+"""Groups of worker processes on one executor: as many as its processes (`launcher.limits`)."""
+HANDLERS_MAX: Final = 10_000
+"""Handlers that one executor serves; of the longest names they take 2.5 MB in a message."""
+HANDLER_CHARS_MAX: Final = 200
+"""Name of a handler: a Python module and function."""
+GROUP_CHARS_MAX: Final = 200
+CPU_MILLI_MAX: Final = 100_000_000
+"""A hundred thousand CPUs."""
+MEMORY_BYTES_MAX: Final = 1 << 53
 EXIT_CODE_MAX: Final = 255
 """128 + the largest signal (64) and a shell's 255 both fit."""
 WALL_MS_MAX: Final = SCHEDULED_S_MAX * 1000 + 999

@@ -16,7 +16,7 @@ from launcher.launch import Reason
 from launcher.names import DEFAULT_TENANT, AttemptName, BadName, parse_attempt_name, parse_job_name
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Fact, Fate, Recalled
+from launcher.pool.events import Fact, Fate, Offer, Recalled
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -43,6 +43,8 @@ class Greeting(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     known: tuple[Fact, ...]
     can_recall: bool = False
+    cpu_milli: int = 0
+    memory_bytes: int = 0
 
 
 def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
@@ -71,7 +73,48 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         labels=_labels(hello),
         known=_known(hello),
         can_recall=hello.can_recall,
+        cpu_milli=_within("hello", ".cpu_milli", hello.cpu_milli, 0, limits.CPU_MILLI_MAX),
+        memory_bytes=_within(
+            "hello", ".memory_bytes", hello.memory_bytes, 0, limits.MEMORY_BYTES_MAX
+        ),
     )
+
+
+def parse_offers(message: pool_pb2.Offers) -> tuple[Offer, ...]:
+    """Return what an executor's workers serve, in its order.
+
+    Raises:
+        BadMessage: a field is wrong, there is too much, or a group or handler is there twice.
+    """
+    if len(message.offers) > limits.GROUPS_MAX:
+        raise BadMessage("offers", f"{len(message.offers)} are more than {limits.GROUPS_MAX}")
+    offers = tuple(_offer(f"offers[{i}]", offer) for i, offer in enumerate(message.offers))
+    groups: set[str] = set()
+    handlers: dict[str, str] = {}
+    for i, offer in enumerate(offers):
+        if offer.group in groups:
+            raise BadMessage(f"offers[{i}].group", f"{_shown(offer.group)} is there twice")
+        groups.add(offer.group)
+        for name in offer.handlers:
+            if name in handlers:
+                text = f"{_shown(name)} is in group {_shown(handlers[name])} already"
+                raise BadMessage(f"offers[{i}].handlers", text)
+            handlers[name] = offer.group
+    if len(handlers) > limits.HANDLERS_MAX:
+        raise BadMessage("offers", f"{len(handlers)} handlers are more than {limits.HANDLERS_MAX}")
+    return offers
+
+
+def _offer(field: str, offer: pool_pb2.Offer) -> Offer:
+    if not 1 <= len(offer.handlers) <= limits.HANDLERS_MAX:
+        text = f"{len(offer.handlers)} handlers are not 1 to {limits.HANDLERS_MAX}"
+        raise BadMessage(f"{field}.handlers", text)
+    handlers = tuple(
+        _word(f"{field}.handlers[{i}]", name, limits.HANDLER_CHARS_MAX)
+        for i, name in enumerate(offer.handlers)
+    )
+    group = _word(f"{field}.group", offer.group, limits.GROUP_CHARS_MAX)
+    return Offer(group, _within(field, ".slots", offer.slots, 1, limits.SLOTS_MAX), handlers)
 
 
 def parse_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> tuple[int, int, int]:
@@ -179,9 +222,13 @@ def _fact(field: str, report: pool_pb2.Report) -> Fact:
     started_ms = _within(field, ".started_ms", report.started_ms, 0, limits.WALL_MS_MAX)
     finished_ms = _within(field, ".finished_ms", report.finished_ms, 0, limits.WALL_MS_MAX)
     kept = _within(field, ".output_bytes", report.output_bytes, 0, limits.OUTPUT_KEPT_BYTES_MAX)
+    after_ms = _within(
+        field, ".retry_after_ms", report.retry_after_ms, 0, limits.RETRY_AFTER_MS_MAX
+    )
     name = parse_name(field + ".name", report.name)
     # By place, in the order of Fact: a busy leader reads ten thousand a second.
-    return Fact(name, fate, reason, exit_code, started_ms, finished_ms, report.detail, kept)
+    times = (started_ms, finished_ms)
+    return Fact(name, fate, reason, exit_code, *times, report.detail, kept, after_ms)
 
 
 def _epoch(field: str, text: str) -> str:

@@ -28,7 +28,7 @@ from launcher.pool.errors import (
     SeenNewerEpoch,
     TimedOut,
 )
-from launcher.pool.events import Beat, Event, Fact, Facts, Joined, Left, Recollected
+from launcher.pool.events import Beat, Event, Fact, Facts, Left, Offer, Offered, Recollected
 from launcher.pool.lease import Key, Leases, LeaseTimes
 from launcher.pool.messages import Greeting
 from launcher.pool.orders import Outbox, StartOrder, encode_epoch
@@ -123,6 +123,14 @@ class Pool:
         session = self._sessions.get(executor)
         if session is not None:
             self.drop(session, End(grpc.StatusCode.ABORTED, reason, says_goodbye=True))
+
+    def dismiss(self, executor: str, reason: str) -> None:
+        """Send away an executor that was drained: nothing is open on it. Its process then ends
+        with exit code 0, which tells whoever watches it not to start it again."""
+        session = self._sessions.get(executor)
+        if session is not None:
+            end = End(grpc.StatusCode.ABORTED, reason, says_goodbye=True, is_drained=True)
+            self.drop(session, end)
 
     def sessions(self) -> list[SessionView]:
         """Return the connected executors, by id."""
@@ -251,7 +259,7 @@ class Pool:
         session.heard_mono_ms = now
         session.offset_ms = greeting.wall_ms - session.connected_since_ms
         self._sessions[greeting.executor] = session
-        self._on_event(_joined(session))
+        self._on_event(session.joined())
         return session
 
     def beat(self, session: Session, number: int, running: int, wall_ms: int) -> None:
@@ -267,6 +275,12 @@ class Pool:
         """Pass facts to the leader, unless the session is over: then nobody leads here."""
         if facts and not session.ended:
             self._on_event(Facts(session.key[0], session.key[1], facts))
+
+    def offer(self, session: Session, offers: tuple[Offer, ...]) -> None:
+        """Keep what the workers of an executor serve; tell the leader if that changed."""
+        if offers != session.offers and not session.ended:
+            session.offers = offers
+            self._on_event(Offered(*session.key))
 
     def recollect(self, session: Session, message: pool_pb2.Recollection) -> None:
         """Pass a part of what a ledger remembers to the leader, unless the session is over.
@@ -354,22 +368,7 @@ class Pool:
             is_leased=is_leased,
             gets_work=is_leased and is_on_time and is_heard,
             silent_ms=silent_ms,
+            offers=session.offers,
+            cpu_milli=greeting.cpu_milli,
+            memory_bytes=greeting.memory_bytes,
         )
-
-
-def _joined(session: Session) -> Joined:
-    greeting = session.greeting
-    return Joined(
-        executor=greeting.executor,
-        ledger=greeting.ledger,
-        incarnation=greeting.incarnation,
-        slots=greeting.slots,
-        host=greeting.host,
-        pid=greeting.pid,
-        version=greeting.version,
-        labels=greeting.labels,
-        address=session.address,
-        offset_ms=session.offset_ms,
-        known=greeting.known,
-        can_recall=greeting.can_recall,
-    )

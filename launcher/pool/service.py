@@ -25,7 +25,13 @@ from launcher.pool.errors import (
     Refused,
     SeenNewerEpoch,
 )
-from launcher.pool.messages import Greeting, parse_heartbeat, parse_hello, parse_reports
+from launcher.pool.messages import (
+    Greeting,
+    parse_heartbeat,
+    parse_hello,
+    parse_offers,
+    parse_reports,
+)
 from launcher.pool.pool import Pool
 from launcher.pool.session import End, Session
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
@@ -144,6 +150,8 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             self._pool.report(session, parse_reports(reports, len(reports)))
         elif kind == "recollection":
             self._pool.recollect(session, message.recollection)
+        elif kind == "offers":
+            self._pool.offer(session, parse_offers(message.offers))
         elif kind == "output":
             session.take_output(message.output)
         elif kind == "hello":

@@ -15,7 +15,7 @@ import msgspec
 
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
-from launcher.pool.events import Recalled
+from launcher.pool.events import Joined, Offer, Recalled
 from launcher.pool.lease import Key
 from launcher.pool.messages import Greeting, parse_recollection
 from launcher.pool.orders import Outbox
@@ -24,12 +24,16 @@ from launcher.work import Epoch
 
 
 class End(msgspec.Struct, frozen=True):
-    """How a session ends: the stream's status, and the Goodbye before it if `says_goodbye`."""
+    """How a session ends: the stream's status, and the Goodbye before it if `says_goodbye`.
+
+    `is_drained`: nothing is open on it, and the executor's process may end.
+    """
 
     code: grpc.StatusCode
     reason: str
     leader: str = ""
     says_goodbye: bool = False
+    is_drained: bool = False
 
 
 class OutputSlice(msgspec.Struct, frozen=True):
@@ -53,7 +57,8 @@ class SessionView(msgspec.Struct, frozen=True):
     `is_leased` is False before its first heartbeat of this session is answered, and once the newest
     answered one is older than the executor's own lease: it would refuse a start, but not a fence.
     `gets_work` is False too while its clock is off by more than the limit (rule R10), and while it
-    is silent: `silent_ms` since it was heard.
+    is silent: `silent_ms` since it was heard. `offers` is what its workers serve. `cpu_milli` and
+    `memory_bytes` are what launches may use there together; 0: not limited.
     """
 
     executor: str
@@ -70,6 +75,9 @@ class SessionView(msgspec.Struct, frozen=True):
     is_leased: bool
     gets_work: bool
     silent_ms: int = 0
+    offers: tuple[Offer, ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -95,6 +103,7 @@ class Session:
         self.answered_arrival_mono_ms = NEVER
         self.offset_ms = 0
         self.running = 0
+        self.offers: tuple[Offer, ...] = ()
         self.last_number = 0
         self.is_welcome = False
         self.ended: End | None = None
@@ -109,6 +118,26 @@ class Session:
         self._last_request = 0
         self._recalls = False
         self._recalled_to = (-1, "")
+
+    def joined(self) -> Joined:
+        """Return what the leader is told of it."""
+        greeting = self.greeting
+        return Joined(
+            executor=greeting.executor,
+            ledger=greeting.ledger,
+            incarnation=greeting.incarnation,
+            slots=greeting.slots,
+            host=greeting.host,
+            pid=greeting.pid,
+            version=greeting.version,
+            labels=greeting.labels,
+            address=self.address,
+            offset_ms=self.offset_ms,
+            known=greeting.known,
+            can_recall=greeting.can_recall,
+            cpu_milli=greeting.cpu_milli,
+            memory_bytes=greeting.memory_bytes,
+        )
 
     def welcome(self, message: pool_pb2.Welcome) -> None:
         """Let the executor in: the Welcome leaves first, then all that waited behind it."""
@@ -234,7 +263,7 @@ class Session:
         self._heartbeats.clear()
         self.outbox = Outbox()
         if end.says_goodbye:
-            goodbye = pool_pb2.Goodbye(reason=end.reason, leader=end.leader)
+            goodbye = pool_pb2.Goodbye(reason=end.reason, leader=end.leader, drained=end.is_drained)
             self._first.append(pool_pb2.FromLeader(goodbye=goodbye))
         for answer in list(self._answers.values()):
             if not answer.done():
