@@ -57,3 +57,13 @@ DETAIL_CHARS_MAX: Final = 200
 """Of what a system said about one attempt: 5,000 of them share an entry."""
 NOTE_CHARS_MAX: Final = 500
 """Reason of a pause, detail of an end: what a person wrote or the system said."""
+LIMITS_MAX: Final = 10_000
+"""Scopes with limits of their own: as many tenants."""
+GATES_MAX: Final = 1_000
+"""Closed gates: each is compared with each job when it closes or opens."""
+DEAD_KEPT: Final = 100_000
+"""Dead letters; of more, the oldest are only in history."""
+PAYLOAD_BYTES_MAX: Final = 256 << 10
+"""What a handler is given: as SQS takes it, and a bound for ten thousand that wait."""
+PARTS_MAX: Final = 100
+"""Executors that one launch may run on at once."""

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cron.job import Job
+from cron.state import pool
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
@@ -88,6 +89,7 @@ class FinishedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_ms: int
     detail: str = ""
     output_bytes: int = 0  # what the executor keeps of its output
+    retry_after_ms: int = 0  # asked for by what ran; 0: it did not say
 
 
 class RefusedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -249,6 +251,10 @@ class ExecutorJoined(msgspec.Struct, frozen=True, array_like=True, tag="joined")
     ledger: str
     slots: int
     host: str = ""
+    version: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
 
 
 class ExecutorLeft(msgspec.Struct, frozen=True, array_like=True, tag="left"):
@@ -376,6 +382,12 @@ Command: TypeAlias = (
     | Retire
     | Recover
     | Resolve
+    | pool.SetLimits
+    | pool.CloseGate
+    | pool.LiftGates
+    | pool.Redrive
+    | pool.DropDead
+    | pool.Drain
 )
 
 

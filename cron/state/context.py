@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 from cron.limits import LOST_KEPT
 from cron.state.archive import Sealed
+from cron.state.commands import Key
+from cron.state.pool import DeadLetter
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
@@ -35,6 +37,7 @@ class Context:
         self.rows: list[Row] = []
         self.seals = False  # a Seal is in this entry
         self.sealed: list[Sealed] = []
+        self.moved: dict[Key, None] = {}
 
     def record(self, row: Row) -> None:
         """Append a row to history, in log order."""
@@ -49,12 +52,30 @@ class Context:
         """Make a launch due."""
         self.state.touch(record)
         record.open[(row.scheduled_s, row.trigger)] = row
-        self.state.due[row.key] = row
+        key = row.key
+        self.state.due[key] = row
+        self.moved[key] = None
+        if record.dead:
+            self.unbury(key)
+
+    def bury(self, record: JobRecord, key: Key, letter: DeadLetter) -> None:
+        """Keep what is left of a launch that is over."""
+        self.state.touch(record)
+        record.dead[key[1:]] = letter
+        self.state.dead[key] = letter
+
+    def unbury(self, key: Key) -> None:
+        """Let go of what is left of a launch; no error where there is nothing."""
+        if self.state.dead.pop(key, None) is not None:
+            record = self.state.by_number[key[0]]
+            self.state.touch(record)
+            del record.dead[key[1:]]
 
     def set_active(self, row: LaunchRow) -> None:
         """Move a due launch among those that may be running, on its executor."""
         self.state.due.pop(row.key, None)
         self.state.active[row.key] = row
+        self.moved[row.key] = None
         self.state.executors[row.executor].open[row.key] = row
 
     def set_due(self, row: LaunchRow) -> None:
@@ -62,6 +83,7 @@ class Context:
         self._leave_executor(row)
         self.state.active.pop(row.key, None)
         self.state.due[row.key] = row
+        self.moved[row.key] = None
         row.job = None  # the next attempt begins with what the job is then (rule R2)
 
     def _leave_executor(self, row: LaunchRow) -> None:
@@ -84,6 +106,7 @@ class Context:
         self._leave_executor(row)
         self.state.active.pop(row.key, None)
         self.state.due.pop(row.key, None)
+        self.moved[row.key] = None
         del record.open[(row.scheduled_s, row.trigger)]
         record.ended_index = self.index
         record.counts[state] = record.counts.get(state, 0) + 1

@@ -20,11 +20,14 @@ from cron.errors import InvariantViolated
 from cron.job import Job
 from cron.state.archive import History
 from cron.state.commands import Key
+from cron.state.pool import Gate, Limits, Scope
 from cron.state.state import ExecutorRecord, JobRecord, Reign, Restored, State
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 3
+IMAGE_VERSION: Final = 4
+_READABLE: Final = (3, 4)
+"""Version 3 knew nothing of limits, gates and dead letters."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes."""
@@ -50,6 +53,11 @@ class _Head(msgspec.Struct, array_like=True):
     history: bytes
     reigns: list[Reign]
     restored: Restored | None
+    limits: list[tuple[Scope, Limits]] = []
+    gates: list[Gate] = []
+    gate_numbers: int = 0
+    dead_numbers: int = 0
+    budgets: list[tuple[str, int]] = []
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -92,6 +100,11 @@ def encode_head(state: State) -> bytes:
                 history=state.history.encode(),
                 reigns=state.reigns,
                 restored=state.restored,
+                limits=list(state.limits.items()),
+                gates=list(state.gates.values()),
+                gate_numbers=state.gate_numbers,
+                dead_numbers=state.dead_numbers,
+                budgets=list(state.budgets.items()),
             )
         )
     )
@@ -189,7 +202,7 @@ def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _decode_head(part: bytes) -> tuple[State, int]:
     version = _versions.decode(part).version
-    if version != IMAGE_VERSION:
+    if version not in _READABLE:
         raise InvariantViolated(
             f"state image has version {version}, this program knows {IMAGE_VERSION}: "
             "upgrade this replica"
@@ -208,6 +221,10 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.history = History.decode(head.history)
     state.reigns = head.reigns
     state.restored = head.restored
+    state.limits = dict(head.limits)
+    state.gates = {gate.number: gate for gate in head.gates}
+    state.gate_numbers, state.dead_numbers = head.gate_numbers, head.dead_numbers
+    state.budgets = dict(head.budgets)
     return state, head.jobs
 
 
@@ -229,6 +246,12 @@ def _derive(state: State) -> None:
                 row.job = state.by_number[row.number].job
             state.active[row.key] = row
             state.executors[row.executor].open[row.key] = row
+    dead = [
+        ((record.number, *place), letter)
+        for record in state.by_number.values()
+        for place, letter in record.dead.items()
+    ]
+    state.dead = dict(sorted(dead, key=lambda item: item[1].serial))
 
 
 def _check_known(is_known: bool, what: str) -> None:

@@ -170,8 +170,7 @@ def executor_joined(context: Context, command: c.ExecutorJoined) -> Result:
     state = context.state
     known = state.executor_of(command.executor, command.ledger)
     if known is not None:
-        known.slots = command.slots
-        known.host = command.host
+        _describe(known, command)
         known.joined_ms = context.at_ms
         return Result(Verdict.ALREADY, number=known.number)
     state.executor_numbers += 1
@@ -183,9 +182,20 @@ def executor_joined(context: Context, command: c.ExecutorJoined) -> Result:
         host=command.host,
         joined_ms=context.at_ms,
     )
+    _describe(record, command)
     state.executors[record.number] = record
     state.by_ledger[(record.executor, record.ledger)] = record
     return Result(Verdict.ACCEPTED, number=state.executor_numbers)
+
+
+def _describe(record: ExecutorRecord, command: c.ExecutorJoined) -> None:
+    """Note what an executor says of itself; it may say something else each time it joins."""
+    record.slots = command.slots
+    record.host = command.host
+    record.version = command.version
+    record.labels = command.labels
+    record.cpu_milli = command.cpu_milli
+    record.memory_bytes = command.memory_bytes
 
 
 def executor_left(context: Context, command: c.ExecutorLeft) -> Result:

@@ -9,6 +9,7 @@ from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
 from cron.state.context import Context, Ran, pause_told
 from cron.state.outcome import Result, Verdict
+from cron.state.retries import after_failure, after_success
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
@@ -121,6 +122,11 @@ def _finished(context: Context, item: c.FinishedItem) -> Verdict:
         ran=Ran(item.exit_code, item.finished_ms, item.output_bytes),
         detail=item.detail,
     )
+    record = context.state.by_number[row.number]
+    if item.state is not LaunchState.SUCCEEDED:
+        after_failure(context, record, row, item)
+    elif context.state.budgets:
+        after_success(context, record)
     return Verdict.ACCEPTED
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cron.state import accounts, jobs, keeping, launches, recovery
+from cron.state import accounts, jobs, keeping, launches, pool, pooling, recovery
 from cron.state import commands as c
 from cron.state.codec import decode_entry
 from cron.state.context import Context
@@ -56,6 +56,7 @@ class Machine:
                 results,
                 tuple(context.rows),
                 tuple(context.sealed),
+                tuple(context.moved),
             )
         else:
             outcome = Outcome(Verdict.STALE_EPOCH, entry.epoch, (), (), ())
@@ -79,7 +80,8 @@ def _is_current(state: State, entry: c.Entry) -> bool:
 
 def _apply(context: Context, command: c.Command) -> Result:
     if context.state.is_resolving and isinstance(command, _LAUNCHING):
-        items = tuple(Verdict.RESOLVING for _ in getattr(command, "items", ()))
+        asked = command.keys if isinstance(command, pool.Redrive) else getattr(command, "items", ())
+        items = tuple(Verdict.RESOLVING for _ in asked)
         return Result(Verdict.RESOLVING, items)
     return _TABLE[type(command)](context, command)
 
@@ -93,7 +95,7 @@ def _claim(context: Context, command: c.Claim) -> Result:
     return Result(Verdict.ACCEPTED)
 
 
-_LAUNCHING: Final = (c.PutJobs, c.Account, c.Begin, c.Trigger, c.Reopen)
+_LAUNCHING: Final = (c.PutJobs, c.Account, c.Begin, c.Trigger, c.Reopen, pool.Redrive)
 """What could lead to a launch, and waits until a restored cell knows what ran (rule R13)."""
 
 _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
@@ -120,4 +122,10 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Retire: keeping.retire,
     c.Recover: recovery.recover,
     c.Resolve: recovery.resolve,
+    pool.SetLimits: pooling.set_limits,
+    pool.CloseGate: pooling.close_gate,
+    pool.LiftGates: pooling.lift_gates,
+    pool.Redrive: pooling.redrive,
+    pool.DropDead: pooling.drop_dead,
+    pool.Drain: pooling.drain,
 }

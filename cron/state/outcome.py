@@ -7,7 +7,7 @@ import enum
 import msgspec
 
 from cron.state.archive import Sealed
-from cron.state.commands import Command
+from cron.state.commands import Command, Key
 from cron.state.rows import Row
 from launcher.work import Epoch
 
@@ -37,6 +37,8 @@ class Verdict(enum.IntEnum):
     RESOLVING = 19  # the cell was restored and does not know yet what ran (rule R13)
     UNKNOWN_SEGMENT = 20
     NOT_STORED = 21  # the segment is nowhere else
+    NOT_DEAD = 22  # there is no dead letter of that launch
+    TOO_MANY = 23  # of what is bounded
 
     @property
     def label(self) -> str:
@@ -65,3 +67,4 @@ class Outcome(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
     rows: tuple[Row, ...]
     sealed: tuple[Sealed, ...] = ()
+    moved: tuple[Key, ...] = ()  # launches that are due, active or over by it, each once

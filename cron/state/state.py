@@ -15,6 +15,7 @@ import msgspec
 from cron.job import Job, Overlap, Schedule
 from cron.state.archive import History
 from cron.state.commands import Key
+from cron.state.pool import DeadLetter, Gate, Limits, Scope
 from launcher.launch import LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
@@ -69,7 +70,8 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     detail: str = ""
     job: Job | None = None  # what it began with; the current one before that (rule R2)
     due_at_ms: int = 0  # of a manual trigger: when it was asked for, which no name can tell
-    not_before_ms: int = 0  # an attempt before may be running until then (rule R5)
+    not_before_ms: int = 0  # an attempt before may be running until then (rule R5), or rests
+    tries: int = 0  # attempts before that failed
 
     @property
     def key(self) -> Key:
@@ -101,6 +103,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     open: dict[tuple[int, int], LaunchRow] = {}  # (scheduled_s, trigger) -> row
     counts: dict[int, int] = {}  # LaunchState -> ends
     recovered: int = 0  # the lineage in which all that ran before was recorded (rule R13)
+    dead: dict[tuple[int, int], DeadLetter] = {}  # (scheduled_s, trigger) -> what was given up
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):
@@ -114,6 +117,12 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     joined_ms: int
     open: dict[Key, LaunchRow] = {}
     recalled: int = 0  # the lineage in which its ledger told all it remembers (rule R13)
+    version: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    drained_by: str = ""  # who has it drained: it gets no more work
+    drained_ms: int = 0
 
 
 class Reign(msgspec.Struct, frozen=True, array_like=True):
@@ -177,6 +186,12 @@ class State:
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
         self.history = History()
         self.restored: Restored | None = None
+        self.limits: dict[Scope, Limits] = {}
+        self.gates: dict[int, Gate] = {}
+        self.gate_numbers = 0
+        self.dead: dict[Key, DeadLetter] = {}  # in the order of dying
+        self.dead_numbers = 0
+        self.budgets: dict[str, int] = {}  # tenant -> thousandths of retries it is ahead
         self.imagings: list[weakref.ref[Keeps]] = []  # images of this State that are under way
 
     def touch(self, record: JobRecord) -> None:

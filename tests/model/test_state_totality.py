@@ -56,6 +56,10 @@ def absurd(kind: Any, chance: Random) -> Any:
         return chance.choice(TEXTS)
     if kind is bool:
         return chance.random() < 0.5
+    if kind is bytes:
+        return chance.choice(TEXTS).encode()
+    if kind is type(None):
+        return None
     if issubclass(kind, enum.IntEnum):
         return chance.choice(list(kind))
     assert issubclass(kind, msgspec.Struct), kind

@@ -19,17 +19,20 @@ from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.segments import Identity
 from consensus.leadership import Position
 from cron.backup.uploads import About, outline_of, put_snapshot
+from cron.job import Retry
 from cron.keeper.shelf import Folders
 from cron.restore.newlife import NewLife, begin_life
 from cron.restore.restoring import Choices, Report, restore_from_disk, restore_from_store
 from cron.restore.target import Target
 from cron.segments import name_of
 from cron.state import commands as c
+from cron.state import pool
 from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.state import State
+from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 from snapshots.disk import write_snapshot
 from snapshots.format import SnapshotHeader
@@ -52,7 +55,7 @@ class Died(BaseException):
 def rich() -> StateRig:
     """A State in which nothing is empty."""
     rig = StateRig()
-    rig.put(job(), job("other"))
+    rig.put(job(), job("other"), job("tried", retry=Retry(3)))
     rig.join("e1", "l1")
     rig.join("e2", "l2")
     more(rig, 3, fails_at=1)
@@ -69,6 +72,7 @@ def rich() -> StateRig:
     rig.lost(at + 120, held_until=at + 500)
     rig.trigger("request-1")
     rig.append(c.Pause(("default/other",), "holidays", 0, "anna"))
+    fill_pool(rig, at + 180)
     rig.append(c.SnapshotAt())
     key = next(iter(rig.state.history.segments))
     rig.append(c.BackedUp("memory://test", (key,), 1, 1, 5, 7, claim="first life"))
@@ -77,6 +81,21 @@ def rich() -> StateRig:
     staged = {"change": "change-1", "part": 1, "parts": 2}
     rig.put(job("third"), **staged)
     return rig
+
+
+def fill_pool(rig: StateRig, at: int) -> None:
+    """Limits, a gate, a retry that was paid for, and a dead letter."""
+    each, all_ = pool.Limits(concurrent=2, retry_budget=5), pool.Limits(rate_milli=9_000)
+    items = (pool.LimitItem(("*", "", -1), each), pool.LimitItem(("", "command", 3), all_))
+    rig.append(pool.SetLimits(items, "anna"))
+    rig.append(pool.CloseGate(pool.Gate(0, pool.GateAction.DROP, "why", "anna", 0, jobs="x/*")))
+    rig.to(at)
+    rig.account(at - 60, at, number=3)
+    failed = {"state": LaunchState.FAILED, "exit_code": 1}
+    rig.begin(at, number=3)
+    rig.finished(at, number=3, **failed)
+    rig.begin(at - 60, number=3)
+    rig.finished(at - 60, number=3, reason=Reason.FATAL, **failed)
 
 
 def copy_of(state: State) -> State:

@@ -32,10 +32,12 @@ def job(
     catchup: Catchup = Catchup.LAST,
     deadline_s: int = 300,
     schedule: Schedule = MINUTE,
+    **fields: Any,
 ) -> Job:
     """A job of the default tenant."""
     work = WorkSpec(("/bin/sh", "-c", name))
-    return Job(f"default/{name}", schedule, work, overlap, catchup, deadline_s=deadline_s)
+    usual = {"work": work, "overlap": overlap, "catchup": catchup, "deadline_s": deadline_s}
+    return Job(f"default/{name}", schedule, **usual | fields)
 
 
 def but_place_and_time(state: State) -> list[Any]:

@@ -1,0 +1,118 @@
+"""How commands about the pool change State: limits, gates, dead letters, drains."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.limits import ATTEMPTS_MAX, GATES_MAX, LIMITS_MAX
+from cron.state import pool as p
+from cron.state.context import Context
+from cron.state.outcome import Result, Verdict
+from cron.state.state import LaunchRow
+from launcher.launch import LaunchState
+
+
+def set_limits(context: Context, command: p.SetLimits) -> Result:
+    """Set, change or take away the limits of scopes; an item each."""
+    return Result(Verdict.ACCEPTED, tuple(_set_limits(context, item) for item in command.items))
+
+
+def _set_limits(context: Context, item: p.LimitItem) -> Verdict:
+    limits = context.state.limits
+    if not -1 <= item.scope[2] <= 9:
+        return Verdict.BAD_TIMES
+    if item.limits is None:
+        return Verdict.ALREADY if limits.pop(item.scope, None) is None else Verdict.ACCEPTED
+    if limits.get(item.scope) == item.limits:
+        return Verdict.ALREADY
+    if item.scope not in limits and len(limits) >= LIMITS_MAX:
+        return Verdict.TOO_MANY
+    limits[item.scope] = item.limits
+    return Verdict.ACCEPTED
+
+
+def close_gate(context: Context, command: p.CloseGate) -> Result:
+    """Close a gate from the next entry on; those whose time is over are forgotten."""
+    state = context.state
+    for number in [one.number for one in state.gates.values() if not one.holds(context.at_ms)]:
+        del state.gates[number]
+    if len(state.gates) >= GATES_MAX:
+        return Result(Verdict.TOO_MANY)
+    if not command.gate.holds(context.at_ms):
+        return Result(Verdict.BAD_TIMES)
+    state.gate_numbers += 1
+    gate = msgspec.structs.replace(command.gate, number=state.gate_numbers, since_ms=context.at_ms)
+    state.gates[gate.number] = gate
+    return Result(Verdict.ACCEPTED, number=gate.number)
+
+
+def lift_gates(context: Context, command: p.LiftGates) -> Result:
+    """Open gates; an item each."""
+    gates = context.state.gates
+    items = [
+        Verdict.ALREADY if gates.pop(number, None) is None else Verdict.ACCEPTED
+        for number in command.numbers
+    ]
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def redrive(context: Context, command: p.Redrive) -> Result:
+    """Make dead letters due again, as the next attempts of their launches; an item each."""
+    items = [_redrive(context, key, command.by) for key in command.keys]
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _redrive(context: Context, key: tuple[int, int, int], by: str) -> Verdict:
+    state = context.state
+    letter = state.dead.get(key)
+    if letter is None:
+        return Verdict.NOT_DEAD
+    record = state.by_number[key[0]]
+    if record.job is None:
+        return Verdict.UNKNOWN_JOB
+    if letter.attempt >= ATTEMPTS_MAX:
+        return Verdict.WRONG_ATTEMPT
+    # Opening it takes the letter away.
+    context.open_due(
+        record,
+        LaunchRow(
+            number=key[0],
+            scheduled_s=key[1],
+            trigger=key[2],
+            state=LaunchState.DUE,
+            deadline_ms=context.at_ms + record.job.deadline_s * 1000,
+            local_min=letter.local_min,
+            is_late=True,
+            attempt=letter.attempt,
+            revision=record.revision,
+            by=by,
+            due_at_ms=letter.due_at_ms,
+        ),
+    )
+    return Verdict.ACCEPTED
+
+
+def drop_dead(context: Context, command: p.DropDead) -> Result:
+    """Forget dead letters; what happened stays in history. An item each."""
+    items = []
+    for key in command.keys:
+        is_dead = key in context.state.dead
+        context.unbury(key)
+        items.append(Verdict.ACCEPTED if is_dead else Verdict.NOT_DEAD)
+    return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def drain(context: Context, command: p.Drain) -> Result:
+    """Give an executor no more work, or work again, with every ledger that it has had."""
+    records = [
+        record for record in context.state.executors.values() if record.executor == command.executor
+    ]
+    if not records:
+        return Result(Verdict.UNKNOWN_EXECUTOR)
+    is_new = False
+    for record in records:
+        if bool(record.drained_by) is command.is_over:
+            is_new = True
+            record.drained_by = "" if command.is_over else command.by or "somebody"
+            record.drained_ms = 0 if command.is_over else context.at_ms
+    return Result(Verdict.ACCEPTED if is_new else Verdict.ALREADY)

@@ -1,0 +1,165 @@
+"""What follows a failed attempt: another one, or a dead letter. Pure.
+
+Whether a failure is worth another try is the job's own matter: its number of tries, exit codes that
+mean retry or fatal, what a handler said. Then its tenant must have retries left, and the next
+attempt must be able to begin before the launch's deadline: nothing past that is ever started.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+from cron.job import Job, Retry
+from cron.limits import ATTEMPTS_MAX, DEAD_KEPT
+from cron.state.commands import FinishedItem
+from cron.state.context import Context
+from cron.state.pool import DeadLetter, Limits
+from cron.state.state import JobRecord, LaunchRow
+from launcher.launch import LaunchState, Reason
+from launcher.names import split_job_name
+
+RETRY_COST_MILLI: Final = 1_000
+SUCCESS_EARNS_MILLI: Final = 100
+SNOOZE_MS: Final = 1_000
+"""The least that a snooze lasts: a handler that asks for no time at all would run without end."""
+_ASKED: Final = (Reason.RETRY, Reason.SNOOZE)
+
+
+def after_success(context: Context, record: JobRecord) -> None:
+    """Give a tenant back a tenth of a retry."""
+    budgets = context.state.budgets
+    tenant, _ = split_job_name(record.name)
+    spent = budgets.get(tenant, 0)
+    if spent > SUCCESS_EARNS_MILLI:
+        budgets[tenant] = spent - SUCCESS_EARNS_MILLI
+    elif spent:
+        del budgets[tenant]
+
+
+def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem) -> None:
+    """Make a launch due again whose attempt has just ended, or make it a dead letter, or neither.
+
+    `row` is the launch as it was; it is open no more.
+    """
+    job = record.job
+    if job is None or row.cancel is not Reason.NONE or not _is_kept(job, item):
+        return
+    rests_until_ms = _rest_ends_ms(context, row, item, job)
+    reason = _why_not(context, record, row, item, rests_until_ms)
+    if reason is None:
+        _open_again(context, record, row, item, rests_until_ms)
+    else:
+        _bury(context, record, row, item, reason)
+
+
+def _is_kept(job: Job, item: FinishedItem) -> bool:
+    """Whether a failure of this job becomes a dead letter, where it is not tried again: those of
+    which somebody has said how often to try them, and those of handlers."""
+    if item.state is LaunchState.CANCELLED and item.reason is not Reason.SNOOZE:
+        return False
+    return job.retry.tries > 1 or bool(job.work.handler) or item.reason in _ASKED
+
+
+def _why_not(
+    context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem, rests_until_ms: int
+) -> Reason | None:
+    """Return why it is not tried again, None where it is."""
+    retry = record.job.retry if record.job is not None else Retry()
+    is_snooze = item.reason is Reason.SNOOZE
+    is_last = _is_fatal(retry, item) or row.tries + 1 >= retry.tries
+    if row.attempt >= ATTEMPTS_MAX or (is_last and not is_snooze):
+        return item.reason
+    if rests_until_ms >= row.deadline_ms:
+        return Reason.DEADLINE
+    if is_snooze or _has_budget(context, record):
+        return None
+    return Reason.BUDGET
+
+
+def _is_fatal(retry: Retry, item: FinishedItem) -> bool:
+    if item.reason is Reason.FATAL:
+        return True
+    if item.reason is not Reason.NONE:
+        return False
+    if item.exit_code in retry.fatal_codes:
+        return True
+    return bool(retry.retry_codes) and item.exit_code not in retry.retry_codes
+
+
+def _has_budget(context: Context, record: JobRecord) -> bool:
+    """Whether the tenant may be one more retry ahead of its successes; it is from now on."""
+    state = context.state
+    tenant, _ = split_job_name(record.name)
+    limits: Limits | None = state.limits.get((tenant, "", -1)) or state.limits.get(("*", "", -1))
+    if limits is None or not limits.retry_budget:
+        return True
+    spent = state.budgets.get(tenant, 0) + RETRY_COST_MILLI
+    if spent > limits.retry_budget * RETRY_COST_MILLI:
+        return False
+    state.budgets[tenant] = spent
+    return True
+
+
+def _rest_ends_ms(context: Context, row: LaunchRow, item: FinishedItem, job: Job) -> int:
+    """Return when the next attempt may begin."""
+    if item.retry_after_ms > 0 or item.reason is Reason.SNOOZE:
+        return context.at_ms + max(item.retry_after_ms, SNOOZE_MS)
+    name = f"{context.state.launch_name(row.key)}#{row.attempt}"
+    return context.at_ms + backoff_ms(job.retry, row.tries + 1, name)
+
+
+def backoff_ms(retry: Retry, failures: int, name: str) -> int:
+    """Return how long a launch rests after so many failures: twice as long each time, within a
+    bound, and a tenth more or less by the name of its attempt, the same on every replica."""
+    rest_ms = min(retry.backoff_ms << min(failures - 1, 32), retry.backoff_max_ms)
+    drawn = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big")
+    return rest_ms * 9 // 10 + rest_ms * drawn // (5 << 32)
+
+
+def _open_again(
+    context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem, not_before_ms: int
+) -> None:
+    again = LaunchRow(
+        number=row.number,
+        scheduled_s=row.scheduled_s,
+        trigger=row.trigger,
+        state=LaunchState.DUE,
+        deadline_ms=row.deadline_ms,
+        local_min=row.local_min,
+        is_late=row.is_late,
+        attempt=row.attempt,
+        revision=record.revision,
+        by=row.by,
+        due_at_ms=row.due_at_ms,
+        not_before_ms=not_before_ms,
+        tries=row.tries if item.reason is Reason.SNOOZE else row.tries + 1,
+    )
+    context.open_due(record, again)
+
+
+def _bury(
+    context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem, reason: Reason
+) -> None:
+    """Keep what is left of a launch that is given up; of too many, the oldest goes."""
+    state = context.state
+    state.dead_numbers += 1
+    executor = state.executors.get(row.executor)
+    letter = DeadLetter(
+        state.dead_numbers,
+        row.attempt,
+        row.tries + 1,
+        item.state,
+        reason,
+        context.at_ms,
+        context.index,
+        item.exit_code,
+        item.detail,
+        executor.executor if executor else "",
+        item.output_bytes,
+        row.local_min,
+        row.due_at_ms,
+    )
+    context.bury(record, row.key, letter)
+    while len(state.dead) > DEAD_KEPT:
+        context.unbury(next(iter(state.dead)))
