@@ -1,0 +1,212 @@
+"""The same tasks through the whole of ours: three replicas, five executors, both log points.
+
+Each task is a job of its own that falls due once in the run, because a job has one launch at an
+instant. They are due within INSTANTS successive seconds, a third of each tenant's in each: the
+history answers at most 100,000 launches of one second. Executors accept and report them without
+starting anything, as in bench.launches. Reserved is what has a committed `Begin`, completed what
+has a committed end: neither is lost with one of the machines.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench.launches import APPLY_MS, REPLICA, free_ports
+from bench.processes import Usage, usage
+from bench.pump.fairness import Served, summarize
+from bench.pump.run import Run, own_folder
+from bench.pump.workload import Backlog
+from cron.api.client import Client
+from cron.api.views import ApplyRequest, HistoryQuery, LaunchView, SourceFile
+from cron.clock import SystemClock
+from cron.dev.cell import LocalCell
+from cron.dev.files import write_cell
+from cron.errors import OutcomeUnknown, Unavailable
+from cron.limits import HISTORY_ROWS_MAX
+
+EXECUTORS: Final = 5
+SLOTS: Final = 79
+"""Of each executor: 395 together."""
+INSTANTS: Final = 3
+LEAD_S: Final = 90
+"""Between the making of the crontab and its instants: to apply it takes less."""
+PERIOD_S_MIN: Final = 3_600
+PERIOD_S_MAX: Final = 10_000_000
+START_S: Final = 60.0
+RUN_S_MAX: Final = 180.0
+QUIET_S: Final = 2.0
+QUIET_BYTES: Final = 4_096
+"""A journal that grows by less than this in QUIET_S has no launches in it any more."""
+POLL_S: Final = 0.25
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A second and a period of which it is a multiple, as `@every` counts."""
+
+    at_s: int
+    period_s: int
+
+
+def period_of(at_s: int) -> int | None:
+    """Return the longest period that has an instant at `at_s` and no other for an hour around it.
+
+    None where no number in the bounds divides it.
+    """
+    for parts in range(-(-at_s // PERIOD_S_MAX), at_s // PERIOD_S_MIN + 1):
+        if at_s % parts == 0:
+            return at_s // parts
+    return None
+
+
+def moments(from_s: int) -> list[Moment]:
+    """Return INSTANTS successive seconds at or after `from_s`, each with its period."""
+    run: list[Moment] = []
+    for at_s in itertools.count(from_s):
+        period_s = period_of(at_s)
+        run = [*run, Moment(at_s, period_s)] if period_s is not None else []
+        if len(run) == INSTANTS:
+            return run
+    raise AssertionError("itertools.count ended")
+
+
+def crontab(backlog: Backlog, due: list[Moment]) -> str:
+    """Return the crontab with a job for each task; names say priority and tenant."""
+    lines = []
+    for (priority, tenant), count in backlog.items():
+        for number in range(count):
+            period_s = due[number % len(due)].period_s
+            lines.append(f"#: name=t{tenant}/p{priority}-{number} priority={priority}")
+            lines.append(f"@every {period_s}s true")
+    return "\n".join(lines) + "\n"
+
+
+def served_of(rows: list[LaunchView], from_s: int) -> list[Served]:
+    """Return the launches that were started, in the order in which they were begun."""
+    started = [row for row in rows if row.started_at_ms]
+    started.sort(key=lambda row: (row.begun_at_ms, row.begun_index, row.started_at_ms))
+    return [
+        Served(
+            int(row.job[1 : row.job.index("-")]),
+            int(row.tenant[1:]),
+            max(row.started_at_ms / 1000 - from_s, 0.0),
+        )
+        for row in started
+    ]
+
+
+@contextmanager
+def running_cell(folder: Path) -> Iterator[tuple[Client, list[int]]]:
+    """A cell without jobs: its client and the process ids."""
+    ports = free_ports()
+    executor = f'start = "none"\nslots = {SLOTS}\n'
+    members = write_cell(
+        folder, ports, executors=EXECUTORS, replica_extra=REPLICA, executor_extra=executor
+    )
+    cell = LocalCell(members, lambda member: member.argv, SystemClock(), os.environ)
+    try:
+        cell.start()
+        with Client(ports.servers, timeout_ms=APPLY_MS) as client:
+            yield client, [child.pid for child in cell.children]
+    finally:
+        cell.kill()
+
+
+def measure(backlog: Backlog) -> Run:
+    """Return one run with a cell of its own.
+
+    Raises:
+        TimeoutError: the cell did not start, or the launches did not end in time.
+        RuntimeError: launches did not succeed.
+    """
+    with own_folder() as folder, running_cell(folder) as (client, pids):
+        _await_executors(client)
+        due = moments(int(time.time()) + LEAD_S)
+        _apply(client, crontab(backlog, due))
+        from_s = due[0].at_s
+        if time.time() > from_s - 1:
+            raise TimeoutError(f"the jobs were not applied within {LEAD_S} s")
+        journal = folder / _leader(client) / "raft"
+        time.sleep(max(0.0, from_s - 0.5 - time.time()))
+        before = usage(pids, journal)
+        after = _usage_at_the_end(pids, journal, due[-1].at_s)
+        rows = [row for one in due for row in _rows(client, one.at_s)]
+    return summary(rows, backlog, from_s, after.cpu_us - before.cpu_us)
+
+
+def summary(rows: list[LaunchView], backlog: Backlog, from_s: int, cpu_us: int) -> Run:
+    """Return what the history tells of a run. Raises RuntimeError if launches are not there."""
+    served = served_of(rows, from_s)
+    done = sum(row.state == "succeeded" for row in rows)
+    if done != sum(backlog.values()):
+        raise RuntimeError(f"{done} of {sum(backlog.values())} launches succeeded")
+    seconds = max(row.finished_at_ms for row in rows) / 1000 - from_s
+    return Run(
+        name="raftcron, the whole pool",
+        batch=0,
+        clients=EXECUTORS,
+        tasks=done,
+        seconds=seconds,
+        server_us=cpu_us / done,
+        client_us=None,
+        fairness=summarize(served, backlog, seconds),
+    )
+
+
+def _await_executors(client: Client) -> None:
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            if sum(row.role == "connected" for row in client.status()) == EXECUTORS:
+                return
+        except (Unavailable, OutcomeUnknown):
+            pass
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not all executors are connected after {START_S} s")
+        time.sleep(0.1)
+
+
+def _leader(client: Client) -> str:
+    return next(row.id for row in client.status() if row.role == "leader")
+
+
+def _apply(client: Client, text: str) -> None:
+    """Apply the crontab until it is certain, which may take several times under load."""
+    request = ApplyRequest(files=[SourceFile("bench", text.encode())], prune=True, by="bench")
+    deadline = time.monotonic() + LEAD_S
+    while True:
+        try:
+            client.put_jobs(request)
+            return
+        except (Unavailable, OutcomeUnknown):
+            if time.monotonic() > deadline:
+                raise
+
+
+def _usage_at_the_end(pids: list[int], journal: Path, last_s: int) -> Usage:
+    """Return what was used when the journal stopped growing, which nobody is asked about."""
+    deadline = time.monotonic() + RUN_S_MAX
+    time.sleep(max(0.0, last_s + 1 - time.time()))
+    grown, since = usage(pids, journal), time.monotonic()
+    while time.monotonic() - since < QUIET_S:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"launches go on {RUN_S_MAX} s after they were due")
+        time.sleep(POLL_S)
+        now = usage(pids, journal)
+        if now.log_bytes - grown.log_bytes > QUIET_BYTES:
+            grown, since = now, time.monotonic()
+    return grown
+
+
+def _rows(client: Client, second: int) -> list[LaunchView]:
+    query = HistoryQuery(
+        since_ms=second * 1000, until_ms=(second + 1) * 1000, limit=HISTORY_ROWS_MAX
+    )
+    return [row for row in client.history(query) if row.kind == "launch"]
