@@ -236,6 +236,7 @@ def retry_lost(context: Context, record: JobRecord, row: LaunchRow, not_before_m
         by=row.by if row.by != RESTORED_BY else "",  # no person asked for it
         due_at_ms=row.due_at_ms,
         not_before_ms=not_before_ms,
+        tries=row.tries,
     )
     context.open_due(record, again)
 

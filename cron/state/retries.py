@@ -15,6 +15,7 @@ from cron.limits import ATTEMPTS_MAX, DEAD_KEPT
 from cron.state.commands import FinishedItem
 from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
+from cron.state.rows import RESTORED_BY
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import LaunchState, Reason
 from launcher.names import split_job_name
@@ -103,8 +104,10 @@ def _has_budget(context: Context, record: JobRecord) -> bool:
 
 def _rest_ends_ms(context: Context, row: LaunchRow, item: FinishedItem, job: Job) -> int:
     """Return when the next attempt may begin."""
-    if item.retry_after_ms > 0 or item.reason is Reason.SNOOZE:
+    if item.reason is Reason.SNOOZE:
         return context.at_ms + max(item.retry_after_ms, SNOOZE_MS)
+    if item.retry_after_ms > 0:
+        return context.at_ms + item.retry_after_ms
     name = f"{context.state.launch_name(row.key)}#{row.attempt}"
     return context.at_ms + backoff_ms(job.retry, row.tries + 1, name)
 
@@ -112,9 +115,14 @@ def _rest_ends_ms(context: Context, row: LaunchRow, item: FinishedItem, job: Job
 def backoff_ms(retry: Retry, failures: int, name: str) -> int:
     """Return how long a launch rests after so many failures: twice as long each time, within a
     bound, and a tenth more or less by the name of its attempt, the same on every replica."""
-    rest_ms = min(retry.backoff_ms << min(failures - 1, 32), retry.backoff_max_ms)
+    rest_ms = max(min(retry.backoff_ms << min(failures - 1, 32), retry.backoff_max_ms), 0)
     drawn = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big")
     return rest_ms * 9 // 10 + rest_ms * drawn // (5 << 32)
+
+
+def _tries(row: LaunchRow, item: FinishedItem) -> int:
+    """Return how many attempts of a launch have failed with this one; a snooze is no failure."""
+    return row.tries if item.reason is Reason.SNOOZE else row.tries + 1
 
 
 def _open_again(
@@ -130,10 +138,10 @@ def _open_again(
         is_late=row.is_late,
         attempt=row.attempt,
         revision=record.revision,
-        by=row.by,
+        by=row.by if row.by != RESTORED_BY else "",  # no person asked for it
         due_at_ms=row.due_at_ms,
         not_before_ms=not_before_ms,
-        tries=row.tries if item.reason is Reason.SNOOZE else row.tries + 1,
+        tries=_tries(row, item),
     )
     context.open_due(record, again)
 
@@ -148,7 +156,7 @@ def _bury(
     letter = DeadLetter(
         state.dead_numbers,
         row.attempt,
-        row.tries + 1,
+        _tries(row, item),
         item.state,
         reason,
         context.at_ms,

@@ -1,0 +1,62 @@
+"""A launch whose attempts fail: what tests of retries and dead letters begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cron.job import Retry
+from cron.state import pool
+from cron.state.outcome import Verdict
+from cron.state.state import LaunchRow
+from launcher.launch import LaunchState, Reason
+from launcher.work import WorkSpec
+from tests.unit.state_rig import T0, StateRig, with_job
+
+PATIENT = Retry(tries=3, backoff_ms=10_000, backoff_max_ms=15_000)
+HANDLER = WorkSpec((), handler="billing.invoice")
+KEY = (1, T0 + 60, 0)
+
+
+def running(**fields: Any) -> StateRig:
+    """A launch, due at 60, whose first attempt runs at 61."""
+    rig = with_job(**{"retry": PATIENT} | fields)
+    rig.to(60).account(60)
+    start(rig.to(61))
+    return rig
+
+
+def start(rig: StateRig, attempt: int = 1) -> None:
+    assert rig.begin(60, attempt) is Verdict.ACCEPTED
+    rig.launched(60, attempt)
+
+
+def fail(rig: StateRig, attempt: int = 1, **fields: Any) -> None:
+    """End an attempt with exit code 1, or as `fields` say."""
+    usual = {"state": LaunchState.FAILED, "exit_code": 1}
+    assert rig.finished(60, attempt, **usual | fields) is Verdict.ACCEPTED
+
+
+def snooze(rig: StateRig, attempt: int = 1, after_ms: int = 0) -> None:
+    fail(
+        rig,
+        attempt,
+        state=LaunchState.CANCELLED,
+        reason=Reason.SNOOZE,
+        exit_code=0,
+        retry_after_ms=after_ms,
+    )
+
+
+def resting(rig: StateRig) -> LaunchRow:
+    row = rig.row(60)
+    assert row.state is LaunchState.DUE
+    return row
+
+
+def rest_ms(rig: StateRig) -> int:
+    return resting(rig).not_before_ms - rig.at_ms
+
+
+def letter(rig: StateRig) -> pool.DeadLetter:
+    assert rig.state.row(KEY) is None
+    return rig.state.dead[KEY]
