@@ -1,0 +1,41 @@
+"""`python -m launcher.worker.child JSON`: one child of a worker, started by its parent."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+import msgspec
+
+from launcher.errors import LauncherError
+from launcher.worker import app
+from launcher.worker.embedded import serve
+from launcher.worker.errors import BadApp, BadHandler
+from launcher.worker.options import EXIT_APP, EXIT_OK, EXIT_REFUSED, ChildOptions
+from launcher.worker.terminal import say
+
+
+def main(said: str) -> int:
+    """Run one child as its ChildOptions, in JSON, say; return the exit code."""
+    options = msgspec.json.decode(said, type=ChildOptions)
+    # Not ignored: what a handler starts would inherit that. The parent says when to stop.
+    signal.signal(signal.SIGINT, _nothing)
+    for fd in (options.slate_fd, options.parent_fd):
+        if fd >= 0:
+            os.set_inheritable(fd, False)
+    try:
+        registry = app.load(options.worker.app)
+        return EXIT_OK if options.check else serve(registry, options)
+    except LauncherError as error:
+        say(f"{error}{f' ({error.hint})' if error.hint else ''}")
+        return EXIT_APP if isinstance(error, BadApp | BadHandler) else EXIT_REFUSED
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """Do nothing, and be reset by an exec."""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

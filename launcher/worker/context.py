@@ -1,0 +1,209 @@
+"""What a handler can ask and say while it runs.
+
+`current()` gives the Context to code that is called far below a handler. It is a context variable:
+threads that a handler starts do not inherit it, asyncio tasks do.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+from launcher.launch import Reason
+from launcher.worker.clock import boot_ms
+from launcher.worker.outcome import Cancelled
+from launcher.worker.wire import Task
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_CURRENT: Final[ContextVar[Context | None]] = ContextVar("raftcron_context", default=None)
+
+
+class Wire(Protocol):
+    """Where what a handler says goes; callable from any thread, and never waits."""
+
+    def beat(self, name: str) -> None:
+        """Tell that an attempt is alive."""
+        ...
+
+    def write(self, name: str, text: str) -> None:
+        """Add to an attempt's output."""
+        ...
+
+
+class Cancellation:
+    """A flag that is set once, when the launch shall end: as `threading.Event`, and a bool.
+
+    A plain handler looks at it or waits for it. An async one need not: its next `await` raises
+    asyncio.CancelledError as well.
+    """
+
+    __slots__ = ("_changed", "_is_set", "_reason")
+    _making = threading.Lock()
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._reason = ""
+        self._changed: threading.Event | None = None
+
+    def __bool__(self) -> bool:
+        return self._is_set
+
+    def is_set(self) -> bool:
+        """Return whether the launch shall end."""
+        return self._is_set
+
+    @property
+    def reason(self) -> str:
+        """Why: `timeout`, `silent`, `killed`, `replaced` ...; empty while it is not set."""
+        return self._reason
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is set, at most `timeout` seconds; return whether it is."""
+        with self._making:
+            # Made when somebody waits: hardly a handler does, and each launch would pay for it.
+            if self._changed is None:
+                self._changed = threading.Event()
+                if self._is_set:
+                    self._changed.set()
+        return self._changed.wait(timeout)
+
+    def set(self, reason: str) -> None:
+        """Set it. Not for handlers."""
+        with self._making:
+            self._reason = self._reason or reason
+            self._is_set = True
+            if self._changed is not None:
+                self._changed.set()
+
+
+class Context:
+    """One attempt, as its handler sees it."""
+
+    __slots__ = ("_ends_boot_ms", "_task", "_wire", "cancelled")
+
+    def __init__(self, task: Task, wire: Wire, timeout_ms: int) -> None:
+        self._task = task
+        self._wire = wire
+        self._ends_boot_ms = boot_ms() + timeout_ms if timeout_ms else 0
+        self.cancelled = Cancellation()
+
+    @property
+    def launch(self) -> str:
+        """The launch, `tenant/job@2026-11-20T15:00:00Z`: the same in every attempt."""
+        return self._task.name.partition("#")[0]
+
+    @property
+    def name(self) -> str:
+        """This attempt and part of it, `tenant/job@2026-11-20T15:00:00Z#2/1`."""
+        return self._task.name
+
+    @property
+    def tenant(self) -> str:
+        """Whose job it is."""
+        return self._task.tenant or self._task.name.partition("/")[0]
+
+    @property
+    def job(self) -> str:
+        """The job, `tenant/job`."""
+        return self._task.name.partition("@")[0]
+
+    @property
+    def handler(self) -> str:
+        """The name of the handler that runs."""
+        return self._task.handler
+
+    @property
+    def attempt(self) -> int:
+        """Which try this is, from 1."""
+        return self._task.attempt
+
+    @property
+    def part(self) -> int:
+        """Which part of a launch of several parts this is, from 1."""
+        return int(self._task.name.partition("#")[2].partition("/")[2] or 1)
+
+    @property
+    def scheduled(self) -> datetime:
+        """When the launch was due, UTC: what to compute with, rather than the clock."""
+        return _EPOCH + timedelta(seconds=self._task.scheduled_s)
+
+    @property
+    def scheduled_s(self) -> int:
+        """When the launch was due, in seconds since the epoch."""
+        return self._task.scheduled_s
+
+    @property
+    def trigger(self) -> int:
+        """0 for a scheduled launch, N for the N-th manual trigger of that job and second."""
+        return self._task.trigger
+
+    @property
+    def epoch(self) -> str:
+        """The fencing token, `LINEAGE.TERM.REPLICA`: a resource can refuse an older one."""
+        return self._task.epoch
+
+    @property
+    def priority(self) -> int:
+        """From 0, first, to 9."""
+        return self._task.priority
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until it is cancelled for taking too long, not below 0; None for no bound."""
+        if not self._ends_boot_ms:
+            return None
+        return max(0, self._ends_boot_ms - boot_ms()) / 1000
+
+    def heartbeat(self, progress: object = None) -> None:
+        """Say that the handler is alive; `progress`, if given, becomes a line of its output."""
+        self._wire.beat(self._task.name)
+        if progress is not None:
+            self._wire.write(self._task.name, f"progress: {progress}\n")
+
+    def log(self, text: object) -> None:
+        """Write a line to the launch's output, which is kept and bounded like a command's."""
+        self._wire.write(self._task.name, f"{text}\n")
+
+    def check(self) -> None:
+        """Raise Cancelled if the launch shall end: for loops that have nothing to tidy up."""
+        if self.cancelled:
+            raise Cancelled(self.cancelled.reason)
+
+
+def current() -> Context:
+    """Return the Context of the handler that runs here.
+
+    Raises:
+        LookupError: none does; threads that a handler starts do not inherit it.
+    """
+    context = _CURRENT.get()
+    if context is None:
+        raise LookupError(
+            "no handler runs in this thread; pass its Context to the threads that it starts"
+        )
+    return context
+
+
+def current_or_none() -> Context | None:
+    """Return the Context of the handler that runs here, or None."""
+    return _CURRENT.get()
+
+
+def enter(context: Context) -> None:
+    """Make `context` that of this thread, or asyncio task, until `leave`."""
+    _CURRENT.set(context)
+
+
+def leave() -> None:
+    """End what `enter` began; what is logged from now on belongs to no launch."""
+    _CURRENT.set(None)
+
+
+def reason_label(number: int) -> str:
+    """Return the word for a `launcher.launch.Reason` of the wire, also for an unknown one."""
+    try:
+        return Reason(number).label or "killed"
+    except ValueError:
+        return f"reason {number}"

@@ -1,0 +1,190 @@
+"""A worker in this process: what each child of `raftcron worker` is, and what a program may embed.
+
+The process ends, at once and without tidying up, when the connection to the executor does, and is
+killed when guarded work outlives the executor's lease: so its handlers never run unwatched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+from launcher.worker import app, logs
+from launcher.worker.errors import NoExecutor
+from launcher.worker.lease import Slate, Watchdog, make_slate
+from launcher.worker.link import Bell, Link, LinkLost
+from launcher.worker.options import (
+    EXIT_LOST,
+    EXIT_OK,
+    EXIT_STUCK,
+    ChildOptions,
+    buffer_of,
+    socket_path,
+    worker_options,
+)
+from launcher.worker.registry import REGISTRY, Registry
+from launcher.worker.serving import Serving, StillRunning
+from launcher.worker.terminal import say
+from launcher.worker.wire import VERSION, Hello
+
+CONNECT_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+"""Between looks for the executor; the last one again and again."""
+CONNECT_S: Final = 5.0
+
+
+class Worker:
+    """Runs handlers in this process, in threads and, async ones, in a loop of a thread of its own.
+
+    `handlers` is a Registry, or a module to import; all that is registered, if left out. `executor`
+    is the path of the executor's socket; `group` names processes that serve the same handlers.
+    """
+
+    def __init__(
+        self,
+        handlers: Registry | str | None = None,
+        *,
+        executor: str = "",
+        group: str = "",
+        threads: int = 8,
+        buffer: int = 0,
+        grace_ms: int = 30_000,
+    ) -> None:
+        said = worker_options(
+            handlers if isinstance(handlers, str) else "",
+            threads=threads,
+            group=group,
+            executor=executor,
+            buffer=buffer,
+            grace_ms=grace_ms,
+        )
+        self._options = ChildOptions(worker=said)
+        self._registry = handlers if isinstance(handlers, Registry) else None
+
+    def run(self) -> int:
+        """Serve until SIGTERM and return 0; call it in the main thread.
+
+        Raises:
+            BadApp, BadHandler: there is nothing to serve.
+            NoExecutor: the executor refused this worker.
+        """
+        if self._registry is None and self._options.worker.app:
+            self._registry = app.load(self._options.worker.app)
+        registry = self._registry or REGISTRY
+        registry.check()
+        return serve(registry, self._options)
+
+
+def serve(registry: Registry, options: ChildOptions) -> int:
+    """Wait for the executor, serve it until SIGTERM or its Drain, and return the exit code 0.
+
+    Does not return where the connection is lost or a drain takes too long: the process ends.
+
+    Raises:
+        NoExecutor: the executor refused this worker.
+        BadFrame: the executor does not speak this protocol.
+    """
+    bell = Bell()
+    stop = _Stop(bell)
+    attached = logs.attach()
+    with stop.caught():
+        connected = _connect(options, stop)
+        if connected is None:
+            return EXIT_OK
+        slate = Slate(options.slate_fd if options.slate_fd >= 0 else make_slate())
+        watchdog = Watchdog(slate)
+        watchdog.start()
+        link = Link(connected)
+        serving = Serving(link, bell, registry, _hello(registry, options), watchdog)
+        stop.serving = serving
+        if stop.is_asked:
+            serving.drain()
+        try:
+            serving.run(options.parent_fd, options.worker.grace_ms)
+        except LinkLost as lost:
+            _die(f"ends with its executor's connection: {lost}", EXIT_LOST)
+        except StillRunning:
+            _die("ends although handlers run: they had their time and were cancelled", EXIT_STUCK)
+        link.close()
+        logs.detach(attached)
+    return EXIT_OK
+
+
+class _Stop:
+    """SIGTERM, which asks for a drain. SIGINT comes to the whole terminal; parents pass it on."""
+
+    def __init__(self, bell: Bell) -> None:
+        self.bell = bell
+        self.is_asked = False
+        self.serving: Serving | None = None
+
+    @contextlib.contextmanager
+    def caught(self) -> Iterator[None]:
+        """Catch the signals while it is open."""
+        number = signal.SIGTERM
+        before = signal.signal(number, self._asked)
+        try:
+            yield
+        finally:
+            signal.signal(number, before)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        self.is_asked = True
+        if self.serving is not None:
+            self.serving.drain()
+        self.bell.ring()
+
+
+def _hello(registry: Registry, options: ChildOptions) -> Hello:
+    said = options.worker
+    return Hello(
+        VERSION,
+        said.group or said.app.replace(":", ".") or "embedded",
+        [one.served for one in registry],
+        said.threads,
+        buffer_of(said),
+        os.getpid(),
+        os.getppid() if options.parent_fd >= 0 else 0,
+    )
+
+
+def _connect(options: ChildOptions, stop: _Stop) -> socket.socket | None:
+    """Wait for the executor's socket; None where asked to stop first."""
+    path = socket_path(options.worker.executor)
+    tries = 0
+    while not stop.is_asked:
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connected.settimeout(CONNECT_S)
+        try:
+            connected.connect(path)
+        except OSError as error:
+            connected.close()
+            if "too long" in str(error):
+                raise NoExecutor(f"{path} is too long for a socket's path: {error}") from error
+            if tries == len(CONNECT_PAUSES_S) and options.number == 1:
+                say(f"waits for an executor at {path} ({error})")
+        else:
+            return connected
+        _rest(CONNECT_PAUSES_S[min(tries, len(CONNECT_PAUSES_S) - 1)], options, stop)
+        tries += 1
+    return None
+
+
+def _rest(seconds: float, options: ChildOptions, stop: _Stop) -> None:
+    waited = [stop.bell.fd] + ([options.parent_fd] if options.parent_fd >= 0 else [])
+    readable, _, _ = select.select(waited, [], [], seconds)
+    if options.parent_fd in readable:
+        os._exit(EXIT_LOST)
+    stop.bell.hear()
+
+
+def _die(text: str, code: int) -> None:
+    """End this process now: no handler may go on while threads and exit hooks are waited for."""
+    with contextlib.suppress(OSError, ValueError):
+        say(text)
+    os._exit(code)

@@ -1,0 +1,115 @@
+"""Guarded work dies with its executor's lease (rule R6), by two hands.
+
+A child has a thread that kills the whole process at the deadline. Where that thread cannot run (an
+extension holds the interpreter's lock, the process is stopped), its parent kills it a moment later:
+both look at a *slate*, a page of memory that they share, where the child writes until when it has
+the lease and how many guarded works have begun. A page, unlike a pipe, is never full, and says what
+is so now, also when its writer is frozen.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from launcher.worker.clock import boot_ms
+
+PARENT_MARGIN_MS: Final = 250
+"""How much later than the child itself its parent kills it."""
+_BYTES: Final = mmap.PAGESIZE
+_LEASE, _GUARDED = 0, 1
+
+
+class Slate:
+    """Two numbers that parent and child share. Each is written with one store of eight bytes."""
+
+    def __init__(self, fd: int) -> None:
+        self._page = mmap.mmap(fd, _BYTES)
+        self._numbers = memoryview(self._page).cast("q")
+
+    @property
+    def lease_until_ms(self) -> int:
+        """Until when the child has the lease, on the boot-time clock; 0 for not at all."""
+        return self._numbers[_LEASE]
+
+    @lease_until_ms.setter
+    def lease_until_ms(self, until_ms: int) -> None:
+        self._numbers[_LEASE] = until_ms
+
+    @property
+    def guarded(self) -> int:
+        """How many works have begun that must not outlive the lease."""
+        return self._numbers[_GUARDED]
+
+    @guarded.setter
+    def guarded(self, number: int) -> None:
+        self._numbers[_GUARDED] = number
+
+    def is_over(self, now_ms: int) -> bool:
+        """Return whether guarded work runs although its lease is over."""
+        return self.guarded > 0 and now_ms >= self.lease_until_ms
+
+    def close(self) -> None:
+        """Let go of the page."""
+        self._numbers.release()
+        self._page.close()
+
+
+def make_slate() -> int:
+    """Return a descriptor of an empty slate; `Slate(fd)` at both ends."""
+    fd = os.memfd_create("raftcron-slate", os.MFD_CLOEXEC)
+    os.ftruncate(fd, _BYTES)
+    return fd
+
+
+class Watchdog:
+    """The thread in a child that kills its process when guarded work outlives the lease."""
+
+    def __init__(self, slate: Slate, now_ms: Callable[[], int] = boot_ms) -> None:
+        self._slate = slate
+        self._now_ms = now_ms
+        self._bell = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread; it ends with the process."""
+        threading.Thread(target=self._watch, name="raftcron-watchdog", daemon=True).start()
+
+    @property
+    def lease_until_ms(self) -> int:
+        """Until when the lease is, on the boot-time clock."""
+        return self._slate.lease_until_ms
+
+    def guard(self, number: int) -> None:
+        """Say how many guarded works have begun; before they do."""
+        was = self._slate.guarded
+        self._slate.guarded = number
+        if number and not was:
+            self._bell.set()
+
+    def renew(self, until_ms: int) -> None:
+        """Say until when the lease is now."""
+        is_earlier = until_ms < self._slate.lease_until_ms
+        self._slate.lease_until_ms = until_ms
+        if is_earlier:
+            self._bell.set()
+
+    def look(self) -> float | None:
+        """Kill the process if its time is over; else return the seconds until that may be.
+
+        None: not before `guard` or `renew` say something new.
+        """
+        now_ms = self._now_ms()
+        if self._slate.is_over(now_ms):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if not self._slate.guarded:
+            return None
+        return max(1, self._slate.lease_until_ms - now_ms) / 1000
+
+    def _watch(self) -> None:
+        while True:
+            self._bell.clear()
+            self._bell.wait(self.look())

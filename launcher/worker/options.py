@@ -1,0 +1,85 @@
+"""What a worker, its parent process and its children are told, and how they end."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from launcher.errors import BadConfig
+from launcher.names import NAME_PART_CHARS_MAX
+
+SOCKET_VARIABLE: Final = "RAFTCRON_WORKERS"
+SOCKET_DEFAULT: Final = "/var/lib/raftcron/executor/workers.sock"
+THREADS_MAX: Final = 1_000
+PROCESSES_MAX: Final = 500
+BUFFER_MAX: Final = 10_000
+BUFFER_PER_THREAD: Final = 4
+"""Tasks that wait at a child, so that no thread waits for the executor; of a millisecond each, they
+last as long as an answer of a busy executor takes."""
+
+EXIT_OK: Final = 0
+EXIT_APP: Final = 2
+"""The module cannot be imported, or registers no handler."""
+EXIT_REFUSED: Final = 3
+EXIT_LOST: Final = 4
+"""The connection to the executor ended, or the parent did."""
+EXIT_STUCK: Final = 5
+"""A drain's time was over, and handlers ran on."""
+
+_Name = Annotated[
+    str, Meta(pattern=rf"^([A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}})?$")
+]
+
+
+class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """One `raftcron worker`. `group` is the app where empty; `buffer` 0: so many per thread.
+
+    `app` is a module, or `module:registry`. `executor` is the path of its socket; empty for that in
+    $RAFTCRON_WORKERS, or SOCKET_DEFAULT. `grace_ms` is for what runs when the worker is stopped.
+    """
+
+    app: str
+    processes: Annotated[int, Meta(ge=1, le=PROCESSES_MAX)] = 1
+    threads: Annotated[int, Meta(ge=1, le=THREADS_MAX)] = 8
+    group: _Name = ""
+    executor: str = ""
+    buffer: Annotated[int, Meta(ge=0, le=BUFFER_MAX)] = 0
+    grace_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 30_000
+
+
+class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """One child, `python -m launcher.worker.child JSON`. Descriptors are -1 where it is alone.
+
+    `check`: only import the app and end. `number` is its place among its siblings, from 1.
+    """
+
+    worker: WorkerOptions
+    number: int = 1
+    slate_fd: int = -1
+    parent_fd: int = -1
+    check: bool = False
+
+
+def worker_options(app: str, **said: Any) -> WorkerOptions:
+    """Return checked options; see WorkerOptions.
+
+    Raises:
+        BadConfig: one is out of its bounds.
+    """
+    try:
+        return msgspec.convert({"app": app, **said}, WorkerOptions)
+    except msgspec.ValidationError as error:
+        raise BadConfig(f"worker: {error}") from error
+
+
+def socket_path(said: str) -> str:
+    """Return the path of the executor's socket."""
+    return said or os.environ.get(SOCKET_VARIABLE, "") or SOCKET_DEFAULT
+
+
+def buffer_of(options: WorkerOptions) -> int:
+    """Return how many tasks may wait at a child, beside those that its threads run."""
+    return options.buffer or options.threads * BUFFER_PER_THREAD

@@ -1,0 +1,163 @@
+"""How a handler says how it ended, and what is made of that.
+
+Raised or returned: `Retry` (try again), `Fatal` (trying again is of no use), `Snooze` (not now, and
+that is no failure). Any other exception is `raised`; anything else that is returned is success, and
+where it is a text, that is kept as the launch's detail. What is to be kept beyond a line belongs
+where the handler writes its results.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from launcher.worker.errors import BadPayload
+from launcher.worker.lengths import Length, length_ms
+from launcher.worker.wire import DETAIL_CHARS_MAX, Result
+
+TRACE_LINES_IN_DETAIL: Final = 3
+"""The last lines of a traceback: the place and the source line that raised."""
+_CUT: Final = "..."
+
+
+class Answer(Exception):
+    """What a handler raises or returns to say how it ended."""
+
+    result = Result.RAISED
+
+    def __init__(self, after_ms: int, reason: str) -> None:
+        super().__init__(reason)
+        self.after_ms = after_ms
+        self.reason = reason
+
+
+class Retry(Answer):
+    """Try again, as far as the job's tries go; after `after`, or when the job's backoff says."""
+
+    result = Result.RETRY
+
+    def __init__(self, after: Length | None = None, reason: str = "") -> None:
+        super().__init__(0 if after is None else max(1, length_ms(after)), reason)
+
+
+class Fatal(Answer):
+    """Trying again is of no use: the launch becomes a dead letter, whatever tries are left."""
+
+    result = Result.FATAL
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(0, reason)
+
+
+class Snooze(Answer):
+    """Not now: again after `after`, which is no failure and counts as no try."""
+
+    result = Result.SNOOZE
+
+    def __init__(self, after: Length, reason: str = "") -> None:
+        super().__init__(max(1, length_ms(after)), reason)
+
+
+class Cancelled(Exception):
+    """Raised by `Context.check`: the launch was killed, replaced, or took too long."""
+
+
+class Ended(NamedTuple):
+    """How one call ended. `trace` is a whole traceback, for the output; empty for none."""
+
+    result: Result
+    after_ms: int = 0
+    detail: str = ""
+    trace: str = ""
+
+
+SUCCEEDED: Final = Ended(Result.OK)
+
+
+def of_value(value: object) -> Ended:
+    """Return what a returned value means; never raises."""
+    if value is None:
+        return SUCCEEDED
+    if isinstance(value, type) and issubclass(value, Answer):
+        return _of_class(value)
+    if isinstance(value, Answer):
+        return _of_answer(value)
+    if inspect.iscoroutine(value):
+        value.close()
+        return Ended(Result.RAISED, 0, "returned a coroutine: make the handler `async def`")
+    return Ended(Result.OK, 0, cut(value)) if isinstance(value, str) else SUCCEEDED
+
+
+def of_error(error: BaseException) -> Ended:
+    """Return what a raised exception means; never raises."""
+    if isinstance(error, Answer):
+        return _of_answer(error)
+    if isinstance(error, BadPayload):
+        return Ended(Result.FATAL, 0, cut(str(error)))
+    lines = _trace(error)
+    headline = "".join(_headline(error)).strip()
+    place = " | ".join(line.strip() for line in lines[-TRACE_LINES_IN_DETAIL:] if line.strip())
+    room = DETAIL_CHARS_MAX - len(place) - len(" at ")
+    return Ended(
+        Result.RAISED, 0, cut(f"{cut(headline, max(room, 200))} at {place}"), _whole(error)
+    )
+
+
+def of_cancel(ended: Ended, reason: str) -> Ended:
+    """Return the end of a call that was cancelled before it ended: that it was, whatever it said.
+
+    A function that sees the flag and returns did not succeed, just as a command did not that gets
+    TERM and exits with 0.
+    """
+    said = f", then {ended.detail}" if ended.detail else ""
+    return Ended(Result.CANCELLED, 0, cut(f"cancelled: {reason}{said}"), ended.trace)
+
+
+def cut(text: str, chars: int = DETAIL_CHARS_MAX) -> str:
+    """Return a text of at most `chars` characters that can be sent, whatever a handler said."""
+    if len(text) > chars:
+        text = text[: chars - len(_CUT)] + _CUT
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _of_answer(answer: Answer) -> Ended:
+    return Ended(answer.result, answer.after_ms, cut(str(answer.reason)))
+
+
+def _of_class(kind: type[Answer]) -> Ended:
+    """`return Retry`, without parentheses, must not be taken for success."""
+    try:
+        return _of_answer(kind())  # type: ignore[call-arg]
+    except TypeError as error:
+        return of_error(error)
+
+
+def _headline(error: BaseException) -> list[str]:
+    try:
+        return traceback.format_exception_only(error)
+    except Exception:  # noqa: BLE001 - its __str__ is the user's code
+        return [type(error).__name__]
+
+
+def _trace(error: BaseException) -> list[str]:
+    """The frame that raised: file, line, function, and the source line."""
+    try:
+        frames = traceback.format_tb(_own(error))
+    except Exception:  # noqa: BLE001 - sources are read through the user's loaders
+        return []
+    lines = frames[-1].splitlines() if frames else []
+    return [line for line in lines if line.strip(" ~^")]
+
+
+def _own(error: BaseException) -> TracebackType | None:
+    """The traceback from where the user's code begins."""
+    return error.__traceback__.tb_next if error.__traceback__ is not None else None
+
+
+def _whole(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(type(error), error, _own(error)))
+    except Exception:  # noqa: BLE001 - its __str__ is the user's code
+        return "".join(_headline(error))

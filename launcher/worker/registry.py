@@ -1,0 +1,286 @@
+"""Which functions are handlers: `@handler`, and what is asked of a function to be one.
+
+What can be seen when a module is imported is told then; what the annotations mean is looked at once
+all is imported (`Registry.check`), since they may name what stands further down. Each error says
+where the function is and what to do.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar, overload
+
+from launcher.names import NAME_PART_CHARS_MAX
+from launcher.worker.context import Context
+from launcher.worker.errors import BadHandler
+from launcher.worker.lengths import Length, length_ms
+from launcher.worker.payload import Reader, UnknownType, reader
+from launcher.worker.wire import Served
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+_NAME: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
+_RESERVED: Final = "command"
+"""The pool of jobs that are commands."""
+HANDLERS_MAX: Final = 1_000
+"""In one registry: their names of 100 characters are a Hello of 0.1 MB."""
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Call(NamedTuple):
+    """How a handler is called: how its payload is read, and whether it gets a Context.
+
+    `read` is None where it takes no payload.
+    """
+
+    read: Reader | None
+    takes_context: bool
+
+
+class Handler:
+    """A function under its name, and what its author says of it."""
+
+    def __init__(self, function: Callable[..., Any], served: Served) -> None:
+        self.function = function
+        self.served = served
+        self.name = served.name
+        self.place = place_of(function)
+        self.is_async = inspect.iscoroutinefunction(function)
+        self._call: Call | None = None
+
+    def resolve(self) -> Call:
+        """Return how it is called; what the annotations mean is looked up once.
+
+        Raises:
+            BadHandler: its annotations mean nothing, or nothing that can be read.
+        """
+        if self._call is None:
+            self._call = self._resolved()
+        return self._call
+
+    def _resolved(self) -> Call:
+        named = _taken(self.function, self.place)
+        try:
+            hints = typing.get_type_hints(self.function)
+        except (NameError, TypeError, AttributeError) as error:
+            raise BadHandler(
+                f"{self.place}: annotations of {self.name} cannot be read: {error}",
+                "import what they name outside `if TYPE_CHECKING`, at the top of the module",
+            ) from error
+        if named and hints.get(named[0].name) is Context:
+            return Call(None, takes_context=True)
+        takes_context = len(named) > 1
+        if not named:
+            return Call(None, takes_context=False)
+        first = named[0].name
+        declared = hints.get(first, Any)
+        try:
+            return Call(reader(declared), takes_context)
+        except UnknownType as error:
+            raise BadHandler(
+                f"{self.place}: parameter {first} of {self.name}: {error}",
+                "declare a msgspec.Struct, a dataclass, dict, list, str, bytes, None or Any",
+            ) from error
+
+
+class Registry:
+    """Handlers by name. A program has one, `REGISTRY`, unless it makes more for itself."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, Handler] = {}
+
+    def __len__(self) -> int:
+        return len(self._handlers)
+
+    def __iter__(self) -> Iterator[Handler]:
+        return iter(self._handlers.values())
+
+    def get(self, name: str) -> Handler | None:
+        """Return the handler of that name, or None."""
+        return self._handlers.get(name)
+
+    def find(self, function: Callable[..., Any]) -> Handler | None:
+        """Return the first handler that is this function, or None."""
+        return next((one for one in self if one.function is function), None)
+
+    def add(self, added: Handler) -> None:
+        """Add a handler; one from the same place, as of a module read again, replaces itself.
+
+        Raises:
+            BadHandler: another function has the name, or there are too many.
+        """
+        known = self._handlers.get(added.name)
+        if known is not None and known.place != added.place:
+            raise BadHandler(
+                f"{added.place}: handler {added.name} is already at {known.place}",
+                'give one of them another name: @handler("other.name")',
+            )
+        if known is None and len(self) >= HANDLERS_MAX:
+            raise BadHandler(f"{added.place}: more than {HANDLERS_MAX} handlers in one worker")
+        self._handlers[added.name] = added
+
+    def check(self) -> None:
+        """Look at all annotations.
+
+        Raises:
+            BadHandler: those of one handler mean nothing.
+        """
+        for one in self:
+            one.resolve()
+
+    def handler(
+        self,
+        name: str | None = None,
+        *,
+        timeout: Length | None = None,
+        heartbeat: Length | None = None,
+        collection: str = "",
+    ) -> Callable[[Function], Function]:
+        """Return a decorator that registers a function and returns it unchanged; see `handler`."""
+
+        def register(function: Function) -> Function:
+            self.add(describe(function, name, timeout, heartbeat, collection))
+            return function
+
+        return register
+
+
+REGISTRY: Final = Registry()
+"""Where `@handler` registers."""
+
+
+@overload
+def handler(name: Function) -> Function: ...
+
+
+@overload
+def handler(
+    name: str | None = None,
+    *,
+    timeout: Length | None = None,
+    heartbeat: Length | None = None,
+    collection: str = "",
+) -> Callable[[Function], Function]: ...
+
+
+def handler(
+    name: Any = None,
+    *,
+    timeout: Length | None = None,
+    heartbeat: Length | None = None,
+    collection: str = "",
+) -> Any:
+    """Make a function a handler: `@handler`, or `@handler("billing.invoice", timeout="5m")`.
+
+    The name defaults to `module.function`. After `timeout` it is cancelled, and killed soon after;
+    so it is where it lets `heartbeat` pass without `Context.heartbeat`. A job may say less of both.
+    `collection` is a label for gates. The function is returned unchanged.
+
+    Raises:
+        BadHandler: it cannot be a handler, or its name is taken.
+    """
+    if callable(name):
+        return REGISTRY.handler()(name)
+    return REGISTRY.handler(name, timeout=timeout, heartbeat=heartbeat, collection=collection)
+
+
+def describe(
+    function: Callable[..., Any],
+    name: str | None = None,
+    timeout: Length | None = None,
+    heartbeat: Length | None = None,
+    collection: str = "",
+) -> Handler:
+    """Return the Handler of a function, registered nowhere.
+
+    Raises:
+        BadHandler: it cannot be a handler.
+    """
+    place = place_of(function)
+    if not inspect.isfunction(function):
+        raise BadHandler(f"{place}: {function!r} is no function", "write a `def` that calls it")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadHandler(
+            f"{place}: {function.__qualname__} is a generator and would never run",
+            "return instead of yield",
+        )
+    _taken(function, place)
+    served = Served(
+        _checked_name(function, name, place),
+        _checked_length("timeout", timeout, place),
+        _checked_length("heartbeat", heartbeat, place),
+        _checked_collection(collection, place),
+    )
+    return Handler(function, served)
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Return `file:line` of a function, or of what it wraps."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else "somewhere"
+
+
+def _taken(function: Callable[..., Any], place: str) -> list[inspect.Parameter]:
+    """The parameters that are passed: payload, and the context where it is asked for."""
+    named = list(inspect.signature(function).parameters.values())
+    passed = [one for one in named if one.kind in _POSITIONAL]
+    required = [one.name for one in passed if one.default is one.empty]
+    required_by_name = [
+        one.name for one in named if one.kind is one.KEYWORD_ONLY and one.default is one.empty
+    ]
+    if len(required) > 2 or required_by_name:
+        extra = (required[2:] + required_by_name)[0]
+        raise BadHandler(
+            f"{place}: nobody would give {function.__qualname__} its parameter {extra}",
+            "a handler takes (payload), (payload, context), (context: Context) or nothing",
+        )
+    # A second parameter with a default is the author's own, unless it says that it is the Context.
+    second = passed[1:2]
+    if second and second[0].default is not second[0].empty and not _is_context(second[0]):
+        second = []
+    return passed[:1] + second
+
+
+def _is_context(parameter: inspect.Parameter) -> bool:
+    said = parameter.annotation
+    text = said if isinstance(said, str) else getattr(said, "__name__", "")
+    return text.rpartition(".")[2].split(" ")[0] == Context.__name__
+
+
+def _checked_name(function: Callable[..., Any], name: str | None, place: str) -> str:
+    said = name if name is not None else f"{function.__module__}.{function.__qualname__}"
+    if not isinstance(said, str) or not _NAME.fullmatch(said):
+        raise BadHandler(
+            f"{place}: {said!r} is not a handler's name: up to {NAME_PART_CHARS_MAX} of "
+            "A-Z a-z 0-9 _ . - not beginning with . or -",
+            'give it one: @handler("billing.invoice")',
+        )
+    if said == _RESERVED:
+        raise BadHandler(
+            f"{place}: the name {said!r} is that of jobs without a handler",
+            'give it another: @handler("billing.invoice")',
+        )
+    return said
+
+
+def _checked_length(what: str, said: Length | None, place: str) -> int:
+    if said is None:
+        return 0
+    try:
+        ms = length_ms(said)
+    except (ValueError, TypeError) as error:
+        raise BadHandler(f"{place}: {what}: {error}") from error
+    if ms == 0:
+        raise BadHandler(f"{place}: {what} of nothing", "leave it out for no bound")
+    return ms
+
+
+def _checked_collection(said: str, place: str) -> str:
+    if said and not _NAME.fullmatch(said):
+        raise BadHandler(
+            f"{place}: collection {said!r} is not up to {NAME_PART_CHARS_MAX} of "
+            "A-Z a-z 0-9 _ . - not beginning with . or -"
+        )
+    return said

@@ -1,0 +1,220 @@
+"""A child at work: takes tasks from its executor, has threads run them, tells how they ended.
+
+Theory of operation. One thread, this one, owns the socket and knows what is held. It hands work to
+the crew only when the `Started` of that work is with the kernel: bytes in a socket outlive who
+wrote them, so an executor that reads a dead child's socket to its end knows what never began. The
+threads put down what they have to say and ring a bell; whatever is there when it is heard goes out
+as one batch. Nothing but the socket, the bell and the deadline of a drain wakes this thread.
+
+Where the connection ends, the process does, at once: its handlers must not outlive the executor
+that answers for them.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Sequence
+from typing import Final
+
+from launcher.errors import invariant
+from launcher.worker.clock import boot_ms
+from launcher.worker.context import reason_label
+from launcher.worker.crew import Crew, Loop
+from launcher.worker.errors import NoExecutor
+from launcher.worker.lease import Watchdog
+from launcher.worker.link import Bell, Link, LinkLost
+from launcher.worker.news import News
+from launcher.worker.registry import Registry
+from launcher.worker.wire import (
+    Beat,
+    Cancel,
+    Done,
+    Drain,
+    Hello,
+    Lease,
+    Leaving,
+    Outcome,
+    Output,
+    Refused,
+    Result,
+    Run,
+    Started,
+    Task,
+    ToChild,
+    Welcome,
+)
+from launcher.worker.work import Holding, Work
+
+CANCELLED_GRACE_MS: Final = 5_000
+"""After the grace of a drain what still runs is cancelled, and has this long to end."""
+_UNLEASED: Final = "never began: the executor has no lease"
+
+
+class StillRunning(Exception):
+    """A drain's time is over and handlers run that would not end."""
+
+
+class Serving:
+    """One connection, from Hello to its end."""
+
+    def __init__(
+        self, link: Link, bell: Bell, registry: Registry, hello: Hello, watchdog: Watchdog
+    ) -> None:
+        self._link, self._bell, self._hello = link, bell, hello
+        self._watchdog = watchdog
+        self._holding = Holding(registry, hello.threads)
+        self._news = News(self._holding, bell)
+        self._announced: list[Work] = []
+        self._crew: Crew | None = None
+        self._loop: Loop | None = None
+        if any(not one.is_async for one in registry):
+            self._crew = Crew(hello.threads, self._news.end)
+        if any(one.is_async for one in registry):
+            self._loop = Loop(self._news.end)
+        self._mask = link.mask
+        self._drain_asked = False
+        self._grace_ends_ms = 0
+        self._has_cancelled = False
+
+    def drain(self) -> None:
+        """Ask for a drain; from a signal handler."""
+        self._drain_asked = True
+        self._bell.ring()
+
+    def run(self, parent_fd: int, grace_ms: int) -> None:
+        """Serve until drained.
+
+        Raises:
+            LinkLost: the connection ended, or the parent did. End the process at once.
+            NoExecutor: the executor refused this child.
+            BadFrame: the executor does not speak this protocol.
+            StillRunning: the drain took too long. End the process at once.
+        """
+        for threads in (self._crew, self._loop):
+            if threads is not None:
+                threads.start()
+        self._link.say(self._hello)
+        self._link.flush()
+        with select.epoll() as poll:
+            poll.register(self._link.fd, self._mask)
+            poll.register(self._bell.fd, select.EPOLLIN)
+            if parent_fd >= 0:
+                poll.register(parent_fd, select.EPOLLIN)
+            while not (self._holding.is_leaving and not self._holding and self._link.is_sent):
+                self._turn(poll, parent_fd, grace_ms)
+
+    def _turn(self, poll: select.epoll, parent_fd: int, grace_ms: int) -> None:
+        for fd, _ in poll.poll(self._pause_s()):
+            if fd == parent_fd:
+                raise LinkLost("the parent of this worker is gone")
+            if fd == self._link.fd:
+                for message in self._link.receive():
+                    self._obey(message)
+        self._bell.hear()
+        if self._drain_asked and not self._holding.is_leaving:
+            self._leave(grace_ms)
+        self._tell()
+        self._begin()
+        self._link.flush()
+        self._hand_over()
+        if self._grace_ends_ms:
+            self._hurry(boot_ms())
+        if self._link.mask != self._mask:
+            self._mask = self._link.mask
+            poll.modify(self._link.fd, self._mask)
+
+    def _pause_s(self) -> float | None:
+        if not self._grace_ends_ms:
+            return None
+        return max(0, self._grace_ends_ms - boot_ms()) / 1000
+
+    def _obey(self, message: ToChild) -> None:
+        match message:
+            case Run(tasks):
+                self._take(tasks)
+            case Cancel(names):
+                for name, reason in names:
+                    self._cancel(name, reason_label(reason))
+            case Lease(until_ms):
+                self._watchdog.renew(until_ms)
+            case Welcome(lease_until_ms):
+                self._watchdog.renew(lease_until_ms)
+            case Refused(text):
+                raise NoExecutor(f"the executor refused this worker: {text}")
+            case Drain():
+                self._drain_asked = True
+
+    def _take(self, tasks: Sequence[Task]) -> None:
+        if self._holding.is_leaving:
+            self._link.say(Leaving([task.name for task in tasks]))
+            return
+        never = self._holding.take(tasks)
+        if never:
+            self._link.say(Done(never))
+
+    def _cancel(self, name: str, reason: str) -> None:
+        work = self._holding.get(name)
+        if work is None:
+            return
+        if self._holding.drop(name):
+            said = f"cancelled before it began: {reason}"
+            self._link.say(Done([Outcome(name, Result.CANCELLED, 0, said)]))
+        else:
+            self._runner(work).cancel(work, reason)
+
+    def _leave(self, grace_ms: int) -> None:
+        self._link.say(Leaving(self._holding.leave()))
+        self._grace_ends_ms = boot_ms() + grace_ms
+
+    def _hurry(self, now_ms: int) -> None:
+        """In a drain whose time is over: first cancel what runs, then give up."""
+        if now_ms < self._grace_ends_ms:
+            return
+        if self._has_cancelled:
+            raise StillRunning
+        self._has_cancelled = True
+        self._grace_ends_ms = now_ms + CANCELLED_GRACE_MS
+        for work in self._holding.begun():
+            self._runner(work).cancel(work, "the worker is stopped")
+
+    def _tell(self) -> None:
+        """Say what the threads have put down."""
+        batch = self._news.take()
+        for name, piece in batch.output:
+            self._link.say(Output(name, piece))
+        if batch.beats:
+            self._link.say(Beat(batch.beats))
+        if batch.ends:
+            self._link.say(Done([self._holding.end(*end) for end in batch.ends]))
+            self._watchdog.guard(self._holding.guarded)
+
+    def _begin(self) -> None:
+        """Announce what begins now."""
+        if self._announced:
+            return
+        until_ms = self._watchdog.lease_until_ms
+        beginning, unleased = self._holding.begin(self._news, boot_ms(), until_ms)
+        if unleased:
+            never = [Outcome(one.task.name, Result.CANCELLED, 0, _UNLEASED) for one in unleased]
+            self._link.say(Done(never))
+        if beginning:
+            self._watchdog.guard(self._holding.guarded)
+            self._link.say(Started([work.task.name for work in beginning]))
+            self._announced = beginning
+
+    def _hand_over(self) -> None:
+        """Have begin what is announced, once that is with the kernel."""
+        if not self._announced or not self._link.is_sent:
+            return
+        works, self._announced = self._announced, []
+        self._submit(self._crew, [work for work in works if not work.handler.is_async])
+        self._submit(self._loop, [work for work in works if work.handler.is_async])
+
+    def _submit(self, threads: Crew | Loop | None, works: Sequence[Work]) -> None:
+        if threads is not None and works:
+            threads.submit(works)
+
+    def _runner(self, work: Work) -> Crew | Loop:
+        chosen = self._loop if work.handler.is_async else self._crew
+        invariant(chosen is not None, f"no threads for {work.handler.name}")
+        return chosen  # type: ignore[return-value]

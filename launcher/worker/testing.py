@@ -1,0 +1,204 @@
+"""Runs a handler without a cluster: `from raftcron import testing`.
+
+    ran = testing.run(invoice, {"customer": "acme"}, attempt=3)
+    assert ran.outcome is testing.Result.RETRY and ran.after == 60
+
+The payload takes the way that a job's takes: into JSON, and from there into what the handler
+declares. A function that was not decorated may be run too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from launcher.names import AttemptName, LaunchName
+from launcher.worker import logs
+from launcher.worker.context import Context
+from launcher.worker.errors import BadHandler
+from launcher.worker.invoke import invoke, invoke_async
+from launcher.worker.lengths import Length, length_ms
+from launcher.worker.outcome import Ended
+from launcher.worker.payload import dump
+from launcher.worker.registry import REGISTRY, Handler, describe
+from launcher.worker.wire import Result, Task, effective_ms
+
+__all__ = ["JOB", "SCHEDULED", "Ran", "Result", "run", "run_async"]
+SCHEDULED: Final = datetime(2026, 11, 20, 15, tzinfo=UTC)
+"""When a launch is due unless a test says otherwise."""
+JOB: Final = "default/test"
+"""Whose launch a test runs."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Ran(msgspec.Struct, frozen=True, kw_only=True):
+    """How a handler ran. `after` is in seconds, None where not said; `error` is what it raised.
+
+    `detail` is what people get to read. `heartbeats` is how many it sent; `logs` are the lines of
+    its output: `Context.log`, progress, and what it logged.
+    """
+
+    outcome: Result
+    after: float | None
+    detail: str
+    heartbeats: int
+    logs: list[str]
+    error: BaseException | None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it would be shown as succeeded."""
+        return self.outcome is Result.OK
+
+
+class _Heard:
+    """Keeps what a handler says."""
+
+    def __init__(self) -> None:
+        self.beats = 0
+        self.text = ""
+
+    def beat(self, name: str) -> None:
+        self.beats += 1
+
+    def write(self, name: str, text: str) -> None:
+        self.text += text
+
+
+class _Trial:
+    """One call that is prepared."""
+
+    def __init__(self, handler: Handler, task: Task, cancelled: bool) -> None:
+        self.handler, self.task = handler, task
+        self.heard = _Heard()
+        timeout_ms = effective_ms(task.timeout_ms, handler.served.timeout_ms)
+        self.context = Context(task, self.heard, timeout_ms)
+        self.caught: list[BaseException] = []
+        if cancelled:
+            self.context.cancelled.set("killed")
+
+    def ran(self, ended: Ended) -> Ran:
+        said = ended.result in (Result.RETRY, Result.SNOOZE) and ended.after_ms
+        return Ran(
+            outcome=ended.result,
+            after=ended.after_ms / 1000 if said else None,
+            detail=ended.detail,
+            heartbeats=self.heard.beats,
+            logs=self.heard.text.splitlines(),
+            error=self.caught[0] if self.caught else None,
+        )
+
+
+def run(
+    which: str | Callable[..., Any],
+    payload: object = None,
+    *,
+    attempt: int = 1,
+    scheduled: datetime = SCHEDULED,
+    cancelled: bool = False,
+    remaining: Length | None = None,
+) -> Ran:
+    """Run a handler, by its name or as the function, and return how it ended.
+
+    A `payload` of bytes is taken as it is, all else as JSON. `cancelled`: as if it were cancelled
+    when it has just begun; `remaining` is its timeout. An async handler gets a loop of its own; in
+    a test that has one use `run_async`.
+
+    Raises:
+        BadHandler: there is no handler of that name, or the function cannot be one.
+        TypeError: the payload cannot be said in JSON.
+    """
+    trial = _trial(which, payload, attempt, scheduled, cancelled, remaining)
+    if trial.handler.is_async:
+        import asyncio
+
+        return asyncio.run(_awaited(trial))
+    attached = logs.attach()
+    try:
+        ended = invoke(trial.handler, trial.context, trial.task.payload, trial.caught)
+    finally:
+        logs.detach(attached)
+    return trial.ran(ended)
+
+
+async def run_async(
+    which: str | Callable[..., Any],
+    payload: object = None,
+    *,
+    attempt: int = 1,
+    scheduled: datetime = SCHEDULED,
+    cancelled: bool = False,
+    remaining: Length | None = None,
+) -> Ran:
+    """Do what `run` does, in the loop that runs; plain handlers run in a thread.
+
+    Raises:
+        BadHandler: there is no handler of that name, or the function cannot be one.
+        TypeError: the payload cannot be said in JSON.
+    """
+    trial = _trial(which, payload, attempt, scheduled, cancelled, remaining)
+    if trial.handler.is_async:
+        return await _awaited(trial)
+    import asyncio
+
+    attached = logs.attach()
+    try:
+        ended = await asyncio.to_thread(
+            invoke, trial.handler, trial.context, trial.task.payload, trial.caught
+        )
+    finally:
+        logs.detach(attached)
+    return trial.ran(ended)
+
+
+async def _awaited(trial: _Trial) -> Ran:
+    import asyncio
+
+    attached = logs.attach()
+    try:
+        call = invoke_async(trial.handler, trial.context, trial.task.payload, trial.caught)
+        running = asyncio.get_running_loop().create_task(call)
+        if trial.context.cancelled:
+            await asyncio.sleep(0)  # it has begun, and stands at its first await
+            running.cancel()
+        ended = await running
+    finally:
+        logs.detach(attached)
+    return trial.ran(ended)
+
+
+def _trial(
+    which: str | Callable[..., Any],
+    payload: object,
+    attempt: int,
+    scheduled: datetime,
+    cancelled: bool,
+    remaining: Length | None,
+) -> _Trial:
+    handler = _found(which)
+    handler.resolve()
+    scheduled_s = (scheduled - _EPOCH) // timedelta(seconds=1)
+    task = Task(
+        name=str(AttemptName(LaunchName(JOB, scheduled_s), attempt)),
+        handler=handler.name,
+        payload=b"" if payload is None else dump(payload),
+        attempt=attempt,
+        scheduled_s=scheduled_s,
+        timeout_ms=0 if remaining is None else max(1, length_ms(remaining)),
+        heartbeat_ms=handler.served.heartbeat_ms,
+        epoch="1.1.test",
+        tenant=JOB.partition("/")[0],
+    )
+    return _Trial(handler, task, cancelled)
+
+
+def _found(which: str | Callable[..., Any]) -> Handler:
+    if not isinstance(which, str):
+        return REGISTRY.find(which) or describe(which, getattr(which, "__name__", "test"))
+    handler = REGISTRY.get(which)
+    if handler is None:
+        raise BadHandler(f"there is no handler {which}", "import the module that registers it")
+    return handler
