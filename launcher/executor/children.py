@@ -1,16 +1,23 @@
-"""The executor's end of the spawner: starts it, sends it orders, reads its news."""
+"""The executor's end of the spawner: starts it, sends it orders, reads its news.
+
+The spawner says at once what it started, one frame for each: whoever kills it must not keep that
+from us. To be woken for each of them costs as much as a tenth of a start; so after a look the
+socket is left alone for READ_GAP_MS. What is said meanwhile waits in the kernel, also when the
+spawner dies.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
+
+import msgspec
 
 import launcher
 from launcher import logs
@@ -31,8 +38,112 @@ _PROGRAM: Final = (
     "from launcher.executor.spawner import main; main(int(sys.argv[2]))"
 )
 EXIT_WAIT_S: Final = 2.0
+READ_GAP_MS: Final = 2
+"""Below the foreman's gap between two turns: nobody waits longer for it."""
+READ_BYTES: Final = 1 << 18
 
 News = list[Any]
+
+
+def encode(messages: list[News]) -> bytes:
+    """Return messages as a frame: 4 bytes of length, then JSON."""
+    try:
+        body = msgspec.json.encode(messages)
+    except UnicodeEncodeError:
+        # A name of the file system that is not UTF-8.
+        body = json.dumps(messages).encode()
+    return len(body).to_bytes(4, "big") + body
+
+
+def decode(body: bytes | bytearray) -> list[News]:
+    """Return the messages of a frame without its length."""
+    try:
+        messages: list[News] = msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        messages = json.loads(body)
+    return messages
+
+
+class _Line(asyncio.Protocol):
+    """The socket to the spawner. It is read between `listen` and `pause`; `over` is done once it
+    has ended, after all that was said, or with what a reader of the news raised."""
+
+    def __init__(self, hear: Callable[[list[News]], None], sock: socket.socket) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        self.transport: asyncio.Transport | None = None
+        self._hear = hear
+        self._sock = sock
+        self._pulse: Pulse | None = None
+        self._buffer = bytearray()
+        self._later: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep what is said for the one who listens."""
+        invariant(isinstance(transport, asyncio.Transport), "the spawner's socket is no stream")
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.pause_reading()
+
+    def listen(self, pulse: Pulse) -> None:
+        """Pass news on from now on, and count them for `pulse`."""
+        self._pulse = pulse
+        self._resume()
+
+    def pause(self) -> None:
+        """Pass nothing on any more."""
+        self._pulse = None
+        if self._later is not None:
+            self._later.cancel()
+        if self.transport is not None:
+            self.transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on what has come in whole, and leave the socket alone for a while."""
+        self._take(data)
+        if self.transport is not None and not self.over.done():
+            self.transport.pause_reading()
+            self._later = self._loop.call_later(READ_GAP_MS / 1000, self._resume)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Read what is left: a write that failed ends a connection, and it may end it first."""
+        while error is not None and self._pulse is not None:
+            try:
+                data = self._sock.recv(READ_BYTES)
+            except OSError:
+                break
+            if not data:
+                break
+            self._take(data)
+        self.transport = None
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def _resume(self) -> None:
+        if self.transport is not None and self._pulse is not None:
+            self.transport.resume_reading()
+
+    def _take(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            frames = list(self._frames())
+            if frames and self._pulse is not None:
+                self._pulse.heard(boot_ms())
+            if news := [one for frame in frames for one in frame if one[0] != "pong"]:
+                self._hear(news)
+        except Exception as error:  # noqa: BLE001 - the event loop would only log it
+            if not self.over.done():
+                self.over.set_exception(error)
+
+    def _frames(self) -> Iterator[list[News]]:
+        at = 0
+        while len(self._buffer) >= at + 4:
+            end = at + 4 + int.from_bytes(self._buffer[at : at + 4], "big")
+            invariant(end - at - 4 <= FRAME_BYTES_MAX, f"a frame of {end - at - 4} bytes")
+            if len(self._buffer) < end:
+                break
+            yield decode(self._buffer[at + 4 : end])
+            at = end
+        del self._buffer[:at]
 
 
 class Children:
@@ -47,8 +158,7 @@ class Children:
         self._hear = hear
         self._slots = slots
         self._ledger = ledger
-        self._writer: asyncio.StreamWriter | None = None
-        self._reader: asyncio.StreamReader | None = None
+        self._line: _Line | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -68,15 +178,16 @@ class Children:
                 cwd="/",
                 env={"PATH": PATH, SPAWNER_MARK: self._ledger},
             )
-        self._reader, self._writer = await asyncio.open_connection(sock=ours)
+        line = _Line(self._hear, ours)
+        await asyncio.get_running_loop().create_connection(lambda: line, sock=ours)
+        self._line = line
 
     def send(self, messages: list[News]) -> None:
         """Send messages in one frame; never waits. Nothing is sent where the spawner is gone."""
-        invariant(self._writer is not None, "the spawner is not started")
-        if not messages or self._writer is None or self._writer.is_closing():
-            return
-        body = json.dumps(messages).encode()
-        self._writer.write(len(body).to_bytes(4, "big") + body)
+        invariant(self._line is not None, "the spawner is not started")
+        transport = self._line.transport if self._line is not None else None
+        if messages and transport is not None and not transport.is_closing():
+            transport.write(encode(messages))
 
     async def listen(self, lease: Lease) -> None:
         """Pass on news until the spawner is gone; kill it where it takes no turns any more, in
@@ -85,35 +196,26 @@ class Children:
         Raises:
             SpawnerDied: it is, or was killed.
         """
-        invariant(self._reader is not None, "the spawner is not started")
+        line = self._line
+        if line is None:
+            raise SpawnerDied("the process that starts commands was not started")
         pulse = Pulse(boot_ms())
-        reading = asyncio.create_task(self._read(pulse))
+        line.listen(pulse)
         watching = asyncio.create_task(self._watch(pulse, lease))
         try:
-            await asyncio.wait({reading, watching}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({line.over, watching}, return_when=asyncio.FIRST_COMPLETED)
             if watching.done():
                 watching.result()
                 # What it still said may be there, and its end.
-                await asyncio.wait({reading}, timeout=EXIT_WAIT_S)
-                if not reading.done():
+                await asyncio.wait({line.over}, timeout=EXIT_WAIT_S)
+                if not line.over.done():
                     raise SpawnerDied("the process that starts commands hangs and does not die")
-            await reading
+            line.over.result()
+            raise SpawnerDied("the process that starts commands is gone")
         finally:
-            reading.cancel()
+            line.pause()
             watching.cancel()
-            await asyncio.gather(reading, watching, return_exceptions=True)
-
-    async def _read(self, pulse: Pulse) -> None:
-        while self._reader is not None:
-            try:
-                size = int.from_bytes(await self._reader.readexactly(4), "big")
-                invariant(size <= FRAME_BYTES_MAX, f"a frame of {size} bytes")
-                frame = json.loads(await self._reader.readexactly(size))
-            except (asyncio.IncompleteReadError, ConnectionError) as error:
-                raise SpawnerDied("the process that starts commands is gone") from error
-            pulse.heard(boot_ms())
-            if news := [one for one in frame if one[0] != "pong"]:
-                self._hear(news)
+            await asyncio.gather(watching, return_exceptions=True)
 
     async def _watch(self, pulse: Pulse, lease: Lease) -> None:
         """Return after killing a spawner that hangs."""
@@ -132,10 +234,9 @@ class Children:
 
         Returns whether it left by itself; one that hangs is killed, and ended nothing.
         """
-        if self._writer is not None:
-            self._writer.close()
-            with contextlib.suppress(ConnectionError):
-                await self._writer.wait_closed()
+        if self._line is not None and self._line.transport is not None:
+            self._line.transport.close()
+            await asyncio.wait({self._line.over}, timeout=EXIT_WAIT_S)
         if self._process is None:
             return True
         process, self._process = self._process, None

@@ -19,6 +19,8 @@ from launcher.executor.mounts import Mounts
 
 START_WAIT_MS: Final = 2_000
 """For a forked child to become its command."""
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_TICK_MS: Final = 1000 // _TICKS_PER_S
 # launcher.launch.Reason; a test compares.
 USER: Final = 12
 SPAWN: Final = 13
@@ -42,6 +44,8 @@ class SpawnFailed(Exception):
 
 
 _mounts: Final = Mounts()
+_null: Final[list[int]] = []
+"""Standard input of all commands that have none, opened once."""
 
 
 def spawn(order: dict[str, Any], wait_ms: int = START_WAIT_MS) -> tuple[int, int]:
@@ -71,15 +75,16 @@ def spawn(order: dict[str, Any], wait_ms: int = START_WAIT_MS) -> tuple[int, int
         raise
     finally:
         os.close(writing)
-        if stdin >= 0:
+        if stdin >= 0 and stdin not in _null:
             os.close(stdin)
-        os.chdir("/")
     return pid, reading
 
 
 def _stdin(text: str) -> int:
     if not text:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        if not _null:
+            _null.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        return _null[0]
     fd = os.memfd_create("stdin")
     data = memoryview(text.encode())
     while data:
@@ -94,19 +99,21 @@ def _may_hang(order: dict[str, Any]) -> bool:
 
 
 def _spawn_at_once(order: dict[str, Any], stdin: int, writing: int) -> int:
-    _enter(order["cwd"])
     argv = order["argv"]
-    actions = [(os.POSIX_SPAWN_DUP2, stdin, 0)]
-    actions += [(os.POSIX_SPAWN_DUP2, writing, number) for number in (1, 2)]
-    return os.posix_spawnp(
-        argv[0],
-        argv,
-        order["env"],
-        file_actions=actions,
-        setsid=True,
-        setsigmask=(),
-        setsigdef=_DEFAULT_SIGNALS,
-    )
+    dup2 = os.POSIX_SPAWN_DUP2
+    _enter(order["cwd"])
+    try:
+        return os.posix_spawnp(
+            argv[0],
+            argv,
+            order["env"],
+            file_actions=((dup2, stdin, 0), (dup2, writing, 1), (dup2, writing, 2)),
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+    finally:
+        os.chdir("/")
 
 
 def _spawn_forked(order: dict[str, Any], stdin: int, writing: int, wait_ms: int) -> int:
@@ -195,6 +202,35 @@ def _explain(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno == errno.ENOENT and error.filename is None:
         return "no such program"
     return str(error)
+
+
+class StartTicks:
+    """When processes started, in clock ticks since boot, as /proc/PID/stat has it.
+
+    To read that file of a process that has just begun its exec takes as long as the exec: half of
+    all the time that a start takes. But the kernel looks at its clock when it makes the process; if
+    that clock shows the same tick before and after, it is this one. The first such answer is
+    compared with the file; where they differ, only the file is believed from then on.
+    """
+
+    def __init__(self) -> None:
+        self._before_ms = 0
+        self._agrees: bool | None = None if 1000 % _TICKS_PER_S == 0 else False
+
+    def before(self) -> None:
+        """Call this before a process is started."""
+        self._before_ms = boot_ms()
+
+    def of(self, pid: int) -> int:
+        """Return when `pid` started, which was after `before`; 0 if it is gone."""
+        tick = boot_ms() // _TICK_MS
+        is_sure = tick == self._before_ms // _TICK_MS
+        if is_sure and self._agrees:
+            return tick
+        found = start_ticks(pid)
+        if is_sure and self._agrees is None:
+            self._agrees = found == tick
+        return found
 
 
 def start_ticks(pid: int) -> int:

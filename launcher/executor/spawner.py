@@ -19,6 +19,7 @@ from:  started(name, pid, ticks, wall_ms)  refused(name, detail)  failed(name, r
 from __future__ import annotations
 
 import contextlib
+import gc
 import heapq
 import json
 import os
@@ -27,11 +28,12 @@ import select
 import signal
 import socket
 import sys
+from collections import OrderedDict
 from typing import Any, Final
 
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.output import Output
-from launcher.executor.spawn import SPAWN, START_WAIT_MS, SpawnFailed, spawn, start_ticks
+from launcher.executor.spawn import SPAWN, START_WAIT_MS, SpawnFailed, StartTicks, spawn
 
 # launcher.launch.Reason; a test compares. Importing it here would cost more than all of this.
 TIMEOUT: Final = 6
@@ -52,6 +54,8 @@ LAST_READS: Final = 16
 
 class Child:
     """One command that runs: its group, its pidfd, the pipe of its output."""
+
+    __slots__ = ("guarded", "kill_ms", "name", "output", "pid", "pidfd", "pipe", "reason")
 
     def __init__(self, order: dict[str, Any], pid: int, pipe: int) -> None:
         self.name: str = order["name"]
@@ -88,8 +92,10 @@ class Spawner:
         self._wants_out = False
         self._in, self._out = bytearray(), bytearray()
         self._news: list[list[Any]] = []
-        self._waiting: list[dict[str, Any]] = []
+        self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._ticks = StartTicks()
         self._children: dict[str, Child] = {}
+        self._guarded: set[Child] = set()
         self._exits: dict[int, Child] = {}
         self._pipes: dict[int, Child] = {}
         self._timers: list[tuple[int, int, Child, int]] = []
@@ -103,7 +109,8 @@ class Spawner:
         """Serve until the executor is gone; then kill all groups."""
         try:
             while self._open:
-                self._start_some()
+                if self._waiting:
+                    self._start_some()
                 for fd, mask in self._epoll.poll(self._pause_s()):
                     self._serve(fd, mask)
                 self._expire(boot_ms())
@@ -113,13 +120,14 @@ class Spawner:
                 child.signal(signal.SIGKILL)
 
     def _serve(self, fd: int, mask: int) -> None:
-        if fd == self._control.fileno():
-            if mask & ~select.EPOLLOUT:
-                self._receive()
-        elif (child := self._exits.get(fd)) is not None:
+        if (child := self._exits.get(fd)) is not None:
             self._finish(child)
-        elif (child := self._pipes.get(fd)) is not None and not child.read():
-            self._close_pipe(child)
+        elif (child := self._pipes.get(fd)) is not None:
+            # Without EPOLLIN it is empty, and nobody can write into it any more.
+            if not mask & select.EPOLLIN or not child.read():
+                self._close_pipe(child)
+        elif fd == self._control.fileno() and mask & ~select.EPOLLOUT:
+            self._receive()
 
     # ---- the socket
 
@@ -145,7 +153,7 @@ class Spawner:
     def _obey(self, message: list[Any]) -> None:
         verb, *rest = message
         if verb == "start":
-            self._waiting.append(rest[0])
+            self._waiting[rest[0]["name"]] = rest[0]
         elif verb == "kill":
             self._kill(*rest)
         elif verb == "lease":
@@ -182,7 +190,7 @@ class Spawner:
         for _ in range(min(STARTS_PER_TURN, len(self._waiting))):
             if boot_ms() > until_ms:
                 break
-            order = self._waiting.pop(0)
+            _, order = self._waiting.popitem(last=False)
             refusal = self._refusal(order)
             if refusal:
                 self._news.append(["refused", order["name"], refusal])
@@ -207,7 +215,9 @@ class Spawner:
     def _start(self, order: dict[str, Any]) -> None:
         self._term_grace_ms = order["term_grace_ms"]
         started_ms = wall_ms()
+        self._ticks.before()
         pid, pipe = spawn(order, self._start_wait_ms())
+        ticks = self._ticks.of(pid)
         try:
             child = Child(order, pid, pipe)
         except OSError as error:
@@ -216,14 +226,16 @@ class Spawner:
             os.close(pipe)
             raise SpawnFailed(SPAWN, f"cannot be watched: {error.strerror}") from error
         self._children[child.name] = self._exits[child.pidfd] = self._pipes[pipe] = child
+        if child.guarded:
+            self._guarded.add(child)
         self._epoll.register(child.pidfd, select.EPOLLIN)
         self._epoll.register(pipe, select.EPOLLIN)
         if order["timeout_ms"]:
             self._arm(boot_ms() + order["timeout_ms"], child, TIMEOUT)
-        self._news.append(["started", child.name, pid, start_ticks(pid), started_ms])
+        self._news.append(["started", child.name, pid, ticks, started_ms])
 
     def _start_wait_ms(self) -> int:
-        if any(child.guarded for child in self._children.values()):
+        if self._guarded:
             left_ms = max(self._lease_ms - boot_ms(), LEASE_WAIT_MS_MIN)
             return min(START_WAIT_MS, left_ms)
         return START_WAIT_MS
@@ -231,12 +243,9 @@ class Spawner:
     # ---- ending
 
     def _kill(self, name: str, reason: int) -> None:
-        for order in self._waiting:
-            if order["name"] == name:
-                self._waiting.remove(order)
-                self._news.append(["refused", name, "killed before it was started"])
-                return
-        if (child := self._children.get(name)) is not None:
+        if self._waiting.pop(name, None) is not None:
+            self._news.append(["refused", name, "killed before it was started"])
+        elif (child := self._children.get(name)) is not None:
             self._end(child, reason, self._term_grace_ms)
 
     def _end(self, child: Child, reason: int, grace_ms: int) -> None:
@@ -259,7 +268,7 @@ class Spawner:
         if self._waiting:
             return 0
         at_ms = self._timers[0][0] if self._timers else NEVER_MS
-        if any(child.guarded for child in self._children.values()):
+        if self._guarded:
             at_ms = min(at_ms, self._lease_ms)
         return None if at_ms == NEVER_MS else max(0, at_ms - boot_ms() + 1) / 1000
 
@@ -273,19 +282,17 @@ class Spawner:
             else:
                 child.signal(signal.SIGKILL)
         if now_ms >= self._lease_ms:
-            for child in self._children.values():
-                if child.guarded:
-                    child.guarded = False
-                    child.reason = child.reason or EXECUTOR_LOST
-                    child.signal(signal.SIGKILL)
+            while self._guarded:
+                child = self._guarded.pop()
+                child.reason = child.reason or EXECUTOR_LOST
+                child.signal(signal.SIGKILL)
 
     def _finish(self, child: Child) -> None:
-        status = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOWAIT)
+        # It is over, but not reaped: until then nobody else can get this group's id.
+        child.signal(signal.SIGKILL)
+        status = os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED | os.WNOHANG)
         if status is None:
             return
-        # Before it is reaped: until then nobody else can get this group's id.
-        child.signal(signal.SIGKILL)
-        os.waitid(os.P_PIDFD, child.pidfd, os.WEXITED)
         if child.pipe >= 0:
             reads = 0
             while reads < LAST_READS and child.read():
@@ -296,6 +303,7 @@ class Spawner:
         self._epoll.unregister(child.pidfd)
         os.close(child.pidfd)
         del self._exits[child.pidfd], self._children[child.name]
+        self._guarded.discard(child)
         exit_code = status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
         output = child.output
         self._news.append(
@@ -331,4 +339,5 @@ def main(slots: int) -> None:
     os.dup2(null, 0)
     os.umask(0o022)  # as cron does, whatever the executor was started with
     os.chdir("/")
+    gc.freeze()  # what was imported stays; no collection needs to look at it again
     Spawner(control).run()

@@ -39,8 +39,8 @@ class Bench:
         body = json.dumps(messages).encode()
         self.control.sendall(len(body).to_bytes(4, "big") + body)
 
-    def start(self, name: str, command: str, **fields: Any) -> None:
-        order = {
+    def order(self, name: str, command: str, **fields: Any) -> dict[str, Any]:
+        return {
             "name": name,
             "argv": ["/bin/sh", "-c", command],
             "env": {"PATH": "/usr/bin:/bin"},
@@ -55,7 +55,9 @@ class Bench:
             "term_grace_ms": 10_000,
             **fields,
         }
-        self.send(["start", order])
+
+    def start(self, name: str, command: str, **fields: Any) -> None:
+        self.send(["start", self.order(name, command, **fields)])
 
     def start_deaf(self, name: str, **fields: Any) -> None:
         """Start a command that ignores TERM, and return once it does."""

@@ -178,3 +178,64 @@ def test_many_slots_raise_the_limit_of_open_files(tmp_path: Path) -> None:
     bench.wait("ended", "a")
     assert int(bench.output("a")) == min(hard, soft * spawner.FILES_PER_COMMAND + 64)
     bench.close()
+
+
+def test_the_tick_of_a_start_is_that_in_proc_though_it_is_rarely_read(bench: Bench) -> None:
+    for number in range(30):
+        bench.start(f"n{number}", "", argv=["/bin/sleep", "60"])
+    for number in range(30):
+        pid, ticks, _ = bench.wait("started", f"n{number}")
+        assert ticks == spawn.start_ticks(pid)
+
+
+class Ticker:
+    """A clock and a /proc that say what a test wants."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ms = 0
+        self.reads = 0
+        self.in_proc = 0
+        monkeypatch.setattr(spawn, "boot_ms", lambda: self.now_ms)
+        monkeypatch.setattr(spawn, "start_ticks", self._read)
+        self.ticks = spawn.StartTicks()
+
+    def _read(self, pid: int) -> int:
+        self.reads += 1
+        return self.in_proc
+
+    def start(self, from_ms: int, to_ms: int, in_proc: int) -> int:
+        self.now_ms, self.in_proc = from_ms, in_proc
+        self.ticks.before()
+        self.now_ms = to_ms
+        return self.ticks.of(7)
+
+
+TICK_MS = 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def test_the_tick_is_read_once_and_then_known_from_the_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticker = Ticker(monkeypatch)
+    for tick in range(5, 9):
+        at_ms = tick * TICK_MS
+        assert ticker.start(at_ms, at_ms + TICK_MS - 1, tick) == tick
+    assert ticker.reads == 1
+
+
+def test_a_start_that_saw_two_ticks_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticker = Ticker(monkeypatch)
+    assert ticker.start(5 * TICK_MS, 5 * TICK_MS, 5) == 5
+    assert ticker.start(6 * TICK_MS - 1, 6 * TICK_MS, 5) == 5
+    assert ticker.start(7 * TICK_MS - 1, 7 * TICK_MS, 7) == 7
+    assert ticker.reads == 3
+
+
+def test_a_clock_that_proc_does_not_go_by_is_never_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticker = Ticker(monkeypatch)
+    assert ticker.start(5 * TICK_MS, 5 * TICK_MS, 1_000) == 1_000
+    assert ticker.start(6 * TICK_MS, 6 * TICK_MS, 6) == 6
+    assert ticker.start(7 * TICK_MS, 7 * TICK_MS, 1_002) == 1_002
+    assert ticker.reads == 3

@@ -179,6 +179,26 @@ def test_nothing_is_started_without_a_lease_or_too_late(bench: Bench, tmp_path: 
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_command_that_closes_its_output_runs_on_and_ends_as_any(bench: Bench) -> None:
+    os.mkfifo(bench.directory / "go")
+    bench.start("a", "echo x; exec >&- 2>&-; read line < go; exit 6")
+    bench.wait("started", "a")
+    (bench.directory / "go").write_text("\n")
+    assert bench.wait("ended", "a")[:2] == [6, 0]
+    assert bench.output("a") == "x\n"
+
+
+def test_what_is_killed_before_its_turn_is_not_started(bench: Bench, tmp_path: Path) -> None:
+    fields = {"argv": ["/bin/sh", "-c", "touch ran"]}
+    orders = [bench.order(f"n{number}", "true") for number in range(50)]
+    last = bench.order("last", "", **fields)
+    bench.send(*[["start", order] for order in [*orders, last]], ["kill", "last", 7])
+    assert bench.wait("refused", "last") == ["killed before it was started"]
+    for order in orders:
+        assert bench.wait("ended", order["name"])[0] == 0
+    assert not (tmp_path / "ran").exists()
+
+
 def test_draining_ends_all_and_starts_nothing_more(bench: Bench) -> None:
     bench.start("polite", "sleep 60")
     bench.start("deaf", "trap '' TERM; echo ready; sleep 60")

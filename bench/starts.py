@@ -1,0 +1,348 @@
+"""How many commands a second can be started? The spawner beside a loop of posix_spawn in C.
+
+    python -m bench.starts [--count 2000] [--rounds 7] [--in-flight 8 64] [--executor]
+
+Both start the same program, with as many of them at once, on the same machine, in turns: each round
+runs all of them one after the other, and which is first changes. Ratios are taken within a round,
+then their median. The spawner is the one that executors have, fed by their own end of its socket
+(launcher.executor.children) with orders as executors send them; each command has a session, an
+environment, a directory, a pipe for its output and a deadline for its start. The loop in C gives
+what it starts nothing at all. With `--executor` the whole executor but its stream is measured, too:
+turns, ledger with its syncs on a real disk, spawner, with starts and acknowledgements in batches.
+
+Where no C compiler is found its rows are left out. All rows go to bench/results/starts.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench.section import write_section
+from bench.starts_table import EXECUTOR, PEER, SPAWNER, Sample, summarize, table
+from launcher import logs
+from launcher.config import ExecutorConfig
+from launcher.executor.children import Children, News
+from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.foreman import Foreman
+from launcher.executor.lease import Lease
+from launcher.executor.ledger import Ledger
+from launcher.executor.outputs import Outputs
+from launcher.executor.row import ACCEPTED, ENDED, Row
+from launcher.executor.rules import Accepted
+from launcher.executor.surroundings import order_of
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch, WorkSpec
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = ROOT / "bench" / "results" / "starts.jsonl"
+README: Final = ROOT / "bench" / "README.md"
+BEGIN: Final = "<!-- measured: written by `python -m bench.starts` -->"
+END: Final = "<!-- end of what was measured of starts -->"
+PROGRAM: Final = "/bin/true"
+LONG_MS: Final = 600_000
+WARM_UP: Final = 100
+"""Starts before those that count: the spawner's first ones import and compare."""
+WAIT_S: Final = 120.0
+_WORK: Final = WorkSpec((PROGRAM,), cwd="/")
+_WORK_BYTES: Final = msgspec.msgpack.encode(_WORK)
+_TICK_US: Final = 1_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+class Meter:
+    """What a process and its ended children use, and this one, between `begin` and `end`."""
+
+    def begin(self, pid: int) -> None:
+        """Begin to measure the process `pid`."""
+        self._pid = pid
+        self._used = _used_us(pid)
+        self._client_us = time.process_time() * 1e6
+        self._began_s = time.perf_counter()
+
+    def end(self, who: str, in_flight: int, starts: int) -> Sample:
+        """Return what was used since `begin` for so many starts."""
+        seconds = time.perf_counter() - self._began_s
+        client_us = time.process_time() * 1e6 - self._client_us
+        own_us, children_us = (
+            (now - before) / starts
+            for now, before in zip(_used_us(self._pid), self._used, strict=True)
+        )
+        return Sample(
+            who, in_flight, starts, starts / seconds, own_us, children_us, client_us / starts
+        )
+
+
+def _used_us(pid: int) -> tuple[float, float]:
+    """CPU time of a process with one thread, and of its children that ended."""
+    own_ns = int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return own_ns / 1e3, float((int(fields[13]) + int(fields[14])) * _TICK_US)
+
+
+# ---- the peer
+
+
+def build_peer(folder: Path) -> Path | None:
+    """Compile the loop in C; None where there is no compiler."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        return None
+    program = folder / "starts"
+    source = str(Path(__file__).with_suffix(".c"))
+    subprocess.run([compiler, "-O2", "-o", str(program), source], check=True)
+    return program
+
+
+def run_peer(program: Path, count: int, in_flight: int) -> Sample:
+    """Return what the loop in C does."""
+    done = subprocess.run(
+        [str(program), str(count), str(in_flight), PROGRAM], stdout=subprocess.PIPE, check=True
+    )
+    row = json.loads(done.stdout)
+    per_second = count / row["seconds"]
+    return Sample(
+        PEER, in_flight, count, per_second, row["self_us"] / count, row["children_us"] / count
+    )
+
+
+# ---- the spawner
+
+
+def names() -> Iterator[str]:
+    """Return names of attempts, each another one."""
+    for number in itertools.count():
+        yield f"acme/report{number}@2026-11-20T15:00:00Z#1"
+
+
+def _start(name: str) -> pool_pb2.Start:
+    return pool_pb2.Start(
+        name=name,
+        begun_index=9,
+        not_after_ms=wall_ms() + LONG_MS,
+        work=_WORK_BYTES,
+        scheduled_time="2026-11-20T15:00:00Z",
+    )
+
+
+def _order(name: str, outputs: Outputs, config: ExecutorConfig) -> News:
+    accepted = Accepted(_start(name), _WORK, Epoch(0, 1, "r1"))
+    return [
+        "start",
+        {
+            **order_of(accepted, ()),
+            "output": str(outputs.stem(name)),
+            "output_bytes_max": config.output_bytes_max,
+            "term_grace_ms": config.term_grace_ms,
+        },
+    ]
+
+
+class Feeder:
+    """Keeps so many starts in flight: `order` is called with how many more are wanted."""
+
+    def __init__(self, in_flight: int, order: Callable[[int], None]) -> None:
+        self._in_flight = in_flight
+        self._order = order
+        self._left = self._open = 0
+        self._done = asyncio.Event()
+
+    async def run(self, count: int) -> None:
+        """Return after `count` starts have ended."""
+        self._left, self._open = count, 0
+        self._done.clear()
+        self._more()
+        async with asyncio.timeout(WAIT_S):
+            await self._done.wait()
+
+    def ended(self, count: int) -> None:
+        """Count ends, and have as many started."""
+        self._open -= count
+        self._more()
+        if not self._open:
+            self._done.set()
+
+    def _more(self) -> None:
+        count = min(self._left, self._in_flight - self._open)
+        self._left -= count
+        self._open += count
+        if count:
+            self._order(count)
+
+
+async def run_spawner(folder: Path, count: int, in_flight: int) -> Sample:
+    """Return what the spawner does for its executor's end of the socket."""
+    config = ExecutorConfig(id="bench", data=str(folder), leaders=("127.0.0.1:1",))
+    outputs = Outputs(folder / "output", 100, 1 << 20)
+    source = names()
+
+    def order(wanted: int) -> None:
+        some = itertools.islice(source, wanted)
+        children.send([_order(name, outputs, config) for name in some])
+
+    def hear(news: list[News]) -> None:
+        if ends := sum(_is_end(one) for one in news):
+            feeder.ended(ends)
+
+    children = Children(hear, in_flight, "bench")
+    feeder = Feeder(in_flight, order)
+    await children.start()
+    children.send([["lease", boot_ms() + LONG_MS]])
+    listening = asyncio.create_task(children.listen(Lease()))
+    meter = Meter()
+    await feeder.run(WARM_UP)
+    meter.begin(children.pid)
+    await feeder.run(count)
+    sample = meter.end(SPAWNER, in_flight, count)
+    listening.cancel()
+    await children.stop()
+    return sample
+
+
+def _is_end(news: News) -> bool:
+    if news[0] not in ("started", "ended") or (news[0] == "ended" and news[2] != 0):
+        raise RuntimeError(f"the spawner says {news}")
+    return bool(news[0] == "ended")
+
+
+# ---- the executor
+
+
+class Leader:
+    """An outlet that answers ends with acknowledgements and as many new starts."""
+
+    def __init__(self, foreman: Foreman, in_flight: int) -> None:
+        self.feeder = Feeder(in_flight, self._order)
+        self._foreman = foreman
+        self._acks: list[str] = []
+        self._names = names()
+
+    def begin(self, known: list[Row], highest: Epoch) -> None:
+        """Nothing is known in the beginning."""
+
+    def send(self, rows: list[Row]) -> None:
+        """Count what has ended."""
+        ends = [row.name for row in rows if row.fate == ENDED and not row.exit_code]
+        if wrong := [row for row in rows if row.fate not in (ENDED, ACCEPTED) or row.exit_code]:
+            raise RuntimeError(f"the executor says {wrong[0]}")
+        self._acks += ends
+        if ends:
+            self.feeder.ended(len(ends))
+
+    def leave(self, reason: str) -> None:
+        """It does not."""
+
+    def _order(self, count: int) -> None:
+        starts = [_start(name) for name in itertools.islice(self._names, count)]
+        acks, self._acks = self._acks, []
+        epoch = pool_pb2.Epoch(term=1, replica="r1")
+        self._foreman.order(self, pool_pb2.Orders(epoch=epoch, starts=starts, acks=acks))
+
+
+async def run_executor(folder: Path, count: int, in_flight: int) -> Sample:
+    """Return what an executor does, without its stream; `client_us` has foreman and ledger."""
+    config = ExecutorConfig(id="bench", data=str(folder), leaders=("127.0.0.1:1",), slots=in_flight)
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
+        ledger = await loop.run_in_executor(thread, Ledger, folder / "ledger.sqlite")
+        foreman = Foreman(config, ledger, Outputs(folder / "output", 100, 1 << 20))
+        leader = Leader(foreman, in_flight)
+        await foreman.start()
+        foreman.lease.connected(LONG_MS)
+        foreman.lease.answered(foreman.lease.sent(boot_ms()))
+        foreman.renewed()
+        foreman.attach(leader)
+        tasks = [
+            asyncio.create_task(foreman.run(thread)),
+            asyncio.create_task(foreman.watch()),
+        ]
+        meter = Meter()
+        await leader.feeder.run(WARM_UP)
+        meter.begin(foreman._children.pid)
+        await leader.feeder.run(count)
+        sample = meter.end(EXECUTOR, in_flight, count)
+        tasks[0].cancel()
+        await foreman.stop(thread)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await loop.run_in_executor(thread, ledger.close)
+    return sample
+
+
+# ---- rounds
+
+
+def measure(count: int, rounds: int, in_flight: list[int], *, executor: bool) -> list[Sample]:
+    """Run everything in turns; print and keep each row as it comes."""
+    samples: list[Sample] = []
+    RESULTS.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="raftcron-bench-") as name, RESULTS.open("w") as file:
+        peer = build_peer(Path(name))
+        if peer is None:
+            print("no C compiler (cc) here: the loop in C is left out", file=sys.stderr)
+        for number, size in itertools.product(range(rounds), in_flight):
+            for run in _in_turn(number, peer, executor=executor):
+                with tempfile.TemporaryDirectory(dir=name) as folder:
+                    sample = run(Path(folder), count, size)
+                samples.append(msgspec.structs.replace(sample, round=number))
+                line = msgspec.json.encode(samples[-1]).decode()
+                print(line, flush=True)
+                print(line, file=file, flush=True)
+    return samples
+
+
+def _in_turn(
+    number: int, peer: Path | None, *, executor: bool
+) -> list[Callable[[Path, int, int], Sample]]:
+    runs: list[Callable[[Path, int, int], Sample]] = []
+    if peer is not None:
+        runs.append(lambda _, count, size: run_peer(peer, count, size))
+    runs.append(lambda folder, count, size: asyncio.run(run_spawner(folder, count, size)))
+    if executor:
+        runs.append(lambda folder, count, size: asyncio.run(run_executor(folder, count, size)))
+    at = number % len(runs)
+    return runs[at:] + runs[:at]
+
+
+def main() -> int:
+    """Measure, print the table, and write it into README.md if asked to."""
+    parser = argparse.ArgumentParser(prog="bench.starts", description="starts of commands")
+    parser.add_argument("--count", type=int, default=2_000, help="starts in each run")
+    parser.add_argument("--rounds", type=int, default=7, help="runs of each")
+    parser.add_argument("--in-flight", type=int, nargs="+", default=[8, 64], help="at once")
+    parser.add_argument("--executor", action="store_true", help="the whole executor, too")
+    parser.add_argument("--readme", action="store_true", help="write the table into README.md")
+    options = parser.parse_args()
+    if min(options.count, options.rounds, *options.in_flight) < 1:
+        parser.error("--count, --rounds and --in-flight are at least 1")
+    with open(os.devnull, "w", encoding="utf-8") as null:
+        with contextlib.redirect_stderr(null):
+            logs.configure("bench")
+        samples = measure(
+            options.count, options.rounds, options.in_flight, executor=options.executor
+        )
+    shape = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    how = f"Medians of {options.rounds} rounds of {options.count:,} starts of {PROGRAM}; {shape}."
+    text = f"{how}\n\n{table(summarize(samples))}"
+    print(text)
+    if options.readme:
+        write_section(README, BEGIN, END, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
