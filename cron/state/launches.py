@@ -9,7 +9,7 @@ from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
 from cron.state.context import Context, Ran, pause_told
 from cron.state.outcome import Result, Verdict
-from cron.state.retries import after_failure, after_success
+from cron.state.retries import after_failure, after_skip, after_success
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
@@ -191,8 +191,10 @@ def skip(context: Context, command: c.Skip) -> Result:
         if row is None:
             items.append(Verdict.NOT_DUE)
         else:
-            told = pause_told(context.state.by_number[row.number], item.reason)
+            record = context.state.by_number[row.number]
+            told = pause_told(record, item.reason)
             context.end(row, LaunchState.SKIPPED, item.reason, detail=told or item.detail)
+            after_skip(context, record, row, item)
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 

@@ -19,7 +19,7 @@ def set_limits(context: Context, command: p.SetLimits) -> Result:
 
 def _set_limits(context: Context, item: p.LimitItem) -> Verdict:
     limits = context.state.limits
-    if not -1 <= item.scope[2] <= 9:
+    if not -1 <= item.scope[2] <= 9 or (item.limits is not None and _is_absurd(item.limits)):
         return Verdict.BAD_TIMES
     if item.limits is None:
         return Verdict.ALREADY if limits.pop(item.scope, None) is None else Verdict.ACCEPTED
@@ -31,15 +31,20 @@ def _set_limits(context: Context, item: p.LimitItem) -> Verdict:
     return Verdict.ACCEPTED
 
 
+def _is_absurd(limits: p.Limits) -> bool:
+    """Whether a number is below zero: no share, no rate and no bound can be."""
+    return any(number < 0 for number in msgspec.structs.astuple(limits))
+
+
 def close_gate(context: Context, command: p.CloseGate) -> Result:
     """Close a gate from the next entry on; those whose time is over are forgotten."""
     state = context.state
-    for number in [one.number for one in state.gates.values() if not one.holds(context.at_ms)]:
-        del state.gates[number]
-    if len(state.gates) >= GATES_MAX:
+    closed = {number: one for number, one in state.gates.items() if one.holds(context.at_ms)}
+    if len(closed) >= GATES_MAX:
         return Result(Verdict.TOO_MANY)
     if not command.gate.holds(context.at_ms):
         return Result(Verdict.BAD_TIMES)
+    state.gates = closed
     state.gate_numbers += 1
     gate = msgspec.structs.replace(command.gate, number=state.gate_numbers, since_ms=context.at_ms)
     state.gates[gate.number] = gate

@@ -12,7 +12,7 @@ from typing import Final
 
 from cron.job import Job, Retry
 from cron.limits import ATTEMPTS_MAX, DEAD_KEPT
-from cron.state.commands import FinishedItem
+from cron.state.commands import FinishedItem, SkippedItem
 from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
 from cron.state.rows import RESTORED_BY
@@ -54,10 +54,23 @@ def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: Fin
         _bury(context, record, row, item, reason)
 
 
+def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: SkippedItem) -> None:
+    """Make a launch a dead letter that failed, or that a handler put off, and could not begin again
+    before its deadline. Whoever skips it for another reason does not want it any more."""
+    job = record.job
+    if job is None or not row.attempt or item.reason is not Reason.DEADLINE:
+        return
+    if row.tries or job.work.handler:
+        end = FinishedItem(
+            row.key, row.attempt, LaunchState.SKIPPED, item.reason, -1, 0, 0, item.detail
+        )
+        _bury(context, record, row, end, item.reason)
+
+
 def _is_kept(job: Job, item: FinishedItem) -> bool:
     """Whether a failure of this job becomes a dead letter, where it is not tried again: those of
     which somebody has said how often to try them, and those of handlers."""
-    if item.state is LaunchState.CANCELLED and item.reason is not Reason.SNOOZE:
+    if item.state is LaunchState.CANCELLED and not _is_snooze(item):
         return False
     return job.retry.tries > 1 or bool(job.work.handler) or item.reason in _ASKED
 
@@ -67,7 +80,7 @@ def _why_not(
 ) -> Reason | None:
     """Return why it is not tried again, None where it is."""
     retry = record.job.retry if record.job is not None else Retry()
-    is_snooze = item.reason is Reason.SNOOZE
+    is_snooze = _is_snooze(item)
     is_last = _is_fatal(retry, item) or row.tries + 1 >= retry.tries
     if row.attempt >= ATTEMPTS_MAX or (is_last and not is_snooze):
         return item.reason
@@ -104,7 +117,7 @@ def _has_budget(context: Context, record: JobRecord) -> bool:
 
 def _rest_ends_ms(context: Context, row: LaunchRow, item: FinishedItem, job: Job) -> int:
     """Return when the next attempt may begin."""
-    if item.reason is Reason.SNOOZE:
+    if _is_snooze(item):
         return context.at_ms + max(item.retry_after_ms, SNOOZE_MS)
     if item.retry_after_ms > 0:
         return context.at_ms + item.retry_after_ms
@@ -120,9 +133,14 @@ def backoff_ms(retry: Retry, failures: int, name: str) -> int:
     return rest_ms * 9 // 10 + rest_ms * drawn // (5 << 32)
 
 
+def _is_snooze(item: FinishedItem) -> bool:
+    """Whether a handler put its launch off: no failure, though the attempt is over."""
+    return item.state is LaunchState.CANCELLED and item.reason is Reason.SNOOZE
+
+
 def _tries(row: LaunchRow, item: FinishedItem) -> int:
-    """Return how many attempts of a launch have failed with this one; a snooze is no failure."""
-    return row.tries if item.reason is Reason.SNOOZE else row.tries + 1
+    """Return how many attempts of a launch have failed, with this one."""
+    return row.tries + 1 if item.state is LaunchState.FAILED else row.tries
 
 
 def _open_again(
