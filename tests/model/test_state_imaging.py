@@ -8,16 +8,17 @@ from random import Random
 
 import pytest
 
-from cron.job import Overlap
+from cron.job import Overlap, Retry
 from cron.state import commands as c
-from cron.state import imaging
+from cron.state import imaging, pool, retries
 from cron.state.codec import encode_entry
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
+from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from tests.model.test_state_totality import COMMANDS, absurd, steered
-from tests.unit.state_rig import StateRig, image_parts, job, with_job
+from tests.unit.state_rig import T0, StateRig, image_parts, job, with_job
 
 
 def many_jobs(count: int) -> StateRig:
@@ -77,6 +78,31 @@ def guarded() -> StateRig:
     return rig
 
 
+def failing(reason: Reason = Reason.NONE) -> Callable[[StateRig], object]:
+    """The launch at 60 fails for that reason."""
+    return lambda rig: rig.finished(60, state=LaunchState.FAILED, reason=reason, exit_code=1)
+
+
+def tried() -> StateRig:
+    """One job with retries and a budget, with a launch that runs."""
+    rig = with_job(retry=Retry(tries=3), deadline_s=3600)
+    limits = pool.LimitItem(("default", "", -1), pool.Limits(retry_budget=5))
+    rig.append(pool.SetLimits((limits,)))
+    rig.account(60, 120)
+    rig.begin(60)
+    return rig
+
+
+def dead() -> StateRig:
+    """The same with a launch that was given up, and one more."""
+    rig = tried()
+    rig.begin(120)
+    for second in (120, 60):
+        end = {"state": LaunchState.FAILED, "reason": Reason.FATAL}
+        assert rig.finished(second, **end) is Verdict.ACCEPTED
+    return rig
+
+
 CHANGES: dict[str, tuple[Callable[[], StateRig], Callable[[StateRig], object]]] = {
     "put": (with_job, lambda rig: rig.put(job("backup", deadline_s=99))),
     "remove": (with_job, lambda rig: rig.put(removed=("default/backup",))),
@@ -93,6 +119,11 @@ CHANGES: dict[str, tuple[Callable[[], StateRig], Callable[[StateRig], object]]] 
     "cancel what runs": (busy, lambda rig: rig.cancel(180)),
     "trigger": (busy, lambda rig: rig.trigger("q1")),
     "reopen": (busy, lambda rig: rig.reopen(240, LaunchState.LOST, 1)),
+    "try again": (tried, failing()),
+    "give up": (tried, failing(Reason.FATAL)),
+    "redrive": (dead, lambda rig: rig.append(pool.Redrive(((1, T0 + 60, 0),)))),
+    "drop a dead one": (dead, lambda rig: rig.append(pool.DropDead(((1, T0 + 60, 0),)))),
+    "reopen a dead one": (dead, lambda rig: rig.reopen(60, LaunchState.FAILED, 1)),
 }
 
 
@@ -106,6 +137,60 @@ def test_no_change_of_a_job_or_its_launches_reaches_an_image_under_way(change: s
     assert b"".join(taken.pieces()) == expected
     parts = [image_parts(image)[1:] for image in (expected, encode_state(rig.state))]
     assert parts[0] != parts[1], "the command has changed the job"
+
+
+def test_the_oldest_letter_goes_while_an_image_is_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # It is another job's than the one whose launch dies.
+    monkeypatch.setattr(retries, "DEAD_KEPT", 2)
+    monkeypatch.setattr(imaging, "PART_BYTES", 1)
+    rig = many_jobs(9)
+    rig.join()
+    end = {"state": LaunchState.FAILED, "reason": Reason.RETRY, "exit_code": 1}
+    for number in range(9, 0, -1):
+        rig.account(60, number=number)
+        rig.begin(60, number=number)
+    for number in (9, 8):
+        rig.finished(60, number=number, **end)
+    expected = encode_state(rig.state)
+    pieces = Imaging.begin(rig.state).pieces()
+    taken = [next(pieces) for _ in range(3)]
+    for number in (7, 1):
+        rig.finished(60, number=number, **end)
+    assert [key[0] for key in rig.state.dead] == [7, 1]
+    assert b"".join([*taken, *pieces]) == expected
+    assert [key[0] for key in decode_state([expected]).dead] == [9, 8]
+
+
+POOL: dict[str, Callable[[StateRig], object]] = {
+    "limits": lambda rig: rig.append(
+        pool.SetLimits((pool.LimitItem(("a", "", -1), pool.Limits(weight=2)),))
+    ),
+    "a gate": lambda rig: rig.append(
+        pool.CloseGate(pool.Gate(0, pool.GateAction.PAUSE, "why", "anna", 0))
+    ),
+    "a lifted gate": lambda rig: rig.append(pool.LiftGates((1,))),
+    "a drain": lambda rig: rig.append(pool.Drain("e1", "anna")),
+    "a budget": failing(),
+}
+"""What is in the first part, which is encoded at once."""
+
+
+@pytest.mark.parametrize("change", POOL)
+def test_no_change_of_the_pool_reaches_an_image_under_way(change: str) -> None:
+    rig = tried()
+    POOL["a gate"](rig)
+    expected = encode_state(rig.state)
+    taken = Imaging.begin(rig.state)
+    POOL[change](rig)
+    assert b"".join(taken.pieces()) == expected
+    heads = [image_parts(image)[0] for image in (expected, encode_state(rig.state))]
+    assert heads[0][PLACED:] != heads[1][PLACED:] or heads[0][9] != heads[1][9]
+
+
+PLACED = 17
+"""Where limits, gates, counters and budgets begin in the first part; executors are the tenth."""
 
 
 def test_launches_that_go_their_whole_way_meanwhile_are_in_it_as_they_were(
