@@ -20,7 +20,8 @@ READ_TRIES: Final = 3
 
 
 class Output:
-    """The last part of what one command writes: at most `bound` bytes on the disk."""
+    """The last part of what one command writes: at most `bound` bytes on the disk. What is written
+    after `close` follows what was written before."""
 
     def __init__(self, stem: str, bound: int) -> None:
         self._stem, self._half = stem, bound // 2
@@ -33,13 +34,16 @@ class Output:
         """Bytes on the disk."""
         return self._size + self._old_size
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Keep `data`; what the disk does not take is let go, so that the command never waits."""
         view = memoryview(data)
         while view and not self.problem:
             try:
-                if self._fd < 0 or self._size >= self._half:
+                if self._size == 0 or self._size >= self._half:
                     self._turn()
+                elif self._fd < 0:
+                    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+                    self._fd = os.open(f"{self._stem}.new", flags)
                 count = os.write(self._fd, view[: self._half - self._size])
             except OSError as error:
                 self.problem = f"output is not kept: {error.strerror}"
@@ -49,7 +53,7 @@ class Output:
             view = view[count:]
 
     def _turn(self) -> None:
-        if self._fd >= 0:
+        if self._size:
             self.close()
             os.replace(f"{self._stem}.new", f"{self._stem}.old")
             self._old_size, self._size = self._size, 0

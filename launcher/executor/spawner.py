@@ -47,7 +47,8 @@ STARTS_PER_TURN: Final = 8
 TURN_MS: Final = 50
 """A start may hang for a while; then nothing more is started before the rest was served."""
 LEASE_WAIT_MS_MIN: Final = 50
-READ_BYTES: Final = 1 << 16
+_ROOM: Final = memoryview(bytearray(1 << 16))
+"""What is read goes here first: a new place for each read costs more than the read."""
 LAST_READS: Final = 16
 """Read after a command's end: its pipe holds 64 KiB; more is written by somebody it left behind."""
 
@@ -74,11 +75,11 @@ class Child:
     def read(self) -> bool:
         """Keep one piece of output; return whether there may be more."""
         try:
-            data = os.read(self.pipe, READ_BYTES)
+            count = os.readv(self.pipe, (_ROOM,))
         except BlockingIOError:
             return False
-        self.output.write(data)
-        return bool(data)
+        self.output.write(_ROOM[:count])
+        return count > 0
 
 
 class Spawner:
@@ -133,15 +134,15 @@ class Spawner:
 
     def _receive(self) -> None:
         try:
-            data = self._control.recv(1 << 18)
+            count = self._control.recv_into(_ROOM)
         except BlockingIOError:
             return
         except ConnectionError:
-            data = b""
-        if not data:
+            count = 0
+        if not count:
             self._open = False
             return
-        self._in += data
+        self._in += _ROOM[:count]
         while len(self._in) >= 4:
             end = 4 + int.from_bytes(self._in[:4], "big")
             if len(self._in) < end:
