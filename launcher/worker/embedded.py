@@ -105,7 +105,9 @@ def serve(registry: Registry, options: ChildOptions) -> int:
         if stop.is_asked:
             serving.drain()
         try:
-            serving.run(options.parent_fd, options.worker.grace_ms)
+            serving.run(
+                options.parent_fd, options.worker.grace_ms, options.worker.cancelled_grace_ms
+            )
         except LinkLost as lost:
             _die(f"ends with its executor's connection: {lost}", EXIT_LOST)
         except StillRunning:

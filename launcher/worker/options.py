@@ -29,6 +29,7 @@ EXIT_LOST: Final = 4
 EXIT_STUCK: Final = 5
 """A drain's time was over, and handlers ran on."""
 
+_Ms = Annotated[int, Meta(ge=0, le=86_400_000)]
 _Name = Annotated[
     str, Meta(pattern=rf"^([A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}})?$")
 ]
@@ -38,7 +39,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One `raftcron worker`. `group` is the app where empty; `buffer` 0: so many per thread.
 
     `app` is a module, or `module:registry`. `executor` is the path of its socket; empty for that in
-    $RAFTCRON_WORKERS, or SOCKET_DEFAULT. `grace_ms` is for what runs when the worker is stopped.
+    $RAFTCRON_WORKERS, or SOCKET_DEFAULT. What runs when the worker is stopped has `grace_ms` to
+    end, is cancelled then, and has `cancelled_grace_ms` more.
     """
 
     app: str
@@ -47,7 +49,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     group: _Name = ""
     executor: str = ""
     buffer: Annotated[int, Meta(ge=0, le=BUFFER_MAX)] = 0
-    grace_ms: Annotated[int, Meta(ge=0, le=86_400_000)] = 30_000
+    grace_ms: _Ms = 30_000
+    cancelled_grace_ms: _Ms = 5_000
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -39,8 +39,8 @@ LONG_LIFE_MS: Final = 10_000
 SAY_EVERY_MS: Final = 1_000
 LOOK_EVERY_MS: Final = 250
 """How often a child without a lease is looked at."""
-KILL_AFTER_MS: Final = 7_000
-"""After the grace: a child cancels what runs, gives it five seconds, and ends by itself."""
+KILL_AFTER_MS: Final = 2_000
+"""After the graces of a drain, at whose end a child ends by itself if it can."""
 _ENDS: Final = {
     EXIT_OK: "was told to leave",
     EXIT_REFUSED: "was refused",
@@ -48,6 +48,20 @@ _ENDS: Final = {
     EXIT_STUCK: "left handlers behind",
 }
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
+
+class Pauses:
+    """How long to wait before the next child of a place: twice as long after each short life."""
+
+    def __init__(self) -> None:
+        self._next_ms = PAUSE_MS_MIN
+
+    def after(self, lived_ms: int) -> int:
+        """Return the pause in milliseconds after a life of so many."""
+        if lived_ms >= LONG_LIFE_MS:
+            self._next_ms = PAUSE_MS_MIN
+        pause_ms, self._next_ms = self._next_ms, min(PAUSE_MS_MAX, self._next_ms * 2)
+        return pause_ms
 
 
 class Place:
@@ -58,40 +72,53 @@ class Place:
         self.child: subprocess.Popen[bytes] | None = None
         self.slate: Slate | None = None
         self.pidfd = -1
-        self.born_ms = 0
-        self.pause_ms = PAUSE_MS_MIN
+        self.is_condemned = False
         self.start_ms = 0
+        self._born_ms = 0
+        self._pauses = Pauses()
 
     def start(self, options: ChildOptions, now_ms: int) -> None:
-        """Start a child."""
-        slate_fd = make_slate()
+        """Start a child.
+
+        Raises:
+            OSError: the system has no room for one; the next is due after a pause.
+        """
+        self._born_ms = now_ms
+        slate_fd = -1
         try:
-            self.slate = Slate(slate_fd)
+            slate_fd = make_slate()
             said = msgspec.structs.replace(options, number=self.number, slate_fd=slate_fd)
+            self.slate = Slate(slate_fd)
             self.child = start_child(said)
+            self.pidfd = os.pidfd_open(self.child.pid)
+        except OSError:
+            self.signal(signal.SIGKILL)
+            self.bury(now_ms)
+            raise
         finally:
-            os.close(slate_fd)
-        self.pidfd = os.pidfd_open(self.child.pid)
-        self.born_ms = now_ms
+            if slate_fd >= 0:
+                os.close(slate_fd)
 
     def bury(self, now_ms: int) -> int:
         """Let go of a child that has ended; return its exit code, negative for a signal."""
-        if self.child is None or self.slate is None:
-            return EXIT_OK
-        code = self.child.wait()
-        os.close(self.pidfd)
-        self.slate.close()
-        self.child, self.slate, self.pidfd = None, None, -1
-        if now_ms - self.born_ms >= LONG_LIFE_MS:
-            self.pause_ms = PAUSE_MS_MIN
-        self.start_ms = now_ms + self.pause_ms
-        self.pause_ms = min(PAUSE_MS_MAX, self.pause_ms * 2)
+        code = self.child.wait() if self.child is not None else EXIT_OK
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+        if self.slate is not None:
+            self.slate.close()
+        self.child, self.slate, self.pidfd, self.is_condemned = None, None, -1, False
+        self.start_ms = now_ms + self._pauses.after(now_ms - self._born_ms)
         return code
 
     def signal(self, number: int) -> None:
         """Send a signal to the child, if one is there."""
         if self.child is not None:
             self.child.send_signal(number)
+
+    def condemn(self) -> None:
+        """Kill the child."""
+        self.is_condemned = True
+        self.signal(signal.SIGKILL)
 
     def due_ms(self, now_ms: int) -> int:
         """Return when to look at it next."""
@@ -155,13 +182,21 @@ class Parent:
     def _look(self, place: Place, child: ChildOptions, now_ms: int) -> None:
         if place.slate is None:
             if not self.is_stopping and now_ms >= place.start_ms:
-                place.start(child, now_ms)
+                self._start(place, child, now_ms)
+        elif place.is_condemned:
+            pass  # it is dying, or hangs in the kernel
         elif place.slate.is_over(now_ms - PARENT_MARGIN_MS):
-            self._ends["was killed: guarded work outlived the lease"] += 1
-            place.signal(signal.SIGKILL)
+            self._say(f"kills process {place.number}: its guarded work outlived the lease")
+            place.condemn()
         elif self.is_stopping and now_ms >= self._kill_ms:
             self._was_killed = True
-            place.signal(signal.SIGKILL)
+            place.condemn()
+
+    def _start(self, place: Place, child: ChildOptions, now_ms: int) -> None:
+        try:
+            place.start(child, now_ms)
+        except OSError as error:
+            self._ends[f"could not be started: {error}"] += 1
 
     def _wait_ms(self, now_ms: int) -> int:
         times = [one.due_ms(now_ms) for one in self._places if one.slate or not self.is_stopping]
@@ -182,7 +217,8 @@ class Parent:
         if self.is_stopping:
             return
         self._say("stops: takes no more, finishes what runs")
-        self._kill_ms = now_ms + self._options.grace_ms + KILL_AFTER_MS
+        graces_ms = self._options.grace_ms + self._options.cancelled_grace_ms
+        self._kill_ms = now_ms + graces_ms + KILL_AFTER_MS
         for place in self._places:
             place.signal(signal.SIGTERM)
 
@@ -214,7 +250,7 @@ def _ended(code: int) -> str:
 
 
 @contextlib.contextmanager
-def _signals_to(bell: int):  # type: ignore[no-untyped-def]
+def _signals_to(bell: int) -> Iterator[None]:
     """Have the signals that stop a worker wake its thread, while this is open."""
     before = {number: signal.signal(number, lambda *_: None) for number in _STOPS}
     wakeup = signal.set_wakeup_fd(bell, warn_on_full_buffer=False)

@@ -45,8 +45,6 @@ from launcher.worker.wire import (
 )
 from launcher.worker.work import Holding, Work
 
-CANCELLED_GRACE_MS: Final = 5_000
-"""After the grace of a drain what still runs is cancelled, and has this long to end."""
 _UNLEASED: Final = "never began: the executor has no lease"
 
 
@@ -74,6 +72,7 @@ class Serving:
         self._mask = link.mask
         self._drain_asked = False
         self._grace_ends_ms = 0
+        self._graces_ms = (0, 0)
         self._has_cancelled = False
 
     def drain(self) -> None:
@@ -81,8 +80,8 @@ class Serving:
         self._drain_asked = True
         self._bell.ring()
 
-    def run(self, parent_fd: int, grace_ms: int) -> None:
-        """Serve until drained.
+    def run(self, parent_fd: int, grace_ms: int, cancelled_grace_ms: int) -> None:
+        """Serve until drained. What runs then has `grace_ms`, is cancelled, and has the second.
 
         Raises:
             LinkLost: the connection ended, or the parent did. End the process at once.
@@ -90,6 +89,7 @@ class Serving:
             BadFrame: the executor does not speak this protocol.
             StillRunning: the drain took too long. End the process at once.
         """
+        self._graces_ms = (grace_ms, cancelled_grace_ms)
         for threads in (self._crew, self._loop):
             if threads is not None:
                 threads.start()
@@ -101,9 +101,9 @@ class Serving:
             if parent_fd >= 0:
                 poll.register(parent_fd, select.EPOLLIN)
             while not (self._holding.is_leaving and not self._holding and self._link.is_sent):
-                self._turn(poll, parent_fd, grace_ms)
+                self._turn(poll, parent_fd)
 
-    def _turn(self, poll: select.epoll, parent_fd: int, grace_ms: int) -> None:
+    def _turn(self, poll: select.epoll, parent_fd: int) -> None:
         for fd, _ in poll.poll(self._pause_s()):
             if fd == parent_fd:
                 raise LinkLost("the parent of this worker is gone")
@@ -112,7 +112,7 @@ class Serving:
                     self._obey(message)
         self._bell.hear()
         if self._drain_asked and not self._holding.is_leaving:
-            self._leave(grace_ms)
+            self._leave()
         self._tell()
         self._begin()
         self._link.flush()
@@ -162,9 +162,9 @@ class Serving:
         else:
             self._runner(work).cancel(work, reason)
 
-    def _leave(self, grace_ms: int) -> None:
+    def _leave(self) -> None:
         self._link.say(Leaving(self._holding.leave()))
-        self._grace_ends_ms = boot_ms() + grace_ms
+        self._grace_ends_ms = boot_ms() + self._graces_ms[0]
 
     def _hurry(self, now_ms: int) -> None:
         """In a drain whose time is over: first cancel what runs, then give up."""
@@ -173,7 +173,7 @@ class Serving:
         if self._has_cancelled:
             raise StillRunning
         self._has_cancelled = True
-        self._grace_ends_ms = now_ms + CANCELLED_GRACE_MS
+        self._grace_ends_ms = now_ms + self._graces_ms[1]
         for work in self._holding.begun():
             self._runner(work).cancel(work, "the worker is stopped")
 

@@ -86,7 +86,7 @@ class Peer:
         self.is_closed = not received
         self.said += self._frames.feed(received)
 
-    def until(self, is_so: Callable[[], M], what: str = "what it waits for") -> M:
+    def until(self, is_so: Callable[[], M | None], what: str = "what it waits for") -> M:
         """Read until `is_so` is true, and return what it is."""
         deadline = time.monotonic() + WITHIN_S
         while not (seen := is_so()):
@@ -342,6 +342,14 @@ class Rig:
                 started.stderr.close()
 
 
+def wait_until(is_so: Callable[[], bool], what: str = "it") -> None:
+    """Look again and again until it is so."""
+    deadline = time.monotonic() + WITHIN_S
+    while not is_so():
+        assert time.monotonic() < deadline, f"{what} did not come to be"
+        time.sleep(0.005)
+
+
 def exit_code(started: subprocess.Popen[bytes]) -> int:
     """Wait for a process to end."""
     return started.wait(WITHIN_S)
@@ -349,15 +357,16 @@ def exit_code(started: subprocess.Popen[bytes]) -> int:
 
 def wait_gone(pid: int) -> None:
     """Wait until there is no such process, or only its shell."""
-    deadline = time.monotonic() + WITHIN_S
-    while lives(pid):
-        assert time.monotonic() < deadline, f"process {pid} lives"
-        time.sleep(0.005)
+    wait_until(lambda: not lives(pid), f"the end of process {pid}")
+
+
+def state(pid: int) -> str:
+    """The letter that the kernel shows for a process; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state not in ("Z", "X")
+    return state(pid) not in ("", "Z", "X")

@@ -1,0 +1,344 @@
+"""A child process against an executor's end of its socket: what each task becomes of."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from launcher.launch import Reason
+from launcher.worker.clock import boot_ms
+from launcher.worker.options import EXIT_APP, EXIT_LOST, EXIT_OK, EXIT_REFUSED
+from launcher.worker.wire import Cancel, Drain, Lease, Refused, Result, Served
+from tests.unit.worker_rig import (
+    WITHIN_S,
+    Peer,
+    Rig,
+    exit_code,
+    in_folder,
+    task,
+    wait_until,
+    write_app,
+)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """A child for tests that leave it as it was."""
+    made = Rig(tmp_path_factory.mktemp("worker"))
+    yield made.peer(threads=4)
+    made.close()
+
+
+def test_a_child_says_who_it_is_and_what_it_serves(shared: Peer) -> None:
+    hello = shared.hello
+    assert (hello.group, hello.threads, hello.buffer) == ("shop", 4, 16)
+    assert hello.pid == shared.pid
+    assert hello.parent_pid == 0
+    assert Served("invoice") in hello.handlers
+
+
+@pytest.mark.parametrize(
+    ("number", "handler", "payload", "result", "after_ms", "detail"),
+    [
+        (1, "ok", b'"fine"', Result.OK, 0, "fine"),
+        (2, "noop", b"", Result.OK, 0, ""),
+        (3, "anoop", b"", Result.OK, 0, ""),
+        (4, "invoice", b'{"customer":"acme","cents":5}', Result.OK, 0, "acme 5"),
+        (5, "retry", b"5", Result.RETRY, 5_000, "not yet"),
+        (6, "fatal", b"", Result.FATAL, 0, "never"),
+        (7, "snooze", b"", Result.SNOOZE, 3_600_000, "later"),
+        (8, "raise", b"", Result.RAISED, 0, "ValueError: so not at "),
+        (9, "araise", b"", Result.RAISED, 0, "ValueError: so not at "),
+        (10, "leave", b"", Result.RAISED, 0, "SystemExit: 7 at "),
+        (11, "invoice", b'{"customer":"acme"}', Result.FATAL, 0, "payload does not fit Invoice"),
+        (12, "invoice", b"\xff\xfe", Result.FATAL, 0, "payload does not fit Invoice"),
+    ],
+)
+def test_each_end_of_a_handler_is_told(
+    shared: Peer, number: int, handler: str, payload: bytes, result: Result, after_ms: int,
+    detail: str,
+) -> None:  # fmt: skip
+    sent = task(number, handler, payload)
+    outcome = shared.outcome_of(sent)
+    assert (outcome.result, outcome.after_ms) == (result, after_ms)
+    assert outcome.detail.startswith(detail)
+    assert 0 < outcome.started_ms <= outcome.finished_ms
+    assert sent.name in shared.started
+
+
+def test_a_handler_knows_its_launch(shared: Peer) -> None:
+    sent = task(20, "context", attempt=2, epoch="0.3.r1", timeout_ms=5_000)
+    assert shared.outcome_of(sent).detail == (
+        "acme/job20@2025-11-20T15:00:00Z acme/job20 2 1 acme 2025-11-20T15:00:00+00:00 0.3.r1 True"
+    )
+
+
+def test_an_unknown_handler_never_began(shared: Peer) -> None:
+    outcome = shared.outcome_of(task(21, "nothing"))
+    assert (outcome.result, outcome.started_ms) == (Result.FATAL, 0)
+    assert outcome.name not in shared.started
+
+
+def test_what_a_handler_writes_and_logs_comes_before_its_end(shared: Peer) -> None:
+    sent = task(22, "talk")
+    shared.outcome_of(sent)
+    assert shared.output(sent) == "said\nWARNING shop: logged 7\n"
+
+
+def test_a_traceback_is_in_the_output(shared: Peer) -> None:
+    sent = task(23, "raise")
+    shared.outcome_of(sent)
+    assert shared.output(sent).startswith("Traceback")
+    assert shared.output(sent).endswith("ValueError: so not\n")
+
+
+def test_heartbeats_are_passed_on(shared: Peer) -> None:
+    sent = task(24, "beat")
+    shared.outcome_of(sent)
+    assert sent.name in shared.beats
+    assert shared.output(sent) == "progress: half\n"
+
+
+def test_a_flood_of_output_is_bounded_and_delays_no_other(shared: Peer) -> None:
+    flood, quick = task(25, "flood", b"20000"), task(26, "noop")
+    shared.run(flood, quick)
+    shared.outcome(quick)
+    shared.outcome(flood)
+    assert len(shared.output(flood)) > 0
+
+
+@pytest.mark.parametrize("handler", ["until_cancelled", "async_until_cancelled"])
+def test_a_cancelled_handler_is_told_why_and_is_no_success(shared: Peer, handler: str) -> None:
+    sent = task(30 if handler == "until_cancelled" else 31, handler)
+    shared.run(sent)
+    shared.wait_output(sent, "begun")
+    shared.send(Cancel([(sent.name, Reason.TIMEOUT)]))
+    outcome = shared.outcome(sent)
+    assert (outcome.result, outcome.detail) == (Result.CANCELLED, "cancelled: timeout")
+    assert shared.output(sent) == "begun\ntold: timeout\n"
+
+
+def test_thousands_of_tasks_end_once_each(shared: Peer) -> None:
+    sent = [task(n, "anoop" if n % 3 == 0 else "noop") for n in range(1000, 4000)]
+    shared.run(*sent)
+    for one in sent:
+        assert shared.outcome(one).result is Result.OK
+    assert len(shared.started) == len(set(shared.started))
+
+
+def test_a_task_that_waits_is_cancelled_without_having_begun(rig: Rig) -> None:
+    peer = rig.peer(threads=1)
+    first, second = task(1, "until_cancelled"), task(2, "noop")
+    peer.run(first, second)
+    peer.wait_started(first)
+    peer.send(Cancel([(second.name, Reason.KILLED), ("nobody", 1)]))
+    outcome = peer.outcome(second)
+    assert (outcome.result, outcome.started_ms) == (Result.CANCELLED, 0)
+    assert second.name not in peer.started
+
+
+def test_a_handler_that_ignores_its_cancellation_delays_no_other(rig: Rig) -> None:
+    peer = rig.peer(threads=2)
+    deaf, quick = task(1, "until_file", b'"go"'), task(2, "noop")
+    peer.run(deaf)
+    peer.wait_output(deaf, "begun")
+    peer.send(Cancel([(deaf.name, Reason.TIMEOUT)]))
+    assert peer.outcome_of(quick).result is Result.OK
+    (rig.folder / "go").touch()
+    outcome = peer.outcome(deaf)
+    assert (outcome.result, outcome.detail) == (
+        Result.CANCELLED,
+        "cancelled: timeout, then seen",
+    )
+
+
+def test_no_more_run_at_once_than_there_are_threads_of_either_kind(rig: Rig) -> None:
+    peer = rig.peer(threads=2)
+    kinds = ["until_cancelled", "async_until_cancelled"] * 2
+    sent = [task(n, kind) for n, kind in enumerate(kinds)]
+    peer.run(*sent)
+    for left in range(4):
+        running = peer.until(lambda: [x for x in peer.started if x not in peer.outcomes])
+        expected = min(2, 4 - left)
+        peer.until(lambda n=expected, x=left: len(peer.started) == n + x)  # type: ignore[misc]
+        peer.send(Cancel([(running[0], 7)]))
+        peer.until(lambda n=left: len(peer.outcomes) == n + 1)  # type: ignore[misc]
+    assert len(peer.started) == 4
+
+
+# ---- its end
+
+
+def test_a_child_told_to_stop_finishes_what_runs_and_returns_the_rest(rig: Rig) -> None:
+    peer = rig.peer(threads=1)
+    (child,) = rig.processes
+    runs, waits, late = task(1, "until_file", b'"go"'), task(2, "noop"), task(3, "noop")
+    peer.run(runs, waits)
+    peer.wait_output(runs, "begun")
+    child.send_signal(signal.SIGTERM)
+    peer.until(lambda: waits.name in peer.returned)
+    peer.run(late)
+    peer.until(lambda: late.name in peer.returned)
+    (rig.folder / "go").touch()
+    assert peer.outcome(runs).result is Result.OK
+    assert exit_code(child) == EXIT_OK
+    assert waits.name not in peer.started
+
+
+def test_a_child_that_its_executor_drains_leaves_in_the_same_way(rig: Rig) -> None:
+    peer = rig.peer()
+    peer.send(Drain())
+    peer.wait_closed()
+    assert exit_code(rig.processes[0]) == EXIT_OK
+
+
+def test_what_outlives_the_grace_of_a_drain_is_cancelled(rig: Rig) -> None:
+    peer = rig.peer(grace_ms=1)
+    sent = task(1, "until_cancelled")
+    peer.run(sent)
+    peer.wait_output(sent, "begun")
+    rig.processes[0].send_signal(signal.SIGTERM)
+    assert peer.outcome(sent).result is Result.CANCELLED
+    assert exit_code(rig.processes[0]) == EXIT_OK
+
+
+def test_a_child_whose_connection_ends_ends_at_once_whatever_runs(rig: Rig) -> None:
+    peer = rig.peer()
+    sent = task(1, "until_file", b'"never"')
+    peer.run(sent)
+    peer.wait_output(sent, "begun")
+    peer.close()
+    assert exit_code(rig.processes[0]) == EXIT_LOST
+
+
+def test_garbage_from_the_executor_ends_a_child(rig: Rig) -> None:
+    peer = rig.peer()
+    peer.send_bytes(b"\xff\xff\xff\xff")
+    assert exit_code(rig.processes[0]) == EXIT_REFUSED
+
+
+def test_a_refused_child_ends_and_says_why(rig: Rig) -> None:
+    child = rig.child()
+    rig.hub.accept().send(Refused("draining"))
+    assert exit_code(child) == EXIT_REFUSED
+
+
+def test_a_child_that_waits_for_an_executor_can_be_stopped(rig: Rig, tmp_path: Path) -> None:
+    child = rig.child(executor=str(tmp_path / "nobody.sock"))
+    status = Path(f"/proc/{child.pid}/status")
+    term = 1 << (signal.SIGTERM - 1)
+
+    def catches() -> bool:
+        line = next(x for x in status.read_text().splitlines() if x.startswith("SigCgt"))
+        return bool(int(line.split()[1], 16) & term)
+
+    wait_until(catches, "its signal handler")
+    child.send_signal(signal.SIGTERM)
+    assert exit_code(child) == EXIT_OK
+
+
+# ---- the lease
+
+
+def test_guarded_work_begins_only_under_a_lease(rig: Rig) -> None:
+    rig.child()
+    peer = rig.hub.welcome(lease_ms=0)
+    outcome = peer.outcome_of(task(1, "noop", guarded=True))
+    assert (outcome.result, outcome.started_ms) == (Result.CANCELLED, 0)
+    assert peer.outcome_of(task(2, "noop")).result is Result.OK
+    peer.send(Lease(boot_ms() + 60_000))
+    assert peer.outcome_of(task(3, "noop", guarded=True)).result is Result.OK
+
+
+def test_a_child_kills_itself_when_guarded_work_outlives_the_lease(rig: Rig) -> None:
+    peer = rig.peer()
+    sent = task(1, "until_cancelled", guarded=True)
+    peer.run(sent)
+    peer.wait_output(sent, "begun")
+    until_ms = boot_ms() + 100
+    peer.send(Lease(until_ms))
+    assert exit_code(rig.processes[0]) == -signal.SIGKILL
+    assert boot_ms() >= until_ms
+
+
+def test_a_child_without_guarded_work_outlives_the_lease(rig: Rig) -> None:
+    peer = rig.peer()
+    runs, guarded = task(1, "until_cancelled"), task(2, "noop", guarded=True)
+    peer.run(runs)
+    assert peer.outcome_of(guarded).result is Result.OK
+    peer.send(Lease(boot_ms() - 1))
+    outcome = peer.outcome_of(task(3, "noop", guarded=True))
+    assert outcome.started_ms == 0
+    assert rig.processes[0].poll() is None
+
+
+# ---- the app
+
+
+@pytest.mark.parametrize(
+    ("app", "text", "said"),
+    [
+        ("missing", None, "there is no module missing"),
+        ("a/b.py", None, "is no module like app.tasks"),
+        ("empty", "", "empty registers no handler"),
+        ("broken", "x = 1\nraise OSError('no database')", "broken.py:2: broken cannot be imported"),
+        ("lacking", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("exits", "raise SystemExit(3)", "exits cannot be imported: SystemExit: 3"),
+        ("wrong", "from launcher.worker.facade import handler\n@handler\ndef a(b, c, d): ...",
+         "wrong.py:2: nobody would give a its parameter d"),
+        ("shop:nothing", None, "nothing is no Registry of that module"),
+    ],
+)  # fmt: skip
+def test_an_app_that_cannot_be_served_is_told_with_its_place(
+    rig: Rig, app: str, text: str | None, said: str
+) -> None:
+    if text is not None:
+        write_app(rig.folder, text, app)
+    parent = rig.parent(rig.options(app=app))
+    assert parent.stderr is not None
+    assert said in parent.stderr.read().decode()
+    assert exit_code(parent) == EXIT_APP
+
+
+def test_a_registry_of_its_own_can_be_served(rig: Rig) -> None:
+    text = (
+        "from launcher.worker.facade import Registry, handler\nmine = Registry()\n"
+        "@handler('all')\ndef a(): ...\n@mine.handler('mine')\ndef b(): ..."
+    )
+    write_app(rig.folder, text, "two")
+    peer = rig.peer(app="two:mine")
+    assert peer.hello.handlers == [Served("mine")]
+    assert peer.hello.group == "two.mine"
+
+
+def test_the_socket_is_found_by_the_environment(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAFTCRON_WORKERS", rig.hub.path)
+    assert rig.peer(executor="").hello.pid > 0
+
+
+def test_a_program_can_embed_a_worker(rig: Rig) -> None:
+    text = (
+        "import sys, shop\nfrom launcher.worker.facade import Worker\n"
+        f"sys.exit(Worker(executor={rig.hub.path!r}, threads=1, group='mine').run())"
+    )
+    write_app(rig.folder, text, "program")
+    with in_folder(rig.folder):
+        rig.processes.append(subprocess.Popen([sys.executable, "program.py"], env=os.environ))
+    peer = rig.hub.welcome()
+    assert (peer.hello.group, peer.hello.threads) == ("mine", 1)
+    assert peer.outcome_of(task(1, "noop")).result is Result.OK
+    rig.processes[0].send_signal(signal.SIGTERM)
+    assert rig.processes[0].wait(WITHIN_S) == EXIT_OK
