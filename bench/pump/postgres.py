@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -26,7 +27,7 @@ from bench.pump.workload import Backlog
 
 LOGIN: Final = "postgres"
 THREADS: Final = 2
-CLIENTS: Final = {("FIFO", 1): 32, ("FIFO", 100): 4, ("fair", 1): 8, ("fair", 100): 2}
+CLIENTS: Final = {("FIFO", 1): 32, ("FIFO", 100): 8, ("fair", 1): 32, ("fair", 100): 2}
 """What is fastest on two cores: a pooler before the workers would hold so many connections."""
 
 TABLES: Final = """
@@ -221,7 +222,7 @@ def measure(backlog: Backlog, kind: str, batch: int, limit_s: float) -> Run:
     with own_folder(login) as folder:
         server = Server(folder, found, as_user)
         argv = server.initialize()
-        with running(argv, folder / "log", server.answers) as pid:
+        with running(argv, folder / "log", server.answers, signal.SIGINT) as pid:  # fast shutdown
             server.ask(fill_script(kind, backlog))
             server.ask("CHECKPOINT;")
             script = folder / "take.sql"

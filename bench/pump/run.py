@@ -15,18 +15,21 @@ from typing import Final
 
 import msgspec
 
+from bench.processes import cpu_us
 from bench.pump.fairness import Fairness
 
 START_S: Final = 30.0
 STOP_S: Final = 10.0
 POLL_S: Final = 0.02
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run: tasks that were reserved and completed in `seconds`, and what they cost.
 
     `server_us` and `client_us` are CPU time per task, `client_us` None where both are one.
-    `transactions` are what the client counted, None where it counts tasks.
+    `transactions` are what the client counted, None where it counts tasks. `strangers` is how many
+    cores were busy meanwhile with what does not belong to the bench.
     """
 
     name: str
@@ -39,11 +42,34 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     fairness: Fairness
     transactions: int | None = None
     fdatasync_per_second: int = 0
+    strangers: float = 0.0
 
     @property
     def rate(self) -> float:
         """Tasks a second."""
         return self.tasks / self.seconds
+
+
+class Cores:
+    """What all processes of this machine use, beside those of the bench, since this was made."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._machine_us, self._ours_us = machine_us(), cpu_us(os.getpid())
+
+    def strangers(self) -> float:
+        """Return how many cores others kept busy, on the average."""
+        machine = machine_us() - self._machine_us
+        ours = cpu_us(os.getpid()) - self._ours_us
+        return max(0.0, (machine - ours) / 1e6 / (time.monotonic() - self._began))
+
+
+def machine_us(stat: str | None = None) -> int:
+    """Return the CPU time of this machine that was not idle, stolen by its host or waited for a
+    disk, from the first line of /proc/stat (proc(5))."""
+    line = Path("/proc/stat").read_text().partition("\n")[0] if stat is None else stat
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, line.split()[1:])
+    return (user + nice + system + irq + softirq) * 1_000_000 // _TICKS_PER_S
 
 
 class Absent(Exception):

@@ -88,14 +88,33 @@ def table(report: Report) -> str:
 def section(report: Report) -> str:
     """Return what stands between the marks of README.md."""
     shape = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    syncs = [run.fdatasync_per_second for run in report.runs]
     many = f"{report.workload.tasks:,} tasks of {report.workload.tenants} tenants"
     how = [
-        f"{many}, medians of {report.rounds} runs; {shape}. Where not all tasks are done,",
-        f"a run ended after {figure(report.limit_s)} s. The disk could sync a small append",
-        f"{figure(min(syncs, default=0))} to {figure(max(syncs, default=0))} times a second.",
+        f"{many}, medians of {report.rounds} runs; {shape}.",
+        f"Where not all tasks are done, a peer's run ended after {figure(report.limit_s)} s.",
+        f"Before, the disk could sync {spread(report, syncs_of)} small appends a second;",
+        f"meanwhile, strangers kept {spread(report, strangers_of)} cores busy.",
     ]
     return "\n\n".join(["\n".join(how), table(report), *report.absent])
+
+
+def syncs_of(run: Run) -> float:
+    """Return how often the disk could sync just before a run."""
+    return run.fdatasync_per_second
+
+
+def strangers_of(run: Run) -> float:
+    """Return how many cores others kept busy."""
+    return run.strangers
+
+
+def spread(report: Report, take: Callable[[Run], float]) -> str:
+    """Return the least, the median and the greatest of a figure over all runs."""
+    found = sorted(take(run) for run in report.runs)
+    if not found:
+        return "-"
+    middle_one = statistics.median(found)
+    return f"{figure(found[0])} to {figure(found[-1])} (median {figure(middle_one)})"
 
 
 def write(report: Report) -> None:

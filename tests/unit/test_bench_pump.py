@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from bench.pump import run as run_module
 from bench.pump import table
 from bench.pump.fairness import (
     Fairness,
@@ -18,8 +21,8 @@ from bench.pump.fairness import (
     longest_wait,
     summarize,
 )
-from bench.pump.run import Run, own_folder, running
-from bench.pump.table import Report, figure, row, section
+from bench.pump.run import Cores, Run, machine_us, own_folder, running
+from bench.pump.table import Report, figure, row, section, spread, syncs_of
 from bench.pump.workload import HUGE, Workload, shares
 
 
@@ -156,6 +159,24 @@ def test_a_server_that_does_not_start_is_told_with_what_it_said(tmp_path: Path) 
         pass
 
 
+def test_the_machine_is_busy_when_it_is_neither_idle_nor_waiting() -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    assert machine_us(f"cpu  {ticks} 0 {ticks} 999 888 0 {ticks} 777 0 0") == 3_000_000
+    assert machine_us() > 0
+
+
+def test_what_the_bench_itself_uses_is_not_the_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, ours, now = iter([0, 5_000_000]), iter([0, 2_000_000]), iter([10.0, 12.0])
+    monkeypatch.setattr(run_module, "machine_us", lambda: next(machine))
+    monkeypatch.setattr(run_module, "cpu_us", lambda pid: next(ours))
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    assert Cores().strangers() == 1.5
+
+
+def test_a_report_without_runs_has_no_spread() -> None:
+    assert spread(Report(workload=Workload(), limit_s=1, rounds=1), syncs_of) == "-"
+
+
 # ---- the table
 
 
@@ -196,7 +217,8 @@ def test_figures_have_three_digits_or_all_of_a_large_number() -> None:
 
 def report() -> Report:
     made = Report(workload=Workload(), limit_s=4.0, rounds=2, absent=["redis is not installed"])
-    made.runs = [run(fdatasync_per_second=5_000), run(name="other"), run(batch=100), run()]
+    odd = run(fdatasync_per_second=5_000, strangers=1.5)
+    made.runs = [odd, run(name="other"), run(batch=100), run()]
     return made
 
 
@@ -211,7 +233,9 @@ def test_runs_of_one_queue_and_batch_make_one_row() -> None:
 def test_the_section_says_the_shape_and_what_is_absent() -> None:
     text = section(report())
     assert text.startswith("200,000 tasks of 200 tenants, medians of 2 runs;")
-    assert "0 to 5,000 times a second" in text
+    assert "0 to 5,000 (median 0) small appends a second" in text
+    assert "strangers kept 0 to 1.5 (median 0) cores busy" in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 100
     assert text.endswith("redis is not installed")
     lines = [line for line in text.splitlines() if line.startswith("|")]
     assert len(lines) == 2 + 3

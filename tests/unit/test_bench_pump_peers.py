@@ -313,14 +313,47 @@ def test_launches_are_served_in_the_order_in_which_they_were_begun() -> None:
     assert [row.at_s for row in found] == pytest.approx([0.015, 0.015, 0.025])
 
 
+PERIOD = (100, 110_000)
+
+
 def test_a_run_of_a_cell_is_summed_up() -> None:
     rows = [launch(1, 0, 100_000 + 100 * n) for n in range(4)]
-    run = cell.summary(rows, {(0, 1): 4}, 100, 800)
+    run = cell.summary(rows, {(0, 1): 4}, PERIOD, 800)
     assert (run.tasks, run.server_us, run.client_us) == (4, 200.0, None)
     assert run.seconds == pytest.approx(0.309)
 
 
+def test_what_ends_when_the_time_is_over_does_not_count() -> None:
+    rows = [
+        *(launch(1, 0, 100_000), launch(0, 0, 100_900)),
+        launch(1, 0, 110_001),
+        launch(1, 0, 0, state="due", started_at_ms=0, finished_at_ms=0, is_open=True),
+    ]
+    run = cell.summary(rows, {(0, 0): 1, (0, 1): 3}, PERIOD, 800)
+    assert (run.tasks, run.server_us) == (2, 400.0)
+    assert run.seconds == pytest.approx(0.909)
+    assert run.fairness.longest_wait.is_open
+
+
 def test_a_launch_that_is_not_there_or_failed_spoils_the_run() -> None:
     rows = [launch(1, 0, 100_000), launch(1, 0, 100_000, state="skipped")]
+    with pytest.raises(RuntimeError, match="1 of 2 succeeded, 0 are open"):
+        cell.summary(rows, {(0, 1): 2}, PERIOD, 800)
     with pytest.raises(RuntimeError, match="1 of 2"):
-        cell.summary(rows, {(0, 1): 2}, 100, 800)
+        cell.summary(rows[:1], {(0, 1): 2}, PERIOD, 800)
+    with pytest.raises(RuntimeError, match="no launch ended in 10 s"):
+        cell.summary([launch(1, 0, 0, state="due", is_open=True)], {(0, 1): 1}, PERIOD, 800)
+
+
+def test_a_journal_that_grows_no_more_is_quiet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cell, "QUIET_S", 0.05)
+    monkeypatch.setattr(cell, "POLL_S", 0.01)
+    (tmp_path / "1.log").write_bytes(b"x")
+    cell._until_quiet(tmp_path, 0)
+    grown = iter(range(10_000))
+    monkeypatch.setattr(cell, "RUN_S_MAX", 0.1)
+    monkeypatch.setattr(cell, "journal_bytes", lambda folder: next(grown) * 10_000)
+    cell._until_quiet(tmp_path, 0)
+    assert next(grown) > 2, "it was looked at until the time was over"
