@@ -7,8 +7,10 @@ runs all of them one after the other, and which is first changes. Ratios are tak
 then their median. The spawner is the one that executors have, fed by their own end of its socket
 (launcher.executor.children) with orders as executors send them; each command has a session, an
 environment, a directory, a pipe for its output and a deadline for its start. The loop in C gives
-what it starts nothing at all. With `--executor` the whole executor but its stream is measured, too:
-turns, ledger with its syncs on a real disk, spawner, with starts and acknowledgements in batches.
+what it starts nothing at all; a second one gives it a session: where the kernel has autogroups and
+other programs want the cores, that alone halves the rate, also in C. With `--executor` the whole
+executor but its stream is measured, too: turns, ledger with its syncs on a real disk, spawner, with
+starts and acknowledgements in batches.
 
 Where no C compiler is found its rows are left out. All rows go to bench/results/starts.jsonl.
 """
@@ -27,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -35,7 +37,7 @@ from typing import Final
 import msgspec
 
 from bench.section import write_section
-from bench.starts_table import EXECUTOR, PEER, SPAWNER, Sample, summarize, table
+from bench.starts_table import EXECUTOR, PEER, PEER_SESSIONS, SPAWNER, Sample, summarize, table
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.executor.children import Children, News
@@ -109,16 +111,14 @@ def build_peer(folder: Path) -> Path | None:
     return program
 
 
-def run_peer(program: Path, count: int, in_flight: int) -> Sample:
-    """Return what the loop in C does."""
-    done = subprocess.run(
-        [str(program), str(count), str(in_flight), PROGRAM], stdout=subprocess.PIPE, check=True
-    )
+def run_peer(program: Path, count: int, in_flight: int, *, session: bool = False) -> Sample:
+    """Return what the loop in C does; with `session` each of what it starts has one."""
+    argv = [str(program), str(count), str(in_flight), PROGRAM, *(["session"] if session else [])]
+    done = subprocess.run(argv, stdout=subprocess.PIPE, check=True)
     row = json.loads(done.stdout)
-    per_second = count / row["seconds"]
-    return Sample(
-        PEER, in_flight, count, per_second, row["self_us"] / count, row["children_us"] / count
-    )
+    who = PEER_SESSIONS if session else PEER
+    cpu = (row["self_us"] / count, row["children_us"] / count)
+    return Sample(who, in_flight, count, count / row["seconds"], *cpu)
 
 
 # ---- the spawner
@@ -244,6 +244,9 @@ class Leader:
         if ends:
             self.feeder.ended(len(ends))
 
+    def offer(self, offers: Sequence[object]) -> None:
+        """There are no workers."""
+
     def leave(self, reason: str) -> None:
         """It does not."""
 
@@ -311,6 +314,7 @@ def _in_turn(
     runs: list[Callable[[Path, int, int], Sample]] = []
     if peer is not None:
         runs.append(lambda _, count, size: run_peer(peer, count, size))
+        runs.append(lambda _, count, size: run_peer(peer, count, size, session=True))
     runs.append(lambda folder, count, size: asyncio.run(run_spawner(folder, count, size)))
     if executor:
         runs.append(lambda folder, count, size: asyncio.run(run_executor(folder, count, size)))

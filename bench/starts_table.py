@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 PEER: Final = "loop in C"
+PEER_SESSIONS: Final = "loop in C, sessions"
 SPAWNER: Final = "spawner"
 EXECUTOR: Final = "executor"
 

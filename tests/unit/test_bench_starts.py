@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench import starts, starts_table
-from bench.starts_table import EXECUTOR, PEER, SPAWNER, Sample, summarize, table
+from bench.starts_table import EXECUTOR, PEER, PEER_SESSIONS, SPAWNER, Sample, summarize, table
 
 
 def sample(who: str, number: int, per_second: float, self_us: float = 10.0) -> Sample:
@@ -16,11 +16,12 @@ def sample(who: str, number: int, per_second: float, self_us: float = 10.0) -> S
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
-def test_the_loop_in_c_says_what_it_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("session", [False, True])
+def test_the_loop_in_c_says_what_it_used(tmp_path: Path, session: bool) -> None:
     peer = starts.build_peer(tmp_path)
     assert peer is not None
-    row = starts.run_peer(peer, 20, 4)
-    assert (row.who, row.starts, row.in_flight) == (PEER, 20, 4)
+    row = starts.run_peer(peer, 20, 4, session=session)
+    assert (row.who, row.starts, row.in_flight) == (PEER_SESSIONS if session else PEER, 20, 4)
     assert min(row.per_second, row.self_us, row.children_us) > 0
 
 
