@@ -1,0 +1,357 @@
+"""The pump: what waits goes in, what may begin next comes out, fairly. Pure; the caller has clocks.
+
+The order of service: band (live, late, then both again for tenants beyond their share), round robin
+over the classes that have room, within a class the priority whose turn is oldest by age, within it
+deficit round robin over tenants, within a tenant first in, first out. Each decision is O(1) in
+tenants and in waiting launches, O(10) in priorities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Final
+
+import msgspec
+
+from launcher.errors import invariant
+from launcher.fairness.book import is_scope
+from launcher.fairness.floor import Floor
+from launcher.fairness.item import (
+    PRIORITIES,
+    Depth,
+    Item,
+    Key,
+    Limits,
+    Scope,
+    Stage,
+    Wait,
+    scope_text,
+)
+from launcher.fairness.lanes import BURST, LATE, LIVE, Lane, Line, Shelf
+from launcher.fairness.views import Views
+
+ORDER: Final = (LIVE, LATE, LIVE + BURST, LATE + BURST)
+Room = Callable[[Hashable], bool]
+Free = Callable[[Hashable], int]
+
+
+class Pump:
+    """Decides which waiting launch is next. Not thread safe; keys, jobs and places are opaque."""
+
+    def __init__(self) -> None:
+        self._floor = Floor()
+        self._views = Views(self._floor)
+        self._seq = 0
+
+    def __len__(self) -> int:
+        return len(self._floor.waiting)
+
+    @property
+    def running(self) -> int:
+        """How many launches run."""
+        return len(self._floor.running)
+
+    # ---- what waits
+
+    def add(self, item: Item, not_before_ms: int = 0) -> bool:
+        """Let `item` wait; held until `not_before_ms` if given. False if it waits or runs already.
+
+        Items of one job in one queue begin in the order in which they were added.
+        """
+        floor, key = self._floor, item.key
+        if key in floor.waiting or key in floor.running:
+            return False
+        item = self._entered(item)
+        floor.waiting[key] = item
+        floor.queue_of(item).count(0, 1)
+        if not_before_ms:
+            floor.hold(item, not_before_ms)
+        else:
+            floor.enqueue(item)
+        return True
+
+    def add_running(self, item: Item) -> bool:
+        """Count `item` as running from the start, whatever the limits say. False if it was."""
+        floor, key = self._floor, item.key
+        if key in floor.running:
+            return False
+        if key in floor.waiting:
+            return self.began(key)
+        item = self._entered(item)
+        queue = floor.queue_of(item)
+        queue.count(1, 0)
+        floor.begin(item, queue)
+        return True
+
+    def _entered(self, item: Item) -> Item:
+        invariant(0 <= item.priority < PRIORITIES, f"priority {item.priority} is not 0 to 9")
+        if item.stage is not Stage.NEW:
+            item = msgspec.structs.replace(item, stage=Stage.NEW)
+        self._seq += 1
+        item.seq = self._seq
+        if item.job in self._floor.jobs:
+            self._floor.limit_job(item.job, item.job_limit)
+        return item
+
+    def remove(self, key: Key) -> bool:
+        """Forget a launch, whether it waits or runs. False if it is not known."""
+        item = self._floor.waiting.pop(key, None)
+        if item is None:
+            return self.ended(key)
+        self._floor.withdraw(item)
+        self._floor.reopen(item.job)
+        queue = self._floor.queue_of(item)
+        queue.count(0, -1)
+        self._floor.drop_idle(queue)
+        return True
+
+    def hold(self, key: Key, until_ms: int) -> bool:
+        """Let a waiting launch wait aside until `until_ms`. False if it does not wait."""
+        item = self._floor.waiting.get(key)
+        if item is None:
+            return False
+        fresh = self._floor.waiting[key] = self._floor.withdraw(item)
+        self._floor.hold(fresh, until_ms)
+        self._floor.reopen(item.job)
+        return True
+
+    # ---- what runs
+
+    def began(self, key: Key) -> bool:
+        """Count a waiting launch as running, whatever the limits say. False if it does not wait.
+
+        What `take` returned counts already.
+        """
+        floor = self._floor
+        item = floor.waiting.pop(key, None)
+        if item is None:
+            return False
+        fresh = floor.withdraw(item)
+        queue = floor.queue_of(fresh)
+        queue.count(1, -1)
+        floor.begin(fresh, queue)
+        floor.reopen(fresh.job)
+        return True
+
+    def ended(self, key: Key) -> bool:
+        """Count a running launch no more and forget it. False if it does not run."""
+        floor = self._floor
+        found = floor.running.get(key)
+        if found is None:
+            return False
+        item, queue = found
+        floor.end(item, queue, 0)
+        item.stage = Stage.GONE
+        floor.freed(item, queue)
+        if not queue.running:
+            floor.drop_idle(queue)
+        return True
+
+    def put_back(self, item: Item, not_before_ms: int = 0) -> bool:
+        """Return a taken launch to its place in front, as if it had not been taken.
+
+        With `not_before_ms` it is held until then, and in front afterwards. False if it does not
+        run.
+        """
+        floor = self._floor
+        found = floor.running.get(item.key)
+        if found is None:
+            return False
+        item, queue = found
+        floor.end(item, queue, 1)
+        for gauge in queue.gauges:
+            if gauge.bucket is not None:
+                gauge.bucket.give()
+        floor.waiting[item.key] = item
+        if not_before_ms:
+            floor.hold(item, not_before_ms)
+        else:
+            floor.requeue(item)
+        floor.freed(item, queue)
+        return True
+
+    # ---- what is next
+
+    def begin_round(self) -> None:
+        """Ask anew of what was set aside for want of room or of slots that are not reserved."""
+        floor = self._floor
+        if floor.aside:
+            aside, floor.aside = floor.aside, {}
+            for thing in aside:
+                thing.is_aside = False
+                thing.refresh()
+        floor.book.sweep(floor.now_ms)
+
+    def take(
+        self, now_ms: int, room: Room, late_budget: int = 1, free: Free | None = None
+    ) -> Item | None:
+        """Return the launch that is next, which counts as running from now on, or None.
+
+        `room(place)` says whether an executor has room for that class; one without is not asked
+        again before `begin_round`. Late launches begin only while `late_budget` is above 0, which
+        the caller counts. `free(domain)` is the number of free slots; without it reservations are
+        not regarded.
+        """
+        floor = self._floor
+        floor.tick(now_ms)
+        floor.is_late_open = late_budget > 0
+        for band in ORDER:
+            if band & LATE and late_budget <= 0:
+                continue
+            ring = floor.rings[band]
+            while ring:
+                lane = next(iter(ring))
+                found = self._visit(lane, room, free)
+                if found is not None:
+                    ring.move_to_end(lane)
+                    self._begin(*found)
+                    return found[1]
+        return None
+
+    def tick(self, now_ms: int) -> None:
+        """Let go on what waited for a time that has come; `take` does so by itself."""
+        self._floor.tick(now_ms)
+
+    def _visit(self, lane: Lane, room: Room, free: Free | None) -> tuple[Line, Item] | None:
+        """Return what may begin in `lane`; if nothing, it has left the ring."""
+        floor, place = self._floor, lane.place
+        for gauge in lane.gauges:
+            if not gauge.has_room(floor.now_ms):
+                gauge.park(lane)
+                lane.refresh()
+                return None
+        if not room(place.place):
+            floor.set_aside(place)
+            return None
+        while lane.shelves:
+            shelf, found = self._oldest(lane)
+            if shelf is None or free is None or not floor.book.claims.sums:
+                return found
+            left = free(place.domain)
+            if floor.book.claims.allows(place.pool, shelf.priority, place.domain, left):
+                return found
+            floor.set_aside(shelf)
+        return None
+
+    def _oldest(self, lane: Lane) -> tuple[Shelf | None, tuple[Line, Item] | None]:
+        """Return the shelf whose turn is oldest, and what is next there."""
+        best, best_rank, best_found = None, 0, None
+        for shelf in tuple(lane.shelves):
+            found = self._next(shelf)
+            if found is not None:
+                rank = shelf.rank(found[1])
+                if best is None or rank < best_rank:
+                    best, best_rank, best_found = shelf, rank, found
+        return best, best_found
+
+    def _next(self, shelf: Shelf) -> tuple[Line, Item] | None:
+        """Return whose turn it is in `shelf`; if nobody's, it has left the lane."""
+        now_ms, ring = self._floor.now_ms, shelf.ring
+        for gauge in shelf.gauges:
+            if not gauge.has_room(now_ms):
+                gauge.park(shelf)
+                shelf.refresh()
+                return None
+        while ring:
+            line = next(iter(ring))
+            if line.owner.own and not line.settle(now_ms):
+                continue
+            item = self._first(line)
+            if item is not None:
+                return line, item
+        return None
+
+    def _first(self, line: Line) -> Item | None:
+        """Return the first of `line` whose job may begin another; if none, it has left the ring."""
+        jobs = self._floor.jobs
+        while line.size:
+            item = line.first()
+            job = jobs.get(item.job)
+            if job is None or (not job.lines and job.running < job.limit):
+                return item
+            if job.running < job.limit and not job.has_before(item, line):
+                return item
+            line.pop(item)
+            job.park(item, line)
+            if job.running < job.limit:
+                job.open(self._floor.now_ms)
+        line.leave()
+        return None
+
+    def _begin(self, line: Line, item: Item) -> None:
+        """Count `item`, the first of `line`, as running, and end the line's turn if it is over."""
+        floor, queue = self._floor, line.owner
+        line.pop(item)
+        if not line.size:
+            line.leave()
+        elif line.credit > 1:
+            line.credit -= 1
+        elif line.shelf is not None:
+            line.credit = queue.weight
+            line.shelf.ring.move_to_end(line)
+        if item.stage is Stage.ADMITTED:
+            floor.jobs[item.job].lines[line].admitted -= 1
+        queue.count(1, -1)
+        for gauge in queue.gauges:
+            if gauge.bucket is not None:
+                gauge.bucket.take()
+        del floor.waiting[item.key]
+        floor.begin(item, queue)
+
+    def next_ms(self) -> int | None:
+        """Return when something may become runnable by time alone, or None."""
+        return self._floor.next_ms()
+
+    # ---- limits
+
+    def set_limits(self, scope: Scope, limits: Limits) -> None:
+        """Go by `limits` for `scope` from now on; what they allow more goes on, nothing is stopped.
+
+        ValueError for a scope that limits nothing: see `book.is_scope`.
+        """
+        if not is_scope(scope):
+            raise ValueError(
+                f"{scope!r} is no scope of limits; a tenant's has a pool or any priority"
+            )
+        self._floor.book.put(scope, limits, self._floor.now_ms)
+        self._floor.relink(scope)
+
+    def clear_limits(self, scope: Scope) -> None:
+        """Limit `scope` no more; nothing happens if it was not limited."""
+        if scope in self._floor.book.limits:
+            self._floor.book.put(scope, None, self._floor.now_ms)
+            self._floor.relink(scope)
+
+    def set_job_limits(self, limits: Mapping[Hashable, int]) -> None:
+        """Set how many launches of each job may run at once (0: any number); O(waiting)."""
+        floor = self._floor
+        for item in floor.waiting.values():
+            if item.job in limits:
+                item.job_limit = limits[item.job]
+        for job, limit in limits.items():
+            floor.limit_job(job, limit)
+
+    def set_domain(self, pool: str, domain: Hashable) -> None:
+        """Say where the slots are that are reserved for `pool`; else its first launch tells."""
+        self._floor.book.claims.set_domain(pool, domain)
+
+    # ---- what people ask
+
+    def is_full(self, tenant: str, pool: str, priority: int) -> str | None:
+        """Return which limit keeps another launch from waiting, as text, or None."""
+        gauge = self._floor.book.full(tenant, pool, priority)
+        if gauge is None:
+            return None
+        return f"{scope_text(gauge.scope)}: {gauge.waiting} wait, limit {gauge.limits.waiting_max}"
+
+    def depths(self) -> list[Depth]:
+        """Return what waits and runs, by pool, priority and tenant."""
+        return self._views.depths()
+
+    def position(self, key: Key) -> int | None:
+        """Return how many of its tenant's queue wait before a launch, or None. O(waiting)."""
+        return self._views.position(key)
+
+    def why(self, key: Key) -> Wait | None:
+        """Return what a launch waits for, as of the last `take`, or None if it does not wait."""
+        return self._views.why(key)
