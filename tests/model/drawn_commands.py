@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from cron.job import Job, Overlap, Schedule
+from cron.job import Job, OnLost, Overlap, Retry, Schedule
 from cron.state import commands as c
+from cron.state import pool
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.model.naive_state import NaiveState
@@ -19,18 +20,45 @@ OVERLAPS = {
     "default/allow": Overlap.ALLOW,
     "default/forbid": Overlap.FORBID,
     "default/queue": Overlap.QUEUE,
+    "other/tries": Overlap.ALLOW,
 }
+RETRIES = [
+    Retry(),
+    Retry(tries=2, backoff_ms=1_000, fatal_codes=(7,)),
+    Retry(tries=4, backoff_ms=2_000, backoff_max_ms=5_000),
+    Retry(tries=3, backoff_ms=30_000, retry_codes=(1, 75), fatal_codes=(75,)),
+]
+COMMAND = WorkSpec(("true",))
+HANDLER = WorkSpec((), handler="billing.invoice")
 NAMES = [*OVERLAPS, "default/nobody"]
 ENDS = [LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED] * 4 + list(LaunchState)
-REASONS = [Reason.KILLED, Reason.NONE, Reason.REPLACED, Reason.MISSED]
+ENDED_BY = [
+    *[Reason.NONE] * 6, Reason.KILLED, Reason.REPLACED, Reason.TIMEOUT, Reason.RAISED,
+    Reason.RETRY, Reason.RETRY, Reason.FATAL, Reason.SNOOZE, Reason.SNOOZE,
+]  # fmt: skip
+REASONS = [Reason.DEADLINE, Reason.KILLED, Reason.NONE, Reason.REPLACED, Reason.MISSED]
 SLIPS = [0] * 30 + [1, -1]
 """Added to what would be right."""
 
 
-def job(name: str, deadline_s: int, zone: str) -> Job:
-    schedule = Schedule("* * * * *", "* * * * *", zone=zone)
-    overlap = OVERLAPS.get(name, Overlap.ALLOW)
-    return Job(name, schedule, WorkSpec(("true",)), overlap, deadline_s=deadline_s)
+def job(
+    name: str,
+    deadline_s: int,
+    zone: str,
+    *,
+    retry: Retry = RETRIES[2],
+    work: WorkSpec = COMMAND,
+    on_lost: OnLost = OnLost.SKIP,
+) -> Job:
+    return Job(
+        name,
+        Schedule("* * * * *", "* * * * *", zone=zone),
+        work,
+        OVERLAPS.get(name, Overlap.ALLOW),
+        deadline_s=deadline_s,
+        retry=retry,
+        on_lost=on_lost,
+    )
 
 
 class Commands:
@@ -48,7 +76,8 @@ class Commands:
             self.put, self.account, self.account, self.account, self.begin, self.begin, self.begin,
             self.launched, self.finished, self.finished, self.refused, self.skip, self.lost,
             self.cancel, self.trigger, self.reopen, self.reopen, self.joined, self.left,
-            self.paused,
+            self.paused, self.finished, self.redrive, self.redrive, self.drop_dead, self.limits,
+            self.close_gate, self.lift_gates, self.drain,
         ]  # fmt: skip
         command: c.Command = self.of(kinds)()
         return command
@@ -65,7 +94,7 @@ class Commands:
         if keys and self.between(0, 9):
             return self.of(keys)  # type: ignore[no-any-return]
         second = T0 + STEP_S * self.between(-2, 12)
-        return (self.between(1, 4), second, self.between(0, 2))
+        return (self.between(1, 5), second, self.between(0, 2))
 
     def attempt(self, key: c.Key) -> int:
         launch = self.naive.open.get(key)
@@ -74,7 +103,7 @@ class Commands:
     def put(self) -> c.PutJobs:
         naive = self.naive
         names = [self.name() for _ in range(self.between(0, 3))]
-        jobs = tuple(job(name, self.of([60, 300, 0]), self.of("XY")) for name in names[:2])
+        jobs = tuple(self.drawn_job(name) for name in names[:2])
         horizons = [known.horizon_s for name in names if (known := naive.jobs.get(name))]
         return c.PutJobs(
             self.of(["a", "a", "a", "b"]),
@@ -85,6 +114,16 @@ class Commands:
             "anna",
             self.of("xy"),
             *self.of([(1, 1), (1, 1), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3)]),
+        )
+
+    def drawn_job(self, name: str) -> Job:
+        return job(
+            name,
+            self.of([60, 300, 300, 0]),
+            self.of("XY"),
+            retry=self.of(RETRIES),
+            work=self.of([COMMAND, HANDLER]),
+            on_lost=self.of(list(OnLost)),
         )
 
     def account(self) -> c.Account:
@@ -137,8 +176,10 @@ class Commands:
         if self.naive.lost and self.of((False, True)):
             key, attempt = self.of(self.naive.lost)
         attempt = attempt or self.attempt(key)
-        state, reason = self.of(ENDS), self.of(REASONS)
-        return c.Finished((c.FinishedItem(key, attempt, state, reason, 0, 1, 2),))
+        state, reason = self.of(ENDS), self.of(ENDED_BY)
+        code, after_ms = self.of([0, 1, 1, 7, 75]), self.of([0, 0, 0, 500, 20_000, 400_000])
+        item = c.FinishedItem(key, attempt, state, reason, code, 1, 2, retry_after_ms=after_ms)
+        return c.Finished((item,))
 
     def refused(self) -> c.Refused:
         key = self.key((LaunchState.BEGUN,))
@@ -180,3 +221,33 @@ class Commands:
             until_ms = self.naive.at_ms + self.between(-10, 100) * 1000
             return c.Pause((self.name(),), "", self.of((0, max(0, until_ms))), "anna")
         return c.Resume((self.name(),), "anna")
+
+    # ---- the pool
+
+    def dead_keys(self) -> tuple[c.Key, ...]:
+        dead = [*self.naive.dead, self.key()]
+        return tuple(self.of(dead) for _ in range(self.between(1, 2)))
+
+    def redrive(self) -> pool.Redrive:
+        return pool.Redrive(self.dead_keys(), "anna")
+
+    def drop_dead(self) -> pool.DropDead:
+        return pool.DropDead(self.dead_keys(), "anna")
+
+    def limits(self) -> pool.SetLimits:
+        tenant = self.of(["default", "other", "*", "*", ""])
+        scope = (tenant, self.of(["", "", "command"]), self.of([-1, -1, -1, 0, 9, 10]))
+        limits = self.of([None, *(pool.Limits(retry_budget=n) for n in (-1, 0, 1, 1, 2))])
+        return pool.SetLimits((pool.LimitItem(scope, limits),), "anna")
+
+    def close_gate(self) -> pool.CloseGate:
+        until_ms = self.of([0, self.naive.at_ms + self.between(-1, 50) * 1000])
+        return pool.CloseGate(pool.Gate(7, pool.GateAction.PAUSE, "", "anna", 0, max(0, until_ms)))
+
+    def lift_gates(self) -> pool.LiftGates:
+        return pool.LiftGates((self.of([*self.naive.gates, 99]),), "anna")
+
+    def drain(self) -> pool.Drain:
+        return pool.Drain(
+            self.of(["e1", "e2", "e3"]), self.of(["anna", "bea"]), self.of([0, 1]) > 0
+        )

@@ -7,46 +7,22 @@ first is no promise, that there is one is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
-from cron.job import Job, Overlap
+from cron.job import Job, OnLost, Overlap
 from cron.limits import ATTEMPTS_MAX, DEADLINE_S_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState as S
 from launcher.launch import Reason
 from launcher.names import SCHEDULED_S_MAX
-from launcher.work import Epoch
-from tests.model.naive_rows import NaiveJob, NaiveLaunch
+from tests.model.naive_pool import NaivePool
+from tests.model.naive_rows import Answer, NaiveJob, NaiveLaunch
 
 V = Verdict
 ENDS = (S.SUCCEEDED, S.FAILED, S.CANCELLED)
-Answer = tuple[set[V], list[set[V]]]
-"""Objections to the command, and to each of its items."""
 
 
-@dataclass
-class NaiveState:
-    """All of it.
-
-    `rows` are (kind, job, first_s, last_s, count, trigger, attempt, state, reason).
-    """
-
-    at_ms: int = 0
-    index: int = 0
-    epoch: Epoch = Epoch()  # noqa: RUF009 - frozen
-    catalog: int = 0
-    jobs: dict[str, NaiveJob] = field(default_factory=dict)
-    open: dict[c.Key, NaiveLaunch] = field(default_factory=dict)
-    executors: dict[int, tuple[str, str]] = field(default_factory=dict)
-    executors_ever: int = 0
-    requests: dict[str, c.Key] = field(default_factory=dict)
-    lost: list[tuple[c.Key, int]] = field(default_factory=list)
-    parts: dict[str, list[Job]] = field(default_factory=dict)
-    parts_seen: int = 0
-    rows: list[tuple[Any, ...]] = field(default_factory=list)
-    reopened: list[c.Key] = field(default_factory=list)
+class NaiveState(NaivePool):
+    """The rules of jobs, instants and attempts."""
 
     # ---- entries
 
@@ -71,24 +47,6 @@ class NaiveState:
             else:
                 answers.append(getattr(self, type(command).__name__.lower())(command))
         return answers
-
-    def job_of(self, number: int) -> tuple[str, NaiveJob] | None:
-        for name, job in self.jobs.items():
-            if job.number == number:
-                return name, job
-        return None
-
-    def end(self, key: c.Key, state: S, reason: Reason) -> None:
-        """The launch is over and has its row."""
-        launch = self.open.pop(key)
-        found = self.job_of(key[0])
-        assert found is not None
-        name, job = found
-        job.last_end = self.index
-        self.row("ended", name, key[1], key[1], 1, key[2], launch.attempt, state, reason)
-
-    def row(self, *values: Any) -> None:
-        self.rows.append(values)
 
     # ---- rules of jobs
 
@@ -188,6 +146,7 @@ class NaiveState:
         if any(launch.executor == command.number for launch in running):
             return {V.STILL_OPEN}, []
         del self.executors[command.number]
+        self.drained.pop(command.number, None)
         return set(), []
 
     # ---- rules of accounting
@@ -212,7 +171,8 @@ class NaiveState:
             )
         for due in item.due:
             deadline_ms = (due.scheduled_s + known.job.deadline_s) * 1000
-            self.open[(known.number, due.scheduled_s, 0)] = NaiveLaunch(S.DUE, deadline_ms, 0)
+            key = (known.number, due.scheduled_s, 0)
+            self.make_due(key, NaiveLaunch(S.DUE, deadline_ms, 0))
         known.horizon_s = item.to_s
         known.accounted.append((item.from_s, item.to_s))
         known.local_min = max([known.local_min, *(r.local_min for r in (*item.due, *item.skipped))])
@@ -260,6 +220,8 @@ class NaiveState:
             objections.add(V.UNKNOWN_EXECUTOR)
         if not self.at_ms <= item.not_after_ms <= launch.deadline_ms:
             objections.add(V.BAD_TIMES)
+        if self.at_ms < launch.not_before_ms:
+            objections.add(V.OVERLAP)
         if job.overlap is not Overlap.ALLOW and (
             self.running(known.number) or known.held_until_ms > self.at_ms
         ):
@@ -293,6 +255,7 @@ class NaiveState:
             return objections | {V.WRONG_STATE}
         if launch is not None:
             self.end(item.key, item.state, item.reason)
+            self.after_end(launch, item)
             return set()
         if (item.key, item.attempt) not in self.lost:
             return objections
@@ -324,6 +287,7 @@ class NaiveState:
         if launch is None or launch.state is not S.DUE:
             return {V.NOT_DUE}
         self.end(item.key, S.SKIPPED, item.reason)
+        self.after_skip(launch, item)
         return set()
 
     def lost_one(self, _: c.Lost, item: c.LostItem) -> set[V]:
@@ -337,6 +301,10 @@ class NaiveState:
         self.end(item.key, S.LOST, Reason.EXECUTOR_LOST)
         if (item.key, item.attempt) not in self.lost:
             self.lost.append((item.key, item.attempt))
+        job = found[1].job
+        may_be = job is not None and job.on_lost is OnLost.RETRY and not launch.cancel
+        if may_be and max(self.at_ms, item.held_until_ms) < launch.deadline_ms:
+            self.try_again(item.key, launch, item.held_until_ms, launch.tries)
         return set()
 
     # ---- rules of what people ask for
@@ -365,7 +333,8 @@ class NaiveState:
         before = known.last_trigger[1] if known.last_trigger[0] == second else 0
         known.last_trigger = (second, before + 1)
         key = (known.number, second, before + 1)
-        self.open[key] = NaiveLaunch(S.DUE, self.at_ms + known.job.deadline_s * 1000, 0)
+        deadline_ms = self.at_ms + known.job.deadline_s * 1000
+        self.make_due(key, NaiveLaunch(S.DUE, deadline_ms, 0))
         self.requests[command.request] = key
         return set(), []
 
@@ -395,6 +364,6 @@ class NaiveState:
         if not objections:
             assert known.job is not None
             deadline_ms = self.at_ms + known.job.deadline_s * 1000
-            self.open[item.key] = NaiveLaunch(S.DUE, deadline_ms, item.was_attempt)
+            self.make_due(item.key, NaiveLaunch(S.DUE, deadline_ms, item.was_attempt))
             self.reopened.append(item.key)
         return objections

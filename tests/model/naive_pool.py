@@ -1,0 +1,175 @@
+"""Retries, dead letters, limits, gates and drains as the naive state has them."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from cron.job import Job, Retry
+from cron.state import commands as c
+from cron.state import pool
+from cron.state.outcome import Verdict
+from cron.state.retries import backoff_ms
+from launcher.launch import LaunchState as S
+from launcher.launch import Reason
+from launcher.names import AttemptName, LaunchName
+from tests.model.naive_rows import Answer, NaiveLaunch, NaiveLetter, NaiveWorld
+
+V = Verdict
+
+
+class NaivePool(NaiveWorld):
+    """What follows the end of an attempt, and what operators say."""
+
+    # ---- after an attempt
+
+    def after_end(self, launch: NaiveLaunch, item: c.FinishedItem) -> None:
+        """The launch has ended by `item`: it is due again, or dead, or just over."""
+        name, job = self.name_and_job(item.key)
+        tenant = name.split("/")[0]
+        if item.state is S.SUCCEEDED:
+            earned = self.retries_spent.get(tenant, Fraction(0)) - Fraction(1, 10)
+            self.retries_spent[tenant] = max(Fraction(0), earned)
+            return
+        is_snooze = item.state is S.CANCELLED and item.reason is Reason.SNOOZE
+        is_failure = item.state is S.FAILED
+        if job is None or launch.cancel or not (is_snooze or is_failure):
+            return
+        tries = launch.tries + 1 if is_failure else launch.tries
+        until_ms = self.at_ms + self.rest_ms(name, job.retry, item, tries)
+        if is_failure and (self.is_fatal(job.retry, item) or tries >= job.retry.tries):
+            self.give_up(launch, item, job, tries, item.reason)
+        elif until_ms >= launch.deadline_ms:
+            self.give_up(launch, item, job, tries, Reason.DEADLINE)
+        elif is_failure and not self.pays(tenant):
+            self.give_up(launch, item, job, tries, Reason.BUDGET)
+        else:
+            self.try_again(item.key, launch, until_ms, tries)
+
+    def name_and_job(self, key: c.Key) -> tuple[str, Job | None]:
+        found = self.job_of(key[0])
+        assert found is not None
+        return found[0], found[1].job
+
+    def rest_ms(self, name: str, retry: Retry, item: c.FinishedItem, failures: int) -> int:
+        if item.state is S.CANCELLED:
+            return max(item.retry_after_ms, 1000)
+        if item.retry_after_ms > 0:
+            return item.retry_after_ms
+        plain_ms = min(retry.backoff_ms * 2 ** (failures - 1), retry.backoff_max_ms)
+        attempt = AttemptName(LaunchName(name, item.key[1], item.key[2]), item.attempt)
+        # Where in this tenth it lies is the hash's matter and no rule.
+        drawn_ms = backoff_ms(retry, failures, str(attempt))
+        assert plain_ms * 9 // 10 <= drawn_ms <= plain_ms * 11 // 10
+        return drawn_ms
+
+    def is_fatal(self, retry: Retry, item: c.FinishedItem) -> bool:
+        if item.reason is not Reason.NONE:
+            return item.reason is Reason.FATAL
+        is_listed = not retry.retry_codes or item.exit_code in retry.retry_codes
+        return item.exit_code in retry.fatal_codes or not is_listed
+
+    def pays(self, tenant: str) -> bool:
+        """Whether the tenant may be one retry more ahead of its successes; then it is."""
+        limits = self.limits.get((tenant, "", -1), self.limits.get(("*", "", -1)))
+        if limits is None or limits.retry_budget == 0:
+            return True
+        spent = self.retries_spent.get(tenant, Fraction(0)) + 1
+        if spent > limits.retry_budget:
+            return False
+        self.retries_spent[tenant] = spent
+        return True
+
+    def try_again(self, key: c.Key, launch: NaiveLaunch, not_before_ms: int, tries: int) -> None:
+        again = NaiveLaunch(S.DUE, launch.deadline_ms, launch.attempt)
+        again.not_before_ms, again.tries = not_before_ms, tries
+        self.make_due(key, again)
+        self.again.append(key)
+
+    def give_up(
+        self, launch: NaiveLaunch, item: c.FinishedItem, job: Job, tries: int, reason: Reason
+    ) -> None:
+        has_asked = item.reason in (Reason.RETRY, Reason.SNOOZE)
+        if job.retry.tries > 1 or job.work.handler or has_asked:
+            self.bury(item.key, NaiveLetter(launch.attempt, tries, item.state, reason))
+
+    def after_skip(self, launch: NaiveLaunch, item: c.SkippedItem) -> None:
+        """What has begun before and could not again in time is as dead as what was out of it."""
+        _, job = self.name_and_job(item.key)
+        assert job is not None
+        is_tried = launch.tries > 0 or (launch.attempt > 0 and job.work.handler != "")
+        if item.reason is Reason.DEADLINE and is_tried:
+            self.bury(
+                item.key, NaiveLetter(launch.attempt, launch.tries, S.SKIPPED, Reason.DEADLINE)
+            )
+
+    def bury(self, key: c.Key, letter: NaiveLetter) -> None:
+        self.dead[key] = letter
+        while len(self.dead) > self.dead_kept:
+            del self.dead[next(iter(self.dead))]
+
+    # ---- dead letters
+
+    def redrive(self, command: pool.Redrive) -> Answer:
+        return set(), [self.redrive_one(key) for key in command.keys]
+
+    def redrive_one(self, key: c.Key) -> set[V]:
+        if key not in self.dead:
+            return {V.NOT_DEAD}
+        _, job = self.name_and_job(key)
+        if job is None:
+            return {V.UNKNOWN_JOB}
+        deadline_ms = self.at_ms + job.deadline_s * 1000
+        self.make_due(key, NaiveLaunch(S.DUE, deadline_ms, self.dead[key].attempt))
+        self.again.append(key)
+        return set()
+
+    def dropdead(self, command: pool.DropDead) -> Answer:
+        return set(), [
+            set() if self.dead.pop(key, None) is not None else {V.NOT_DEAD} for key in command.keys
+        ]
+
+    # ---- limits, gates, drains
+
+    def setlimits_one(self, _: pool.SetLimits, item: pool.LimitItem) -> set[V]:
+        objections = set()
+        if item.scope[2] not in range(-1, 10):
+            objections.add(V.BAD_TIMES)
+        if item.limits is not None and item.limits.retry_budget < 0:
+            objections.add(V.BAD_TIMES)
+        if self.limits.get(item.scope) == item.limits:
+            objections.add(V.ALREADY)
+        if not objections:
+            self.limits.pop(item.scope, None)
+            if item.limits is not None:
+                self.limits[item.scope] = item.limits
+        return objections
+
+    def closegate(self, command: pool.CloseGate) -> Answer:
+        if 0 < command.gate.until_ms <= self.at_ms:
+            return {V.BAD_TIMES}, []
+        self.gates = {
+            number: until_ms
+            for number, until_ms in self.gates.items()
+            if until_ms == 0 or until_ms > self.at_ms
+        }
+        self.gates_ever += 1
+        self.gates[self.gates_ever] = command.gate.until_ms
+        return set(), []
+
+    def liftgates(self, command: pool.LiftGates) -> Answer:
+        return set(), [
+            set() if self.gates.pop(number, None) is not None else {V.ALREADY}
+            for number in command.numbers
+        ]
+
+    def drain(self, command: pool.Drain) -> Answer:
+        mine = [number for number, one in self.executors.items() if one[0] == command.executor]
+        if not mine:
+            return {V.UNKNOWN_EXECUTOR}, []
+        before = dict(self.drained)
+        for number in mine:
+            if command.is_over:
+                self.drained.pop(number, None)
+            else:
+                self.drained.setdefault(number, command.by)
+        return (set() if self.drained != before else {V.ALREADY}), []
