@@ -14,8 +14,11 @@ from msgspec import Meta
 from launcher.errors import BadConfig
 from launcher.limits import (
     CONFIG_BYTES_MAX,
+    CPU_MILLI_MAX,
+    GROUP_SLOTS_MAX,
     LABEL_CHARS_MAX,
     LABELS_MAX,
+    MEMORY_BYTES_MAX,
     OUTPUT_BYTES_MAX_MIN,
     SLOTS_MAX,
 )
@@ -38,7 +41,10 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     `leaders` are the client addresses of the cell's replicas. `users` are the accounts that a root
     executor may switch to. `tls` names the files of its certificate; without, `leaders` are on this
     host. `start` is `none` where work is accepted and reported as succeeded without starting
-    anything, for benches. `term_grace_ms` lies between TERM and KILL.
+    anything, for benches. `term_grace_ms` lies between TERM and KILL. `cpu_milli` (thousandths of a
+    CPU) and `memory_bytes` are what launches may use together, 0 for no bound. With `workers` there
+    is a socket for those of this host, which `workers_group` may open beside the executor's user;
+    `worker_buffer` launches of each of their groups may wait here.
     """
 
     id: _Name
@@ -52,6 +58,11 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     output_bytes_max: Annotated[int, Meta(ge=OUTPUT_BYTES_MAX_MIN, le=1 << 30)] = 1 << 20
     outputs_kept: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     outputs_bytes_max: Annotated[int, Meta(ge=0)] = 1 << 30
+    cpu_milli: Annotated[int, Meta(ge=0, le=CPU_MILLI_MAX)] = 0
+    memory_bytes: Annotated[int, Meta(ge=0, le=MEMORY_BYTES_MAX)] = 0
+    workers: bool = True
+    workers_group: _Name | Literal[""] = ""
+    worker_buffer: Annotated[int, Meta(ge=0, le=GROUP_SLOTS_MAX)] = 100
     term_grace_ms: _Ms = 10_000
     stop_grace_ms: Annotated[int, Meta(ge=1, le=3_000)] = 3_000
     start: Literal["process", "none"] = "process"

@@ -30,6 +30,8 @@ DETAIL_CHARS_MAX: Final = 500
 """What the operating system said, as people get to read it."""
 WORK_SPECS_CACHED: Final = 4_096
 """Decoded work by its bytes: jobs start the same work again and again."""
+WORK_BYTES_CACHED: Final = 4 << 10
+"""Larger work is decoded each time: 4,096 payloads of 2 MiB would be 8 GiB."""
 NAMES_PER_QUERY: Final = 500
 """Names in one SELECT; SQLite takes 32,766 parameters, and short statements stay cached."""
 
@@ -50,7 +52,7 @@ RETRY_AFTER_MS_MAX: Final = 366 * 86_400_000
 CPU_MILLI_MAX: Final = 100_000_000
 """A hundred thousand CPUs."""
 MEMORY_BYTES_MAX: Final = 1 << 53
-RUN_BYTES_MAX: Final = 8 << 20
-"""Payloads in one message to a worker: half of what a frame may have, for the rest of the tasks."""
+WAITING_BYTES_MAX: Final = 64 << 20
+"""Payloads that wait for workers; then nothing more is accepted until some have gone."""
 PIECE_BYTES_PENDING_MAX: Final = 1 << 20
 """Output of one worker that waits for the disk; then nothing more is read of that worker."""

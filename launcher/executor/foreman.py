@@ -10,26 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
-
-import msgspec
 
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
 from launcher.executor.children import Children, News
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.groups import SurvivorsRemain, kill_groups
+from launcher.executor.groups import SurvivorsRemain, kill_groups, kill_workers
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
-from launcher.executor.row import Row
-from launcher.executor.rules import Accepted, Conditions, Settled, settle
+from launcher.executor.rules import Accepted, Conditions
 from launcher.executor.surroundings import UserRefused, order_of
+from launcher.executor.turn import Turn, Written, record, write
+from launcher.executor.workers import Workers
 from launcher.failpoints import hit
 from launcher.launch import Reason
 from launcher.names import BadName
@@ -44,30 +43,6 @@ SURVIVORS_PAUSE_S: Final = 1.0
 """Before what could not be killed is looked for again."""
 
 
-class _Turn(msgspec.Struct):
-    """What arrived since the last turn, in the order it is served in."""
-
-    news: list[News] = []
-    orders: list[tuple[Outlet, pool_pb2.Orders]] = []
-    epoch: Epoch | None = None
-    arriving: Outlet | None = None
-    recall: Recall | None = None
-    spawner_died: bool = False
-
-    def __bool__(self) -> bool:
-        arrived = self.news or self.orders or self.epoch or self.arriving or self.recall
-        return bool(arrived or self.spawner_died)
-
-
-class _Written(msgspec.Struct):
-    """What a turn came to, now durable."""
-
-    changed: list[Row] = []
-    settled: list[tuple[Outlet, Settled]] = []
-    known: list[Row] = []
-    page: Page | None = None
-
-
 class Foreman:
     """One executor's work. Everything but `_write` happens on the event loop's thread."""
 
@@ -80,9 +55,10 @@ class Foreman:
         self._config = config
         self._ledger = ledger
         self._outputs = outputs
-        self._children = Children(self._hear, self._config.slots, ledger.uuid)
+        self._children = Children(self.hear, self._config.slots, ledger.uuid)
         self._running: dict[str, None] = {}
-        self._next = _Turn()
+        self.workers = Workers(config, outputs, self.lease, self)
+        self._next = Turn()
         self.able = asyncio.Event()
         """Set unless something of a dead spawner cannot be killed; be connected only then."""
         self.able.set()
@@ -97,8 +73,8 @@ class Foreman:
 
     @property
     def running(self) -> int:
-        """How many commands run or are about to."""
-        return len(self._running)
+        """How many commands run or are about to, and launches of handlers that are here."""
+        return len(self._running) + len(self.workers)
 
     def order(self, outlet: Outlet, orders: pool_pb2.Orders) -> None:
         """Take a message of the leader; it is settled in the next turn."""
@@ -131,17 +107,49 @@ class Foreman:
             self._next.recall = None
 
     def renewed(self) -> None:
-        """Tell the spawner that the lease was renewed."""
+        """Tell the spawner and the workers that the lease was renewed."""
         self._children.send([["lease", self.lease.until_ms]])
+        self.workers.renewed()
 
     def output(self, request: pool_pb2.OutputRequest) -> pool_pb2.OutputChunk:
         """Return the part of an output that the leader asks for."""
-        return self._outputs.answer(request, running=request.name in self._running)
+        is_running = request.name in self._running or request.name in self.workers
+        return self._outputs.answer(request, running=is_running)
+
+    # ---- what the spawner and the workers say
+
+    def hear(self, news: list[News]) -> None:
+        """Take what became of launches."""
+        self._next.news += news
+        self._wake.set()
+
+    def came(self, pid: int, ticks: int) -> None:
+        """Remember a worker process, durably, before it is fed."""
+        self._next.came.append((pid, ticks))
+        self._wake.set()
+
+    def went(self, pid: int) -> None:
+        """Forget a worker process, which is dead."""
+        self._next.went.append(pid)
+        self._wake.set()
+
+    def offered(self) -> None:
+        """Tell the leader what the workers serve now."""
+        self._next.offered = True
+        self._wake.set()
 
     # ---- life
 
     async def start(self) -> None:
-        """Start the spawner."""
+        """Start the spawner, and let workers in.
+
+        Raises:
+            BadConfig: there can be no socket for workers.
+        """
+        self.workers.open()
+        await self._start_spawner()
+
+    async def _start_spawner(self) -> None:
         await self._children.start()
         self.renewed()
 
@@ -177,19 +185,21 @@ class Foreman:
             self._replaced.clear()
 
     async def drain(self, grace_ms: int, wait_s: float) -> None:
-        """End all commands: TERM, KILL after `grace_ms`; return once their ends are recorded, or
-        after `wait_s`. Starts are refused from now on."""
+        """End all launches: TERM or a cancel, KILL after `grace_ms`; return once their ends are
+        recorded, or after `wait_s`. Starts are refused from now on."""
         self.stopping = True
         self._children.send([["drain", grace_ms]])
+        self.workers.drain(grace_ms)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
-                while self._running or self._next or self._busy:
+                while self.running or self._next or self._busy:
                     self._idle.clear()
                     await self._idle.wait()
 
     async def stop(self, ledger_thread: ThreadPoolExecutor) -> None:
-        """End the spawner, and with it all that still runs."""
+        """End the spawner and the workers, and with them all that still runs."""
         self._closed = True
+        await self.workers.stop()
         if not await self._children.stop():
             await asyncio.get_running_loop().run_in_executor(
                 ledger_thread, lambda: kill_groups(self._ledger.accepted(), self.ledger_uuid)
@@ -199,7 +209,7 @@ class Foreman:
 
     async def run_once(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take one turn: write all that has arrived, then act on it."""
-        turn, self._next = self._next, _Turn()
+        turn, self._next = self._next, Turn()
         if any(orders.starts for _, orders in turn.orders):
             hit("before-ledger")
         if any(news[0] == "started" for news in turn.news):
@@ -214,11 +224,13 @@ class Foreman:
         if lost is not None:
             await self._replace_spawner()
         self._count(turn.news)
+        self.workers.enlisted([pid for pid, _ in turn.came])
         self._act(written)
         self._tell(written)
         if turn.arriving is not None:
             self._outlet = turn.arriving
             self._outlet.begin(written.known, self.highest)
+        self._offer(is_new=turn.arriving is not None, is_changed=turn.offered)
         if turn.recall is not None and turn.recall.outlet is self._outlet:
             self._recollect(turn.recall, written.page)
 
@@ -229,7 +241,8 @@ class Foreman:
         while True:
             try:
                 lost = await loop.run_in_executor(
-                    ledger_thread, interrupt_all, self._ledger, "spawner", news
+                    ledger_thread,
+                    lambda: interrupt_all(self._ledger, "spawner", news, self.workers),
                 )
             except SurvivorsRemain as error:
                 log.error("launches.survive", error=str(error), hint=error.hint)
@@ -251,47 +264,43 @@ class Foreman:
             slots_free=self._config.slots - len(self._running),
             obstacle=obstacle,
             executes=self._config.start == "process",
+            handlers=self.workers.handlers,
+            groups_free=self.workers.free(),
         )
 
-    def _write(self, turn: _Turn, conditions: Conditions, lost: list[str] | None) -> _Written:
+    def _write(self, turn: Turn, conditions: Conditions, lost: list[str] | None) -> Written:
         """In the ledger's thread: one transaction for the whole turn."""
-        ledger, written = self._ledger, _Written()
-        with ledger.transaction(synced=_must_sync(turn, ledger)):
-            record(ledger, turn.news)
-            if turn.epoch is not None:
-                ledger.raise_epoch(turn.epoch)
-            for outlet, orders in turn.orders:
-                settled = settle(ledger, orders, conditions)
-                free = conditions.slots_free - len(settled.accepted)
-                conditions = msgspec.structs.replace(conditions, slots_free=free)
-                written.settled.append((outlet, settled))
-        names = list(dict.fromkeys([news[1] for news in turn.news] + (lost or [])))
-        written.changed = list(ledger.rows(names).values())
-        if turn.arriving is not None:
-            written.known = [row for row in ledger.unacked() if not row.is_pending]
-        if turn.recall is not None:
-            written.page = read_page(ledger, turn.recall)
-        return written
+        return write(self._ledger, turn, conditions, lost, read_page)
 
     def _count(self, news: list[News]) -> None:
         for verb, name, *rest in news:
             if verb != "started":
                 self._running.pop(name, None)
-            if verb == "ended":
+                self.workers.recorded(name)
+            if verb in ("ended", "done"):
                 self._outputs.finished(name, rest[3])
 
-    def _act(self, written: _Written) -> None:
+    def _act(self, written: Written) -> None:
         accepted = [one for _, settled in written.settled for one in settled.accepted]
         kills = [kill for _, settled in written.settled for kill in settled.kills]
         if accepted:
             hit("after-ledger")
-        messages = [message for one in accepted if (message := self._start_message(one))]
-        messages += [["kill", name, reason] for name, reason in kills]
+        commands = [one for one in accepted if not one.work.handler]
+        messages = [message for one in commands if (message := self._start_message(one))]
+        if len(commands) < len(accepted):
+            self.workers.accept(one for one in accepted if one.work.handler)
+        messages += [
+            ["kill", name, reason]
+            for name, reason in kills
+            if not self.workers.kill(name, Reason(reason))
+        ]
         self._children.send(messages)
         for outlet, settled in written.settled:
             if settled.is_stale:
                 log.warning("orders.ignored", error="older epoch", highest=str(self.highest))
                 outlet.leave("older epoch")
+            for name in settled.withdrawn:
+                self.workers.withdraw(name)
             for name in settled.mismatched:
                 log.warning("launch.repeated", launch=name, error="with other work than before")
 
@@ -301,17 +310,17 @@ class Foreman:
         try:
             order: dict[str, Any] = order_of(accepted, self._config.users)
         except UserRefused as error:
-            self._hear([["failed", name, int(Reason.USER), str(error)]])
+            self.hear([["failed", name, int(Reason.USER), str(error)]])
             return None
         except BadName as error:
-            self._hear([["failed", name, int(Reason.SPAWN), str(error)]])
+            self.hear([["failed", name, int(Reason.SPAWN), str(error)]])
             return None
         order["output"] = str(self._outputs.stem(name))
         order["output_bytes_max"] = self._config.output_bytes_max
         order["term_grace_ms"] = self._config.term_grace_ms
         return ["start", order]
 
-    def _tell(self, written: _Written) -> None:
+    def _tell(self, written: Written) -> None:
         rows = [row for row in written.changed if not row.is_pending]
         rows += [row for _, settled in written.settled for row in settled.answers]
         for row in written.changed:
@@ -322,6 +331,12 @@ class Foreman:
             if self._outlet is not None:
                 self._outlet.send(rows)
 
+    def _offer(self, *, is_new: bool, is_changed: bool) -> None:
+        """Tell who is new, if there is anything to tell, and everybody what has changed."""
+        offers = self.workers.offers
+        if self._outlet is not None and (is_changed or (is_new and offers)):
+            self._outlet.offer(offers)
+
     def _recollect(self, recall: Recall, page: Page | None) -> None:
         if page is not None:
             recall.outlet.recollect(page)
@@ -331,27 +346,28 @@ class Foreman:
     async def _replace_spawner(self) -> None:
         self._running.clear()
         await self._children.stop()
-        self._children = Children(self._hear, self._config.slots, self.ledger_uuid)
-        await self.start()
+        self._children = Children(self.hear, self._config.slots, self.ledger_uuid)
+        await self._start_spawner()
         self._replaced.set()
 
-    def _hear(self, news: list[News]) -> None:
-        self._next.news += news
-        self._wake.set()
 
-
-def interrupt_all(ledger: Ledger, died: str, news: Sequence[News] = ()) -> list[str]:
+def interrupt_all(
+    ledger: Ledger, died: str, news: Sequence[News] = (), spared: Container[str] = ()
+) -> list[str]:
     """Kill the groups of all rows without a result and record them as interrupted (rule R4).
 
-    `died` says who did, `news` is what it still said. In the ledger's thread. Returns the names.
+    `died` says who did, `news` is what was still said, `spared` what did not die with it. Where the
+    executor died, its workers are killed as well. In the ledger's thread. Returns the names.
 
     Raises:
         SurvivorsRemain: something still lives; no row is interrupted. Call it again.
     """
     if news:
         with ledger.transaction():
-            record(ledger, news)
-    rows = ledger.accepted()
+            record(ledger, news, wall_ms())
+    if died == "executor":
+        _end_workers(ledger)
+    rows = [row for row in ledger.accepted() if row.name not in spared]
     killed = kill_groups(rows, ledger.uuid) if ledger.is_same_boot or died == "spawner" else []
     names = [row.name for row in rows]
     if names:
@@ -361,30 +377,11 @@ def interrupt_all(ledger: Ledger, died: str, news: Sequence[News] = ()) -> list[
     return names
 
 
-def record(ledger: Ledger, news: Sequence[News]) -> None:
-    """Write what the spawner said, inside a transaction."""
-    told: dict[str, list[Any]] = {"started": [], "refused": [], "failed": [], "ended": []}
-    for verb, *rest in news:
-        told[verb].append(rest)
-    ledger.started(told["started"])
-    ledger.refused(told["refused"])
-    now_ms = wall_ms()
-    ends = [
-        (name, now_ms, 126 if reason == Reason.USER else 127, reason, detail)
-        for name, reason, detail in told["failed"]
-    ]
-    ends += [
-        (name, finished_ms, exit_code, reason, detail)
-        for name, exit_code, reason, finished_ms, _, detail in told["ended"]
-    ]
-    ledger.ended(ends)
-
-
-def _must_sync(turn: _Turn, ledger: Ledger) -> bool:
-    if any(news[0] != "started" for news in turn.news):
-        return True
-    if turn.epoch is not None and turn.epoch > ledger.highest:
-        return True
-    return any(
-        orders.starts or orders.fences or orders.floor > ledger.floor for _, orders in turn.orders
-    )
+def _end_workers(ledger: Ledger) -> None:
+    """Make sure that nothing runs in the workers of the last executor."""
+    workers = ledger.workers()
+    if workers and ledger.is_same_boot:
+        kill_workers(workers)
+    if workers:
+        with ledger.transaction():
+            ledger.record_workers((), [pid for pid, _ in workers])

@@ -76,6 +76,36 @@ def kill_groups(rows: Iterable[Row], ledger: str = "") -> list[str]:
     return list(hunt.names)
 
 
+def kill_workers(workers: Iterable[tuple[int, int]]) -> None:
+    """Kill worker processes, known by (id, start time in ticks), and those of a group that one of
+    them leads; return once they are gone.
+
+    Raises:
+        SurvivorsRemain: not within DEATH_WAIT_MS. Those of another user cannot be killed; they end
+            by themselves, since their executor is gone.
+    """
+    wanted = dict(workers)
+    groups: set[int] = set()
+    deadline_ms = boot_ms() + DEATH_WAIT_MS
+    while True:
+        remaining = []
+        for one in _processes():
+            if wanted.get(one.pid) == one.ticks and one.pid == one.group:
+                groups.add(one.pid)
+            if one.lives and (wanted.get(one.pid) == one.ticks or one.group in groups):
+                _send_kill(os.kill, one.pid)
+                remaining.append(one.pid)
+        if not remaining:
+            return
+        if boot_ms() >= deadline_ms:
+            pids = ", ".join(str(pid) for pid in remaining[:10])
+            raise SurvivorsRemain(
+                f"workers of the last executor are still there: process {pids}",
+                "end them; they run as another user, or hang in the kernel",
+            )
+        time.sleep(_POLL_S)
+
+
 class _Hunt:
     """One search: what is looked for, and the groups that were killed already."""
 

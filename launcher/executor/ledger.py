@@ -28,7 +28,13 @@ from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
 from launcher.limits import DETAIL_CHARS_MAX, NAMES_PER_QUERY
 from launcher.work import Epoch
 
-_VERSION: Final = "1"
+_VERSION: Final = "2"
+_UPGRADES: Final[dict[str, str]] = {
+    # What handlers made necessary. An executor before them cannot read the file any more.
+    "1": "ALTER TABLE launch ADD COLUMN retry_after_ms INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);",
+}
+"""From each version that can still be read: what makes the next one of it."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _COLUMNS: Final = ", ".join(Row.__struct_fields__)
 _PLACES: Final = ", ".join("?" for _ in Row.__struct_fields__)
@@ -38,8 +44,10 @@ CREATE TABLE launch (
   name TEXT PRIMARY KEY, fate INTEGER NOT NULL, begun_index INTEGER NOT NULL,
   epoch TEXT NOT NULL, digest BLOB NOT NULL, pid INTEGER NOT NULL, ticks INTEGER NOT NULL,
   started_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL, exit_code INTEGER NOT NULL,
-  reason INTEGER NOT NULL, detail TEXT NOT NULL, acked INTEGER NOT NULL
+  reason INTEGER NOT NULL, detail TEXT NOT NULL, acked INTEGER NOT NULL,
+  retry_after_ms INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
+CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);
 CREATE INDEX launch_open ON launch (begun_index) WHERE acked = 0;
 CREATE INDEX launch_forgettable ON launch (begun_index) WHERE acked = 1;
 """
@@ -73,7 +81,7 @@ class Ledger:
             self._create()
         elif (problem := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
             raise sqlite3.DatabaseError(problem)
-        meta = dict(self._db.execute("SELECT key, value FROM meta"))
+        meta = self._upgraded(dict(self._db.execute("SELECT key, value FROM meta")))
         if meta.get("version") != _VERSION or "uuid" not in meta:
             raise sqlite3.DatabaseError(f"version {meta.get('version')!r} is not {_VERSION}")
         try:
@@ -98,6 +106,16 @@ class Ledger:
             f"INSERT INTO meta VALUES ('version', '{_VERSION}'), ('uuid', '{identity}'),"
             " ('epoch', '0.0.'), ('floor', '0'); COMMIT;"
         )
+
+    def _upgraded(self, meta: dict[str, str]) -> dict[str, str]:
+        """Make this version of an older one, in one transaction for each step."""
+        while (upgrade := _UPGRADES.get(version := meta.get("version", ""))) is not None:
+            meta["version"] = str(int(version) + 1)
+            self._db.executescript(
+                f"BEGIN IMMEDIATE; {upgrade}"
+                f"UPDATE meta SET value = '{meta['version']}' WHERE key = 'version'; COMMIT;"
+            )
+        return meta
 
     @property
     def newest_index(self) -> int:
@@ -174,6 +192,16 @@ class Ledger:
             ends,
         )
 
+    def done(self, ends: Iterable[tuple[str, int, int, int, str, int, int]]) -> None:
+        """Record (name, finished_ms, exit_code, reason, detail, retry_after_ms, started_ms) of
+        accepted rows; a start that is recorded already stays."""
+        self._db.executemany(
+            f"UPDATE launch SET fate = {ENDED}, finished_ms = ?2, exit_code = ?3, reason = ?4,"
+            f" detail = substr(?5, 1, {DETAIL_CHARS_MAX}), retry_after_ms = ?6, started_ms ="
+            f" iif(started_ms, started_ms, ?7) WHERE name = ?1 AND fate = {ACCEPTED}",
+            ends,
+        )
+
     def refused(self, refusals: Iterable[tuple[str, str]]) -> None:
         """Record (name, detail) of accepted rows that were not started after all, provably."""
         self._db.executemany(
@@ -189,6 +217,16 @@ class Ledger:
             f" WHERE name = ?1 AND fate = {ACCEPTED}",
             [(name, now_ms, detail) for name in names],
         )
+
+    def workers(self) -> list[tuple[int, int]]:
+        """Return (pid, ticks) of the worker processes that are on record."""
+        return list(self._db.execute("SELECT pid, ticks FROM worker ORDER BY pid"))
+
+    def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
+        """Remember (pid, ticks) of worker processes before they are given anything (rule R4), and
+        forget those with the ids `went`, which are dead. One that has an id again is another."""
+        self._db.executemany("DELETE FROM worker WHERE pid = ?", [(pid,) for pid in went])
+        self._db.executemany("INSERT OR REPLACE INTO worker VALUES (?, ?)", came)
 
     def accepted(self) -> list[Row]:
         """Return the rows without a result, oldest first."""

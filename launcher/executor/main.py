@@ -1,7 +1,8 @@
 """The executor process: reads its configuration, puts the parts together, ends them in order.
 
-Tasks of the one event loop: `turns` (Foreman.run), `spawner` (Foreman.watch), `stream` (Way.run).
-Threads: `ledger`, the only one that touches the ledger's file.
+Tasks of the one event loop: `turns` (Foreman.run), `spawner` (Foreman.watch), `workers`
+(Workers.run), `stream` (Way.run, which ends when the executor is drained). Threads: `ledger`, the
+only one that touches the ledger's file; `outputs`, which writes what handlers print.
 """
 
 from __future__ import annotations
@@ -152,6 +153,7 @@ async def _serve(
     tasks = [
         asyncio.create_task(foreman.run(thread), name="turns"),
         asyncio.create_task(foreman.watch(), name="spawner"),
+        asyncio.create_task(foreman.workers.run(), name="workers"),
         asyncio.create_task(way.run(), name="stream"),
     ]
     stopping = asyncio.create_task(stop.wait(), name="stop")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
 
+from launcher.executor.offers import Offer
 from launcher.executor.row import Row
 from launcher.work import Epoch
 
@@ -18,6 +20,9 @@ class Outlet(Protocol):
 
     def send(self, rows: list[Row]) -> None:
         """Report rows; never waits."""
+
+    def offer(self, offers: Sequence[Offer]) -> None:
+        """Tell what the workers of this host serve, whole; never waits."""
 
     def leave(self, reason: str) -> None:
         """End the stream: what came over it was not the leader's."""

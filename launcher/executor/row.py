@@ -24,7 +24,8 @@ class Row(msgspec.Struct):
 
     `begun_index` is the log index of its Begin; for a tombstone the highest one that this ledger
     had seen when it was set. `pid` is also the process group; `ticks` is when the process started,
-    in clock ticks since boot. Times are wall clock milliseconds, 0 for never.
+    in clock ticks since boot; both are 0 of what a worker runs. Times are wall clock milliseconds,
+    0 for never. `retry_after_ms` is when, after its end, a handler wants to be tried again.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Row(msgspec.Struct):
     reason: int = 0
     detail: str = ""
     acked: int = 0
+    retry_after_ms: int = 0
 
     @property
     def is_pending(self) -> bool:
@@ -57,6 +59,7 @@ class Row(msgspec.Struct):
             finished_ms=self.finished_ms,
             detail=self.detail,
             output_bytes=output_bytes,
+            retry_after_ms=self.retry_after_ms,
         )
 
     def recollection(self, output_bytes: int = 0) -> pool_pb2.Report:

@@ -8,6 +8,7 @@ anybody, before that transaction is on the disk.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -23,20 +24,60 @@ from launcher.executor.row import (
     Row,
     epoch_of,
 )
-from launcher.limits import WORK_SPECS_CACHED
+from launcher.limits import WORK_BYTES_CACHED, WORK_SPECS_CACHED
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch, WorkSpec
 
 
 class Conditions(msgspec.Struct, frozen=True):
     """What is true of this executor when orders are settled. `obstacle` is why it takes no work at
-    all, or empty. `executes` is false where work is only reported as done, for benches."""
+    all, or empty. `executes` is false where work is only reported as done, for benches.
+
+    `slots_free` is of commands. `handlers` has the group of workers that serves each handler,
+    `groups_free` how many launches more each group takes.
+    """
 
     wall_ms: int
     lease_valid: bool
     slots_free: int
     obstacle: str = ""
     executes: bool = True
+    handlers: Mapping[str, str] = {}
+    groups_free: Mapping[str, int] = {}
+
+    def after(self, accepted: Sequence[Accepted]) -> Conditions:
+        """Return what is true once these have their slots."""
+        room = _Room(self)
+        for one in accepted:
+            room.take(one.work)
+        return msgspec.structs.replace(self, slots_free=room.commands, groups_free=room.groups)
+
+
+class _Room:
+    """Slots that are free, while starts are admitted one after the other."""
+
+    def __init__(self, conditions: Conditions) -> None:
+        self.commands = conditions.slots_free
+        self.groups = dict(conditions.groups_free)
+        self._handlers = conditions.handlers
+
+    def refusal(self, work: WorkSpec) -> str:
+        """Why there is no room for `work`, or nothing."""
+        if not work.handler:
+            return "no free slot" if self.commands <= 0 else ""
+        group = self._handlers.get(work.handler)
+        if group is None:
+            return f"no worker here serves {work.handler}"
+        if self.groups[group] <= 0:
+            return f"no free slot in group {group} of workers, which serves {work.handler}"
+        return ""
+
+    def take(self, work: WorkSpec) -> None:
+        """Give it a slot."""
+        if work.handler:
+            self.groups[self._handlers[work.handler]] -= 1
+        else:
+            self.commands -= 1
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -48,12 +89,14 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 class Settled(msgspec.Struct):
-    """What orders come to. `mismatched` are known names that came with other work than before."""
+    """What orders come to. `mismatched` are known names that came with other work than before;
+    `withdrawn` are fenced ones that are accepted and may not have begun: they need not."""
 
     accepted: list[Accepted] = []
     answers: list[Row] = []
     kills: list[tuple[str, int]] = []
     mismatched: list[str] = []
+    withdrawn: list[str] = []
     forgotten: int = 0
     is_stale: bool = False
 
@@ -86,7 +129,7 @@ def _settle_starts(
     epoch = epoch_of(orders.epoch)
     known = ledger.rows([start.name for start in orders.starts])
     rows: list[Row] = []
-    free = conditions.slots_free
+    room = _Room(conditions)
     for start in orders.starts:
         if (row := known.get(start.name)) is not None:
             _answer(row, settled)
@@ -96,11 +139,11 @@ def _settle_starts(
         if start.begun_index <= ledger.floor:
             settled.answers.append(_forgotten(start, ledger.floor))
             continue
-        row, work = _admit(start, epoch, conditions, free)
+        row, work = _admit(start, epoch, conditions, room)
         known[start.name] = row
         rows.append(row)
         if work is not None and row.fate == ACCEPTED:
-            free -= 1
+            room.take(work)
             settled.accepted.append(Accepted(start, work, epoch))
         else:
             settled.answers.append(row)
@@ -108,11 +151,11 @@ def _settle_starts(
 
 
 def _admit(
-    start: pool_pb2.Start, epoch: Epoch, conditions: Conditions, free: int
+    start: pool_pb2.Start, epoch: Epoch, conditions: Conditions, room: _Room
 ) -> tuple[Row, WorkSpec | None]:
     work = work_of(start.work)
     row = Row(start.name, ACCEPTED, start.begun_index, str(epoch), digest_of(start.work))
-    row.detail = _refusal(start, work, conditions, free)
+    row.detail = _refusal(start, work, conditions, room)
     if row.detail:
         row.fate = REFUSED
     elif not conditions.executes:
@@ -122,7 +165,7 @@ def _admit(
 
 
 def _refusal(
-    start: pool_pb2.Start, work: WorkSpec | None, conditions: Conditions, free: int
+    start: pool_pb2.Start, work: WorkSpec | None, conditions: Conditions, room: _Room
 ) -> str:
     """Why `start` must not be started, or nothing."""
     if conditions.obstacle:
@@ -133,9 +176,7 @@ def _refusal(
         return f"{conditions.wall_ms - start.not_after_ms} ms too late"
     if work is None:
         return "the work cannot be read by this executor"
-    if conditions.executes and free <= 0:
-        return "no free slot"
-    return ""
+    return room.refusal(work) if conditions.executes else ""
 
 
 def _forgotten(start: pool_pb2.Start, floor: int) -> Row:
@@ -156,6 +197,8 @@ def _settle_fences(ledger: Ledger, orders: pool_pb2.Orders, settled: Settled) ->
     ledger.insert(tombstones)
     for row in known.values():
         _answer(row, settled)
+        if row.is_pending:
+            settled.withdrawn.append(row.name)
     settled.answers += tombstones
 
 
@@ -179,17 +222,25 @@ def _answer(row: Row, settled: Settled) -> None:
         settled.answers.append(row)
 
 
-@lru_cache(maxsize=WORK_SPECS_CACHED)
 def work_of(raw: bytes) -> WorkSpec | None:
-    """Return the work in `raw`, or None where it cannot be read. Equal bytes are decoded once."""
+    """Return the work in `raw`, or None where it cannot be read. Equal bytes are decoded once, but
+    for large ones, which are some handler's payload and hardly come again."""
+    return _cached(raw) if len(raw) <= WORK_BYTES_CACHED else _decoded(raw)
+
+
+def _decoded(raw: bytes) -> WorkSpec | None:
     try:
         work = msgspec.msgpack.decode(raw, type=WorkSpec)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+    if work.handler:
+        return work if not work.argv else None
     return work if work.argv and work.argv[0] else None
 
 
-@lru_cache(maxsize=WORK_SPECS_CACHED)
+_cached = lru_cache(maxsize=WORK_SPECS_CACHED)(_decoded)
+
+
 def digest_of(raw: bytes) -> bytes:
     """Return 16 bytes that tell work from other work."""
     return hashlib.blake2b(raw, digest_size=16).digest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from typing import Any, Final
 
 import grpc
@@ -14,6 +15,7 @@ from launcher.config import ExecutorConfig, check_address
 from launcher.errors import BadConfig, LauncherError
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman
+from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.row import Row, epoch_message, epoch_of
 from launcher.executor.words import Words
@@ -52,7 +54,8 @@ _USUAL: Final = (
 class StreamEnded(LauncherError):
     """This stream is over; `leader` is where to go now, if anybody said. `is_refusal`: a leader
     does not want this executor, which a person has to look at. `is_distrust`: so it is with
-    certificates that do not fit, and the next replica will hardly say anything else."""
+    certificates that do not fit, and the next replica will hardly say anything else. `is_drained`:
+    nothing is open here, and this process may end."""
 
     def __init__(
         self,
@@ -61,11 +64,13 @@ class StreamEnded(LauncherError):
         *,
         is_refusal: bool = False,
         is_distrust: bool = False,
+        is_drained: bool = False,
     ) -> None:
         super().__init__(message)
         self.leader = leader
         self.is_refusal = is_refusal or is_distrust
         self.is_distrust = is_distrust
+        self.is_drained = is_drained
 
 
 class Visit:
@@ -108,6 +113,11 @@ class Visit:
             some = self._words.reports(rows[at : at + REPORTS_PER_MESSAGE_MAX])
             reports = pool_pb2.Reports(reports=some)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
+
+    def offer(self, offers: Sequence[Offer]) -> None:
+        """Tell what the workers of this host serve."""
+        message = self._words.offers(offers)
+        self._outgoing.put_nowait(pool_pb2.FromExecutor(offers=message))
 
     def recollect(self, page: Page) -> None:
         """Tell a page of what the ledger remembers; the rest is asked for when it has left."""
@@ -218,7 +228,7 @@ class Visit:
         if message is grpc.aio.EOF:
             raise StreamEnded("ended before a welcome")
         if message.WhichOneof("kind") == "goodbye":
-            raise StreamEnded(message.goodbye.reason, message.goodbye.leader)
+            raise _farewell(message.goodbye)
         if message.WhichOneof("kind") != "welcome":
             raise StreamEnded("the first message is no welcome")
         welcome = message.welcome
@@ -256,7 +266,7 @@ class Visit:
             chunk = self._foreman.output(message.output)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(output=chunk))
         elif kind == "goodbye":
-            raise StreamEnded(message.goodbye.reason, message.goodbye.leader)
+            raise _farewell(message.goodbye)
 
     def _unpark(self) -> None:
         # Orders may be faster than the first answer; without a lease they would all be refused.
@@ -310,7 +320,7 @@ class Way:
         self._distrusts = 0
 
     async def run(self) -> None:
-        """Be connected, for ever."""
+        """Be connected until a leader says that this executor is drained."""
         leaders = self._config.leaders
         number, hint, pause_ms = 0, "", self._config.reconnect_ms_min
         while True:
@@ -328,6 +338,9 @@ class Way:
             except StreamEnded as error:
                 hint = self._usable(error.leader)
                 self._note(visit, address, error)
+                if error.is_drained:
+                    log.info("executor.drained", replica=address, error=str(error))
+                    return
             if visit.welcomed:
                 pause_ms = self._config.reconnect_ms_min
             if hint and not followed:
@@ -366,6 +379,10 @@ class Way:
             log.warning("leader.ignored", error=str(error))
             return ""
         return address
+
+
+def _farewell(goodbye: pool_pb2.Goodbye) -> StreamEnded:
+    return StreamEnded(goodbye.reason, goodbye.leader, is_drained=goodbye.drained)
 
 
 def _hint(error: grpc.aio.AioRpcError) -> str:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from importlib import metadata
 
 from launcher.config import ExecutorConfig
+from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page
 from launcher.executor.row import ENDED, Row
 from launcher.rpc.v1 import pool_pb2
@@ -33,6 +34,17 @@ class Words:
             version=_version(),
             labels=config.labels,
             can_recall=True,
+            cpu_milli=config.cpu_milli,
+            memory_bytes=config.memory_bytes,
+        )
+
+    def offers(self, offers: Sequence[Offer]) -> pool_pb2.Offers:
+        """Return what the workers serve."""
+        return pool_pb2.Offers(
+            offers=[
+                pool_pb2.Offer(group=one.group, slots=one.slots, handlers=one.handlers)
+                for one in offers
+            ]
         )
 
     def reports(self, rows: Sequence[Row]) -> list[pool_pb2.Report]:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,11 +16,13 @@ import grpc
 from launcher.config import ExecutorConfig
 from launcher.executor import foreman as foreman_module
 from launcher.executor import stream as stream_module
-from launcher.executor.foreman import Foreman, _Turn, _Written, interrupt_all
+from launcher.executor.foreman import Foreman, interrupt_all
 from launcher.executor.ledger import Ledger
+from launcher.executor.offers import Offer
 from launcher.executor.row import ACCEPTED, Row
 from launcher.executor.rules import Accepted, Conditions
 from launcher.executor.stream import StreamEnded, Visit, Way, _hint
+from launcher.executor.turn import Turn, Written
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -185,6 +187,9 @@ class Ghost:
     def send(self, rows: list[Row]) -> None:
         """Nobody hears it."""
 
+    def offer(self, offers: Sequence[Offer]) -> None:
+        """Nobody here has workers."""
+
     def leave(self, reason: str) -> None:
         """It is left already."""
 
@@ -195,7 +200,7 @@ class SimForeman(Foreman):
     def __init__(self, host: Host, config: ExecutorConfig, ledger: Ledger) -> None:
         super().__init__(config, ledger, NoOutputs())  # type: ignore[arg-type]
         self.host = host
-        self.spawner = Spawner(host, self._hear)
+        self.spawner = Spawner(host, self.hear)
         self._children = self.spawner  # type: ignore[assignment]
 
     def welcome(self, epoch: Epoch) -> None:
@@ -206,7 +211,7 @@ class SimForeman(Foreman):
             soon_s = self.host.rng.choice((0.0, 0.0, 0.02, 2.0))
             self.host.loop.call_later(soon_s, self.order, Ghost(), orders)
 
-    def _write(self, turn: _Turn, conditions: Conditions, lost: list[str] | None) -> _Written:
+    def _write(self, turn: Turn, conditions: Conditions, lost: list[str] | None) -> Written:
         host = self.host
         host.seen = max(host.seen, turn.epoch or host.seen)
         written = super()._write(turn, conditions, lost)

@@ -7,7 +7,7 @@ import os
 import signal
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from launcher.executor.foreman import Foreman, interrupt_all
 from launcher.executor.groups import SurvivorsRemain
 from launcher.executor.ledger import Ledger
 from launcher.executor.lockfile import lock
+from launcher.executor.offers import Offer
 from launcher.executor.outputs import Outputs
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
 from launcher.launch import Reason
@@ -40,6 +41,7 @@ class Ear:
     def __init__(self) -> None:
         self.hello: list[tuple[str, int]] | None = None
         self.told: list[tuple[str, int]] = []
+        self.offers: list[tuple[Offer, ...]] = []
         self.left = ""
 
     def begin(self, known: list[Row], highest: Epoch) -> None:
@@ -47,6 +49,9 @@ class Ear:
 
     def send(self, rows: list[Row]) -> None:
         self.told += [(row.name, row.fate) for row in rows]
+
+    def offer(self, offers: Sequence[Offer]) -> None:
+        self.offers.append(tuple(offers))
 
     def leave(self, reason: str) -> None:
         self.left = reason

@@ -1,0 +1,165 @@
+"""Which workers are here, what they serve, and how many launches they take: what is offered.
+
+A group is the processes of one worker command. They share their slots, and what waits for them. A
+handler is in one group of an executor at most, so that a launch has one place to wait in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from launcher.executor.buffer import Buffer
+from launcher.executor.worker import Worker
+from launcher.limits import (
+    GROUP_CHARS_MAX,
+    GROUP_SLOTS_MAX,
+    HANDLER_CHARS_MAX,
+    HANDLERS_MAX,
+    WAITING_BYTES_MAX,
+    WORKER_THREADS_MAX,
+    WORKERS_MAX,
+)
+from launcher.worker.wire import Hello
+
+_WORD: Final = re.compile(r"[!-~]+", re.ASCII)
+
+
+class Offer(NamedTuple):
+    """A group as the leader is told of it."""
+
+    group: str
+    slots: int
+    handlers: tuple[str, ...]
+
+
+class Group:
+    """Workers that share slots. `opened` counts launches that have a slot: those that wait, those
+    that a worker has, and those whose end is not in the ledger yet."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.workers: dict[int, Worker] = {}
+        self.buffer = Buffer()
+        self.opened = 0
+        self.left_ms = 0
+
+    def serving(self) -> list[Worker]:
+        """Return the workers that take launches."""
+        return [worker for worker in self.workers.values() if worker.is_serving]
+
+    def handlers(self) -> list[str]:
+        """Return what its workers serve now, sorted."""
+        return sorted({name for worker in self.serving() for name in worker.served})
+
+    def slots(self, waiting_max: int) -> int:
+        """Return how many launches it takes: in its workers, and `waiting_max` beside them."""
+        capacity = sum(worker.capacity for worker in self.serving())
+        return min(capacity + waiting_max, GROUP_SLOTS_MAX) if capacity else 0
+
+
+class Groups:
+    """All groups of this executor, by name; beside their workers `waiting_max` launches may wait
+    for each."""
+
+    def __init__(self, waiting_max: int) -> None:
+        self._waiting_max = waiting_max
+        self._groups: dict[str, Group] = {}
+        self.offers: tuple[Offer, ...] = ()
+        self.handlers: Mapping[str, str] = {}
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(list(self._groups.values()))
+
+    def of(self, name: str) -> Group:
+        """Return the group `name`, a new one where there is none."""
+        return self._groups.setdefault(name, Group(name))
+
+    def workers(self) -> list[Worker]:
+        """Return all workers that said Hello and are not known to be dead."""
+        return [worker for group in self._groups.values() for worker in group.workers.values()]
+
+    def remove(self, worker: Worker) -> bool:
+        """Forget a worker; return whether it was here."""
+        group = self._groups.get(worker.group)
+        return group is not None and group.workers.pop(worker.pid, None) is worker
+
+    def free(self) -> dict[str, int]:
+        """Return how many launches more each group takes."""
+        waiting = sum(group.buffer.payload_bytes for group in self._groups.values())
+        if waiting >= WAITING_BYTES_MAX:
+            return dict.fromkeys(self._groups, 0)
+        return {
+            name: max(0, group.slots(self._waiting_max) - group.opened)
+            for name, group in self._groups.items()
+        }
+
+    def refusal(self, hello: Hello, pid: int) -> str:
+        """Why a process that greets so is not fed, or nothing."""
+        if wrong := _wrong(hello):
+            return wrong
+        if len(workers := self.workers()) >= WORKERS_MAX:
+            return f"{len(workers)} worker processes are here already, the most there can be"
+        if any(worker.pid == pid for worker in workers):
+            return f"process {pid} is here already"
+        served = {name: worker for worker in workers for name in worker.served}
+        for one in hello.handlers:
+            other = served.get(one.name)
+            if other is not None and other.group != hello.group:
+                return (
+                    f"handler {one.name} is served here by group {other.group} already (process "
+                    f"{other.pid}): stop that worker, start this one with --group {other.group}, "
+                    "or let it serve other handlers"
+                )
+        if len(served.keys() | {one.name for one in hello.handlers}) > HANDLERS_MAX:
+            return f"with these there would be more than {HANDLERS_MAX} handlers here"
+        return ""
+
+    def changed(self) -> bool:
+        """Work out what is offered after workers came or left; return whether it is other."""
+        self._groups = {
+            name: group for name, group in self._groups.items() if group.workers or group.opened
+        }
+        before = self.offers
+        self.offers = tuple(
+            Offer(group.name, slots, tuple(group.handlers()))
+            for group in sorted(self._groups.values(), key=lambda one: one.name)
+            if (slots := group.slots(self._waiting_max))
+        )
+        self.handlers = {name: offer.group for offer in self.offers for name in offer.handlers}
+        return self.offers != before
+
+
+def _wrong(hello: Hello) -> str:
+    """What is wrong with a greeting in itself, or nothing."""
+    if not _is_word(hello.group, GROUP_CHARS_MAX):
+        return f"group {hello.group[:50]!a} is not a name of 1 to {GROUP_CHARS_MAX} visible letters"
+    if not hello.handlers:
+        return "it serves no handlers"
+    for one in hello.handlers:
+        if not _is_word(one.name, HANDLER_CHARS_MAX):
+            what = f"a name of 1 to {HANDLER_CHARS_MAX} visible letters"
+            return f"handler {one.name[:50]!a} is not {what}"
+    if twice := _twice(one.name for one in hello.handlers):
+        return f"handler {twice} is there twice"
+    if not 1 <= hello.threads <= WORKER_THREADS_MAX:
+        return f"{hello.threads} threads are not between 1 and {WORKER_THREADS_MAX}"
+    if not 0 <= hello.buffer <= GROUP_SLOTS_MAX:
+        return f"a buffer of {hello.buffer} is not between 0 and {GROUP_SLOTS_MAX}"
+    if hello.version < 1:
+        return f"version {hello.version} of the protocol is not known here"
+    return ""
+
+
+def _is_word(text: str, chars_max: int) -> bool:
+    return len(text) <= chars_max and _WORD.fullmatch(text) is not None
+
+
+def _twice(names: Iterable[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""

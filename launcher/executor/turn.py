@@ -1,0 +1,116 @@
+"""A turn of the foreman: what has arrived, and how it is written into the ledger.
+
+All of it in one transaction, in the ledger's thread; nothing is acted on here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from launcher.executor.children import News
+from launcher.executor.ledger import Ledger
+from launcher.executor.outlet import Outlet, Page, Recall
+from launcher.executor.row import Row
+from launcher.executor.rules import Conditions, Settled, settle
+from launcher.launch import Reason
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+
+ReadPage = Callable[[Ledger, Recall], Page | None]
+
+
+class Turn(msgspec.Struct):
+    """What arrived since the last turn, in the order it is served in. `came` are worker processes
+    (id, start time) that wait to be fed, `went` the ids of dead ones; `offered`: what workers serve
+    has changed."""
+
+    news: list[News] = []
+    orders: list[tuple[Outlet, pool_pb2.Orders]] = []
+    epoch: Epoch | None = None
+    arriving: Outlet | None = None
+    recall: Recall | None = None
+    spawner_died: bool = False
+    came: list[tuple[int, int]] = []
+    went: list[int] = []
+    offered: bool = False
+
+    def __bool__(self) -> bool:
+        arrived = self.news or self.orders or self.epoch or self.arriving or self.recall
+        return bool(arrived or self.spawner_died or self.came or self.went or self.offered)
+
+    def must_sync(self, ledger: Ledger) -> bool:
+        """Whether something of it may be acted on, or told, only once it is on the disk."""
+        if self.came or any(news[0] != "started" for news in self.news):
+            return True
+        if self.epoch is not None and self.epoch > ledger.highest:
+            return True
+        return any(
+            orders.starts or orders.fences or orders.floor > ledger.floor
+            for _, orders in self.orders
+        )
+
+
+class Written(msgspec.Struct):
+    """What a turn came to, now durable."""
+
+    changed: list[Row] = []
+    settled: list[tuple[Outlet, Settled]] = []
+    known: list[Row] = []
+    page: Page | None = None
+
+
+def write(
+    ledger: Ledger, turn: Turn, conditions: Conditions, lost: list[str] | None, read: ReadPage
+) -> Written:
+    """Write a turn in one transaction; return what it came to. `lost` are names that a dead spawner
+    ran, `read` gives the page that is asked for."""
+    written = Written()
+    with ledger.transaction(synced=turn.must_sync(ledger)):
+        record(ledger, turn.news, conditions.wall_ms)
+        if turn.came or turn.went:
+            ledger.record_workers(turn.came, turn.went)
+        if turn.epoch is not None:
+            ledger.raise_epoch(turn.epoch)
+        for outlet, orders in turn.orders:
+            settled = settle(ledger, orders, conditions)
+            if settled.accepted:
+                conditions = conditions.after(settled.accepted)
+            written.settled.append((outlet, settled))
+    names = list(dict.fromkeys([news[1] for news in turn.news] + (lost or [])))
+    written.changed = list(ledger.rows(names).values())
+    if turn.arriving is not None:
+        written.known = [row for row in ledger.unacked() if not row.is_pending]
+    if turn.recall is not None:
+        written.page = read(ledger, turn.recall)
+    return written
+
+
+def record(ledger: Ledger, news: Sequence[News], now_ms: int) -> None:
+    """Write what the spawner and the workers said, inside a transaction."""
+    told: dict[str, list[Any]] = {
+        "started": [], "refused": [], "failed": [], "ended": [], "done": []
+    }  # fmt: skip
+    for verb, *rest in news:
+        told[verb].append(rest)
+    if done := told["done"]:
+        # Short ones begin and end within a turn: their end says when they began.
+        over = {one[0] for one in done}
+        told["started"] = [one for one in told["started"] if one[0] not in over]
+    ledger.started(told["started"])
+    ledger.refused(told["refused"])
+    ends = [
+        (name, now_ms, 126 if reason == Reason.USER else 127, reason, detail)
+        for name, reason, detail in told["failed"]
+    ]
+    ends += [
+        (name, finished_ms, exit_code, reason, detail)
+        for name, exit_code, reason, finished_ms, _, detail in told["ended"]
+    ]
+    ledger.ended(ends)
+    ledger.done(
+        (name, finished_ms, exit_code, reason, detail, after_ms, started_ms)
+        for name, exit_code, reason, finished_ms, _, detail, after_ms, started_ms in done
+    )

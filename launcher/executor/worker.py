@@ -1,0 +1,128 @@
+"""One worker process as its executor sees it: what it serves, what it was given, what it does.
+
+It says nothing of the ledger and decides nothing of what waits: `Workers` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from launcher.executor.buffer import Waiting
+from launcher.executor.line import Line, Peer
+from launcher.executor.rules import Accepted
+from launcher.executor.watches import Watch, pace_us
+from launcher.launch import Reason
+from launcher.names import parse_attempt_name, split_job_name
+from launcher.worker import wire
+
+AHEAD_US: Final = 20_000
+"""A worker gets what it ends within this beside what runs: the way to it and back, many times."""
+PACE_US: Final = 10_000
+"""How long a launch takes, until it is known."""
+UNSENT_BYTES_MAX: Final = 1 << 20
+"""A worker that leaves so much unread hears of no lease: it could not obey."""
+
+
+def waiting_of(accepted: Accepted) -> Waiting:
+    """Return a start of a handler as it waits here.
+
+    Raises:
+        BadName: it carries no attempt name.
+    """
+    start, work = accepted.start, accepted.work
+    name = parse_attempt_name(start.name)
+    task = wire.Task(
+        name=start.name,
+        handler=work.handler,
+        payload=work.payload,
+        attempt=name.attempt,
+        scheduled_s=name.launch.scheduled_s,
+        trigger=name.launch.trigger,
+        timeout_ms=work.timeout_ms,
+        heartbeat_ms=work.heartbeat_ms,
+        guarded=work.guarded,
+        epoch=str(accepted.epoch),
+        tenant=split_job_name(name.launch.job)[0],
+        priority=work.priority,
+    )
+    return Waiting(task, start.not_after_ms)
+
+
+class Worker:
+    """A process that said Hello. `is_enlisted`: the ledger has it, and it may be given launches."""
+
+    def __init__(self, hello: wire.Hello, peer: Peer, line: Line) -> None:
+        self.peer = peer
+        self.line = line
+        self.pid, self.ticks = peer.pid, peer.ticks
+        self.group = hello.group
+        self.threads = hello.threads
+        self.capacity = hello.threads + hello.buffer
+        self.served: Mapping[str, wire.Served] = {one.name: one for one in hello.handlers}
+        self.given: dict[str, Watch] = {}
+        self.begun: dict[str, Watch] = {}
+        self.is_enlisted = False
+        self.is_leaving = False
+        self.killed_for = ""
+        self.unwritten_bytes = 0
+        self.is_confused = False
+        self._pace_us = PACE_US
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether it takes launches."""
+        return (
+            self.is_enlisted
+            and not self.is_leaving
+            and not self.killed_for
+            and not self.line.is_over
+        )
+
+    @property
+    def room(self) -> int:
+        """How many launches more it should be given now. A few more than it has threads where they
+        are short, so that no thread waits; where they are long, the others wait here, for whichever
+        worker is free first."""
+        ahead = self.threads * AHEAD_US // max(self._pace_us, 1)
+        return min(self.capacity, self.threads + ahead) - len(self.given)
+
+    def give(self, some: list[Waiting]) -> None:
+        """Send it launches to run."""
+        tasks = []
+        for waiting in some:
+            task, served = waiting.task, self.served[waiting.task.handler]
+            self.given[task.name] = Watch(
+                waiting,
+                wire.effective_ms(task.timeout_ms, served.timeout_ms),
+                wire.effective_ms(task.heartbeat_ms, served.heartbeat_ms),
+            )
+            tasks.append(task)
+        self.line.send_frames(wire.encode_each(wire.Run, tasks))
+
+    def lease(self, until_ms: int) -> None:
+        """Tell it that the lease was renewed."""
+        if self.is_enlisted and self.line.unsent_bytes < UNSENT_BYTES_MAX:
+            self.line.send(wire.Lease(until_ms))
+
+    def ask_end(self, name: str, reason: Reason) -> None:
+        """Ask it to end a launch."""
+        self.line.send(wire.Cancel([(name, int(reason))]))
+
+    def begin(self, name: str, now_ms: int, wall_ms: int) -> bool:
+        """It has begun with a launch; return whether it was given that one, and this is news."""
+        watch = self.given.get(name)
+        if watch is None or watch.began_ms:
+            return False
+        watch.begin(now_ms, wall_ms)
+        self.begun[name] = watch
+        return True
+
+    def take_back(self, name: str) -> Watch | None:
+        """Return what is watched of a launch that it no longer has; None if it never had it."""
+        self.begun.pop(name, None)
+        return self.given.pop(name, None)
+
+    def ran(self, ran_ms: int) -> None:
+        """Learn how long its launches take."""
+        self._pace_us = max(0, pace_us(self._pace_us, ran_ms))

@@ -1,0 +1,397 @@
+"""The workers of this host: let in, fed, watched, and killed where need be.
+
+Theory of operation. Everything happens on the loop's thread. What the ledger must have before it
+may be acted on goes to the `Listener`, which takes turns: a worker is given nothing before the
+ledger has it. Whatever is to end is asked to first; then its process is killed. What ran there is
+over only once that process is known to be dead and its socket is read to the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from launcher import logs
+from launcher.config import ExecutorConfig
+from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.door import Door
+from launcher.executor.entrance import Entrance
+from launcher.executor.launches import KILLED, STOPPING, Launches
+from launcher.executor.lease import Lease
+from launcher.executor.offers import Group, Groups, Offer
+from launcher.executor.outputs import Outputs
+from launcher.executor.rules import Accepted
+from launcher.executor.scribe import Scribe
+from launcher.executor.watches import ANSWER_MS, Ending, Step, Watch
+from launcher.executor.worker import Worker
+from launcher.launch import Reason
+from launcher.limits import PIECE_BYTES_PENDING_MAX
+from launcher.worker import wire
+
+log = logs.get()
+
+News = list[Any]
+
+TICK_MS: Final = 100
+WORKERLESS_MS: Final = 5_000
+"""Launches wait so long for a group whose workers are all gone: their parent starts them again."""
+FLOOD_PAUSE_S: Final = 0.01
+LEASE_OVER: Final = "the executor's lease is over"
+
+
+class Listener(Protocol):
+    """Who writes down what happens here, and takes turns to do so."""
+
+    def hear(self, news: list[News]) -> None:
+        """Take what became of launches."""
+
+    def came(self, pid: int, ticks: int) -> None:
+        """A worker waits to be enlisted: `Workers.enlisted` once the ledger has it."""
+
+    def went(self, pid: int) -> None:
+        """A worker is gone, and all that it ran is over."""
+
+    def offered(self) -> None:
+        """What is offered here has changed."""
+
+
+class Workers:
+    """All workers of one executor."""
+
+    def __init__(
+        self, config: ExecutorConfig, outputs: Outputs, lease: Lease, listener: Listener
+    ) -> None:
+        self._config = config
+        self._lease = lease
+        self._listener = listener
+        self._groups = Groups(config.worker_buffer)
+        self._scribe = Scribe(outputs, config.output_bytes_max)
+        self._launches = Launches(self._groups, lease, self._scribe, listener.hear)
+        self._entrance = Entrance(self)
+        self._door: Door | None = None
+        self._hearers: dict[type[wire.FromChild], Callable[[Worker, Any], None]] = {
+            wire.Done: self._hear_done,
+            wire.Started: self._hear_started,
+            wire.Beat: self._hear_beat,
+            wire.Output: self._hear_output,
+            wire.Leaving: self._hear_leaving,
+        }
+
+    # ---- what the foreman asks for
+
+    def __len__(self) -> int:
+        """How many launches wait, run, or have an end that is not recorded."""
+        return len(self._launches)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._launches
+
+    @property
+    def offers(self) -> tuple[Offer, ...]:
+        """What is offered now."""
+        return self._groups.offers
+
+    @property
+    def handlers(self) -> Mapping[str, str]:
+        """Which group serves each handler."""
+        return self._groups.handlers
+
+    def free(self) -> dict[str, int]:
+        """Return how many launches more each group takes."""
+        return self._groups.free()
+
+    def open(self) -> None:
+        """Let workers in.
+
+        Raises:
+            BadConfig: there can be no socket.
+        """
+        if self._config.workers:
+            directory = Path(self._config.data)
+            self._door = Door(directory, self._config.workers_group, self._entrance.enter)
+
+    def accept(self, some: Iterable[Accepted]) -> None:
+        """Take launches whose rows are in the ledger."""
+        self._launches.accept(some)
+        self._launches.flush()
+
+    def kill(self, name: str, reason: Reason) -> bool:
+        """End a launch; return whether it is one of ours."""
+        if name not in self._launches:
+            return False
+        if not self._launches.withdraw(name, KILLED, reason):
+            worker = self._launches.holder(name)
+            if worker is not None:
+                self._order(worker, [name], reason, self._config.term_grace_ms)
+        self._launches.flush()
+        return True
+
+    def withdraw(self, name: str) -> None:
+        """Begin no more with a launch that is fenced."""
+        self._launches.withdraw(name, "fenced before it was started", Reason.FENCED)
+        self._launches.flush()
+
+    def renewed(self) -> None:
+        """Tell all that the lease was renewed."""
+        for worker in self._groups.workers():
+            worker.lease(self._lease.until_ms)
+        for group in self._groups:
+            self._launches.dispatch(group)
+        self._launches.flush()
+
+    def enlisted(self, pids: Iterable[int]) -> None:
+        """The ledger has these: from now on they are fed."""
+        wanted = set(pids)
+        for worker in self._groups.workers():
+            if worker.pid in wanted and not worker.is_enlisted:
+                worker.is_enlisted = True
+                worker.line.send(wire.Welcome(self._lease.until_ms))
+                log.info("worker.joined", pid=worker.pid, group=worker.group)
+                self._reoffer()
+                self._launches.dispatch(self._groups.of(worker.group))
+        self._launches.flush()
+
+    def recorded(self, name: str) -> None:
+        """The end of a launch is in the ledger: its slot is free."""
+        self._launches.recorded(name)
+
+    # ---- life
+
+    async def run(self) -> None:
+        """Look at everything that has a deadline, for ever."""
+        while True:
+            await asyncio.sleep(TICK_MS / 1000)
+            self.tick()
+
+    def drain(self, grace_ms: int) -> None:
+        """End all launches: those that wait are refused, those that run are cancelled, and killed
+        with their process after `grace_ms`."""
+        self._close_door()
+        for group in self._groups:
+            self._launches.refuse_all(group, STOPPING)
+        for worker in self._groups.workers():
+            worker.line.send(wire.Drain())
+            self._order(worker, list(worker.given), Reason.EXECUTOR_LOST, grace_ms)
+        self._launches.flush()
+
+    async def stop(self) -> None:
+        """Close all connections, upon which the workers end; kill what still has launches."""
+        self._close_door()
+        for worker in self._groups.workers():
+            if worker.given:
+                self._kill(worker, STOPPING)
+            worker.line.close()
+            if self._groups.remove(worker):
+                self._unwatch(worker)
+        await asyncio.to_thread(self._scribe.stop)
+
+    def _close_door(self) -> None:
+        self._launches.is_stopping = True
+        if self._door is not None:
+            self._door.close()
+        self._entrance.close()
+
+    # ---- workers that come and go
+
+    def refusal(self, hello: wire.Hello, pid: int) -> str:
+        """Why a worker that greets so is not fed, or nothing."""
+        return STOPPING if self._launches.is_stopping else self._groups.refusal(hello, pid)
+
+    def join(self, worker: Worker) -> None:
+        """Take a worker in; it is fed once the ledger has it."""
+        self._groups.of(worker.group).workers[worker.pid] = worker
+        asyncio.get_running_loop().add_reader(worker.peer.pidfd, self._died, worker)
+        self._listener.came(worker.pid, worker.ticks)
+
+    def over(self, worker: Worker, blame: str) -> None:
+        """The connection of a worker is over. What it runs is over only when it is dead."""
+        if blame:
+            log.warning("worker.refused", pid=worker.pid, error=blame)
+            self._kill(worker, blame)
+        elif worker.given:
+            worker.killed_for = worker.killed_for or "its connection ended"
+            worker.peer.kill()
+            self._reoffer()
+        else:
+            self._bury(worker)
+
+    def _died(self, worker: Worker) -> None:
+        worker.killed_for = worker.killed_for or "it ended"
+        worker.peer.kill()  # for those of its group that outlive it
+        worker.line.read_rest()
+        self._bury(worker)
+
+    def _bury(self, worker: Worker) -> None:
+        """It is dead, or has nothing: what it ran is over, what it had not begun waits again."""
+        if not self._groups.remove(worker):
+            return
+        self._unwatch(worker)
+        unbegun: list[Watch] = []
+        for watch in list(worker.given.values()):
+            if watch.began_ms:
+                self._launches.end(worker, _death(worker, watch))
+            else:
+                unbegun.append(watch)
+        self._launches.give_back(worker, unbegun)
+        log.info("worker.left", pid=worker.pid, group=worker.group, error=worker.killed_for)
+        self._listener.went(worker.pid)
+        self._reoffer()
+        self._launches.dispatch(self._groups.of(worker.group))
+        self._launches.flush()
+
+    def _unwatch(self, worker: Worker) -> None:
+        asyncio.get_running_loop().remove_reader(worker.peer.pidfd)
+        worker.peer.close()
+
+    # ---- what workers say
+
+    def take(self, worker: Worker, messages: Sequence[wire.FromChild]) -> None:
+        """Hear what a worker says."""
+        for message in messages:
+            self._hearers[type(message)](worker, message)
+        self._launches.dispatch(self._groups.of(worker.group))
+        self._launches.flush()
+
+    def _hear_done(self, worker: Worker, message: wire.Done) -> None:
+        now_wall_ms = wall_ms()
+        for outcome in message.outcomes:
+            if not self._launches.done(worker, outcome, now_wall_ms):
+                _confused(worker, outcome.name)
+
+    def _hear_started(self, worker: Worker, message: wire.Started) -> None:
+        now_ms, now_wall_ms = boot_ms(), wall_ms()
+        for name in message.names:
+            if not self._launches.begin(worker, name, now_ms, now_wall_ms):
+                _confused(worker, name)
+
+    def _hear_beat(self, worker: Worker, message: wire.Beat) -> None:
+        now_ms = boot_ms()
+        for name in message.names:
+            # One that has just ended may have said so late: that is no mistake.
+            if (watch := worker.begun.get(name)) is not None:
+                watch.beat(now_ms)
+
+    def _hear_output(self, worker: Worker, message: wire.Output) -> None:
+        watch, size = worker.begun.get(message.name), len(message.piece)
+        if watch is None:
+            _confused(worker, message.name)
+            return
+
+        def written() -> None:
+            worker.unwritten_bytes -= size
+            if worker.unwritten_bytes <= PIECE_BYTES_PENDING_MAX:
+                asyncio.get_running_loop().call_later(FLOOD_PAUSE_S, worker.line.resume)
+
+        watch.has_output = True
+        worker.unwritten_bytes += size
+        if worker.unwritten_bytes > PIECE_BYTES_PENDING_MAX:
+            worker.line.pause()
+        self._scribe.write(message.name, message.piece, written)
+
+    def _hear_leaving(self, worker: Worker, message: wire.Leaving) -> None:
+        worker.is_leaving = True
+        watches = [worker.given[name] for name in message.returned if name in worker.given]
+        self._launches.give_back(worker, watches)
+        self._reoffer()
+
+    # ---- what is done with them
+
+    def _order(self, worker: Worker, names: Sequence[str], reason: Reason, grace_ms: int) -> None:
+        """Have launches end: the worker is asked, and killed after the grace."""
+        now_ms, asked = boot_ms(), []
+        for name in names:
+            watch = worker.given[name]
+            is_urgent = watch.began_ms or self._launches.is_stopping
+            if watch.order(reason, now_ms, grace_ms if is_urgent else ANSWER_MS):
+                asked.append((name, int(reason)))
+        if asked:
+            worker.line.send(wire.Cancel(asked))
+
+    def _kill(self, worker: Worker, why: str) -> None:
+        if worker.killed_for:
+            return
+        worker.killed_for = why
+        if worker.peer.kill():
+            log.warning("worker.killed", pid=worker.pid, group=worker.group, error=why)
+        else:
+            error = f"it may not be killed by this user, and is waited for: {why}"
+            hint = "run workers as the executor's user, or the executor as root"
+            log.error("worker.survives", pid=worker.pid, error=error, hint=hint)
+        self._reoffer()
+
+    def _reoffer(self) -> None:
+        if self._groups.changed():
+            self._listener.offered()
+
+    # ---- deadlines
+
+    def tick(self) -> None:
+        """Look once at everything that has a deadline."""
+        now_ms, now_wall_ms = boot_ms(), wall_ms()
+        is_leased = self._lease.valid(now_ms)
+        for group in self._groups:
+            self._launches.refuse_late(group, now_wall_ms)
+            if detail := _hopeless(group, now_ms, is_leased=is_leased):
+                self._launches.refuse_all(group, detail)
+            self._launches.dispatch(group)
+        for worker in self._groups.workers():
+            if not worker.killed_for:
+                self._look(worker, now_ms, now_wall_ms)
+                if not is_leased:
+                    self._end_lease(worker)
+        self._launches.flush()
+
+    def _look(self, worker: Worker, now_ms: int, now_wall_ms: int) -> None:
+        late: list[str] = []
+        for name, watch in worker.given.items():
+            step = watch.look(now_ms, self._config.term_grace_ms)
+            if step is Step.KILL:
+                self._kill(worker, f"{name} did not end when it was told to")
+                return
+            if step is Step.ASK:
+                worker.ask_end(name, watch.reason)
+            elif watch.is_late(now_wall_ms):
+                late.append(name)
+        self._order(worker, late, Reason.DEADLINE, ANSWER_MS)
+
+    def _end_lease(self, worker: Worker) -> None:
+        """Rule R6, after the worker's own watch and its parent's: no guarded launch goes on."""
+        guarded = [watch for watch in worker.given.values() if watch.waiting.task.guarded]
+        for watch in guarded:
+            watch.reason = watch.reason or Reason.EXECUTOR_LOST
+        if guarded:
+            self._kill(worker, LEASE_OVER)
+            return
+        unbegun = [name for name, watch in worker.given.items() if not watch.began_ms]
+        self._order(worker, unbegun, Reason.EXECUTOR_LOST, ANSWER_MS)
+
+
+def _hopeless(group: Group, now_ms: int, *, is_leased: bool) -> str:
+    """Why nothing that waits for a group will be begun, or nothing."""
+    if group.serving():
+        group.left_ms = 0
+    elif not group.left_ms:
+        group.left_ms = now_ms
+    if not len(group.buffer):
+        return ""
+    if not is_leased:
+        return LEASE_OVER
+    if group.left_ms and now_ms - group.left_ms >= WORKERLESS_MS:
+        return "no worker here serves it any more"
+    return ""
+
+
+def _confused(worker: Worker, name: str) -> None:
+    if not worker.is_confused:
+        worker.is_confused = True
+        error = f"it speaks of {name[:300]!a}, which it does not have"
+        log.warning("worker.ignored", pid=worker.pid, error=error)
+
+
+def _death(worker: Worker, watch: Watch) -> Ending:
+    """How an attempt ended whose worker is dead."""
+    reason = watch.reason or Reason.WORKER_DIED
+    detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
+    return Ending(watch.waiting.name, reason, detail, watch.started_ms, wall_ms())
