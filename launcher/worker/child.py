@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 
 import msgspec
@@ -27,10 +28,21 @@ def main(said: str) -> int:
             os.set_inheritable(fd, False)
     try:
         registry = app.load(options.worker.app)
-        return EXIT_OK if options.check else serve(registry, options)
+        if options.check:
+            return EXIT_OK
+        code = serve(registry, options)
+        _bound_exit(options.worker.cancelled_grace_ms / 1000)
+        return code
     except LauncherError as error:
         say(f"{error}{f' ({error.hint})' if error.hint else ''}")
         return EXIT_APP if isinstance(error, BadApp | BadHandler) else EXIT_REFUSED
+
+
+def _bound_exit(seconds: float) -> None:
+    """Let exit hooks of the app run, but not wait for ever for threads that handlers left."""
+    timer = threading.Timer(seconds, os._exit, [EXIT_OK])
+    timer.daemon = True
+    timer.start()
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

@@ -90,7 +90,12 @@ class Loop:
         import asyncio
 
         asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
+        while True:  # a handler may have stopped it, or raised SystemExit in a callback of its own
+            try:
+                self._loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - the loop is every async handler's
+                trouble = {"message": "a callback ended the loop", "exception": error}
+                self._loop.call_exception_handler(trouble)
 
     def _begin(self, works: list[Work]) -> None:
         for work in works:

@@ -11,17 +11,20 @@ import os
 import select
 import signal
 import socket
+import traceback
 from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
 from launcher.worker import app, logs
-from launcher.worker.errors import NoExecutor
-from launcher.worker.lease import Slate, Watchdog, make_slate
+from launcher.worker.errors import BadFrame, NoExecutor
+from launcher.worker.lease import Slate, Watchdog, kill_group, kill_self, make_slate
 from launcher.worker.link import Bell, Link, LinkLost
 from launcher.worker.options import (
+    EXIT_BUG,
     EXIT_LOST,
     EXIT_OK,
+    EXIT_REFUSED,
     EXIT_STUCK,
     ChildOptions,
     buffer_of,
@@ -29,7 +32,7 @@ from launcher.worker.options import (
     worker_options,
 )
 from launcher.worker.registry import REGISTRY, Registry
-from launcher.worker.serving import Serving, StillRunning
+from launcher.worker.serving import ParentLost, Serving, StillRunning
 from launcher.worker.terminal import say
 from launcher.worker.wire import VERSION, Hello
 
@@ -83,38 +86,52 @@ class Worker:
 def serve(registry: Registry, options: ChildOptions) -> int:
     """Wait for the executor, serve it until SIGTERM or its Drain, and return the exit code 0.
 
-    Does not return where the connection is lost or a drain takes too long: the process ends.
+    Does not return where the connection is lost, something is wrong with it, or a drain takes too
+    long: the process ends.
 
     Raises:
-        NoExecutor: the executor refused this worker.
-        BadFrame: the executor does not speak this protocol.
+        NoExecutor: the executor refused this worker, or cannot be reached at such a path.
     """
     bell = Bell()
     stop = _Stop(bell)
     attached = logs.attach()
     with stop.caught():
         connected = _connect(options, stop)
-        if connected is None:
-            return EXIT_OK
-        slate = Slate(options.slate_fd if options.slate_fd >= 0 else make_slate())
-        watchdog = Watchdog(slate)
-        watchdog.start()
-        link = Link(connected)
-        serving = Serving(link, bell, registry, _hello(registry, options), watchdog)
-        stop.serving = serving
-        if stop.is_asked:
-            serving.drain()
-        try:
-            serving.run(
-                options.parent_fd, options.worker.grace_ms, options.worker.cancelled_grace_ms
-            )
-        except LinkLost as lost:
-            _die(f"ends with its executor's connection: {lost}", EXIT_LOST)
-        except StillRunning:
-            _die("ends although handlers run: they had their time and were cancelled", EXIT_STUCK)
-        link.close()
-        logs.detach(attached)
+        if connected is not None:
+            _serve(connected, registry, options, stop)
+    logs.detach(attached)
     return EXIT_OK
+
+
+def _serve(
+    connected: socket.socket, registry: Registry, options: ChildOptions, stop: _Stop
+) -> None:
+    slate = Slate(options.slate_fd if options.slate_fd >= 0 else make_slate())
+    watchdog = Watchdog(slate, kill_group if options.parent_fd >= 0 else kill_self)
+    watchdog.start()
+    link = Link(connected)
+    # What a handler forks must not keep the connection open after this process.
+    os.register_at_fork(after_in_child=link.close)
+    serving = Serving(link, stop.bell, registry, _hello(registry, options), watchdog)
+    stop.serving = serving
+    if stop.is_asked:
+        serving.drain()
+    said = options.worker
+    try:
+        serving.run(options.parent_fd, said.grace_ms, said.cancelled_grace_ms)
+    except NoExecutor:
+        raise
+    except ParentLost:
+        kill_group()
+    except LinkLost as lost:
+        _die(f"ends with its executor's connection: {lost}", EXIT_LOST)
+    except StillRunning:
+        _die("ends although handlers run: they had their time and were cancelled", EXIT_STUCK)
+    except BadFrame as error:
+        _die(f"does not understand its executor: {error}", EXIT_REFUSED)
+    except BaseException:  # noqa: BLE001 - a bug: no handler may go on without this thread
+        _die(f"has a bug: {traceback.format_exc()}", EXIT_BUG)
+    link.close()
 
 
 class _Stop:

@@ -66,11 +66,24 @@ def make_slate() -> int:
     return fd
 
 
+def kill_self() -> None:
+    """Kill this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_group() -> None:
+    """Kill this process and what its handlers started. It leads its group: its parent saw to it."""
+    os.killpg(os.getpid(), signal.SIGKILL)
+
+
 class Watchdog:
     """The thread in a child that kills its process when guarded work outlives the lease."""
 
-    def __init__(self, slate: Slate, now_ms: Callable[[], int] = boot_ms) -> None:
+    def __init__(
+        self, slate: Slate, die: Callable[[], None], now_ms: Callable[[], int] = boot_ms
+    ) -> None:
         self._slate = slate
+        self._die = die
         self._now_ms = now_ms
         self._bell = threading.Event()
 
@@ -104,7 +117,7 @@ class Watchdog:
         """
         now_ms = self._now_ms()
         if self._slate.is_over(now_ms):
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._die()
         if not self._slate.guarded:
             return None
         return max(1, self._slate.lease_until_ms - now_ms) / 1000

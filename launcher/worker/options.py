@@ -21,11 +21,12 @@ BUFFER_PER_THREAD: Final = 4
 last as long as an answer of a busy executor takes."""
 
 EXIT_OK: Final = 0
+EXIT_BUG: Final = 1
 EXIT_APP: Final = 2
 """The module cannot be imported, or registers no handler."""
 EXIT_REFUSED: Final = 3
 EXIT_LOST: Final = 4
-"""The connection to the executor ended, or the parent did."""
+"""The connection to the executor ended."""
 EXIT_STUCK: Final = 5
 """A drain's time was over, and handlers ran on."""
 

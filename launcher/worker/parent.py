@@ -100,8 +100,15 @@ class Place:
                 os.close(slate_fd)
 
     def bury(self, now_ms: int) -> int:
-        """Let go of a child that has ended; return its exit code, negative for a signal."""
-        code = self.child.wait() if self.child is not None else EXIT_OK
+        """Let go of a child that has ended, and end it if it has not; return its exit code.
+
+        Negative for a signal.
+        """
+        code = EXIT_OK
+        if self.child is not None:
+            # What its handlers started and left. The group's id is nobody else's until the wait.
+            self.signal_group(signal.SIGKILL)
+            code = self.child.wait()
         if self.pidfd >= 0:
             os.close(self.pidfd)
         if self.slate is not None:
@@ -111,14 +118,21 @@ class Place:
         return code
 
     def signal(self, number: int) -> None:
-        """Send a signal to the child, if one is there."""
+        """Send a signal to the child, if one is there. It is not reaped before `bury`."""
         if self.child is not None:
-            self.child.send_signal(number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.child.pid, number)
+
+    def signal_group(self, number: int) -> None:
+        """Send a signal to the child and to what its handlers started."""
+        if self.child is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.child.pid, number)
 
     def condemn(self) -> None:
         """Kill the child."""
         self.is_condemned = True
-        self.signal(signal.SIGKILL)
+        self.signal_group(signal.SIGKILL)
 
     def due_ms(self, now_ms: int) -> int:
         """Return when to look at it next."""
@@ -233,11 +247,11 @@ class Parent:
 
 
 def start_child(options: ChildOptions) -> subprocess.Popen[bytes]:
-    """Start a child as a program of its own: nothing of this process is in it."""
+    """Start a child: a program of its own, at the head of a process group of its own."""
     fds = [fd for fd in (options.slate_fd, options.parent_fd) if fd >= 0]
     said = msgspec.json.encode(options).decode()
     command = [sys.executable, "-m", "launcher.worker.child", said]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0)
 
 
 def _ended(code: int) -> str:

@@ -2,9 +2,9 @@
 
 Theory of operation. One thread, this one, owns the socket and knows what is held. It hands work to
 the crew only when the `Started` of that work is with the kernel: bytes in a socket outlive who
-wrote them, so an executor that reads a dead child's socket to its end knows what never began. The
+wrote them, so an executor that reads what a dead child left in it knows what never began. The
 threads put down what they have to say and ring a bell; whatever is there when it is heard goes out
-as one batch. Nothing but the socket, the bell and the deadline of a drain wakes this thread.
+as one batch. Nothing but the socket, the bell and the time of what waits wakes this thread.
 
 Where the connection ends, the process does, at once: its handlers must not outlive the executor
 that answers for them.
@@ -22,7 +22,7 @@ from launcher.worker.context import reason_label
 from launcher.worker.crew import Crew, Loop
 from launcher.worker.errors import NoExecutor
 from launcher.worker.lease import Watchdog
-from launcher.worker.link import Bell, Link, LinkLost
+from launcher.worker.link import Bell, Link
 from launcher.worker.news import News
 from launcher.worker.registry import Registry
 from launcher.worker.wire import (
@@ -45,7 +45,12 @@ from launcher.worker.wire import (
 )
 from launcher.worker.work import Holding, Work
 
+NEVER_MS: Final = 1 << 62
 _UNLEASED: Final = "never began: the executor has no lease"
+
+
+class ParentLost(Exception):
+    """The parent of this child is gone, and with it who would kill it."""
 
 
 class StillRunning(Exception):
@@ -84,10 +89,8 @@ class Serving:
         """Serve until drained. What runs then has `grace_ms`, is cancelled, and has the second.
 
         Raises:
-            LinkLost: the connection ended, or the parent did. End the process at once.
-            NoExecutor: the executor refused this child.
-            BadFrame: the executor does not speak this protocol.
-            StillRunning: the drain took too long. End the process at once.
+            NoExecutor: the executor refused this child; it has been given nothing.
+            LinkLost, ParentLost, StillRunning, BadFrame: end the process at once.
         """
         self._graces_ms = (grace_ms, cancelled_grace_ms)
         for threads in (self._crew, self._loop):
@@ -106,7 +109,7 @@ class Serving:
     def _turn(self, poll: select.epoll, parent_fd: int) -> None:
         for fd, _ in poll.poll(self._pause_s()):
             if fd == parent_fd:
-                raise LinkLost("the parent of this worker is gone")
+                raise ParentLost
             if fd == self._link.fd:
                 for message in self._link.receive():
                     self._obey(message)
@@ -124,9 +127,8 @@ class Serving:
             poll.modify(self._link.fd, self._mask)
 
     def _pause_s(self) -> float | None:
-        if not self._grace_ends_ms:
-            return None
-        return max(0, self._grace_ends_ms - boot_ms()) / 1000
+        due_ms = min(self._news.due_ms(), self._grace_ends_ms or NEVER_MS)
+        return None if due_ms >= NEVER_MS else max(0, due_ms - boot_ms()) / 1000
 
     def _obey(self, message: ToChild) -> None:
         match message:
@@ -179,7 +181,7 @@ class Serving:
 
     def _tell(self) -> None:
         """Say what the threads have put down."""
-        batch = self._news.take()
+        batch = self._news.take(boot_ms())
         for name, piece in batch.output:
             self._link.say(Output(name, piece))
         if batch.beats:

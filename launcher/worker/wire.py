@@ -114,8 +114,9 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False)
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):
     """Threads begin with these. Sent before they do: bytes in a socket outlive who wrote them, so
-    what is in no Started when a dead child's socket is read to its end has never begun. Handlers
-    that take less than a millisecond are announced a few ahead."""
+    what is in no Started, once all is read that is in the socket of a child known dead, has never
+    begun. (Its end may not come: what a handler forked may hold the socket open.) Handlers that
+    take less than a millisecond are announced a few ahead."""
 
     names: list[str]
 

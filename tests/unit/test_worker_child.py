@@ -21,6 +21,7 @@ from tests.unit.worker_rig import (
     Rig,
     exit_code,
     in_folder,
+    lives,
     task,
     wait_until,
     write_app,
@@ -179,7 +180,36 @@ def test_no_more_run_at_once_than_there_are_threads_of_either_kind(rig: Rig) -> 
     assert len(peer.started) == 4
 
 
+def test_a_handler_that_stops_the_loop_stops_no_other(shared: Peer) -> None:
+    waits = task(32, "async_until_cancelled")
+    shared.run(waits)
+    shared.wait_output(waits, "begun")
+    assert shared.outcome_of(task(33, "stop_loop")).result is Result.OK
+    assert shared.outcome_of(task(34, "exit_loop")).result is Result.OK
+    assert shared.outcome_of(task(35, "anoop")).result is Result.OK
+    shared.send(Cancel([(waits.name, Reason.KILLED)]))
+    assert shared.outcome(waits).result is Result.CANCELLED
+
+
 # ---- its end
+
+
+def test_a_thread_that_a_handler_left_does_not_keep_a_child_that_is_drained(rig: Rig) -> None:
+    peer = rig.peer(cancelled_grace_ms=50)
+    peer.outcome_of(task(1, "leave_thread"))
+    peer.send(Drain())
+    assert exit_code(rig.processes[0]) == EXIT_OK
+
+
+def test_what_a_handler_forks_does_not_keep_the_connection_open(rig: Rig) -> None:
+    peer = rig.peer()
+    forked = int(peer.outcome_of(task(1, "fork")).detail)
+    try:
+        rig.processes[0].kill()
+        peer.wait_closed()
+        assert lives(forked)
+    finally:
+        os.kill(forked, signal.SIGKILL)
 
 
 def test_a_child_told_to_stop_finishes_what_runs_and_returns_the_rest(rig: Rig) -> None:

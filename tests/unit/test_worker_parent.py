@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import threading
@@ -14,6 +15,7 @@ import pytest
 from launcher.errors import BadConfig
 from launcher.worker import parent as parent_module
 from launcher.worker.clock import boot_ms
+from launcher.worker.lease import PARENT_MARGIN_MS
 from launcher.worker.options import (
     BUFFER_PER_THREAD,
     SOCKET_DEFAULT,
@@ -23,7 +25,7 @@ from launcher.worker.options import (
     socket_path,
     worker_options,
 )
-from launcher.worker.parent import LONG_LIFE_MS, PAUSE_MS_MAX, Parent, Pauses, Place
+from launcher.worker.parent import LONG_LIFE_MS, LOOK_EVERY_MS, PAUSE_MS_MAX, Parent, Pauses, Place
 from launcher.worker.wire import Lease, Result
 from tests.unit.worker_rig import (
     LEASE_MS,
@@ -131,12 +133,27 @@ def test_children_end_with_their_parent_however_it_ends(rig: Rig) -> None:
         wait_gone(peer.pid)
 
 
+def test_what_a_handler_left_behind_ends_with_its_child(rig: Rig) -> None:
+    _, peers = started(rig)
+    left = int(peers[0].outcome_of(task(1, "leave_behind", b'""')).detail)
+    assert lives(left)
+    peers[0].run(task(2, "crash"))
+    wait_gone(left)
+
+
+def test_what_a_handler_left_behind_ends_when_the_parent_is_gone(rig: Rig) -> None:
+    parent, peers = started(rig)
+    left = int(peers[0].outcome_of(task(1, "leave_behind", b'""')).detail)
+    parent.kill()
+    wait_gone(left)
+
+
 def test_a_stopped_child_whose_guarded_work_outlives_the_lease_is_killed(rig: Rig) -> None:
     # Rule R6: its own watchdog sleeps with it.
     parent, peers = started(rig, processes=1)
     (peer,) = peers
     sent = task(1, "freeze", guarded=True)
-    until_ms = boot_ms() + 500
+    until_ms = boot_ms() + 1_500
     peer.send(Lease(until_ms))
     peer.run(sent)
     peer.wait_closed()
@@ -151,14 +168,12 @@ def test_a_stopped_child_whose_guarded_work_outlives_the_lease_is_killed(rig: Ri
 def test_a_renewed_lease_keeps_guarded_work_alive(rig: Rig) -> None:
     _, (peer,) = started(rig, processes=1)
     sent = task(1, "until_file", b'"go"', guarded=True)
-    peer.send(Lease(boot_ms() + 400))
+    first_ms = boot_ms() + 2_000
+    peer.send(Lease(first_ms))
     peer.run(sent)
     peer.wait_output(sent, "begun")
-    first_ms = boot_ms() + 400
-    while boot_ms() < first_ms + 600:
-        peer.send(Lease(boot_ms() + 400))
-        peer.read(0.05)
     peer.send(Lease(boot_ms() + LEASE_MS))
+    wait_until(lambda: boot_ms() > first_ms + PARENT_MARGIN_MS + 2 * LOOK_EVERY_MS, "its end")
     (rig.folder / "go").touch()
     assert peer.outcome(sent).result is Result.OK
 
@@ -213,6 +228,7 @@ def test_a_place_lets_go_of_all_that_it_opened() -> None:
     worker = WorkerOptions(app="no.such.module")
     for _ in range(3):
         place.start(ChildOptions(worker=worker, check=True), boot_ms())
+        select.select([place.pidfd], [], [])
         assert place.bury(boot_ms()) == 2
     assert opened() == before
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
+import threading
 
 import pytest
 
 from launcher.worker.errors import BadFrame
 from launcher.worker.lease import Slate, Watchdog, make_slate
 from launcher.worker.link import Bell, Link, LinkLost
-from launcher.worker.news import OUTPUT_WAITING_BYTES_MAX, News
+from launcher.worker.news import (
+    BEATS_EVERY_MS,
+    OUTPUT_EVERY_MS,
+    OUTPUT_WAITING_BYTES_MAX,
+    News,
+)
 from launcher.worker.outcome import Ended
 from launcher.worker.registry import Registry
 from launcher.worker.wire import (
@@ -175,20 +180,39 @@ def test_what_a_handler_wrote_comes_with_or_before_its_end(holding: Holding, new
     news.write(name, "one\n")
     news.write(name, "two\n")
     news.end(work, Ended(Result.RAISED, 0, "", "Traceback\n"), 1, 2)
-    batch = news.take()
+    batch = news.take(0)
     assert batch.output == [(name, b"one\ntwo\nTraceback\n")]
     assert [end.work for end in batch.ends] == [work]
-    assert news.take() == ([], [], [])
+    assert news.take(0) == ([], [], [])
 
 
-def test_heartbeats_are_sent_once_for_any_number(news: News) -> None:
+def test_heartbeats_are_sent_at_their_time_once_for_any_number(news: News) -> None:
     for _ in range(1000):
         news.beat(task(1).name)
     news.beat("nobody")
-    assert news.take().beats == [task(1).name]
-    assert news.take().beats == []
+    assert news.take(0).beats == [task(1).name]
+    assert news.due_ms() > 1 << 40
     news.beat(task(1).name)
-    assert news.take().beats == [task(1).name]
+    assert news.take(BEATS_EVERY_MS - 1).beats == []
+    assert news.due_ms() == BEATS_EVERY_MS
+    assert news.take(BEATS_EVERY_MS).beats == [task(1).name]
+
+
+def test_lines_are_sent_at_their_time_or_with_an_end(holding: Holding, news: News) -> None:
+    one, two = holding.get(task(1).name), task(2).name
+    assert one is not None
+    news.write(two, "a")
+    assert news.take(0).output == [(two, b"a")]
+    news.write(two, "b")
+    assert news.take(OUTPUT_EVERY_MS - 1).output == []
+    assert news.due_ms() == OUTPUT_EVERY_MS
+    news.write(two, "c")
+    assert news.take(OUTPUT_EVERY_MS).output == [(two, b"bc")]
+    news.write(one.task.name, "last")
+    news.end(one, OK, 1, 2)
+    batch = news.take(OUTPUT_EVERY_MS)
+    assert batch.output == [(one.task.name, b"last")]
+    assert len(batch.ends) == 1
 
 
 def test_output_that_nobody_reads_is_bounded_and_the_loss_is_said(news: News) -> None:
@@ -196,29 +220,29 @@ def test_output_that_nobody_reads_is_bounded_and_the_loss_is_said(news: News) ->
     lines = OUTPUT_WAITING_BYTES_MAX // 1024
     for _ in range(lines + 3):
         news.write(name, line)
-    pieces = news.take().output
+    pieces = news.take(0).output
     assert all(len(piece) <= OUTPUT_PIECE_BYTES_MAX for _, piece in pieces)
     whole = b"".join(piece for _, piece in pieces)
     assert whole.startswith(line.encode() * lines)
     assert whole[lines * 1024 :] == b"[3072 bytes dropped: written faster than they are read]\n"
     news.write(name, "again\n")
-    assert news.take().output == [(name, b"again\n")]
+    assert news.take(OUTPUT_EVERY_MS).output == [(name, b"again\n")]
 
 
 def test_what_a_thread_writes_after_the_end_is_nobodys(holding: Holding, news: News) -> None:
     work = holding.get(task(1).name)
     assert work is not None
     news.end(work, OK, 1, 2)
-    (end,) = news.take().ends
+    (end,) = news.take(0).ends
     news.write(task(1).name, "between\n")
     holding.end(*end)
     news.write(task(1).name, "late\n")
-    assert news.take().output == []
+    assert news.take(0).output == []
 
 
 def test_text_that_is_no_text_is_written_all_the_same(news: News) -> None:
     news.write(task(1).name, "a\udcffb")
-    assert news.take().output == [(task(1).name, b"a?b")]
+    assert news.take(0).output == [(task(1).name, b"a?b")]
 
 
 # ---- bell and link
@@ -303,14 +327,6 @@ class Clock:
         return self.now_ms
 
 
-@pytest.fixture
-def killed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Whom the watchdog killed, and by what."""
-    orders: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda pid, number: orders.append((pid, number)))
-    return orders
-
-
 def test_a_slate_shows_the_parent_what_the_child_wrote() -> None:
     fd = make_slate()
     mine, theirs = Slate(fd), Slate(fd)
@@ -326,11 +342,9 @@ def test_a_slate_shows_the_parent_what_the_child_wrote() -> None:
     theirs.close()
 
 
-def test_the_watchdog_kills_when_guarded_work_outlives_the_lease(
-    killed: list[tuple[int, int]],
-) -> None:
-    clock = Clock()
-    watchdog = Watchdog(Slate(make_slate()), clock)
+def test_the_watchdog_kills_when_guarded_work_outlives_the_lease() -> None:
+    clock, killed = Clock(), threading.Event()
+    watchdog = Watchdog(Slate(make_slate()), killed.set, clock)
     watchdog.renew(5_000)
     assert watchdog.look() is None
     watchdog.guard(1)
@@ -340,20 +354,29 @@ def test_the_watchdog_kills_when_guarded_work_outlives_the_lease(
     watchdog.renew(9_000)
     clock.now_ms = 8_999
     watchdog.look()
-    assert killed == []
+    assert not killed.is_set()
     clock.now_ms = 9_000
     watchdog.look()
-    assert killed == [(os.getpid(), signal.SIGKILL)]
+    assert killed.is_set()
 
 
-def test_the_watchdog_leaves_a_process_without_guarded_work_alone(
-    killed: list[tuple[int, int]],
-) -> None:
-    clock = Clock()
-    watchdog = Watchdog(Slate(make_slate()), clock)
+def test_the_watchdog_wakes_when_guarded_work_begins_or_the_lease_is_taken_back() -> None:
+    clock, killed = Clock(), threading.Event()
+    watchdog = Watchdog(Slate(make_slate()), killed.set, clock)
+    watchdog.start()
+    watchdog.renew(3_600_000)
+    watchdog.guard(1)
+    watchdog.renew(0)
+    assert killed.wait(20)
+    watchdog.guard(0)  # its thread rests again
+
+
+def test_the_watchdog_leaves_a_process_without_guarded_work_alone() -> None:
+    clock, killed = Clock(), threading.Event()
+    watchdog = Watchdog(Slate(make_slate()), killed.set, clock)
     watchdog.renew(5)
     watchdog.guard(2)
     watchdog.guard(0)
     clock.now_ms = 1_000_000
     assert watchdog.look() is None
-    assert killed == []
+    assert not killed.is_set()

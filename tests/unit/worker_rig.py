@@ -179,7 +179,7 @@ class Hub:
 
 APP = """
 from __future__ import annotations
-import asyncio, logging, os, signal, sys, threading, time
+import asyncio, logging, os, signal, subprocess, sys, threading, time
 import msgspec
 from launcher.worker.facade import Context, Fatal, Retry, Snooze, current, handler
 
@@ -260,6 +260,27 @@ def crash(): os.kill(os.getpid(), signal.SIGKILL)
 def freeze(payload, context: Context):
     context.log("begun")
     os.kill(os.getpid(), signal.SIGSTOP)
+
+@handler("leave_behind")
+def leave_behind(payload: str):
+    started = subprocess.Popen(["sleep", "1000"])
+    return str(started.pid)
+
+@handler("fork")
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(1000)
+    return str(pid)
+
+@handler("leave_thread")
+def leave_thread(): threading.Thread(target=time.sleep, args=(1000,)).start()
+
+@handler("stop_loop")
+async def stop_loop(): asyncio.get_running_loop().stop()
+
+@handler("exit_loop")
+async def exit_loop(): asyncio.get_running_loop().call_soon(sys.exit, 3)
 
 @handler("whoami")
 def whoami(): return str(os.getpid())
