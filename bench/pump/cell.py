@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ import msgspec
 
 from bench.launches import APPLY_MS, REPLICA, free_ports
 from bench.processes import journal_bytes, usage
-from bench.pump.fairness import Served, summarize
+from bench.pump.fairness import Fairness, Served, summarize
 from bench.pump.run import Run, own_folder
 from bench.pump.workload import Backlog
 from cron.api.client import Client
@@ -38,6 +39,9 @@ SLOTS: Final = 79
 INSTANTS: Final = 3
 LEAD_S: Final = 35
 """Between the start of the cell and the first instant: to apply 200,000 jobs takes less."""
+SETTLED_S: Final = INSTANTS + 1
+"""After the first instant: all tasks wait by then that were not begun before. Who was served how
+fairly is counted from there on."""
 PERIOD_S_MIN: Final = 3_600
 PERIOD_S_MAX: Final = 10_000_000
 START_S: Final = 60.0
@@ -162,6 +166,7 @@ def summary(rows: list[LaunchView], backlog: Backlog, period: tuple[int, int], c
         raise RuntimeError(f"no launch ended in {until_ms / 1000 - from_s:.0f} s")
     done, seconds = len(ends), max(ends) / 1000 - from_s
     served = served_of([row for row in rows if row.started_at_ms <= until_ms], from_s)
+    fairness = settled(served, backlog, seconds)
     return Run(
         name="raftcron, the whole pool",
         batch=0,
@@ -170,8 +175,16 @@ def summary(rows: list[LaunchView], backlog: Backlog, period: tuple[int, int], c
         seconds=seconds,
         server_us=cpu_us / done,
         client_us=None,
-        fairness=summarize(served, backlog, seconds),
+        fairness=fairness,
     )
+
+
+def settled(served: list[Served], backlog: Backlog, end_s: float) -> Fairness:
+    """Return how fair a run was from SETTLED_S on, to what still waited then."""
+    early = Counter((row.priority, row.tenant) for row in served if row.at_s < SETTLED_S)
+    left = {of: count - early[of] for of, count in backlog.items()}
+    rows = [row._replace(at_s=row.at_s - SETTLED_S) for row in served if row.at_s >= SETTLED_S]
+    return summarize(rows, left, max(end_s - SETTLED_S, 0.0))
 
 
 def _await_executors(client: Client) -> None:

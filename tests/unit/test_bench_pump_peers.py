@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from bench.pump import cell, postgres, redis
-from bench.pump.fairness import Served
+from bench.pump.fairness import Served, Wait
 from bench.pump.resp import Connection, RedisError, Replies, encode
 from bench.pump.run import Absent
 from bench.pump.workload import WORKERS, Workload
@@ -325,14 +325,24 @@ def test_a_run_of_a_cell_is_summed_up() -> None:
 
 def test_what_ends_when_the_time_is_over_does_not_count() -> None:
     rows = [
-        *(launch(1, 0, 100_000), launch(0, 0, 100_900)),
+        *(launch(1, 0, 100_000), launch(0, 0, 107_900)),
         launch(1, 0, 110_001),
         launch(1, 0, 0, state="due", started_at_ms=0, finished_at_ms=0, is_open=True),
     ]
     run = cell.summary(rows, {(0, 0): 1, (0, 1): 3}, PERIOD, 800)
     assert (run.tasks, run.server_us) == (2, 400.0)
-    assert run.seconds == pytest.approx(0.909)
+    assert run.seconds == pytest.approx(7.909)
     assert run.fairness.longest_wait.is_open
+
+
+def test_shares_are_counted_once_all_tasks_wait() -> None:
+    late = cell.SETTLED_S
+    early = [Served(0, 1, 0.5), Served(0, 1, 0.6), Served(0, 0, 0.7)]
+    then = [Served(0, 0, late + 1.0), Served(0, 1, late + 2.0), Served(0, 0, late + 3.0)]
+    found = cell.settled([*early, *then], {(0, 0): 3, (0, 1): 3}, late + 3.0)
+    assert found.longest_wait == Wait(2.0, 1)
+    found = cell.settled(early, {(0, 0): 3, (0, 1): 3}, 0.7)
+    assert (found.windows, found.longest_wait) == (0, Wait())
 
 
 def test_a_launch_that_is_not_there_or_failed_spoils_the_run() -> None:
