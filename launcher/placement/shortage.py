@@ -1,0 +1,152 @@
+"""Why a launch finds no executor, as people get to read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from launcher.placement.place import COMMAND, Need, Seat
+from launcher.placement.places import Places
+from launcher.where import BadWhere, Term, parse_where
+
+SEEN_MAX: Final = 8
+"""Values of a label that are named; of more it is said how many there are."""
+_MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
+
+
+def why_not(places: Places, need: Need, parts: int = 1, each: str = "") -> str:
+    """Return why a launch of `parts`, or of one on `each`, cannot be placed now; empty if it can.
+
+    One pass over all executors: for questions, not for every launch that waits.
+    """
+    terms: list[Term] = []
+    for option, text in (("where", need.where), ("each", each)):
+        try:
+            terms += parse_where(text).terms
+        except BadWhere as error:
+            return f"its {option} cannot be read: {error}"
+    if not places.benches:
+        return "no executor that may get work is connected"
+    serving = [bench.by_pool.get(need.pool) for bench in places.benches.values()]
+    seats = [seat for seat in serving if seat is not None]
+    if not seats:
+        return f"no executor {_serves(need.pool, 1)}"
+    fitting = [seat for seat in seats if all(term.holds(_labels(seat)) for term in terms)]
+    if not fitting:
+        return _label_lacking(need.pool, seats, terms)
+    if each:
+        return _each_lacking(need, fitting)
+    if not any(seat.bench.fits(need) for seat in fitting):
+        return _size_lacking(need, fitting)
+    return _room_lacking(need, fitting, parts)
+
+
+def _label_lacking(pool: str, seats: Sequence[Seat], terms: Sequence[Term]) -> str:
+    none = _none_of(len(seats), f"that {_serves(pool, len(seats))}")
+    unmet = [term for term in terms if not any(term.holds(_labels(seat)) for seat in seats)]
+    if not unmet:
+        return f"{none} fits all of {','.join(map(str, terms))} together"
+    label = unmet[0].label
+    seen = sorted({_labels(seat)[label] for seat in seats if label in _labels(seat)})
+    if not seen:
+        return f"{none} fits {unmet[0]} (there is no label {label})"
+    shown = ", ".join(f"{label}={value}" for value in seen[:SEEN_MAX])
+    more = f" and {len(seen) - SEEN_MAX} more" if len(seen) > SEEN_MAX else ""
+    return f"{none} fits {unmet[0]} (there: {shown}{more})"
+
+
+def _size_lacking(need: Need, seats: Sequence[Seat]) -> str:
+    """What is asked for that not one of the executors that match has, if they were all idle."""
+    none = _none_of(len(seats), _that_match(len(seats)))
+    cpus = [seat.bench.place.cpu_milli for seat in seats]
+    if all(0 < cpu < need.cpu_milli for cpu in cpus):
+        return f"it asks for {_cpu(need.cpu_milli)}: {none} has more than {_cpu(max(cpus))}"
+    memories = [seat.bench.place.memory_bytes for seat in seats]
+    asked, most = _memory(need.memory_bytes), _memory(max(memories))
+    if all(0 < memory < need.memory_bytes for memory in memories):
+        return f"it asks for {asked}: {none} has more than {most}"
+    return f"it asks for {_cpu(need.cpu_milli)} and {asked}: {none} has both"
+
+
+def _room_lacking(need: Need, seats: Sequence[Seat], parts: int) -> str:
+    count = len(seats)
+    lacking = Counter(_lacks(seat, need) for seat in seats)
+    with_room = lacking.pop("", 0)
+    if with_room >= parts:
+        return ""
+    if count < parts:
+        return f"it runs on {parts} executors at once, and only {count} match{_s(count, 'es')}"
+    reasons = _listed(lacking)
+    if parts > 1:
+        return (
+            f"it runs on {parts} executors at once, and {with_room} of the {count} that match "
+            f"{'has' if with_room == 1 else 'have'} room: {reasons}"
+        )
+    if count == 1:
+        return f"the only executor that matches is full: {reasons}"
+    return f"all of the {count} executors that match are full: {reasons}"
+
+
+def _each_lacking(need: Need, seats: Sequence[Seat]) -> str:
+    lacking = Counter(_lacks(seat, need) for seat in seats)
+    with_room = lacking.pop("", 0)
+    if not lacking:
+        return ""
+    return (
+        f"it runs on each of {len(seats)} executors at once, and {with_room} of them "
+        f"{'has' if with_room == 1 else 'have'} room: {_listed(lacking)}"
+    )
+
+
+def _lacks(seat: Seat, need: Need) -> str:
+    """What an executor that matches lacks; empty if there is room."""
+    if not seat.bench.fits(need):
+        return "too small for it"
+    if seat.used >= seat.slots:
+        return "without a free slot"
+    if not seat.has_room(need.cpu_milli, 0):
+        return "without enough free cpu"
+    return "" if seat.has_room(0, need.memory_bytes) else "without enough free memory"
+
+
+# ---- words
+
+
+def _labels(seat: Seat) -> dict[str, str]:
+    return seat.bench.place.labels
+
+
+def _listed(lacking: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in sorted(lacking.items()))
+
+
+def _none_of(count: int, which: str) -> str:
+    if count == 1:
+        return f"not even the only executor {which}"
+    return f"none of the {count} executors {which}"
+
+
+def _that_match(count: int) -> str:
+    return f"that match{_s(count, 'es')}"
+
+
+def _serves(pool: str, count: int) -> str:
+    if pool == COMMAND:
+        return f"run{_s(count, 's')} commands"
+    return f"serve{_s(count, 's')} handler {pool}"
+
+
+def _s(count: int, ending: str) -> str:
+    return ending if count == 1 else ""
+
+
+def _cpu(cpu_milli: int) -> str:
+    return f"{cpu_milli / 1000:g} CPU{'' if cpu_milli == 1000 else 's'}"
+
+
+def _memory(memory_bytes: int) -> str:
+    if memory_bytes >= _GIB:
+        return f"{memory_bytes / _GIB:.4g} GiB of memory"
+    return f"{memory_bytes / _MIB:.4g} MiB of memory"

@@ -1,0 +1,154 @@
+"""Places agrees with a count of everything, whatever comes, goes, is taken and given back."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from launcher.placement import places as module
+from launcher.placement import ranking
+from launcher.placement.place import COMMAND, Capacity, Need, Place
+from launcher.placement.places import Places
+from launcher.placement.shortage import why_not
+from tests.model.naive_places import NaivePlaces
+
+POOLS = (COMMAND, "a", "b", "c")
+WHERES = ("", "zone=eu", "zone!=eu", "disk", "!disk", "zone=eu|us,disk", "zone=mars")
+NUMBERS = st.integers(0, 5)
+
+# Few, so that each is asked for again and again while its ranking follows what changes.
+needs = st.sampled_from(
+    (
+        Need(),
+        Need("a"),
+        Need("b"),
+        Need("a", "zone=eu"),
+        Need("c"),
+        Need("c", "zone!=eu,!disk", 400),
+        Need("b", "", 0, 3),
+        Need(COMMAND, "disk", 1000, 10),
+        Need(COMMAND, "", 400),
+        Need("c", "zone=eu|us", 1000, 3),
+        Need("a", "zone=mars"),
+    )
+)
+# Pools stand in groups that change: so needs come to share rankings, and to part again.
+capacities = st.sampled_from(
+    (
+        (Capacity(3),),
+        (Capacity(2), Capacity(4, ("a", "b"))),
+        (Capacity(2), Capacity(4, ("a", "b")), Capacity(1, ("c",))),
+        (Capacity(1, ("a",)), Capacity(5, ("b", "c"))),
+        (Capacity(7, ("a", "b", "c", COMMAND)), Capacity(2, ("a",))),
+        (),
+    )
+)
+labels = st.fixed_dictionaries(
+    {}, optional={"zone": st.sampled_from(("eu", "us")), "disk": st.just("ssd")}
+)
+
+
+class PlacesAgainstNaive(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.places, self.naive = Places(), NaivePlaces()
+
+    @initialize(offers=st.lists(capacities, min_size=2, max_size=5), cpu=st.booleans())
+    def begin(self, offers: list[tuple[Capacity, ...]], *, cpu: bool) -> None:
+        for number, offer in enumerate(offers):
+            self.put(number, 1000 * cpu, 0, labels={"zone": "eu"}, capacities=offer)
+
+    @rule(
+        number=NUMBERS,
+        labels=labels,
+        capacities=capacities,
+        cpu_milli=st.sampled_from((0, 1000, 2500)),
+        memory_bytes=st.sampled_from((0, 9, 20)),
+    )
+    def put(self, number: int, cpu_milli: int, memory_bytes: int, **offer: object) -> None:
+        place = Place(number, offer["labels"], offer["capacities"], cpu_milli, memory_bytes)
+        self.places.put(place)
+        self.naive.places[number] = place
+
+    @rule(number=NUMBERS)
+    def drop(self, number: int) -> None:
+        self.places.drop(number)
+        self.naive.places.pop(number, None)
+
+    @rule(number=NUMBERS, need=needs)
+    def take(self, number: int, need: Need) -> None:
+        # Also where there is no room: a new leader learns what runs, and it runs.
+        self.places.take(number, need)
+        self.naive.taken.append((number, need))
+
+    @rule(need=needs, avoid=st.none() | NUMBERS, barred=st.lists(NUMBERS, max_size=2))
+    def place_one(self, need: Need, avoid: int | None, barred: list[int]) -> None:
+        number = self.places.choose(need, avoid, barred)
+        assert number == self.naive.choose(need, avoid, barred)
+        if number is not None:
+            self.take(number, need)
+
+    @rule(draw=st.data())
+    def give(self, draw: st.DataObject) -> None:
+        if self.naive.taken:
+            at = draw.draw(st.integers(0, len(self.naive.taken) - 1))
+            self.places.give(*self.naive.taken.pop(at))
+
+    @rule(need=needs)
+    def fill_up(self, need: Need) -> None:
+        """At capacity is where executors are most of the time that matters."""
+        while (number := self.places.choose(need)) is not None:
+            assert number == self.naive.choose(need, None, [])
+            self.take(number, need)
+        assert self.naive.choose(need, None, []) is None
+
+    @rule(need=needs, parts=st.integers(1, 4))
+    def place_parts(self, need: Need, parts: int) -> None:
+        assert self.places.choose_parts(need, parts) == self.naive.choose_parts(need, parts)
+
+    @rule(need=needs, each=st.sampled_from(WHERES))
+    def place_each(self, need: Need, each: str) -> None:
+        found = self.places.choose_each(need, each)
+        assert found == self.naive.choose_each(need, each)
+        if each:
+            assert (why_not(self.places, need, each=each) == "") is bool(found)
+
+    @rule(need=needs, number=NUMBERS)
+    def ask_of_one(self, need: Need, number: int) -> None:
+        place = self.naive.places.get(number)
+        expected = place is not None and self.naive.has_room_at(place, need)
+        assert self.places.fits(number, need) is expected
+
+    @rule(need=needs, parts=st.integers(1, 3))
+    def ask_why(self, need: Need, parts: int) -> None:
+        assert self.places.has_room(need) is bool(self.naive.ranked(need))
+        can_be_placed = self.naive.choose_parts(need, parts) is not None
+        assert (why_not(self.places, need, parts) == "") is can_be_placed
+
+    @invariant()
+    def what_is_used_is_what_was_taken(self) -> None:
+        for number in range(6):
+            needs, cpu_milli, memory_bytes = self.naive.used(number)
+            used = self.places.used(number)
+            assert (used.cpu_milli, used.memory_bytes) == (cpu_milli, memory_bytes)
+            assert sum(used.slots.values()) == len(needs)
+
+
+class PlacesWithSmallBounds(PlacesAgainstNaive):
+    """So small that rankings are forgotten, and heaps tidied, in these short stories too."""
+
+
+TestPlacesAgainstNaive = PlacesAgainstNaive.TestCase
+TestPlacesWithSmallBounds = PlacesWithSmallBounds.TestCase
+TestPlacesAgainstNaive.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestPlacesWithSmallBounds.settings = TestPlacesAgainstNaive.settings
+
+
+@pytest.fixture(autouse=True)
+def _bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.cls is TestPlacesWithSmallBounds:
+        monkeypatch.setattr(module, "RANKINGS_MAX", 3)
+        monkeypatch.setattr(module, "NEEDS_MAX", 6)
+        monkeypatch.setattr(ranking, "_STALE_MIN", 1)
