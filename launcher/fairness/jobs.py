@@ -59,7 +59,7 @@ class JobGauge:
         """Return whether an item that arrived before `item`, which stands in `line`, waits here."""
         mine = self.lines.get(line)
         row = mine.parked.first() if mine is not None else None
-        return row is not None and row[1] < item.seq
+        return row is not None and row[1].seq < item.seq
 
     def _keep(self, item: Item, line: Line, mine: JobLine) -> None:
         item.stage = Stage.PARKED

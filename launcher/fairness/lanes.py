@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from launcher.fairness.arrivals import SHELLS_MIN
+from launcher.fairness.arrivals import SHELLS_MIN, TIES
 from launcher.fairness.gauge import Gauge, Parkable
 from launcher.fairness.item import AGE_MS, Item, Stage
 
@@ -166,7 +166,7 @@ class Line(Parkable):
         self.shelf: Shelf | None = None
         self.over: Gauge | None = None
         self.queue: deque[Item] = deque()
-        self.early: list[tuple[int, Item]] = []
+        self.early: list[tuple[int, int, Item]] = []
         self.size = self.shells = self.parked = self.credit = 0
 
     def first(self) -> Item:
@@ -175,7 +175,7 @@ class Line(Parkable):
             self._trim()
         queue, early = self.queue, self.early
         if early and (not queue or early[0][0] < queue[0].seq):
-            return early[0][1]
+            return early[0][2]
         return queue[0]
 
     def pop(self, item: Item) -> None:
@@ -189,7 +189,7 @@ class Line(Parkable):
 
     def insert(self, item: Item) -> None:
         """Take in an item that arrived before others."""
-        heappush(self.early, (item.seq, item))
+        heappush(self.early, (item.seq, next(TIES), item))
         self.size += 1
 
     def lose(self) -> None:
@@ -198,7 +198,7 @@ class Line(Parkable):
         self.shells += 1
         if not self.size or self.shells > self.size + SHELLS_MIN:
             self.queue = deque([one for one in self.queue if one.stage is not GONE])
-            self.early = [row for row in self.early if row[1].stage is not GONE]
+            self.early = [row for row in self.early if row[2].stage is not GONE]
             heapify(self.early)
             self.shells = 0
 
@@ -207,7 +207,7 @@ class Line(Parkable):
         while queue and queue[0].stage is GONE:
             queue.popleft()
             self.shells -= 1
-        while early and early[0][1].stage is GONE:
+        while early and early[0][2].stage is GONE:
             heappop(early)
             self.shells -= 1
 

@@ -162,6 +162,8 @@ class Pump:
         for gauge in queue.gauges:
             if gauge.bucket is not None:
                 gauge.bucket.give()
+                if gauge.timer_ms:
+                    gauge.wake(floor.now_ms)
         floor.waiting[item.key] = item
         if not_before_ms:
             floor.hold(item, not_before_ms)
@@ -310,9 +312,7 @@ class Pump:
         ValueError for a scope that limits nothing: see `book.is_scope`.
         """
         if not is_scope(scope):
-            raise ValueError(
-                f"{scope!r} is no scope of limits; a tenant's has a pool or any priority"
-            )
+            raise ValueError(f"{scope!r} limits nothing; give it a pool, or no priority")
         self._floor.book.put(scope, limits, self._floor.now_ms)
         self._floor.relink(scope)
 

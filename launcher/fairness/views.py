@@ -41,7 +41,7 @@ class Views:
             for line, mine in job.lines.items():
                 row = mine.parked.first()
                 if row is not None:
-                    firsts.append((line.owner, row[2]))
+                    firsts.append((line.owner, row[1]))
         for key in floor.until:
             item = floor.waiting[key]
             firsts.append((floor.queue_of(item), item))

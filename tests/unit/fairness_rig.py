@@ -11,7 +11,10 @@ from launcher.fairness.pump import Pump
 
 
 class Rig:
-    """Launches are named `tenant/job@n`; classes without room are in `closed`."""
+    """Launches are named `tenant/job@n`; there is no room for classes that are in `closed`.
+
+    `slots` are the free ones by domain; a domain that is not among them has enough.
+    """
 
     def __init__(self) -> None:
         self.pump = Pump()
@@ -19,6 +22,7 @@ class Rig:
         self.closed: set[Hashable] = set()
         self.asked: list[Hashable] = []
         self.slots: dict[Hashable, int] = {}
+        self.domains: dict[Hashable, Hashable] = {}
         self.items: dict[Hashable, Item] = {}
         self.numbers: Counter[str] = Counter()
 
@@ -30,6 +34,7 @@ class Rig:
         key = fields.pop("key", f"{job}@{self.numbers[job]}")
         item = Item(key=key, job=job, tenant=job.split("/")[0], **fields)
         self.items[key] = item
+        self.domains[item.place] = item.domain
         return item
 
     def add(self, job: str, count: int = 1, **fields: Any) -> list[Hashable]:
@@ -41,7 +46,7 @@ class Rig:
 
     def room(self, place: Hashable) -> bool:
         self.asked.append(place)
-        return place not in self.closed
+        return place not in self.closed and self.slots.get(self.domains[place], 1) > 0
 
     def free(self, domain: Hashable) -> int:
         return self.slots.get(domain, 0)
