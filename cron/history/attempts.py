@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cron.history.audited import Finding, FindingKind, OpenRow, is_recalled
+from cron.history.audited import Finding, FindingKind, OpenRow, is_put_off, is_recalled
 from cron.state.rows import Row, RowKind
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName
 
 _RAN = frozenset({LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.LOST})
+_RETRIED = frozenset({LaunchState.LOST, LaunchState.FAILED})
 
 Told = tuple[FindingKind, str]
 
@@ -81,13 +82,17 @@ def _numbers(before: Row | None, attempt: int, *, is_begun: bool) -> Iterator[To
 
 
 def _succession(before: Row, row: Row) -> Iterator[Told]:
-    """What may follow the end of a launch: a retry of a lost one, or what a person reopened.
+    """What may follow the end of a launch: the next attempt where one was lost, failed or was put
+    off, what became of it before it could begin, or what a person reopened.
 
     Of what a restored cell learned from its executors only the ends are known, all at one index.
     """
     if is_recalled(row) and before.state is not LaunchState.SUCCEEDED:
         return
-    is_retry = before.state is LaunchState.LOST and row.begun_index > 0
+    # One that waited for its next attempt has the number of the one before; an instant that was
+    # accounted for twice has none.
+    is_next = row.begun_index > 0 or row.attempt >= before.attempt > 0
+    is_retry = is_next and (before.state in _RETRIED or is_put_off(before))
     is_again = row.begun_index > 0 and row.attempt <= before.attempt
     may_follow = (is_retry or bool(row.by)) and before.state is not LaunchState.SUCCEEDED
     if row.ended_index <= before.ended_index or is_again or not may_follow:

@@ -17,7 +17,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Overlap, Schedule
 from cron.limits import LIFE_ENTRIES
 from cron.state.rows import RESTORED_BY, Row
-from launcher.launch import LaunchState
+from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
 
@@ -143,6 +143,11 @@ def is_remembered(row: Row | OpenRow) -> bool:
 def _is_of_earlier_life(row: Row | OpenRow) -> bool:
     known_index = row.ended_index if isinstance(row, Row) else row.launched_index
     return row.begun_index // LIFE_ENTRIES < known_index // LIFE_ENTRIES
+
+
+def is_put_off(row: Row) -> bool:
+    """Whether an attempt ended because its handler asked for another time."""
+    return row.state is LaunchState.CANCELLED and row.reason is Reason.SNOOZE
 
 
 class FindingKind(StrEnum):

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from cron.history.audited import OpenRow, is_remembered
+from cron.history.audited import OpenRow, is_put_off, is_remembered
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import Reign
 from launcher.launch import ACTIVE, LaunchState, Reason
@@ -113,6 +113,8 @@ def tell(
         (reign.at_ms, _takeover(before, reign))
         for before, reign in changes_of_leader(rows, open_row, reigns, due_ms)
     ]
+    newest = open_row.attempt if open_row is not None else 0
+    is_one = max([newest, *(row.attempt for row in rows)]) < 2
     before: Row | None = None
     for row in rows:
         if row.kind is RowKind.RANGE:
@@ -121,7 +123,7 @@ def tell(
         elif row.kind is RowKind.AMENDMENT:
             lines.append((row.ended_at_ms, _late_news(row)))
         else:
-            lines += _tell_attempt(row, before)
+            lines += _tell_attempt(row, before, is_one=is_one)
             before = row
     if open_row is not None:
         lines += _tell_open(open_row, before)
@@ -179,12 +181,30 @@ def _late_news(row: Row) -> str:
     )
 
 
-def _tell_attempt(row: Row, before: Row | None) -> Iterator[Line]:
+def _tell_attempt(row: Row, before: Row | None, *, is_one: bool) -> Iterator[Line]:
     yield from _between(before, row, row.begun_at_ms or row.ended_at_ms)
     yield from _tell_log_points(row)
     if row.finished_ms and row.started_ms:
         yield row.finished_ms, _finished(row)
-    yield row.ended_at_ms, f"{sentence_of(row)}; recorded at index {row.ended_index}"
+    ended = sentence_of(row) if is_one or not row.begun_index else end_of_attempt(row)
+    yield row.ended_at_ms, f"{ended}; recorded at index {row.ended_index}"
+
+
+def end_of_attempt(row: Row) -> str:
+    """Return `attempt 2 failed: exit code 1`, `attempt 3 was cancelled: somebody had it killed`."""
+    return f"attempt {row.attempt} {ended_as(row)}"
+
+
+def ended_as(row: Row) -> str:
+    """Return `failed: exit code 2`, `was cancelled: somebody had it killed`."""
+    is_passive = row.state in (LaunchState.CANCELLED, LaunchState.LOST, LaunchState.SKIPPED)
+    return f"was {sentence_of(row)}" if is_passive else sentence_of(row)
+
+
+def may_be_tried_again(row: Row) -> bool:
+    """Whether another attempt may follow this one that nobody asked for: it failed, or its handler
+    put it off."""
+    return row.state is LaunchState.FAILED or is_put_off(row)
 
 
 def _tell_open(row: OpenRow, before: Row | None) -> Iterator[Line]:
@@ -212,7 +232,7 @@ def _between(before: Row | None, row: Row | OpenRow, at_ms: int) -> Iterator[Lin
     by = asked_by(row)
     if by and row.trigger and before is None:
         yield row.scheduled_s * 1000, f"{by} triggered it"
-    elif by and at_ms:
+    elif by and at_ms and not _is_next_try(before, by):
         yield at_ms, f"{by} had it launched again"
     if before is None or before.epoch == row.epoch:
         return
@@ -223,6 +243,11 @@ def _between(before: Row | None, row: Row | OpenRow, at_ms: int) -> Iterator[Lin
             f"{new.replica} leads by now, in term {new.term}; the attempt before was begun by "
             f"{old.replica} in term {old.term}",
         )
+
+
+def _is_next_try(before: Row | None, by: str) -> bool:
+    """Whether an attempt follows the one before by itself, as what the same person asked for."""
+    return before is not None and may_be_tried_again(before) and before.by == by
 
 
 def _log_point_1(row: Row | OpenRow) -> str:

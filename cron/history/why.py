@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Final
 
 import msgspec
 
@@ -13,7 +14,10 @@ from cron.history.story import (
     Line,
     asked_by,
     changes_of_leader,
+    end_of_attempt,
+    ended_as,
     format_ms,
+    may_be_tried_again,
     memory_of,
     sentence_of,
     tell,
@@ -22,6 +26,9 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import Reign
 from launcher.launch import LaunchState
 from launcher.names import format_time
+
+TRIES_TOLD: Final = 3
+"""Attempts before the last that a verdict tells of; the story has them all."""
 
 
 class PauseState(msgspec.Struct, frozen=True):
@@ -59,7 +66,7 @@ def explain(
     due_ms = at_s * 1000
     story = tell(rows, open_row, reigns, due_ms)
     if open_row is not None:
-        verdict = _open_verdict(open_row, now_s)
+        verdict = _open_verdict(open_row, now_s) + _with_tries(rows)
     elif rows:
         verdict = _ended_verdict(rows)
     elif job is None:
@@ -127,7 +134,7 @@ def _ended_verdict(rows: list[Row]) -> str:
     ended = [row for row in rows if row.kind is not RowKind.AMENDMENT]
     if not ended:
         return "it was lost, its row is older than what is kept here; " + sentence_of(rows[-1])
-    last = ended[-1]
+    last = _newest_that_began(ended)
     attempts = f", attempt {last.attempt}" if last.attempt > 1 else ""
     if last.state is LaunchState.LOST and not last.attempt:
         verdict = f"nobody knows whether it ran, it was {sentence_of(last)}"
@@ -136,19 +143,35 @@ def _ended_verdict(rows: list[Row]) -> str:
     elif last.state is LaunchState.LOST:
         verdict = f"it was begun{_on(last.executor)} and was {sentence_of(last)}"
     elif last.started_ms:
-        verdict = f"it ran{_on(last.executor)}{_lateness(last)}{attempts}, and {_ended(last)}"
+        verdict = f"it ran{_on(last.executor)}{_lateness(last)}{attempts}, and {ended_as(last)}"
     else:
-        verdict = f"it was begun{_on(last.executor)}{attempts}, was not started, and {_ended(last)}"
+        verdict = (
+            f"it was begun{_on(last.executor)}{attempts}, was not started, and {ended_as(last)}"
+        )
+    if last is not ended[-1]:
+        verdict += f"; it was not begun again, it {ended_as(ended[-1])}"
+    verdict += _with_tries(ended[: ended.index(last)])
     news = [row for row in rows if row.kind is RowKind.AMENDMENT]
     if news:
         verdict += f"; late news: attempt {news[-1].attempt} {news[-1].state.label} after all"
     return verdict
 
 
-def _ended(row: Row) -> str:
-    """`failed: exit code 2`, `was cancelled: somebody had it killed`."""
-    was = "was " if row.state is LaunchState.CANCELLED else ""
-    return f"{was}{sentence_of(row)}"
+def _newest_that_began(ended: list[Row]) -> Row:
+    """The last row that is of an attempt; one that waited for the next attempt has the number of
+    the one before. The last of all where none was, or where a restore cannot tell."""
+    last = ended[-1]
+    if last.begun_index or not last.attempt or last.state is LaunchState.LOST:
+        return last
+    began = [row for row in ended if row.begun_index and row.attempt <= last.attempt]
+    return began[-1] if began else last
+
+
+def _with_tries(ended: list[Row]) -> str:
+    """How attempts ended that another one followed by itself; of many the newest."""
+    told = [end_of_attempt(row) for row in ended if row.begun_index and may_be_tried_again(row)]
+    more = f"; and {len(told) - TRIES_TOLD} attempts before" if len(told) > TRIES_TOLD else ""
+    return "".join(f"; {one}" for one in told[-TRIES_TOLD:]) + more
 
 
 def _lateness(row: Row) -> str:
