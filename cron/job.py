@@ -7,14 +7,11 @@ reorder, rename a meaning or reuse a place.
 from __future__ import annotations
 
 import enum
-from typing import Final
 
 import msgspec
 
+from launcher.placement.place import COMMAND
 from launcher.work import WorkSpec
-
-COMMAND: Final = "command"
-"""The pool of jobs that are commands; no handler is called so."""
 
 
 class Overlap(enum.IntEnum):

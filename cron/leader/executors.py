@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
+import msgspec
+
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.plan import Expired
+from cron.leader.queues import Queues
+from cron.state import commands as c
 from cron.state.state import ExecutorRecord
+from launcher.placement.place import Capacity, Place
+from launcher.pool.events import Offer
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
 from launcher.pool.session import SessionView
@@ -25,6 +31,8 @@ class Executors:
         self._applier = applier
         self._clock = clock
         self._rests: dict[Key, tuple[int, int]] = {}  # -> (until, how long), monotonic ms
+        self._drained: frozenset[str] = frozenset()
+        self._offers: dict[int, tuple[int, int, tuple[Offer, ...]]] = {}  # as they were placed
 
     def refused(self, executor: str, ledger: str) -> None:
         """Give an executor no work for a while: it has refused some, and would refuse it again.
@@ -47,6 +55,7 @@ class Executors:
     def grant_all(self) -> None:
         """Give every executor of State a full lease: what a new leader does (rule R5)."""
         self._rests.clear()
+        self._offers.clear()
         now_mono = self._clock.mono_ms()
         for record in self._applier.state.executors.values():
             self._pool.grant(record.executor, record.ledger, now_mono)
@@ -62,14 +71,28 @@ class Executors:
             if record is not None:
                 yield session, record
 
-    def slots(self) -> dict[int, int]:
-        """Return the free slots of the executors that may get work now, by number."""
-        return {
-            record.number: record.slots - len(record.open)
-            for session, record in self._joined()
-            if session.gets_work and record.slots > len(record.open)
-            if not self._is_resting(session)
-        }
+    def place(self, queues: Queues) -> None:
+        """Let the queues know which executors may get work now, and what they offer."""
+        places = queues.places
+        serving: dict[int, None] = {}
+        for session, record in self._joined():
+            if not session.gets_work or record.drained_by or self._is_resting(session):
+                continue
+            serving[record.number] = None
+            offer = (record.joined_ms, record.slots, session.offers)
+            if self._offers.get(record.number) != offer or record.number not in places.benches:
+                self._offers[record.number] = offer
+                places.put(_place_of(session, record))
+                queues.serve(session.offers)
+        for number in [number for number in places.benches if number not in serving]:
+            places.drop(number)
+            self._offers.pop(number, None)
+
+    def drained(self) -> list[c.ExecutorLeft]:
+        """Return that those leave which are drained and have finished all that they had."""
+        done = [record for _, record in self._joined() if record.drained_by and not record.open]
+        self._drained = frozenset(record.executor for record in done)
+        return [c.ExecutorLeft(record.number, "it was drained") for record in done]
 
     def expired(self, now_ms: int) -> list[Expired]:
         """Return the executors whose lease is over. Their self-kill deadline lies before that, so
@@ -98,5 +121,24 @@ class Executors:
                 self._pool.forget(*lease)
         for session in self._pool.sessions():
             key = (session.executor, session.ledger)
-            if key not in known and key not in joining:
+            if key in known or key in joining:
+                continue
+            if session.executor in self._drained:
+                self._pool.dismiss(session.executor, "it was drained")
+            else:
                 self._pool.refuse(session.executor, "its lease ended; join again")
+
+
+def _place_of(session: SessionView, record: ExecutorRecord) -> Place:
+    """Return an executor as launches are placed: its slots for commands, and those of workers."""
+    groups = tuple(Capacity(offer.slots, offer.handlers) for offer in session.offers)
+    place = Place.of(
+        record.number,
+        record.executor,
+        record.host,
+        dict(record.labels),
+        (Capacity(record.slots), *groups),
+    )
+    return msgspec.structs.replace(
+        place, cpu_milli=record.cpu_milli, memory_bytes=record.memory_bytes
+    )

@@ -14,7 +14,7 @@ from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
 from launcher.names import AttemptName
-from launcher.pool.events import Beat, Event, Fact, Facts, Fate, Joined, Left, Recollected
+from launcher.pool.events import Beat, Event, Fact, Facts, Fate, Joined, Left, Offered, Recollected
 from launcher.pool.pool import Pool
 
 _log = structlog.get_logger()
@@ -79,6 +79,9 @@ class Inbox:
         if isinstance(event, Left):
             _log.info("executor.left", executor=event.executor, error=event.reason)
             return
+        if isinstance(event, Offered):
+            self._wake()
+            return
         if isinstance(event, Joined):
             _log.info("executor.joined", executor=event.executor)
             self._joined.append(event)
@@ -95,7 +98,7 @@ class Inbox:
         joined, self._joined = self._joined, []
         commands: list[c.Command] = []
         for event in joined:
-            commands.append(c.ExecutorJoined(event.executor, event.ledger, event.slots, event.host))
+            commands.append(_joined(event))
             if not state.is_resolving:
                 self._settler.joined(event, state.index)
         commands += self.resolving.commands(state, now_ms, hindrance)
@@ -123,7 +126,7 @@ class Inbox:
             by_source.setdefault(source, []).append(fact)
         commands: list[c.Command] = []
         for source, theirs in by_source.items():
-            if any(fact.fate is Fate.REFUSED for fact in theirs):
+            if any(_is_refused_command(state, fact) for fact in theirs):
                 self._refused(*source)
             digested = Digested()
             digest_facts(state, state.executor_of(*source), theirs, digested)
@@ -177,6 +180,27 @@ class Inbox:
                     # What a restore may have to ask about must not be forgotten.
                     floor = min(floor, state.history.backup.index)
                 self._pool.floor(session.executor, session.ledger, floor)
+
+
+def _is_refused_command(state: State, fact: Fact) -> bool:
+    """Whether an executor would not start a command, and would refuse the next one too. What it
+    says of a handler is about its workers, and it offers what these serve anyway."""
+    key = state.key_of(fact.name.launch) if fact.fate is Fate.REFUSED else None
+    row = state.active.get(key) if key is not None else None
+    return row is not None and row.job is not None and not row.job.work.handler
+
+
+def _joined(event: Joined) -> c.ExecutorJoined:
+    return c.ExecutorJoined(
+        event.executor,
+        event.ledger,
+        event.slots,
+        event.host,
+        event.version,
+        tuple(sorted(event.labels.items())),
+        event.cpu_milli,
+        event.memory_bytes,
+    )
 
 
 def _ends(command: c.Command) -> Sequence[c.FinishedItem | c.RefusedItem | c.LostItem]:

@@ -22,19 +22,21 @@ from cron.clock import Clock
 from cron.errors import LimitExceeded, NotNow
 from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
-from cron.leader.agenda import Agenda
 from cron.leader.applier import StateApplier
+from cron.leader.books import Books
 from cron.leader.budget import Budget, Every
 from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, describe_jump
 from cron.leader.plan import View, plan, postponed
+from cron.leader.queues import Queues
 from cron.leader.requests import Build, Change, Changes, answer, as_change_error, fail
 from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.state import State
 from launcher.pool.events import Event
 from launcher.pool.pool import Pool
 from launcher.work import Epoch
@@ -76,7 +78,7 @@ class Leader:
         self._dispatcher = Dispatcher(pool)
         self._changes = Changes()
         self._owes_plan = False
-        self._agenda = Agenda(applier.state)
+        self.books = Books(applier.state)
         self._wake = asyncio.Event()
         self._beat = asyncio.Event()
         self._inbox = Inbox(
@@ -173,7 +175,7 @@ class Leader:
         hit("after-claim")
         self.epoch = epoch
         self._dispatcher.clear()
-        self._agenda = Agenda(self._applier.state)
+        self.books = Books(self._applier.state)
         self._jump = Jump(self._clock)
         state = self._applier.state
         _log.info(
@@ -261,22 +263,22 @@ class Leader:
         reason = self.may_tick()
         expired = self.executors.expired(now_ms)
         if reason or state.is_resolving:
-            return plan(View(state, [], {}, expired=expired, scan_waiting=False), now_ms)
+            return plan(View(state, [], expired=expired, queues=Queues(State())), now_ms)
         limit = self._settings.plan.launches_max
         now_mono = self._clock.mono_ms()
         is_housekeeping = self._housekeeping.is_due(now_mono)
+        self.executors.place(self.books.queues)
         view = View(
             state=state,
-            due_jobs=self._agenda.take(now_ms // 1000, limit=limit),
-            slots=self.executors.slots(),
+            due_jobs=self.books.agenda.take(now_ms // 1000, limit=limit),
             expired=expired,
             late_budget=self._late.available(now_mono),
-            scan_waiting=is_housekeeping,
             settings=self._settings.plan,
+            queues=self.books.queues,
         )
-        commands = plan(view, now_ms)
+        commands = [*self.executors.drained(), *plan(view, now_ms)]
         for due in postponed(view, commands):
-            self._agenda.retry(due.number)
+            self.books.agenda.retry(due.number)
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:
@@ -292,7 +294,7 @@ class Leader:
         self.note = describe_jump(jumped_ms)
         _log.warning("clock.jumped", replica=self._replica, error=self.note)
         for record in self._applier.state.by_number.values():
-            self._agenda.retry(record.number)
+            self.books.agenda.retry(record.number)
         self.executors.measure_again()
 
     # ---- what applying brings
@@ -303,22 +305,19 @@ class Leader:
             return
         state = self._applier.state
         self._dispatcher.follow(state, outcome)
+        self.books.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             self._follow(command, result)
         self._wake.set()
 
     def _follow(self, command: c.Command, result: Result) -> None:
         state = self._applier.state
-        if isinstance(command, c.Account):
-            for item, verdict in zip(command.items, result.items, strict=True):
-                if verdict in (Verdict.STALE_REVISION, Verdict.WRONG_HORIZON):
-                    self._agenda.retry(item.number)
-        elif isinstance(command, c.Begin):
+        if isinstance(command, c.Begin):
             self._late.spend(
                 sum(1 for item in command.items if (row := state.row(item.key)) and row.is_late)
             )
         elif isinstance(command, c.PutJobs):
-            self._jobs_changed(command, result)
+            self._dispatcher.clear()
         elif isinstance(command, c.ExecutorJoined):
             executor, ledger = command.executor, command.ledger
             recall = self._inbox.resolving.wants_recall(state, executor, ledger)
@@ -327,19 +326,6 @@ class Leader:
             self.executors.let_go(self._inbox.joining())
         elif isinstance(command, c.Finished | c.Refused | c.Lost):
             self._inbox.follow(state, command, result)
-        elif isinstance(command, c.Resolve):
-            self._agenda = Agenda(state)  # horizons have moved
-
-    def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
-        self._dispatcher.clear()
-        if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:
-            return
-        state = self._applier.state
-        if command.parts > 1:
-            self._agenda = Agenda(state)
-            return
-        for name in [job.name for job in command.jobs] + list(command.removed):
-            self._agenda.put(state.jobs[name])
 
     # ---- waiting
 
@@ -347,9 +333,11 @@ class Leader:
         """Wait for something to do: a report, a change, the next instant, or housekeeping."""
         await asyncio.sleep(self._settings.turn_ms / 1000)
         delay_ms = self._settings.housekeeping_ms
-        next_s = self._agenda.next_s()
+        next_s, queued_ms = self.books.agenda.next_s(), self.books.queues.next_ms()
         if next_s is not None:
             delay_ms = min(delay_ms, next_s * 1000 - self._clock.wall_ms())
+        if queued_ms is not None:
+            delay_ms = min(delay_ms, queued_ms - self.now_ms())
         if delay_ms <= 0 or self._wake.is_set() or self._changes:
             return
         with contextlib.suppress(TimeoutError):

@@ -96,7 +96,7 @@ def _of_open(row: LaunchRow, fact: Fact, into: Digested) -> None:
 
 def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
     """Return what the log keeps of an attempt that ran and is over."""
-    if fact.reason in (Reason.KILLED, Reason.REPLACED):
+    if fact.reason in (Reason.KILLED, Reason.REPLACED, Reason.SNOOZE):
         state = LaunchState.CANCELLED
     elif fact.exit_code == 0 and fact.reason is Reason.NONE:
         state = LaunchState.SUCCEEDED
@@ -112,6 +112,7 @@ def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
         fact.finished_ms,
         _shortened(fact.detail),
         fact.output_bytes,
+        fact.retry_after_ms,
     )
 
 

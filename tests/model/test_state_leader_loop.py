@@ -7,6 +7,7 @@ and nothing overlapped that may not (promises 1 and 5, rules R1, R6, R7).
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from random import Random
 
 import pytest
@@ -16,7 +17,7 @@ from cron.history.audit import audit
 from cron.history.audited import OpenRow
 from cron.history.census import count
 from cron.job import Catchup, Job, Overlap, Schedule
-from cron.leader.agenda import Agenda
+from cron.leader.books import Books
 from cron.leader.catalog import _build as build_change
 from cron.leader.plan import Expired, Settings, View, plan, postponed
 from cron.leader.questions import audited_job
@@ -29,6 +30,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
+from launcher.placement.place import Capacity, Place
 from launcher.work import Epoch, WorkSpec
 
 T0 = 1_795_190_400
@@ -66,7 +68,7 @@ class World:
         self.lead()
         jobs = tuple(self.job(number) for number in range(8))
         self.append(c.PutJobs("a", 0, T0, jobs))
-        self.agenda = Agenda(self.machine.state)
+        self.books = Books(self.machine.state)
         self.append(c.ExecutorJoined("e1", "l1", 4), c.ExecutorJoined("e2", "l2", 4))
 
     def job(self, number: int) -> Job:
@@ -86,6 +88,8 @@ class World:
         outcome = self.machine.apply(self.epoch.term, self.index, entry)
         assert outcome.verdict is Verdict.ACCEPTED
         self.rows += outcome.rows
+        self.books.follow(outcome)
+        self.check_queues()
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Account):
                 # One leader that sees what is committed has no account refused.
@@ -103,25 +107,34 @@ class World:
         if self.chance.random() < 0.5:
             self.machine = Machine(decode_state([encode_state(self.machine.state)]))
         self.epoch = Epoch(1, self.epoch.term + 1, self.chance.choice(["r1", "r2", "r3"]))
+        self.books = Books(self.machine.state)
         self.append(c.Claim())
-        self.agenda = Agenda(self.machine.state)
 
-    def tick(self, *, slots: dict[int, int], expired: list[Expired], is_housekeeping: bool) -> None:
+    def place(self, slots: dict[int, int]) -> None:
+        """Executors with so many free slots, and no others, may get work."""
+        places = self.books.queues.places
+        for number in [number for number in places.benches if number not in slots]:
+            places.drop(number)
+        for number, free in slots.items():
+            used = places.used(number).slots.get("command", 0)
+            places.put(Place(number, {}, (Capacity(used + free),)))
+
+    def tick(self, *, slots: dict[int, int], expired: list[Expired]) -> None:
         """One turn of the leader."""
         state = self.machine.state
         chance = self.chance
+        self.place(slots)
         view = View(
             state,
-            self.agenda.take(self.now_ms // 1000, limit=chance.choice([1, 3, 100])),
-            slots,
-            expired,
+            self.books.agenda.take(self.now_ms // 1000, limit=chance.choice([1, 3, 100])),
+            expired=expired,
             late_budget=chance.choice([0, 2, 50]),
-            scan_waiting=is_housekeeping,
+            queues=self.books.queues,
             settings=Settings(start_window_ms=chance.choice([1000, 30_000]), launches_max=5),
         )
         commands = plan(view, self.now_ms)
         for due in postponed(view, commands):
-            self.agenda.retry(due.number)
+            self.books.agenda.retry(due.number)
         if commands and chance.random() < 0.97:
             self.append(*commands)
         elif commands:
@@ -167,7 +180,6 @@ class World:
             jobs = () if removed else (self.job(number),)
             put = c.PutJobs("a", state.catalog, 0, jobs, removed)
             self.append(*build_change(state, self.now_ms, put, [name]))
-            self.agenda.put(record)
         elif event == 1:
             self.append(c.Trigger(name, f"q{self.index}", "anna"))
         elif event == 2:
@@ -204,7 +216,7 @@ class World:
                 self.append(c.Resume(tuple(self.machine.state.jobs), "anna"))
             elif event < 0.12:
                 number = chance.randint(1, len(self.machine.state.by_number))
-                self.agenda.retry(number)  # as after a jump of the clock
+                self.books.agenda.retry(number)  # as after a jump of the clock
             expired = []
             if chance.random() < 0.02 and self.machine.state.executors:
                 gone = chance.choice(list(self.machine.state.executors))
@@ -212,11 +224,22 @@ class World:
             slots = self.free_slots()
             for one in expired:
                 slots.pop(one.number, None)
-            self.tick(slots=slots, expired=expired, is_housekeeping=chance.random() < 0.3)
+            self.tick(slots=slots, expired=expired)
             self.results()
             if len(self.machine.state.executors) < 2:
                 self.append(c.ExecutorJoined("e", f"l{self.index}", 4))
             self.check_overlap()
+
+    def check_queues(self) -> None:
+        """The queues have what State has, and nothing of what a plan took and did not get."""
+        state, queues = self.machine.state, self.books.queues
+        loading = set(copy(queues._loading))
+        assert set(queues._waiting) | loading == set(state.due) | loading
+        assert set(queues._running) == set(state.active)
+        assert queues.pump.running == len(state.active)
+        assert len(queues.pump) + len(queues._new) >= len(queues._waiting)
+        for number, record in state.executors.items():
+            assert sum(queues.places.used(number).slots.values()) == len(record.open)
 
     def check_overlap(self) -> None:
         """Of what began under a policy that forbids it (an edit may forbid what is running)."""
@@ -252,8 +275,9 @@ class World:
             ends = [self.end_of(r.key, r.attempt, r.cancel) for r in state.active.values()]
             if ends:
                 self.append(*ends)
-            due = self.agenda.take(self.now_ms // 1000, limit=100)
-            view = View(state, due, {n: 9 for n in state.executors}, late_budget=9)
+            self.place({n: 9 for n in state.executors})
+            due = self.books.agenda.take(self.now_ms // 1000, limit=100)
+            view = View(state, due, late_budget=9, queues=self.books.queues)
             commands = plan(view, self.now_ms)
             if commands:
                 self.append(*commands)

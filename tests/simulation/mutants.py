@@ -12,12 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
+from cron.leader import queues
 from cron.leader.leader import Leader
 from cron.leader.plan import _Choice
 from cron.state import launches, machine
 from launcher.executor import rules
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, Row, epoch_of
+from launcher.fairness.item import Item
 from launcher.names import AttemptName
 from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
@@ -96,9 +98,18 @@ def no_window() -> Iterator[None]:
         yield
 
 
-def no_overlap_in_plan() -> contextlib.AbstractContextManager[None]:
-    """The plan does not ask whether the job's slot is held; State still refuses such a Begin."""
-    return patched(_Choice, _is_held=lambda self, record: False)
+@contextlib.contextmanager
+def no_overlap_in_plan() -> Iterator[None]:
+    """Neither the plan nor its queues ask whether the job's slot is held; State still refuses such
+    a Begin."""
+    real = queues.item_of
+
+    def without_limit(*told: Any) -> Item:
+        return msgspec.structs.replace(real(*told), job_limit=0)
+
+    plan = patched(_Choice, _is_held=lambda self, record: False)
+    with plan, patched(queues, item_of=without_limit):
+        yield
 
 
 @contextlib.contextmanager

@@ -31,7 +31,9 @@ PICKLE_DOOR: Final = "consensus/engine/guard.py"
 CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
     "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
-    "cron/leader/agenda.py", "cron/leader/budget.py", "cron/leader/differences.py",
+    "cron/leader/agenda.py", "cron/leader/books.py", "cron/leader/budget.py",
+    "cron/leader/candidates.py", "cron/leader/differences.py", "cron/leader/gates.py",
+    "cron/leader/queues.py", "launcher/fairness/", "launcher/placement/", "launcher/where.py",
     "cron/leader/jump.py", "cron/leader/news.py", "cron/leader/plan.py", "cron/leader/policies.py",
     "consensus/leadership.py", "consensus/engine/envelope.py", "consensus/engine/matching.py",
     "consensus/engine/network/wire.py", "consensus/engine/membership.py", "launcher/launch.py",

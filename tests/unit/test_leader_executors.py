@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, Executors
+from cron.leader.queues import Queues
 from launcher.pool.session import SessionView
 from tests.unit.state_rig import StateRig, with_job
 
@@ -54,12 +55,16 @@ class World:
         applier: Any = self.rig
         clock: Any = self
         self.executors = Executors(self.pool, applier, clock)
+        self.queues = Queues(self.rig.state)
 
     def mono_ms(self) -> int:
         return self.now
 
     def slots(self) -> dict[int, int]:
-        return self.executors.slots()
+        """Free slots for commands on the executors that may get work."""
+        self.executors.place(self.queues)
+        benches = self.queues.places.benches
+        return {number: benches[number].by_pool["command"].slots for number in sorted(benches)}
 
 
 def test_who_refused_gets_no_work_for_a_while_and_the_others_do() -> None:

@@ -103,16 +103,16 @@ def test_without_a_slot_launches_wait_and_get_their_row_all_the_same() -> None: 
     assert follow(rig) == ["begin 1@60#1 on 1"]
 
 
-def test_the_executor_with_most_free_slots_is_taken_first() -> None:
+def test_the_executor_that_is_least_loaded_is_taken_first() -> None:
     rig = with_job().to(240)
     rig.join("e2", "l2")
     rig.account(60, 120, 180, 240)
-    words = told(rig, slots={1: 1, 2: 3})
+    words = told(rig, slots={1: 2, 2: 4})
     assert words == [
-        "begin 1@60#1 on 2",
+        "begin 1@60#1 on 1",
         "begin 1@120#1 on 2",
-        "begin 1@180#1 on 1",
-        "begin 1@240#1 on 2",
+        "begin 1@180#1 on 2",
+        "begin 1@240#1 on 1",
     ]
 
 
@@ -143,12 +143,11 @@ def test_one_entry_begins_no_more_than_its_bound() -> None:
     assert words == ["begin 1@60#1 on 1", "begin 1@120#1 on 1"]
 
 
-def test_what_waits_is_not_looked_at_without_room_unless_asked() -> None:
+def test_what_is_past_its_deadline_is_skipped_without_room_too() -> None:
     rig = with_job(deadline_s=60).to(60)
     rig.account(60)
     rig.to(120)
-    assert told(rig, slots={}, scan_waiting=False) == []
-    assert told(rig, slots={}, scan_waiting=True) == ["skip 1@60 deadline"]
+    assert told(rig, slots={}) == ["skip 1@60 deadline"]
 
 
 # ---- skips
@@ -379,8 +378,9 @@ def test_what_is_skipped_by_the_thousand_comes_in_several_entries() -> None:
     rig.put(job(schedule=SECONDS, catchup=Catchup.ALL, deadline_s=many))
     rig.to(many).account(*range(1, many))
     rig.to(3 * many)
-    assert follow(rig, slots={})
-    assert len(rig.log[-1]) < 4 << 20
-    assert rig.state.due
-    follow(rig, slots={})
-    assert not rig.state.due
+    entries = 0
+    while rig.state.due:
+        assert follow(rig, slots={})
+        assert len(rig.log[-1]) < 4 << 20
+        entries += 1
+    assert 1 < entries < 10

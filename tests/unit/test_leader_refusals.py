@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from cron.leader.books import Books
 from cron.leader.plan import View, plan
+from cron.leader.queues import REFUSED_REST_MS
 from cron.state import commands as c
+from launcher.placement.place import Capacity, Place
 from launcher.pool.events import Event, Joined, Left
 from launcher.pool.messages import parse_hello
 from launcher.rpc.v1 import pool_pb2
-from tests.unit.state_rig import StateRig
+from tests.unit.state_rig import T0
 from tests.unit.test_leader_plan import with_job
 from tests.unit.test_leader_reign import reigning
 
@@ -15,21 +18,25 @@ LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"
 HOUR_MS = 3_600_000
 
 
-def begun(rig: StateRig, *, scan_waiting: bool) -> list[c.Key]:
-    """What the plan begins."""
-    view = View(rig.state, [], {1: 4}, late_budget=100, scan_waiting=scan_waiting)
-    commands = plan(view, rig.state.at_ms)
-    return [item.key for one in commands if isinstance(one, c.Begin) for item in one.items]
-
-
-def test_what_was_refused_begins_again_only_when_all_that_waits_is_looked_at() -> None:  # R7
+def test_what_was_refused_rests_before_it_begins_again() -> None:  # R7
     rig = with_job(deadline_s=60).to(60)
     rig.account(60)
-    assert len(begun(rig, scan_waiting=False)) == 1
-    rig.begin(60)
-    rig.refused(60)
-    assert begun(rig, scan_waiting=False) == []
-    assert len(begun(rig, scan_waiting=True)) == 1
+    books = Books(rig.state)
+    books.queues.places.put(Place(1, {}, (Capacity(4),)))
+
+    def turn() -> bool:
+        commands = plan(View(rig.state, [], queues=books.queues), rig.at_ms)
+        if commands:
+            books.follow(rig.append(*commands))
+        return any(isinstance(one, c.Begin) for one in commands)
+
+    assert turn()
+    assert not turn()
+    item = c.RefusedItem((1, T0 + 60, 0), 1, "no free slot")
+    books.follow(rig.append(c.Refused((item,))))
+    assert not turn()
+    rig.at_ms += REFUSED_REST_MS
+    assert turn()
 
 
 def test_what_one_executor_refused_begins_on_another_that_has_room() -> None:  # R7

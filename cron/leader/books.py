@@ -1,0 +1,73 @@
+"""What the leader derives from State to plan by: the agenda and the queues, kept in agreement.
+
+Rebuilt when a reign begins; from then on each entry of the reign changes what it has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cron.leader.agenda import Agenda
+from cron.leader.queues import Queues
+from cron.state import commands as c
+from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.pool import CloseGate, LiftGates, SetLimits
+from cron.state.state import State
+
+
+class Books:
+    """Agenda and queues of one reign."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.agenda = Agenda(state)
+        self.queues = Queues(state)
+
+    def follow(self, outcome: Outcome) -> None:
+        """Agree with State after an entry."""
+        self.queues.follow(outcome.moved)
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.Begin | c.Skip | c.Cancel | c.Lost):
+                # The plan has moved it in the queues; what was not accepted has to move back.
+                keys = [item.key for item in command.items]
+                pairs = zip(keys, result.items, strict=True)
+                self.queues.follow(key for key, verdict in pairs if verdict)
+            elif isinstance(command, c.Account):
+                self._accounted(command, result)
+            elif isinstance(command, c.PutJobs):
+                self._jobs_changed(command, result)
+            elif isinstance(command, c.Pause | c.Resume):
+                self._look_again(command.jobs)
+            elif isinstance(command, SetLimits):
+                for item in command.items:
+                    self.queues.limit(item.scope, self._state.limits.get(item.scope))
+            elif isinstance(command, CloseGate | LiftGates):
+                self.queues.gates_changed()
+            elif isinstance(command, c.Resolve):
+                # Horizons have moved, and what was in doubt is decided.
+                self.agenda, self.queues = Agenda(self._state), Queues(self._state)
+
+    def _accounted(self, command: c.Account, result: Result) -> None:
+        for item, verdict in zip(command.items, result.items, strict=True):
+            if verdict in (Verdict.STALE_REVISION, Verdict.WRONG_HORIZON):
+                self.agenda.retry(item.number)
+            if verdict:
+                self.queues.follow((item.number, due.scheduled_s, 0) for due in item.due)
+
+    def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
+        if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:
+            return
+        if command.parts > 1:
+            self.agenda = Agenda(self._state)
+            self._look_again(self._state.jobs)
+            return
+        names = [job.name for job in command.jobs] + list(command.removed)
+        for name in names:
+            self.agenda.put(self._state.jobs[name])
+        self._look_again(names)
+
+    def _look_again(self, names: Iterable[str]) -> None:
+        for name in names:
+            record = self._state.jobs.get(name)
+            if record is not None:
+                self.queues.look_again(record.number)

@@ -1,0 +1,110 @@
+"""A launch that is due, as the plan judges it, and why it may never begin. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.job import Catchup, Job, Overlap
+from cron.state.commands import AccountItem, DueItem, Key
+from cron.state.state import JobRecord, LaunchRow
+from launcher.fairness.item import Item
+from launcher.launch import Reason
+from launcher.names import split_job_name
+from launcher.placement.place import Need
+
+
+class Candidate(msgspec.Struct, gc=False):
+    """A launch that is due: in State already, or by this very plan."""
+
+    key: Key
+    record: JobRecord
+    deadline_ms: int
+    is_late: bool
+    enqueued_ms: int
+    attempt: int = 0
+    detail: str = ""
+    is_reopened: bool = False
+    refused_by: int = 0  # the executor that would not start its newest attempt
+    not_before_ms: int = 0
+    is_fresh: bool = False  # not in State yet
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether no person asked for it, so that a pause of its job holds for it."""
+        return self.key[2] == 0 and not self.is_reopened
+
+
+def of_row(row: LaunchRow, record: JobRecord) -> Candidate:
+    """Return what waits in State."""
+    is_reopened = row.trigger == 0 and bool(row.by)
+    return Candidate(
+        row.key,
+        record,
+        row.deadline_ms,
+        row.is_late,
+        row.due_at_ms or row.scheduled_s * 1000,
+        row.attempt,
+        row.detail,
+        is_reopened,
+        row.executor if row.detail else 0,
+        row.not_before_ms,
+    )
+
+
+def of_due(due: DueItem, item: AccountItem, record: JobRecord) -> Candidate:
+    """Return what an account is about to make due."""
+    deadline_s = record.job.deadline_s if record.job else 0
+    return Candidate(
+        (item.number, due.scheduled_s, 0),
+        record,
+        (due.scheduled_s + deadline_s) * 1000,
+        due.is_late,
+        due.scheduled_s * 1000,
+        is_fresh=True,
+    )
+
+
+def turn(candidate: Candidate) -> tuple[bool, int]:
+    """The order in which candidates are judged: live before late, oldest first; a queue's launches
+    by age alone."""
+    job = candidate.record.job
+    is_queue = job is not None and job.overlap is Overlap.QUEUE
+    return (candidate.is_late and not is_queue, candidate.key[1])
+
+
+def too_late(candidate: Candidate) -> Reason:
+    """Return why a launch past its deadline was not started: fenced, or missed, or no room in
+    time."""
+    if candidate.attempt and candidate.detail:
+        return Reason.FENCED
+    return Reason.MISSED if candidate.is_late and not candidate.attempt else Reason.DEADLINE
+
+
+def is_exempt(candidate: Candidate, job: Job) -> bool:
+    """Whether it waits its turn where overlap is forbidden: whoever wants all that was missed wants
+    one after the other, not the first alone."""
+    return candidate.is_reopened or (candidate.is_late and job.catchup is Catchup.ALL)
+
+
+def need_of(job: Job) -> Need:
+    """Return all that decides which executors the launches of a job may go to."""
+    work = job.work
+    return Need(job.pool, job.where, work.cpu_milli, work.memory_bytes)
+
+
+def item_of(candidate: Candidate, job: Job, need: Need, domain: str) -> Item:
+    """Return it as the pump sees it."""
+    tenant, _ = split_job_name(candidate.record.name)
+    is_exclusive = job.overlap is not Overlap.ALLOW
+    return Item(
+        candidate.key,
+        candidate.key[0],
+        tenant,
+        need.pool,
+        min(max(job.work.priority, 0), 9),
+        need,
+        candidate.enqueued_ms,
+        candidate.is_late,
+        1 if is_exclusive else job.concurrency,
+        domain,
+    )

@@ -1,0 +1,286 @@
+"""What waits and what runs, ready for the plan: in the leader's memory, derived from State.
+
+Theory of operation. State says which launches are due and which are active; `follow` is told which
+of them an entry has moved, and makes the queues agree. A plan judges what is new (`take_new`), puts
+it into the pump, and takes out what may begin; from then on it counts as running. What the entry
+then does not accept comes back by `follow`, since that looks at State alone. So every turn costs
+what has changed, whatever waits.
+
+At a takeover millions may wait: they are let in by and by, oldest first, beside what is new.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, cast
+
+import msgspec
+
+from cron.job import Job, Overlap
+from cron.leader.candidates import Candidate, item_of, need_of, of_row
+from cron.leader.gates import Gates
+from cron.state.commands import Key
+from cron.state.pool import Limits, Scope
+from cron.state.state import LaunchRow, State
+from launcher.fairness.item import Item
+from launcher.fairness.item import Limits as PumpLimits
+from launcher.fairness.pump import Pump
+from launcher.placement.place import COMMAND, Need
+from launcher.placement.places import Places
+from launcher.pool.events import Offer
+
+LOADED_AT_ONCE: Final = 20_000
+"""Waiting launches that one turn lets in after a takeover: about 0.1 s."""
+JUDGED_AT_ONCE: Final = 50_000
+"""What is new and is judged in one turn: about 0.1 s."""
+REFUSED_REST_MS: Final = 500
+"""What an executor refused may be refused again at once, and each time is two entries of log."""
+
+
+class Running(msgspec.Struct, gc=False):
+    """Where a launch runs, or is about to, and what it takes there."""
+
+    executor: int
+    need: Need
+
+
+class Queues:
+    """All launches that wait or run, by what they wait for."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.places = Places()
+        self.pump = Pump()
+        self.gates = Gates(state)
+        self.domains: dict[str, str] = {}
+        """Handler -> the group of workers that serves it, whose slots it shares."""
+        self._waiting: dict[Key, Candidate] = {}
+        self._of_job: dict[int, dict[Key, None]] = {}
+        self._running: dict[Key, Running] = {}
+        self._new: dict[Key, None] = {}
+        self._deadlines: list[tuple[int, Key]] = []
+        self._needs: dict[int, tuple[Job, Need]] = {}
+        for scope, limits in state.limits.items():
+            self.limit(scope, limits)
+        for row in state.active.values():
+            self._run(row)
+        self._taken: Item | None = None
+        self._loading: Iterator[Key] = iter(list(state.due))
+
+    # ---- what State says
+
+    def follow(self, keys: Iterable[Key]) -> None:
+        """Agree with State on these launches."""
+        for key in keys:
+            row = self.state.active.get(key)
+            if row is not None:
+                self._forget_waiting(key, is_running=True)
+                if key not in self._running:
+                    self._run(row)
+                continue
+            was_running = self._forget_running(key)
+            row = self.state.due.get(key)
+            if row is None or was_running:
+                self._forget_waiting(key)
+            if row is not None:
+                candidate = of_row(row, self.state.by_number[row.number])
+                if was_running and candidate.refused_by:
+                    rests_until_ms = self.state.at_ms + REFUSED_REST_MS
+                    candidate.not_before_ms = max(candidate.not_before_ms, rests_until_ms)
+                self._enter(candidate)
+
+    def look_again(self, number: int) -> None:
+        """Have everything judged anew that waits of a job: it, or what holds it, has changed."""
+        self._needs.pop(number, None)
+        for key in self._of_job.get(number, ()):
+            if key not in self._running:
+                self.pump.remove(key)
+                self._new[key] = None
+
+    def gates_changed(self) -> None:
+        """Have everything judged anew that a gate holds, or has held."""
+        for number in self.gates.changed():
+            self.look_again(number)
+
+    def serve(self, offers: Iterable[Offer]) -> None:
+        """Learn which handlers share the slots of a group of workers."""
+        for offer in offers:
+            for handler in offer.handlers:
+                self.domains[handler] = offer.group
+
+    def limit(self, scope: Scope, limits: Limits | None) -> None:
+        """Go by other limits of a scope, or by none."""
+        if limits is None:
+            self.pump.clear_limits(scope)
+            return
+        self.pump.set_limits(
+            scope,
+            PumpLimits(
+                limits.weight,
+                limits.concurrent,
+                limits.burst,
+                limits.rate_milli,
+                limits.waiting_max,
+                limits.reserved,
+            ),
+        )
+
+    def _run(self, row: LaunchRow) -> None:
+        """Count a launch that was begun, by this leader or by one before."""
+        record = self.state.by_number[row.number]
+        job = row.job or record.job
+        if job is None:
+            return
+        need = need_of(job)
+        self.pump.add_running(item_of(of_row(row, record), job, need, self._domain(need.pool)))
+        self._occupy(row.key, row.executor, need)
+
+    def _occupy(self, key: Key, executor: int, need: Need) -> None:
+        self._running[key] = Running(executor, need)
+        self.places.take(executor, need)
+
+    def _enter(self, candidate: Candidate) -> None:
+        key = candidate.key
+        known = self._waiting.get(key)
+        if known is None:
+            self._of_job.setdefault(key[0], {})[key] = None
+            heapq.heappush(self._deadlines, (candidate.deadline_ms, key))
+        elif (known.attempt, known.detail) == (candidate.attempt, candidate.detail):
+            known.is_fresh = False
+            return
+        self._waiting[key] = candidate
+        self._new[key] = None
+
+    def _forget_waiting(self, key: Key, *, is_running: bool = False) -> None:
+        candidate = self._waiting.pop(key, None)
+        if candidate is None:
+            return
+        self._new.pop(key, None)
+        of_job = self._of_job[key[0]]
+        del of_job[key]
+        if not of_job:
+            del self._of_job[key[0]]
+        if not is_running:
+            self.pump.remove(key)
+
+    def _forget_running(self, key: Key) -> bool:
+        ran = self._running.pop(key, None)
+        if ran is not None:
+            self.places.give(ran.executor, ran.need)
+            self.pump.ended(key)
+        return ran is not None
+
+    # ---- what the plan does
+
+    def offer(self, candidate: Candidate) -> None:
+        """Let in a launch that this plan makes due."""
+        self._enter(candidate)
+
+    def take_new(self, now_ms: int) -> list[Candidate]:
+        """Begin a plan; return what was not judged yet, and what is past its deadline."""
+        self.pump.begin_round()
+        for key in islice(self._loading, LOADED_AT_ONCE):
+            if key not in self._waiting:
+                self.follow((key,))
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= now_ms:
+            _, key = heapq.heappop(deadlines)
+            if key in self._waiting and key not in self._running:
+                self._new[key] = None
+        new = list(islice(self._new, JUDGED_AT_ONCE))
+        for key in new:
+            del self._new[key]
+        return [self._waiting[key] for key in new]
+
+    def postpone(self, candidate: Candidate, until_ms: int) -> None:
+        """Have it judged once more, by the next plan, and let it not begin before."""
+        self._new[candidate.key] = None
+        if self._is_taken(candidate):
+            self.put_back(until_ms)
+        else:
+            self.pump.hold(candidate.key, until_ms)
+
+    def waiting_of(self, number: int) -> list[Candidate]:
+        """Return what waits of a job, in the order in which it came."""
+        return [self._waiting[key] for key in self._of_job.get(number, ())]
+
+    def enqueue(self, candidate: Candidate, job: Job, now_ms: int) -> None:
+        """Let it wait for its turn; nothing if it does already."""
+        rests_until_ms = candidate.not_before_ms
+        self._add(candidate, job, rests_until_ms if rests_until_ms > now_ms else 0)
+
+    def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> None:
+        need = self.need(candidate.key[0], job)
+        item = item_of(candidate, job, need, self._domain(need.pool))
+        item.is_late = self._goes_late(candidate, job)
+        self.pump.add(item, not_before_ms)
+
+    def _goes_late(self, candidate: Candidate, job: Job) -> bool:
+        """A queue is first in, first out: what is live waits behind what is late of its job."""
+        if candidate.is_late or job.overlap is not Overlap.QUEUE:
+            return candidate.is_late
+        return any(other.is_late for other in self.waiting_of(candidate.key[0]))
+
+    def hold(self, candidate: Candidate, job: Job, until_ms: int) -> None:
+        """Let it wait outside of all queues until then, whether it waited, was taken or is new."""
+        if self._is_taken(candidate):
+            self.put_back(until_ms)
+        elif not self.pump.hold(candidate.key, until_ms):
+            self._add(candidate, job, until_ms)
+
+    def _is_taken(self, candidate: Candidate) -> bool:
+        return self._taken is not None and self._taken.key == candidate.key
+
+    def drop(self, key: Key) -> None:
+        """Let go of a launch that this plan skips or cancels."""
+        self._forget_waiting(key)
+
+    def take(self, now_ms: int, late_budget: int) -> Candidate | None:
+        """Return the launch that may begin next; it counts as running from here on."""
+        item = self._taken = self.pump.take(now_ms, self._has_room, late_budget, self._free)
+        return None if item is None else self._waiting[cast(Key, item.key)]
+
+    def put_back(self, not_before_ms: int) -> None:
+        """Let the launch wait again that was taken last."""
+        if self._taken is not None:
+            self.pump.put_back(self._taken, not_before_ms)
+            self._taken = None
+
+    def begin(self, candidate: Candidate, job: Job) -> int | None:
+        """Return the executor that a launch which was taken goes to, now occupied by it."""
+        need = self.need(candidate.key[0], job)
+        executor = self.places.choose(need, candidate.refused_by or None)
+        if executor is not None:
+            self._occupy(candidate.key, executor, need)
+            self._taken = None
+        return executor
+
+    def end(self, key: Key) -> None:
+        """Count a launch no more that this plan gives up."""
+        self._forget_running(key)
+
+    def _has_room(self, place: object) -> bool:
+        return isinstance(place, Need) and self.places.has_room(place)
+
+    def _free(self, domain: object) -> int:
+        """Return the free slots of a domain: those for commands, or those of a group."""
+        pool = next((pool for pool, group in self.domains.items() if group == domain), str(domain))
+        return self.places.free(pool)
+
+    def need(self, number: int, job: Job) -> Need:
+        """Return the place class of a job."""
+        known = self._needs.get(number)
+        if known is None or known[0] is not job:
+            known = self._needs[number] = (job, need_of(job))
+        return known[1]
+
+    def _domain(self, pool: str) -> str:
+        return self.domains.get(pool, pool) if pool != COMMAND else COMMAND
+
+    # ---- what others ask
+
+    def next_ms(self) -> int | None:
+        """Return when something may be to be done that no entry brings about; None for never."""
+        return self.pump.next_ms()
