@@ -18,6 +18,7 @@ from cron.state import commands as c
 from cron.state.context import Context, Ran
 from cron.state.launches import retry_lost
 from cron.state.outcome import Result, Verdict
+from cron.state.retries import after_recovery
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import LaunchState, Reason
@@ -151,6 +152,22 @@ def _record_ran(context: Context, record: JobRecord, ran: c.RanItem, not_before_
         )
         if ran.state is LaunchState.LOST:
             retry_lost(context, record, row, not_before_ms)
+        else:
+            after_recovery(context, record, row, _end_of(key, ran))
+
+
+def _end_of(key: c.Key, ran: c.RanItem) -> c.FinishedItem:
+    return c.FinishedItem(
+        key=key,
+        attempt=ran.attempt,
+        state=ran.state,
+        reason=ran.reason,
+        exit_code=ran.exit_code,
+        started_ms=ran.started_ms,
+        finished_ms=ran.finished_ms,
+        detail=ran.detail,
+        output_bytes=ran.output_bytes,
+    )
 
 
 def _new_row(context: Context, record: JobRecord, ran: c.RanItem) -> LaunchRow:

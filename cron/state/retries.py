@@ -67,10 +67,17 @@ def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: Skippe
         _bury(context, record, row, end, item.reason)
 
 
+def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem) -> None:
+    """Make a launch a dead letter that failed in the life before a restore. Whether it was tried
+    again then, where nobody remembers, cannot be known; so it is not tried again by itself."""
+    if record.job is not None and _is_kept(record.job, item):
+        _bury(context, record, row, item, item.reason)
+
+
 def _is_kept(job: Job, item: FinishedItem) -> bool:
-    """Whether a failure of this job becomes a dead letter, where it is not tried again: those of
-    which somebody has said how often to try them, and those of handlers."""
-    if item.state is LaunchState.CANCELLED and not _is_snooze(item):
+    """Whether an end of this job's becomes a dead letter, where it is not tried again: failures of
+    jobs of which somebody has said how often to try them, and those of handlers."""
+    if item.state is not LaunchState.FAILED and not _is_snooze(item):
         return False
     return job.retry.tries > 1 or bool(job.work.handler) or item.reason in _ASKED
 

@@ -378,3 +378,20 @@ def test_what_an_executor_remembers_to_have_run_since_is_dead_no_more() -> None:
         (1, "failed"),
         (2, "succeeded"),
     ]
+
+
+def test_what_failed_before_the_restore_is_dead_and_not_tried_again() -> None:
+    # Whether the cell before tried it again where nobody remembers, nobody knows.
+    rig = RestoredRig(job(retry=Retry(tries=3))).restore(300)
+    rig.remember(60, exit_code=1)
+    rig.remember(120, exit_code=0)
+    rig.remember(180, exit_code=1)
+    rig.remember(180, exit_code=0, attempt=2, executor=2)
+    rig.resolve()
+    assert seconds_of(rig) == [60]
+    (found,) = rig.state.dead.values()
+    assert (found.attempt, found.tries, found.exit_code) == (1, 1, 1)
+    assert (found.state, found.executor) == (LaunchState.FAILED, "e1")
+    assert not rig.state.due
+    assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
+    assert resting(rig).attempt == 1
