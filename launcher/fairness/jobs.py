@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from launcher.fairness.arrivals import Arrivals
 from launcher.fairness.gauge import UNLIMITED
 from launcher.fairness.item import Item, Stage
@@ -18,6 +20,10 @@ class JobLine:
         self.parked = Arrivals()
 
 
+NO_LINES: Final[dict[Line, JobLine]] = {}
+"""Of jobs without a limit; stays empty."""
+
+
 class JobGauge:
     """Running launches of one job against its limit, and its launches in each line.
 
@@ -29,16 +35,14 @@ class JobGauge:
     def __init__(self, limit: int) -> None:
         self.limit = limit or UNLIMITED
         self.running = 0
-        self.lines: dict[Line, JobLine] = {}
+        self.lines = NO_LINES
 
     def admit(self, item: Item, line: Line) -> bool:
         """Return whether `item` may stand in `line` now; else it waits here."""
         if self.limit == UNLIMITED:
             item.stage = Stage.QUEUED
             return True
-        mine = self.lines.get(line)
-        if mine is None:
-            mine = self.lines[line] = JobLine()
+        mine = self._of(line)
         if not mine.parked.size and mine.admitted < self.limit - self.running:
             mine.admitted += 1
             item.stage = Stage.ADMITTED
@@ -48,12 +52,18 @@ class JobGauge:
 
     def park(self, item: Item, line: Line) -> None:
         """Let `item`, just taken out of `line`, wait here: the job began others meanwhile."""
-        mine = self.lines.get(line)
-        if mine is None:
-            mine = self.lines[line] = JobLine()
+        mine = self._of(line)
         if item.stage is Stage.ADMITTED:
             mine.admitted -= 1
         self._keep(item, line, mine)
+
+    def _of(self, line: Line) -> JobLine:
+        if self.lines is NO_LINES:
+            self.lines = {}
+        mine = self.lines.get(line)
+        if mine is None:
+            mine = self.lines[line] = JobLine()
+        return mine
 
     def has_before(self, item: Item, line: Line) -> bool:
         """Return whether an item that arrived before `item`, which stands in `line`, waits here."""

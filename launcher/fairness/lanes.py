@@ -217,6 +217,8 @@ class Line(Parkable):
         """Stand where the tenant's limits allow it; return whether it stands where it stood."""
         over = None
         for gauge in self.owner.own:
+            if gauge.bucket is None and gauge.running < gauge.soft:
+                continue
             if not gauge.has_room(now_ms):
                 if gauge is not self.gauge:
                     self.leave()

@@ -27,6 +27,7 @@ from launcher.fairness.item import (
     Wait,
     scope_text,
 )
+from launcher.fairness.jobs import JobGauge
 from launcher.fairness.lanes import BURST, LATE, LIVE, Lane, Line, Shelf
 from launcher.fairness.views import Views
 
@@ -63,7 +64,10 @@ class Pump:
             return False
         item = self._entered(item)
         floor.waiting[key] = item
-        floor.queue_of(item).count(0, 1)
+        queue = floor.queue_of(item)
+        queue.waiting += 1
+        for gauge in queue.gauges:
+            gauge.waiting += 1
         if not_before_ms:
             floor.hold(item, not_before_ms)
         else:
@@ -84,7 +88,8 @@ class Pump:
         return True
 
     def _entered(self, item: Item) -> Item:
-        invariant(0 <= item.priority < PRIORITIES, f"priority {item.priority} is not 0 to 9")
+        if not 0 <= item.priority < PRIORITIES:
+            invariant(False, f"priority {item.priority} is not 0 to 9")
         if item.stage is not Stage.NEW:
             item = msgspec.structs.replace(item, stage=Stage.NEW)
         self._seq += 1
@@ -195,7 +200,8 @@ class Pump:
         not regarded.
         """
         floor = self._floor
-        floor.tick(now_ms)
+        if now_ms != floor.now_ms or floor.until or floor.book.timers.heap:
+            floor.tick(now_ms)
         floor.is_late_open = late_budget > 0
         for band in ORDER:
             if band & LATE and late_budget <= 0:
@@ -237,8 +243,13 @@ class Pump:
 
     def _oldest(self, lane: Lane) -> tuple[Shelf | None, tuple[Line, Item] | None]:
         """Return the shelf whose turn is oldest, and what is next there."""
+        shelves = lane.shelves
+        if len(shelves) == 1:
+            (shelf,) = shelves
+            found = self._next(shelf)
+            return (None if found is None else shelf), found
         best, best_rank, best_found = None, 0, None
-        for shelf in tuple(lane.shelves):
+        for shelf in tuple(shelves):
             found = self._next(shelf)
             if found is not None:
                 rank = shelf.rank(found[1])
@@ -248,37 +259,34 @@ class Pump:
 
     def _next(self, shelf: Shelf) -> tuple[Line, Item] | None:
         """Return whose turn it is in `shelf`; if nobody's, it has left the lane."""
-        now_ms, ring = self._floor.now_ms, shelf.ring
+        floor, ring = self._floor, shelf.ring
         for gauge in shelf.gauges:
-            if not gauge.has_room(now_ms):
+            if not gauge.has_room(floor.now_ms):
                 gauge.park(shelf)
                 shelf.refresh()
                 return None
+        jobs = floor.jobs
         while ring:
             line = next(iter(ring))
-            if line.owner.own and not line.settle(now_ms):
+            if line.owner.own and not line.settle(floor.now_ms):
                 continue
-            item = self._first(line)
-            if item is not None:
-                return line, item
-        return None
-
-    def _first(self, line: Line) -> Item | None:
-        """Return the first of `line` whose job may begin another; if none, it has left the ring."""
-        jobs = self._floor.jobs
-        while line.size:
-            item = line.first()
+            item = line.queue[0] if not (line.early or line.shells) else line.first()
             job = jobs.get(item.job)
             if job is None or (not job.lines and job.running < job.limit):
-                return item
+                return line, item
             if job.running < job.limit and not job.has_before(item, line):
-                return item
-            line.pop(item)
-            job.park(item, line)
-            if job.running < job.limit:
-                job.open(self._floor.now_ms)
-        line.leave()
+                return line, item
+            self._park(item, line, job)
         return None
+
+    def _park(self, item: Item, line: Line, job: JobGauge) -> None:
+        """Let `item`, the first of `line`, wait for its job, or for an older one of its job."""
+        line.pop(item)
+        job.park(item, line)
+        if job.running < job.limit:
+            job.open(self._floor.now_ms)
+        if not line.size:
+            line.leave()
 
     def _begin(self, line: Line, item: Item) -> None:
         """Count `item`, the first of `line`, as running, and end the line's turn if it is over."""
@@ -293,8 +301,10 @@ class Pump:
             line.shelf.ring.move_to_end(line)
         if item.stage is Stage.ADMITTED:
             floor.jobs[item.job].lines[line].admitted -= 1
-        queue.count(1, -1)
+        queue.running += 1
+        queue.waiting -= 1
         for gauge in queue.gauges:
+            gauge.count(1, -1)
             if gauge.bucket is not None:
                 gauge.bucket.take()
         del floor.waiting[item.key]
