@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -235,3 +236,27 @@ def test_a_deadline_is_met_also_when_nobody_reads_its_news(bench: Bench, tmp_pat
     bench.send(["lease", boot_ms() + 200])
     await_end(pid)
     bench.wait("ended", "guarded")
+
+
+def test_what_it_started_is_noted_though_nobody_reads_its_news(bench: Bench) -> None:
+    bench.control.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+    orders = [
+        bench.order(f"{number:0200}", "", argv=["/no" + "x" * 2_000]) for number in range(300)
+    ]
+    os.mkfifo(bench.directory / "ready")
+    bench.send(*[["start", one] for one in orders])
+    bench.start("a", "echo $$ > ready; exec sleep 60")
+    pid = int((bench.directory / "ready").read_text())
+    until_ms = boot_ms() + 10_000
+    while b"\n" not in (notes := os.pread(bench.notes, 1 << 16, 0)) and boot_ms() < until_ms:
+        pass
+    assert json.loads(notes)[:3] == ["started", "a", pid]
+    bench.wait("started", "a")
+
+
+def test_what_was_said_is_noted_no_more(bench: Bench) -> None:
+    bench.start("a", "sleep 60")
+    bench.wait("started", "a")
+    bench.send(["ping"])
+    bench.await_pong()
+    assert os.fstat(bench.notes).st_size == 0

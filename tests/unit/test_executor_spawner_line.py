@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from launcher.errors import InvariantViolated, SpawnerDied
+from launcher.executor import children
 from launcher.executor.children import Children, News, _Line, decode, encode
 from launcher.executor.clock import boot_ms
 from launcher.executor.lease import Lease
@@ -145,20 +147,48 @@ async def test_what_a_hearer_raises_reaches_who_listens() -> None:
     def hear(news: list[News]) -> None:
         raise KeyError("x")
 
-    children = Children(hear, 1, "ledger")
-    await children.start()
+    some = Children(hear, 1, "ledger")
+    await some.start()
     order: dict[str, Any] = {"name": "a"}
-    children.send([["drain", 0], ["start", order]])
+    some.send([["drain", 0], ["start", order]])
     with pytest.raises(KeyError):
-        await asyncio.wait_for(children.listen(Lease()), 10)
-    await children.stop()
+        await asyncio.wait_for(some.listen(Lease()), 10)
+    await some.stop()
 
 
 async def test_a_spawner_that_ends_is_said_to_have_died() -> None:
-    children = Children(lambda news: None, 1, "ledger")
-    await children.start()
-    listening = asyncio.create_task(children.listen(Lease()))
-    assert await children.stop()
+    some = Children(lambda news: None, 1, "ledger")
+    await some.start()
+    listening = asyncio.create_task(some.listen(Lease()))
+    assert await some.stop()
     with pytest.raises(SpawnerDied, match="is gone"):
         await asyncio.wait_for(listening, 10)
-    children.send([["ping"]])  # nobody is there; it is no error
+    some.send([["ping"]])  # nobody is there; it is no error
+
+
+DIES: Final = """import os
+os.write(1, b'["started", "a", 1, 2, 3]\\n["started", "b", 4, 5, 6]\\n["started", "c", 7')
+os._exit(1)
+"""
+
+
+async def test_what_a_dead_spawner_noted_but_never_said_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(children, "_PROGRAM", DIES)
+    heard: list[News] = []
+    dying = Children(heard.extend, 1, "ledger")
+    await dying.start()
+    with pytest.raises(SpawnerDied, match="is gone"):
+        await asyncio.wait_for(dying.listen(Lease()), 10)
+    assert heard == [["started", "a", 1, 2, 3], ["started", "b", 4, 5, 6]]
+    await dying.stop()
+
+
+async def test_a_stopped_spawner_leaves_no_descriptor() -> None:
+    before = os.listdir("/proc/self/fd")
+    for _ in range(2):
+        some = Children(lambda news: None, 1, "ledger")
+        await some.start()
+        await some.stop()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
