@@ -16,9 +16,9 @@ SOCKET_DEFAULT: Final = "/var/lib/raftcron/executor/workers.sock"
 THREADS_MAX: Final = 1_000
 PROCESSES_MAX: Final = 500
 BUFFER_MAX: Final = 10_000
-BUFFER_PER_THREAD: Final = 4
-"""Tasks that wait at a child, so that no thread waits for the executor; of a millisecond each, they
-last as long as an answer of a busy executor takes."""
+BUFFER_PER_THREAD: Final = 16
+"""Tasks that may wait at a child, so that no thread waits for the executor. Only a bound: executors
+give as many as are over within some milliseconds, and keep what takes long for whoever is free."""
 
 EXIT_OK: Final = 0
 EXIT_BUG: Final = 1

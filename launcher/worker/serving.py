@@ -22,7 +22,7 @@ from launcher.worker.context import reason_label
 from launcher.worker.crew import Crew, Loop
 from launcher.worker.errors import NoExecutor
 from launcher.worker.lease import Watchdog
-from launcher.worker.link import Bell, Link
+from launcher.worker.link import Bell, Link, LinkLost
 from launcher.worker.news import News
 from launcher.worker.registry import Registry
 from launcher.worker.wire import (
@@ -142,6 +142,8 @@ class Serving:
             case Welcome(lease_until_ms):
                 self._watchdog.renew(lease_until_ms)
             case Refused(text):
+                if self._holding:
+                    raise LinkLost(f"the executor refused this worker: {text}")
                 raise NoExecutor(f"the executor refused this worker: {text}")
             case Drain():
                 self._drain_asked = True

@@ -45,7 +45,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
 
 def test_a_child_says_who_it_is_and_what_it_serves(shared: Peer) -> None:
     hello = shared.hello
-    assert (hello.group, hello.threads, hello.buffer) == ("shop", 4, 16)
+    assert (hello.group, hello.threads, hello.buffer) == ("shop", 4, 64)
     assert hello.pid == shared.pid
     assert hello.parent_pid == 0
     assert Served("invoice") in hello.handlers
@@ -264,6 +264,15 @@ def test_a_refused_child_ends_and_says_why(rig: Rig) -> None:
     child = rig.child()
     rig.hub.accept().send(Refused("draining"))
     assert exit_code(child) == EXIT_REFUSED
+
+
+def test_a_child_that_is_refused_later_ends_at_once_whatever_runs(rig: Rig) -> None:
+    peer = rig.peer()
+    sent = task(1, "until_file", b'"never"')
+    peer.run(sent)
+    peer.wait_output(sent, "begun")
+    peer.send(Refused("it spoke nonsense"))
+    assert exit_code(rig.processes[0]) == EXIT_LOST
 
 
 def test_a_child_that_waits_for_an_executor_can_be_stopped(rig: Rig, tmp_path: Path) -> None:
