@@ -17,10 +17,17 @@ from cron.crontab.environment import Environment
 from cron.crontab.jobs import Declaration, JobList, read_schedule
 from cron.crontab.lines import is_readable
 from cron.crontab.options import READERS, Option, read_options, unknown_key
+from cron.crontab.payload import dump_payload
 from cron.crontab.reading import Problems, Reading
-from cron.errors import ScheduleError
+from cron.crontab.values import option_text
+from cron.errors import InvalidInput, ScheduleError
 
-KEYS: Final = ("schedule", "command", "zone", "stdin", "env", *READERS)
+KEYS: Final = ("schedule", "command", "payload", "zone", "stdin", "env", *READERS)
+_OF_COMMANDS: Final = {
+    "command": "remove the command, or the handler",
+    "stdin": "hand it over in the payload",
+    "env": "it has the environment of its worker",
+}
 
 _PLACE = re.compile(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", re.DOTALL)
 _HEADER = re.compile(r"[ \t]*\[\[[ \t]*job[ \t]*\]\]")
@@ -122,11 +129,14 @@ class _JobFile:
     def _read_job(self, table: _JobTable) -> None:
         policies = read_options(table.options(), self._tenant, self._problems)
         schedule = table.text("schedule", 'is missing: write one like schedule = "@hourly"')
-        command = table.text("command", "is missing: write what the shell is to run")
-        stdin = table.text("stdin")
         zone = self._read_zone(table)
         environment = self._read_environment(table, zone)
-        if not schedule or not command:
+        is_handler = table.has("handler")
+        payload = table.payload()
+        command = "" if payload is None else payload.decode()
+        if not is_handler:
+            command = table.text("command", "is missing: write what the shell is to run")
+        if not schedule or payload is None or not (command or is_handler):
             return
         if self._is_system and schedule.strip().lower() == "@reboot":
             line, column = table.place("schedule")
@@ -144,10 +154,11 @@ class _JobFile:
                 zone=zone,
                 policies=policies,
                 command=command,
-                script=command,
-                stdin=stdin,
+                script="" if is_handler else command,
+                stdin=table.text("stdin"),
                 shell=environment.shell,
                 env=environment.lines,
+                payload=payload,
             )
         )
 
@@ -230,11 +241,35 @@ class _JobTable:
     def options(self) -> Iterator[Option]:
         """Yield the options that a crontab would have in `#:` lines."""
         for key in READERS:
+            if not self.has(key):
+                continue
+            line, column = self.place(key)
+            try:
+                value = option_text(key, self._table[key])
+            except InvalidInput as error:
+                self._problems.error(line, column, str(error), error.hint)
+                continue
+            yield Option(key, "" if "\0" in value else value, line, column, column)
+
+    def payload(self) -> bytes | None:
+        """Return what a handler is given, nothing for a command; None after reporting that there
+        cannot be such a thing."""
+        if not self.has("handler"):
+            if self.has("payload"):
+                message, hint = "payload is for handlers", "write the handler's name beside it"
+                self._problems.error(*self.place("payload"), message, hint)
+            return b""
+        for key, hint in _OF_COMMANDS.items():
             if self.has(key):
-                line, column = self.place(key)
-                value = self.text(key)
-                if isinstance(self._table[key], str):
-                    yield Option(key, value, line, column, column)
+                message = f"{key} is for commands, and this is a handler's job"
+                self._problems.error(*self.place(key), message, hint)
+        if not self.has("payload"):
+            return b""
+        try:
+            return dump_payload(self._table["payload"])
+        except InvalidInput as error:
+            self._problems.error(*self.place("payload"), str(error), error.hint)
+            return None
 
     def environment(self) -> Iterator[tuple[str, str]]:
         """Yield the variables of `env`; what is none is reported."""

@@ -10,6 +10,7 @@ import msgspec
 from cron import limits
 from cron.calendar.expression import Expression, parse
 from cron.calendar.schedule import check, shortest_period_s
+from cron.crontab.conflicts import deadline_with_retries_s, retry_of
 from cron.crontab.options import Policies
 from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
@@ -22,7 +23,10 @@ NAME_HASH_CHARS = 10
 
 
 class Declaration(msgspec.Struct):
-    """One job as a file declares it. `command` is as written; `script` is what the shell gets."""
+    """One job as a file declares it. `command` is as written; `script` is what the shell gets.
+
+    Where the job is a handler's, `command` and `payload` are what the handler gets.
+    """
 
     line: int
     expression: Expression
@@ -33,6 +37,7 @@ class Declaration(msgspec.Struct):
     stdin: str
     shell: str
     env: tuple[tuple[str, str], ...]
+    payload: bytes = b""
 
 
 class JobList:
@@ -50,7 +55,8 @@ class JobList:
     def add(self, declared: Declaration) -> None:
         """Take a job in; a name that is taken is reported."""
         policies = declared.policies
-        name = policies.name or self._default_name(policies.user, declared.command)
+        owner = f"{policies.handler}()" if policies.handler else policies.user
+        name = policies.name or self._default_name(owner, declared.command)
         if name in self._lines:
             self._problems.error(
                 policies.name_line or declared.line,
@@ -129,30 +135,59 @@ def default_deadline_s(expression: Expression) -> int:
 def _size_bytes(declared: Declaration) -> int:
     """Return what a job takes, roughly: characters, until they come near the limit."""
     texts = [declared.script, declared.stdin, *(text for line in declared.env for text in line)]
-    size = sum(map(len, texts))
+    size = sum(map(len, texts)) + len(declared.payload)
     if size * 4 > limits.JOB_BYTES_MAX:
         size = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+        size += len(declared.payload)
     return size
 
 
 def _job(name: str, declared: Declaration) -> Job:
     policies = declared.policies
+    retry = retry_of(policies)
+    deadline_s = policies.deadline_s
+    if not deadline_s:
+        period_s = default_deadline_s(declared.expression)
+        deadline_s = deadline_with_retries_s(period_s, retry, policies.timeout_ms)
+    return Job(
+        name=name,
+        schedule=declared.expression.schedule(declared.zone),
+        work=_work(declared),
+        overlap=policies.overlap,
+        catchup=policies.catchup,
+        on_lost=policies.on_lost,
+        deadline_s=deadline_s,
+        line=declared.line,
+        retry=retry,
+        concurrency=policies.concurrency,
+        collection=policies.collection,
+        where=policies.where,
+    )
+
+
+def _work(declared: Declaration) -> WorkSpec:
+    """Return what an executor does: a handler gets no command, environment or input."""
+    policies = declared.policies
     work = WorkSpec(
+        argv=(),
+        timeout_ms=policies.timeout_ms,
+        guarded=policies.overlap is not Overlap.ALLOW or policies.on_lost is OnLost.RETRY,
+        cpu_milli=policies.cpu_milli,
+        memory_bytes=policies.memory_bytes,
+        priority=policies.priority,
+    )
+    if policies.handler:
+        return msgspec.structs.replace(
+            work,
+            handler=policies.handler,
+            payload=declared.payload,
+            heartbeat_ms=policies.heartbeat_ms,
+        )
+    return msgspec.structs.replace(
+        work,
         argv=(declared.shell, "-c", declared.script),
         env=declared.env,
         stdin=declared.stdin,
         user=policies.user,
         cwd=policies.cwd,
-        timeout_ms=policies.timeout_ms,
-        guarded=policies.overlap is not Overlap.ALLOW or policies.on_lost is OnLost.RETRY,
-    )
-    return Job(
-        name=name,
-        schedule=declared.expression.schedule(declared.zone),
-        work=work,
-        overlap=policies.overlap,
-        catchup=policies.catchup,
-        on_lost=policies.on_lost,
-        deadline_s=policies.deadline_s or default_deadline_s(declared.expression),
-        line=declared.line,
     )

@@ -21,8 +21,9 @@ from cron.crontab.options import (
     read_user,
     split_options,
 )
+from cron.crontab.payload import read_payload
 from cron.crontab.reading import Problems, Reading
-from cron.errors import InvalidInput
+from cron.errors import InvalidInput, ScheduleError
 
 _BLANKS: Final = " \t"
 _JOB = re.compile(
@@ -148,11 +149,12 @@ class _Crontab:
         if expression is None and not match["rest"]:
             return  # Where the schedule is wrong nobody knows where the command begins.
         column = len(line) + 1 if match["rest"] is None else match.start("rest") + 1
-        command = self._read_command(match["rest"] or "", number, column, policies)
-        if expression is None or not command:
+        command, column = self._read_command(match["rest"] or "", number, column, policies)
+        payload = self._read_payload(command, number, column) if policies.handler else b""
+        if expression is None or payload is None or not (command or policies.handler):
             return
         self._environment.note_job()
-        script, stdin = split_percent(command)
+        script, stdin = ("", "") if policies.handler else split_percent(command)
         self.jobs.add(
             Declaration(
                 line=number,
@@ -163,12 +165,25 @@ class _Crontab:
                 script=script,
                 stdin=stdin,
                 shell=self._environment.shell,
-                env=self._environment.lines,
+                env=() if policies.handler else self._environment.lines,
+                payload=payload,
             )
         )
 
-    def _read_command(self, rest: str, number: int, column: int, policies: Policies) -> str:
-        """Return the command in what follows a schedule, "" after reporting that there is none.
+    def _read_payload(self, text: str, number: int, column: int) -> bytes | None:
+        """Return what a handler is given; None after reporting that it is no JSON."""
+        try:
+            return read_payload(text)
+        except ScheduleError as error:
+            begin = len(text) - len(text.lstrip(_BLANKS))
+            self._problems.error(number, column + begin + error.column - 1, str(error), error.hint)
+            return None
+
+    def _read_command(
+        self, rest: str, number: int, column: int, policies: Policies
+    ) -> tuple[str, int]:
+        """Return the command in what follows a schedule and where it begins, "" after reporting
+        that there is none; a handler's may be empty.
 
         In a system crontab its user goes to `policies`.
         """
@@ -179,6 +194,8 @@ class _Crontab:
                 message = "user is given as an option and as a column"
                 self._problems.error(number, column, message, "remove the option")
             policies.user = user
+        if policies.handler:
+            return command, column
         if not split_percent(command)[0].strip(_BLANKS):
             if self._is_system and not rest:
                 hint = "write the user and then the command after the schedule"
@@ -188,11 +205,11 @@ class _Crontab:
                 if self._is_system:
                     hint = "a system crontab has a user between schedule and command"
                 self._problems.error(number, column, "job has no command", hint)
-            return ""
+            return "", column
         if self._is_system and not policies.user:
-            return ""
+            return "", column
         self._warn_of_likely_mistakes(number, column, command)
-        return command
+        return command, column
 
     def _split_user(self, rest: str, number: int, column: int) -> tuple[str, str, int]:
         """Return user, command and the command's column; "" for a user that cannot be one."""

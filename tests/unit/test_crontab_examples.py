@@ -26,6 +26,20 @@ def test_the_example_crontab_shows_something_within_seconds_and_each_option():
     assert jobs["demo/new-york"].schedule.zone == "America/New_York"
 
 
+def test_the_example_crontab_has_a_job_that_is_tried_again():
+    (job,) = (job for job in read("examples/crontab") if job.retry.tries > 1)
+    assert (job.collection, job.retry.fatal_codes, job.work.priority) == ("nightly", (2,), 7)
+
+
+def test_the_example_of_handlers_names_those_that_the_example_worker_has():
+    served = (ROOT / "examples/handlers/tasks.py").read_text()
+    jobs = read("examples/shop.toml")
+    for job in jobs:
+        assert f'@handler("{job.work.handler}"' in served
+    assert any(job.where and job.work.cpu_milli and job.work.memory_bytes for job in jobs)
+    assert any(job.retry.tries > 1 and job.work.payload.startswith(b"{") for job in jobs)
+
+
 def test_the_example_job_file_declares_other_jobs_with_the_same_options():
     jobs = {job.name: job for job in read("examples/jobs.toml")}
     assert {job.schedule.zone for job in jobs.values()} == {"UTC", "Europe/Berlin"}
