@@ -35,7 +35,7 @@ def test_no_command_changes_an_image_that_is_under_way(
 ) -> None:
     # every command of the table, steered so that it mostly fits; a change without `touch` shows
     monkeypatch.setattr(imaging, "PART_BYTES", 1)
-    chance, rig = Random(seed), with_job()
+    chance, rig = Random(seed), with_job(retry=Retry(tries=3), deadline_s=86_400)
     machine, changed = rig.machine, 0
     for index in range(rig.machine.state.index + 1, 1200):
         if not machine.state.is_imaging and chance.random() < 0.1:

@@ -12,12 +12,14 @@ import msgspec
 import pytest
 
 from cron.errors import InvariantViolated
-from cron.job import Job
+from cron.job import Job, Retry
 from cron.state import commands as c
+from cron.state import pool
 from cron.state.codec import decode_entry, encode_entry
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
+from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX, LaunchName
 from tests.unit.state_rig import FIRST, T0, with_job
 
@@ -85,12 +87,16 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
         record, executor = state.by_number[row.number], max(state.executors, default=1)
         item = c.BeginItem(row.key, row.attempt + 1, record.revision, executor, row.deadline_ms)
         return c.Begin((item,))
+    if isinstance(command, pool.Redrive | pool.DropDead) and state.dead and chance.random() < 0.8:
+        return type(command)((chance.choice(list(state.dead)), (1, 2, 3)))
     keyed = (c.Finished, c.Launched, c.Refused, c.Lost, c.Cancel, c.Skip)
     if isinstance(command, keyed) and state.active and chance.random() < 0.8:
         row = chance.choice(list(state.active.values()))
         changes: dict[str, Any] = {"key": row.key}
         if not isinstance(command, c.Cancel | c.Skip):
             changes["attempt"] = row.attempt
+        if isinstance(command, c.Finished) and chance.random() < 0.5:
+            changes["state"] = LaunchState.FAILED
         items = tuple(msgspec.structs.replace(item, **changes) for item in command.items)
         return type(command)(items)
     return command
@@ -99,7 +105,10 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
 @pytest.mark.parametrize("seed", range(60))
 def test_no_readable_entry_raises_or_cannot_be_saved(seed: int) -> None:
     chance = Random(seed)
-    rig = with_job()
+    rig = with_job(retry=Retry(tries=3), deadline_s=86_400)
+    rig.to(480).account(*range(60, 540, 60))
+    for second in range(60, 480, 60):
+        rig.begin(second)
     machine = rig.machine
     for index in range(1000, 1060):
         kinds = [chance.choice(COMMANDS) for _ in range(chance.randint(1, 3))]
@@ -113,7 +122,7 @@ def test_no_readable_entry_raises_or_cannot_be_saved(seed: int) -> None:
         assert encode_state(decode_state([image])) == image
         for row in outcome.rows:
             assert str(LaunchName(row.job, row.scheduled_s, row.trigger))
-        for key in machine.state.due:
+        for key in (*machine.state.due, *machine.state.dead):
             assert str(machine.state.launch_name(key))
 
 
