@@ -25,6 +25,8 @@ SUCCESS_EARNS_MILLI: Final = 100
 SNOOZE_MS: Final = 1_000
 """The least that a snooze lasts: a handler that asks for no time at all would run without end."""
 _ASKED: Final = (Reason.RETRY, Reason.SNOOZE)
+_TOO_LATE: Final = (Reason.DEADLINE, Reason.FENCED)
+"""Why launches are skipped whose deadline is over; the second where an executor refused them."""
 
 
 def after_success(context: Context, record: JobRecord) -> None:
@@ -55,16 +57,16 @@ def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: Fin
 
 
 def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: SkippedItem) -> None:
-    """Make a launch a dead letter that failed, or that a handler put off, and could not begin again
-    before its deadline. Whoever skips it for another reason does not want it any more."""
+    """Make a launch a dead letter that had begun before and could not begin again in time: it
+    failed, was put off, refused, or redriven. Whoever skips it for another reason does not want it
+    any more."""
     job = record.job
-    if job is None or not row.attempt or item.reason is not Reason.DEADLINE:
+    if job is None or not row.attempt or item.reason not in _TOO_LATE:
         return
-    if row.tries or job.work.handler:
-        end = FinishedItem(
-            row.key, row.attempt, LaunchState.SKIPPED, item.reason, -1, 0, 0, item.detail
-        )
-        _bury(context, record, row, end, item.reason)
+    if job.retry.tries > 1 or job.work.handler:
+        state, detail = LaunchState.SKIPPED, item.detail
+        end = FinishedItem(row.key, row.attempt, state, item.reason, -1, 0, 0, detail)
+        _bury(context, record, row, end, Reason.DEADLINE)
 
 
 def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem) -> None:

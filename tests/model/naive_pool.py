@@ -96,11 +96,10 @@ class NaivePool(NaiveWorld):
         """What has begun before and could not again in time is as dead as what was out of it."""
         _, job = self.name_and_job(item.key)
         assert job is not None
-        is_tried = launch.tries > 0 or (launch.attempt > 0 and job.work.handler != "")
-        if item.reason is Reason.DEADLINE and is_tried:
-            self.bury(
-                item.key, NaiveLetter(launch.attempt, launch.tries, S.SKIPPED, Reason.DEADLINE)
-            )
+        is_too_late = item.reason in (Reason.DEADLINE, Reason.FENCED)
+        if is_too_late and launch.attempt > 0 and (job.retry.tries > 1 or job.work.handler):
+            letter = NaiveLetter(launch.attempt, launch.tries, S.SKIPPED, Reason.DEADLINE)
+            self.bury(item.key, letter)
 
     def bury(self, key: c.Key, letter: NaiveLetter) -> None:
         self.dead[key] = letter

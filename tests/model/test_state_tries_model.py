@@ -65,7 +65,8 @@ class Failing(Commands):
         return c.Finished((item,))
 
     def too_late(self) -> c.Skip:
-        return c.Skip((c.SkippedItem(self.key((LaunchState.DUE,)), Reason.DEADLINE),))
+        reason = self.of([Reason.DEADLINE, Reason.FENCED])
+        return c.Skip((c.SkippedItem(self.key((LaunchState.DUE,)), reason),))
 
     def dead_keys(self) -> tuple[c.Key, ...]:
         return (self.of(list(self.naive.dead) or [self.key()]),)

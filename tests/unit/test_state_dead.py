@@ -9,30 +9,29 @@ import pytest
 from cron.job import OnLost, Retry
 from cron.limits import ATTEMPTS_MAX
 from cron.state import commands as c
-from cron.state import pool, retries
+from cron.state import retries
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
-from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
-from tests.unit.tries_rig import HANDLER, KEY, fail, letter, resting, running, snooze, start
+from tests.unit.tries_rig import (
+    HANDLER,
+    KEY,
+    drop,
+    fail,
+    key_of,
+    kill,
+    letter,
+    redrive,
+    resting,
+    running,
+    seconds_of,
+    snooze,
+    start,
+)
 
 ONCE = Retry(tries=1)
-
-
-def key_of(second: int, number: int = 1) -> c.Key:
-    return (number, T0 + second, 0)
-
-
-def kill(rig: StateRig, *seconds: int, number: int = 1) -> None:
-    """Let launches of a handler's job fail so that nothing more is tried."""
-    for second in seconds:
-        rig.to(second).account(second, number=number)
-        rig.begin(second, number=number)
-        rig.launched(second, number=number)
-        end = {"state": LaunchState.FAILED, "reason": Reason.FATAL, "exit_code": 1}
-        rig.finished(second, number=number, **end)
 
 
 def graveyard(*seconds: int, **fields: Any) -> StateRig:
@@ -41,26 +40,6 @@ def graveyard(*seconds: int, **fields: Any) -> StateRig:
     kill(rig, *seconds)
     assert len(rig.state.dead) == len(seconds)
     return rig
-
-
-def redrive(rig: StateRig, *keys: c.Key) -> list[Verdict]:
-    return rig.items(pool.Redrive(keys, "bea"))
-
-
-def drop(rig: StateRig, *keys: c.Key) -> list[Verdict]:
-    return rig.items(pool.DropDead(keys, "bea"))
-
-
-def seconds_of(rig: StateRig) -> list[int]:
-    """The dead, in State's order; the jobs hold the same letters."""
-    state = rig.state
-    held = {
-        (record.number, *place): one
-        for record in state.by_number.values()
-        for place, one in record.dead.items()
-    }
-    assert held == state.dead
-    return [key[1] - T0 for key in state.dead]
 
 
 # ---- who becomes one
@@ -130,6 +109,24 @@ def test_a_launch_that_was_put_off_and_never_began_again_is_one() -> None:
     rig.to(360)
     rig.skip(60, Reason.DEADLINE)
     assert (letter(rig).attempt, letter(rig).tries) == (1, 0)
+
+
+def test_a_redriven_launch_that_never_began_again_is_one_once_more() -> None:
+    rig = graveyard(60)
+    redrive(rig, key_of(60))
+    rig.to(900).skip(60, Reason.DEADLINE)
+    assert (letter(rig).serial, letter(rig).reason) == (2, Reason.DEADLINE)
+    assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
+
+
+def test_one_whose_next_attempt_was_refused_is_one_too() -> None:
+    rig = running()
+    fail(rig)
+    rig.to(90).begin(60, 2)
+    rig.refused(60, 2)
+    rig.to(360).skip(60, Reason.FENCED)
+    found = letter(rig)
+    assert (found.reason, found.attempt, found.tries) == (Reason.DEADLINE, 2, 1)
 
 
 @pytest.mark.parametrize("reason", [Reason.GATED, Reason.OVERLAP, Reason.PAUSED, Reason.FULL])
@@ -336,62 +333,3 @@ def test_another_launch_of_the_job_leaves_the_letter_alone() -> None:
     rig.begin(120)
     rig.finished(120)
     assert seconds_of(rig) == [60]
-
-
-# ---- restored cells
-
-
-def restored() -> RestoredRig:
-    rig = RestoredRig(job(work=HANDLER))
-    kill(rig, 60)
-    return rig.restore(300)
-
-
-def test_a_cell_that_resolves_redrives_nothing() -> None:
-    rig = restored()
-    with rig.unchanged():
-        result = rig.answer(pool.Redrive((key_of(60), key_of(61)), "bea"))
-    assert result.verdict is Verdict.RESOLVING
-    assert result.items == (Verdict.RESOLVING, Verdict.RESOLVING)
-
-
-def test_it_may_drop_them() -> None:
-    rig = restored()
-    assert drop(rig, key_of(60)) == [Verdict.ACCEPTED]
-
-
-def test_letters_outlive_a_restore() -> None:
-    rig = restored()
-    rig.remember(60, begun=1)  # from before the snapshot: nothing new
-    rig.resolve()
-    assert seconds_of(rig) == [60]
-    assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
-    assert resting(rig).attempt == 1
-
-
-def test_what_an_executor_remembers_to_have_run_since_is_dead_no_more() -> None:
-    rig = restored()
-    rig.remember(60, attempt=2)
-    rig.resolve()
-    assert seconds_of(rig) == []
-    assert [(row.attempt, row.state.label) for row in rig.rows[:2]] == [
-        (1, "failed"),
-        (2, "succeeded"),
-    ]
-
-
-def test_what_failed_before_the_restore_is_dead_and_not_tried_again() -> None:
-    # Whether the cell before tried it again where nobody remembers, nobody knows.
-    rig = RestoredRig(job(retry=Retry(tries=3))).restore(300)
-    rig.remember(60, exit_code=1)
-    rig.remember(120, exit_code=0)
-    rig.remember(180, exit_code=1)
-    rig.remember(180, exit_code=0, attempt=2, executor=2)
-    rig.resolve()
-    assert seconds_of(rig) == [60]
-    (found,) = rig.state.dead.values()
-    assert (found.attempt, found.tries, found.exit_code) == (1, 1, 1)
-    assert (found.state, found.executor) == (LaunchState.FAILED, "e1")
-    assert not rig.state.due
-    assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
-    assert resting(rig).attempt == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cron.job import Retry
+from cron.state import commands as c
 from cron.state import pool
 from cron.state.outcome import Verdict
 from cron.state.state import LaunchRow
@@ -60,3 +61,40 @@ def rest_ms(rig: StateRig) -> int:
 def letter(rig: StateRig) -> pool.DeadLetter:
     assert rig.state.row(KEY) is None
     return rig.state.dead[KEY]
+
+
+# ---- dead letters
+
+
+def key_of(second: int, number: int = 1) -> c.Key:
+    return (number, T0 + second, 0)
+
+
+def kill(rig: StateRig, *seconds: int, number: int = 1) -> None:
+    """Let launches of a handler's job fail so that nothing more is tried."""
+    for second in seconds:
+        rig.to(second).account(second, number=number)
+        rig.begin(second, number=number)
+        rig.launched(second, number=number)
+        end = {"state": LaunchState.FAILED, "reason": Reason.FATAL, "exit_code": 1}
+        rig.finished(second, number=number, **end)
+
+
+def redrive(rig: StateRig, *keys: c.Key) -> list[Verdict]:
+    return rig.items(pool.Redrive(keys, "bea"))
+
+
+def drop(rig: StateRig, *keys: c.Key) -> list[Verdict]:
+    return rig.items(pool.DropDead(keys, "bea"))
+
+
+def seconds_of(rig: StateRig) -> list[int]:
+    """The dead, in State's order; the jobs hold the same letters."""
+    state = rig.state
+    held = {
+        (record.number, *place): one
+        for record in state.by_number.values()
+        for place, one in record.dead.items()
+    }
+    assert held == state.dead
+    return [key[1] - T0 for key in state.dead]

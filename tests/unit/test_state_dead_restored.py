@@ -1,0 +1,75 @@
+"""Dead letters of a cell that was restored (rule R13)."""
+
+from __future__ import annotations
+
+from cron.job import Retry
+from cron.state import pool
+from cron.state.outcome import Verdict
+from launcher.launch import LaunchState
+from tests.unit.restored_rig import RestoredRig
+from tests.unit.state_rig import job
+from tests.unit.tries_rig import (
+    HANDLER,
+    drop,
+    key_of,
+    kill,
+    redrive,
+    resting,
+    seconds_of,
+)
+
+
+def restored() -> RestoredRig:
+    rig = RestoredRig(job(work=HANDLER))
+    kill(rig, 60)
+    return rig.restore(300)
+
+
+def test_a_cell_that_resolves_redrives_nothing() -> None:
+    rig = restored()
+    with rig.unchanged():
+        result = rig.answer(pool.Redrive((key_of(60), key_of(61)), "bea"))
+    assert result.verdict is Verdict.RESOLVING
+    assert result.items == (Verdict.RESOLVING, Verdict.RESOLVING)
+
+
+def test_it_may_drop_them() -> None:
+    rig = restored()
+    assert drop(rig, key_of(60)) == [Verdict.ACCEPTED]
+
+
+def test_letters_outlive_a_restore() -> None:
+    rig = restored()
+    rig.remember(60, begun=1)  # from before the snapshot: nothing new
+    rig.resolve()
+    assert seconds_of(rig) == [60]
+    assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
+    assert resting(rig).attempt == 1
+
+
+def test_what_an_executor_remembers_to_have_run_since_is_dead_no_more() -> None:
+    rig = restored()
+    rig.remember(60, attempt=2)
+    rig.resolve()
+    assert seconds_of(rig) == []
+    assert [(row.attempt, row.state.label) for row in rig.rows[:2]] == [
+        (1, "failed"),
+        (2, "succeeded"),
+    ]
+
+
+def test_what_failed_before_the_restore_is_dead_and_not_tried_again() -> None:
+    # Whether the cell before tried it again where nobody remembers, nobody knows.
+    rig = RestoredRig(job(retry=Retry(tries=3))).restore(300)
+    rig.remember(60, exit_code=1)
+    rig.remember(120, exit_code=0)
+    rig.remember(180, exit_code=1)
+    rig.remember(180, exit_code=0, attempt=2, executor=2)
+    rig.resolve()
+    assert seconds_of(rig) == [60]
+    (found,) = rig.state.dead.values()
+    assert (found.attempt, found.tries, found.exit_code) == (1, 1, 1)
+    assert (found.state, found.executor) == (LaunchState.FAILED, "e1")
+    assert not rig.state.due
+    assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
+    assert resting(rig).attempt == 1
