@@ -255,9 +255,10 @@ def test_a_job_at_its_limit_blocks_neither_its_tenant_nor_its_order(rig: Rig) ->
 
 def test_a_flood_of_one_job_is_not_walked_over(rig: Rig) -> None:
     rig.add("ann/flood", 20_000, job_limit=2)
+    (line,) = rig.pump._floor.lines.values()
+    assert (line.size, line.parked) == (2, 19_998)
     rig.add("ann/other")
     assert jobs(rig.take(9)) == ["ann/flood", "ann/flood", "ann/other"]
-    (line,) = rig.pump._floor.lines.values()
     assert (line.size, line.parked) == (0, 19_998)
 
 
@@ -299,6 +300,15 @@ def test_a_jobs_launches_that_are_put_back_keep_their_order(rig: Rig) -> None:
     assert rig.take(9) == keys[:1]
     rig.end(keys[:1])
     assert rig.take(9) == keys[2:3]
+
+
+def test_a_jobs_launch_that_is_put_back_goes_before_one_that_took_its_turn(rig: Rig) -> None:
+    keys = rig.add("ann/a", 3, job_limit=2)
+    assert rig.take(9) == keys[:2]
+    rig.end(keys[1:2])  # the third may stand in line now
+    rig.pump.set_job_limits({"ann/a": 1})
+    rig.pump.put_back(rig.items[keys[0]])
+    assert rig.take(9) == keys[:1]
 
 
 def test_a_job_with_launches_in_two_queues_is_not_held_up_by_one_without_room(rig: Rig) -> None:

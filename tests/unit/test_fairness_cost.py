@@ -1,0 +1,161 @@
+"""What a decision costs, in calls, not seconds: nothing that grows with tenants or waiting."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from launcher.fairness.arrivals import SHELLS_MIN, Arrivals
+from launcher.fairness.item import EACH_TENANT, Item, Limits, Stage
+from tests.unit.fairness_rig import Rig
+
+
+def calls(act: Callable[[], object]) -> int:
+    """How many functions `act` calls, built-in ones included."""
+    count = 0
+
+    def seen(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(seen)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def crowd(tenants: int, each: int) -> Rig:
+    """All tenants have `each` waiting, in three priorities, and may run two."""
+    rig = Rig()
+    rig.pump.set_limits((EACH_TENANT, "", -1), Limits(concurrent=2))
+    rig.pump.set_limits(("", "mail", -1), Limits(concurrent=10**6, rate_milli=10**9))
+    for number in range(tenants):
+        for priority in (0, 5, 9):
+            rig.add(f"t{number}/a", each, priority=priority)
+    return rig
+
+
+def take_one(rig: Rig) -> None:
+    assert rig.pump.take(rig.now_ms, rig.room) is not None
+
+
+@pytest.mark.parametrize(("tenants", "each"), [(1000, 1), (10, 300)])
+def test_a_start_costs_the_same_with_many_tenants_and_with_many_waiting(
+    tenants: int, each: int
+) -> None:
+    few, many = crowd(5, 2), crowd(tenants, each)
+    few.take(3)
+    many.take(3)
+    assert calls(lambda: take_one(many)) <= calls(lambda: take_one(few)) + 5
+
+
+def test_an_end_costs_the_same_with_many_tenants() -> None:
+    costs = []
+    for tenants in (5, 1000):
+        rig = crowd(tenants, 2)
+        (key,) = rig.take(1)
+        costs.append(calls(lambda rig=rig, key=key: rig.end([key])))
+    assert costs[1] <= costs[0] + 5
+
+
+def test_tenants_at_their_limit_are_not_looked_at_again() -> None:
+    rig = crowd(500, 2)
+    keys = rig.take(1001)
+    assert len(keys) == 1000, "two of each tenant"
+    assert calls(lambda: rig.pump.take(rig.now_ms, rig.room)) < 10
+    rig.end(keys[:1])
+    assert calls(lambda: take_one(rig)) < 100
+
+
+def test_classes_whose_pool_is_at_its_limit_are_not_looked_at_again() -> None:
+    rig = Rig()
+    rig.pump.set_limits(("", "mail", -1), Limits(concurrent=1))
+    for number in range(500):
+        rig.add("ann/a", place=("class", number))
+    assert len(rig.take(2)) == 1
+    assert calls(lambda: rig.pump.take(rig.now_ms, rig.room)) < 10
+
+
+def test_a_round_over_classes_without_room_asks_each_once() -> None:
+    rig = Rig()
+    places = [("class", number) for number in range(50)]
+    for place in places:
+        rig.add("ann/a", 3, place=place)
+        rig.add("ann/a", 3, place=place, is_late=True, priority=0)
+    rig.closed = set(places)
+    rig.take(9)
+    assert sorted(rig.asked) == places
+    assert calls(lambda: rig.pump.take(rig.now_ms, rig.room)) < 10
+
+
+# ---- items in an order of their own
+
+
+def item(number: int) -> Item:
+    return Item(number, "ann/a", "ann", "mail", 5, "anywhere", number, seq=number)
+
+
+def test_arrivals_come_out_by_order_and_then_by_arrival() -> None:
+    arrivals = Arrivals()
+    for order, number in ((5, 1), (3, 4), (3, 2), (9, 3)):
+        arrivals.push(order, item(number))
+    out = []
+    while (row := arrivals.first()) is not None:
+        out.append((row[0], arrivals.pop().seq))
+    assert out == [(3, 2), (3, 4), (5, 1), (9, 3)]
+
+
+def test_what_is_gone_does_not_come_out_and_its_item_may_be_in_again() -> None:
+    arrivals, gone, again = Arrivals(), item(1), item(1)
+    arrivals.push(1, gone)
+    gone.stage = Stage.GONE
+    arrivals.lose()
+    arrivals.push(1, again)
+    row = arrivals.first()
+    assert row is not None
+    assert row[1] is again
+    assert arrivals.pop() is again
+    assert arrivals.first() is None
+    assert arrivals.size == 0
+
+
+def test_shells_take_no_more_room_than_items() -> None:
+    arrivals, items = Arrivals(), [item(number) for number in range(1000)]
+    for one in items:
+        arrivals.push(one.seq, one)
+    for one in items[1:]:  # all but the first, so that none comes to the front
+        one.stage = Stage.GONE
+        arrivals.lose()
+        assert len(arrivals.heap) <= 2 * arrivals.size + SHELLS_MIN
+    assert arrivals.first() == (0, items[0])
+
+
+def test_a_line_of_which_most_is_gone_takes_no_more_room_than_the_rest() -> None:
+    rig = Rig()
+    keys = rig.add("ann/a", 1000)
+    for key in keys[1:-1]:
+        rig.pump.hold(key, rig.now_ms + 10)
+    (line,) = rig.pump._floor.lines.values()
+    assert len(line.queue) <= 2 * line.size + SHELLS_MIN
+    for key in keys[1:-1]:
+        rig.pump.remove(key)
+    assert len(rig.pump._floor.holds.heap) <= SHELLS_MIN
+    assert rig.take(9) == [keys[0], keys[-1]]
+
+
+def test_what_is_held_and_released_again_and_again_keeps_its_place() -> None:
+    rig = Rig()
+    keys = rig.add("ann/a", 5)
+    for _ in range(50):
+        for key in reversed(keys[:3]):
+            rig.pump.hold(key, rig.now_ms + 1)
+        rig.now_ms += 1
+        rig.pump.tick(rig.now_ms)
+    assert rig.take(9) == keys
