@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from cron.cli.app import cli
-from cron.cli.become import become
+from cron.cli.executor import executor_command
 from cron.cli.replica import replica_group
 from cron.cli.times import parse_length
 from cron.restore.command import restore_command
@@ -49,17 +49,6 @@ def dev_command(for_: str | None, no_restart: bool, **said: Any) -> NoReturn:
     said["object_storage"] = said["object_storage"] or ""
     for_ms = parse_length(for_) if for_ is not None else None
     sys.exit(run_dev(DevOptions(for_ms=for_ms, restart=not no_restart, **said)))
-
-
-_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
-
-
-@click.command("executor", context_settings=_PASSED_ON)
-@click.option("--config", metavar="FILE", required=True, type=click.Path())
-@click.argument("more", nargs=-1, type=click.UNPROCESSED)
-def executor_command(config: str, more: tuple[str, ...]) -> NoReturn:
-    """Run one executor, as its configuration file says."""
-    become("launcher.executor", "--config", config, *more)
 
 
 for _command in (dev_command, replica_group, executor_command, restore_command):

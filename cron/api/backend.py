@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from cron.api.pool_backend import PoolBackend
 from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.views import (
     ApplyReport,
@@ -33,7 +34,7 @@ from cron.api.views import (
 )
 
 
-class Backend(Protocol):
+class Backend(PoolBackend, Protocol):
     """The daemon behind the API.
 
     All but `status` and `peer_status` raise NotLeader on a replica that does not lead, with the

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cron.api.pool_client import PoolCalls
 from cron.api.route import UNREACHED_MS, Request, Route
 from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.translate import to_message, to_view
@@ -38,7 +39,7 @@ TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = UNREACHED_MS
 
 
-class Client:
+class Client(PoolCalls):
     """Calls to a cell; `servers` as `cron.api.address.parse_servers` returns them, `credentials` if
     the cell has certificates.
 

@@ -18,6 +18,7 @@ from cron import limits
 from cron.api import checks
 from cron.api.backend import Backend
 from cron.api.pattern import parse_pattern
+from cron.api.pool_server import PoolServicer
 from cron.api.requests import (
     checked_apply,
     checked_backfill,
@@ -49,7 +50,7 @@ SERVER_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class AdminServicer(SnapshotsServicer, admin_pb2_grpc.AdminServicer):
+class AdminServicer(SnapshotsServicer, PoolServicer, admin_pb2_grpc.AdminServicer):
     """Answers for one replica. `peers` returns the client addresses of the cell's replicas."""
 
     def __init__(self, backend: Backend, peers: Callable[[], Sequence[str]] = tuple) -> None:

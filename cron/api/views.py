@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cron.api.pool_views import JobNeeds
 from cron.api.snapshot_views import KeepingView
 from cron.errors import Problem
 
@@ -90,6 +91,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""
     running: int = 0
     last: LaunchView | None = None
+    needs: JobNeeds = JobNeeds()
 
 
 class NextTimes(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,22 +6,28 @@ import click
 
 from cron.api.views import PauseReport, PauseRequest
 from cron.cli import render
-from cron.cli.options import Moment, Settings, cell_options, pass_settings, person
+from cron.cli.needs import job_pairs
+from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.rows import JOB_COLUMNS, JOB_NARROW, job_cells, job_keys, job_row
-from cron.cli.times import parse_length, show_ms
+from cron.cli.times import show_ms
+from cron.cli.until import until_ms, until_options
 from launcher.names import short_job_name
 
 
 @click.command("jobs")
 @click.argument("pattern", default="")
+@click.option("-l", "--long", "is_long", is_flag=True, help="All that each job says, line by line.")
 @cell_options
 @pass_settings
-def jobs_command(settings: Settings, pattern: str) -> None:
+def jobs_command(settings: Settings, pattern: str, is_long: bool) -> None:
     """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches."""
     with settings.client() as client:
         views = client.jobs(pattern)
     if settings.is_json:
         render.json_lines(map(job_row, views))
+    elif is_long and views:
+        for view in views:
+            render.pairs(short_job_name(view.name), job_pairs(view))
     else:
         cells = map(job_cells, views)
         render.table(JOB_COLUMNS, cells, nothing="no jobs", narrow=JOB_NARROW, spill="job")
@@ -30,24 +36,18 @@ def jobs_command(settings: Settings, pattern: str) -> None:
 @click.command("pause")
 @click.argument("pattern")
 @click.option("--reason", default="", help="Why; shown wherever the job is.")
-@click.option("--until", type=Moment(), help="Go on by itself at this time.")
-@click.option("--for", "for_", metavar="LENGTH", help="Go on by itself after 90s, 5m, 2h ...")
+@until_options
 @cell_options
 @pass_settings
 def pause_command(
     settings: Settings, pattern: str, reason: str, until: int | None, for_: str | None
 ) -> None:
     """Stop launching the jobs that PATTERN matches; what is due meanwhile is skipped."""
-    if until is not None and for_ is not None:
-        raise click.UsageError("--until and --for say the same thing: choose one")
-    now_ms = settings.now_ms()
-    until_ms = now_ms + parse_length(for_) if for_ is not None else until or 0
-    if 0 < until_ms <= now_ms:
-        raise click.UsageError(f"--until {show_ms(until_ms)} is over already")
-    request = PauseRequest(pattern=pattern, reason=reason, until_ms=until_ms, by=person())
+    end_ms = until_ms(settings.now_ms(), until, for_)
+    request = PauseRequest(pattern=pattern, reason=reason, until_ms=end_ms, by=person())
     with settings.client() as client:
         report = client.pause(request)
-    until_text = f" until {show_ms(until_ms)}" if until_ms else ""
+    until_text = f" until {show_ms(end_ms)}" if end_ms else ""
     _show(settings, report, "paused", f"paused{until_text}", "was paused already")
 
 

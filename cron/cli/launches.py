@@ -100,7 +100,7 @@ def show_command(settings: Settings, launch: str) -> None:
         views = [one for one in views if attempt in (0, one.attempt)]
         if not views:
             raise UnknownLaunch(f"{name} has no attempt {attempt}")
-        tail, problem = _tail(client, views[-1])
+        tail, problem = tail_of(client, views[-1].launch, views[-1].attempt)
     if settings.is_json:
         rows = [{**launch_details(one), "output_tail": None} for one in views]
         if tail is not None:
@@ -109,14 +109,14 @@ def show_command(settings: Settings, launch: str) -> None:
         return
     for view in views:
         _show_launch(view)
-    _show_tail(tail, problem)
+    show_tail(tail, problem)
 
 
-def _tail(client: Client, view: LaunchView) -> tuple[OutputView | None, str]:
-    """The end of the newest attempt's output, or why there is none."""
-    if not view.attempt:
+def tail_of(client: Client, launch: str, attempt: int) -> tuple[OutputView | None, str]:
+    """Return the end of an attempt's output, or why there is none."""
+    if not attempt:
         return None, ""
-    query = OutputQuery(launch=view.launch, attempt=view.attempt, limit=TAIL_BYTES, tail=True)
+    query = OutputQuery(launch=launch, attempt=attempt, limit=TAIL_BYTES, tail=True)
     try:
         return client.output(query), ""
     except CronError as error:
@@ -159,7 +159,8 @@ def _show_launch(view: LaunchView) -> None:
     )
 
 
-def _show_tail(tail: OutputView | None, problem: str) -> None:
+def show_tail(tail: OutputView | None, problem: str) -> None:
+    """Print the end of an attempt's output, or why there is none."""
     if problem:
         click.echo(f"output: {problem}")
     elif tail is not None and tail.content:

@@ -11,6 +11,7 @@ import msgspec
 
 from cron.api.snapshot_views import KeepingView
 from cron.api.views import JobView, LaunchView, StatusRow
+from cron.cli.needs import needs_row
 from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
 from cron.progress import describe_progress
@@ -22,9 +23,9 @@ LAUNCH_COLUMNS: Final = (
 LAUNCH_NARROW: Final = ("executor", "attempt", "started utc", "ran", "exit")
 """What can be missed first: a second attempt is in the launch's cell, too."""
 JOB_COLUMNS: Final = (
-    "job", "schedule", "zone", "next utc", "last utc", "state", "running", "paused", NOTE,
+    "job", "schedule", "zone", "next utc", "last utc", "state", "running", "paused", "pool", NOTE,
 )  # fmt: skip
-JOB_NARROW: Final = ("running", "last utc", "zone", "state")
+JOB_NARROW: Final = ("running", "last utc", "zone", "pool", "state")
 STATUS_COLUMNS: Final = (
     "kind", "id", "address", "pid", "role", "term", "applied", "digest", "version", "standing",
     NOTE,
@@ -120,28 +121,32 @@ def ran_ms(view: LaunchView) -> int | None:
 
 def job_row(view: JobView) -> Row:
     """Return a job as JSON."""
-    return job_keys(view.name) | {
-        "schedule": view.schedule,
-        "resolved": view.resolved or None,
-        "zone": view.zone,
-        "next": [format_s(at_s) for at_s in view.next_s],
-        "overlap": view.overlap,
-        "catchup": view.catchup,
-        "on_lost": view.on_lost,
-        "deadline_s": view.deadline_s,
-        "timeout_ms": view.timeout_ms or None,
-        "paused": view.paused,
-        "pause_reason": view.pause_reason or None,
-        "paused_by": view.paused_by or None,
-        "paused_until": format_ms(view.paused_until_ms),
-        "source": view.source,
-        "revision": view.revision,
-        "command": view.command,
-        "user": view.user or None,
-        "running": view.running,
-        "last": launch_row(view.last) if view.last else None,
-        "full_name": view.name,
-    }
+    return (
+        job_keys(view.name)
+        | {
+            "schedule": view.schedule,
+            "resolved": view.resolved or None,
+            "zone": view.zone,
+            "next": [format_s(at_s) for at_s in view.next_s],
+            "overlap": view.overlap,
+            "catchup": view.catchup,
+            "on_lost": view.on_lost,
+            "deadline_s": view.deadline_s,
+            "timeout_ms": view.timeout_ms or None,
+            "paused": view.paused,
+            "pause_reason": view.pause_reason or None,
+            "paused_by": view.paused_by or None,
+            "paused_until": format_ms(view.paused_until_ms),
+            "source": view.source,
+            "revision": view.revision,
+            "command": view.command,
+            "user": view.user or None,
+            "running": view.running,
+            "last": launch_row(view.last) if view.last else None,
+            "full_name": view.name,
+        }
+        | needs_row(view.needs)
+    )
 
 
 def job_cells(view: JobView) -> list[str]:
@@ -156,8 +161,15 @@ def job_cells(view: JobView) -> list[str]:
         view.last.state if view.last else "-",
         str(view.running),
         "yes" if view.paused else "-",
-        _pause_note(view),
+        view.needs.handler or "-",
+        ", ".join(filter(None, (_pause_note(view), _dead_note(view)))),
     ]
+
+
+def _dead_note(view: JobView) -> str:
+    """How many launches were given up."""
+    count = view.needs.dead
+    return f"{count} dead letter{'' if count == 1 else 's'}" if count else ""
 
 
 def _pause_note(view: JobView) -> str:

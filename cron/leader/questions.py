@@ -35,6 +35,7 @@ from cron.history.why import PauseState, explain
 from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive
 from cron.leader.shown import of_job, of_open, of_row
+from cron.leader.waiting import Queued
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
@@ -81,7 +82,8 @@ class Tally:
 
 
 class Questions:
-    """Reads on the leader. `connected` gives the numbers of the executors that are."""
+    """Reads on the leader. `connected` gives the numbers of the executors that are, `queued` what
+    waits in the queues."""
 
     def __init__(
         self,
@@ -95,6 +97,7 @@ class Questions:
         self._clock = clock
         self._archive = archive
         self.connected: frozenset[int] = frozenset()
+        self.queued: Queued | None = None
 
     @property
     def _state(self) -> State:
@@ -180,7 +183,7 @@ class Questions:
         return _open_row(row, executor.executor if executor is not None else "", waiting)
 
     def _of_open(self, row: LaunchRow) -> LaunchView:
-        return of_open(self._state, row, self.connected, self._clock.wall_ms())
+        return of_open(self._state, row, self.connected, self._clock.wall_ms(), self.queued)
 
     # ---- jobs
 

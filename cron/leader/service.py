@@ -28,18 +28,20 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.clock import Clock
-from cron.errors import NotLeader, NotNow, UnknownLaunch
+from cron.errors import NotNow, UnknownLaunch
 from cron.history.projection import Projection
 from cron.leader.applier import StateApplier
 from cron.leader.backfill import Backfills
 from cron.leader.catalog import Catalog, next_times
 from cron.leader.leader import Leader
 from cron.leader.logs import Logs
+from cron.leader.pool_service import PoolService
 from cron.leader.questions import Questions, no_such_job, unknown_job
 from cron.leader.replacing import Replacing
 from cron.leader.requests import appending
 from cron.leader.roster import Roster
 from cron.leader.saving import Saving
+from cron.leader.waiting import AskQueued
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Paused, State
@@ -47,14 +49,20 @@ from launcher.launch import Reason
 from launcher.names import LaunchName, parse_launch_name
 
 
+def _no_queues() -> None:
+    """Say that there are no queues here."""
+
+
 class Operations(msgspec.Struct, frozen=True):
-    """What operators do to a cell beside its jobs."""
+    """What operators do to a cell beside its jobs, and see of it: `queued` gives the queues while
+    the replica leads."""
 
     replacing: Replacing
     saving: Saving
+    queued: AskQueued = _no_queues
 
 
-class CellService:
+class CellService(PoolService):
     """The Backend of one replica (see `cron.api.backend`)."""
 
     def __init__(
@@ -68,11 +76,10 @@ class CellService:
         zone: str,
         operations: Operations,
     ) -> None:
-        self._leader = leader
-        self._applier = applier
+        super().__init__(leader, applier, clock, operations.queued)
         self._projection = projection
         self._roster = roster
-        self._clock = clock
+        self._queued = operations.queued
         self._replacing = operations.replacing
         self._saving = operations.saving
         self._catalog = Catalog(leader, zone)
@@ -85,10 +92,9 @@ class CellService:
         return self._applier.state
 
     def _lead(self) -> None:
-        """Refuse unless this replica leads: only the leader has it all, and the last of it."""
-        if self._leader.epoch is None:
-            raise NotLeader(self._leader.leader_address())
+        super()._lead()
         self._questions.connected = self._leader.executors.connected()
+        self._questions.queued = self._queued()
 
     # ---- changes
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from cron.api.pool_views import JobNeeds
 from cron.api.views import JobView, LaunchView
 from cron.history.audited import OpenRow
 from cron.history.story import memory_of
-from cron.job import Job, Overlap
+from cron.job import Job
 from cron.leader.catalog import next_times
-from cron.leader.policies import tell_before_restore
+from cron.leader.waiting import Queued, why_waiting
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Paused, State
 from launcher.launch import ACTIVE
@@ -16,6 +17,9 @@ from launcher.work import Epoch
 
 NEXT_SHOWN = 3
 """Times at which a job is launched next, in the list of jobs."""
+
+PAYLOAD_SHOWN_BYTES = 1_000
+"""Of each job's payload, in lists of a hundred thousand jobs."""
 
 _KINDS = {RowKind.ENDED: "launch", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
 
@@ -56,7 +60,13 @@ def of_row(row: Row) -> LaunchView:
     )
 
 
-def of_open(state: State, row: LaunchRow, connected: frozenset[int], now_ms: int) -> LaunchView:
+def of_open(
+    state: State,
+    row: LaunchRow,
+    connected: frozenset[int],
+    now_ms: int,
+    queued: Queued | None = None,
+) -> LaunchView:
     """Return an open launch as it is shown. `connected`: executors that are, by number."""
     record = state.by_number[row.number]
     tenant, job = split_job_name(record.name)
@@ -85,7 +95,7 @@ def of_open(state: State, row: LaunchRow, connected: frozenset[int], now_ms: int
         by=row.cancel_by or ("" if row.by == RESTORED_BY else row.by),
         detail=row.detail or _memory_of(row, executor.executor if executor else ""),
         in_doubt=is_active and row.executor not in connected,
-        waiting="" if is_active else _waiting(state, row, connected, now_ms),
+        waiting="" if is_active else why_waiting(state, row, connected, now_ms, queued).text,
         deadline_at_ms=row.deadline_ms,
         is_open=True,
         last_s=row.scheduled_s,
@@ -106,28 +116,6 @@ def _memory_of(row: LaunchRow, executor: str) -> str:
             by=row.by,
         )
     )
-
-
-def _waiting(state: State, row: LaunchRow, connected: frozenset[int], now_ms: int) -> str:
-    """Why a due launch has not begun."""
-    record, held_until_ms = state.by_number[row.number], row.not_before_ms
-    if record.job is not None and record.job.overlap is not Overlap.ALLOW:
-        for other in record.open.values():
-            if other.state in ACTIVE:
-                name = str(LaunchName("", other.scheduled_s, other.trigger))
-                policy = record.job.overlap.name.lower()
-                return f"{name} is not over (overlap={policy})"
-        held_until_ms = max(held_until_ms, record.held_until_ms)
-    if held_until_ms > now_ms:
-        return (
-            tell_before_restore(state, held_until_ms, now_ms)
-            or "a lost launch of the same job may be running until its executor's self-kill"
-        )
-    if not connected:
-        return "no executor is connected"
-    if row.is_late:
-        return "catch-up is paced behind live launches, or no slot is free"
-    return "no executor has a free slot"
 
 
 def of_job(record: JobRecord, job: Job, last: LaunchView | None, now_ms: int) -> JobView:
@@ -154,6 +142,28 @@ def of_job(record: JobRecord, job: Job, last: LaunchView | None, now_ms: int) ->
         user=job.work.user,
         running=sum(1 for row in record.open.values() if row.state in ACTIVE),
         last=last,
+        needs=_needs(record, job),
+    )
+
+
+def _needs(record: JobRecord, job: Job) -> JobNeeds:
+    work, retry = job.work, job.retry
+    return JobNeeds(
+        handler=work.handler,
+        payload=work.payload[:PAYLOAD_SHOWN_BYTES].decode(errors="replace"),
+        priority=work.priority,
+        collection=job.collection,
+        concurrency=job.concurrency,
+        where=job.where,
+        cpu_milli=work.cpu_milli,
+        memory_bytes=work.memory_bytes,
+        heartbeat_ms=work.heartbeat_ms,
+        tries=retry.tries,
+        backoff_ms=retry.backoff_ms,
+        backoff_max_ms=retry.backoff_max_ms,
+        retry_codes=list(retry.retry_codes),
+        fatal_codes=list(retry.fatal_codes),
+        dead=len(record.dead),
     )
 
 

@@ -6,13 +6,13 @@ from typing import Any, get_args, get_origin
 import msgspec
 import pytest
 
-from cron.api import views
+from cron.api import pool_views, views
 from cron.api.translate import message_class, to_message, to_view
 from cron.errors import Problem
 
 VIEWS = [
     one
-    for one in [*vars(views).values(), Problem]
+    for one in {**vars(pool_views), **vars(views), "Problem": Problem}.values()
     if isinstance(one, type) and issubclass(one, msgspec.Struct) and one is not msgspec.Struct
 ]
 

@@ -74,6 +74,41 @@ class AdminStub(object):
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveReport.FromString,
                 _registered_method=True)
+        self.SetLimit = channel.unary_unary(
+                '/raftcron.v1.Admin/SetLimit',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitChange.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitView.FromString,
+                _registered_method=True)
+        self.RemoveLimit = channel.unary_unary(
+                '/raftcron.v1.Admin/RemoveLimit',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitRemoval.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitView.FromString,
+                _registered_method=True)
+        self.CloseGate = channel.unary_unary(
+                '/raftcron.v1.Admin/CloseGate',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.GateRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.GateView.FromString,
+                _registered_method=True)
+        self.OpenGates = channel.unary_unary(
+                '/raftcron.v1.Admin/OpenGates',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.GateOpening.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.GatesReport.FromString,
+                _registered_method=True)
+        self.Redrive = channel.unary_unary(
+                '/raftcron.v1.Admin/Redrive',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadChange.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadOutcome.FromString,
+                _registered_method=True)
+        self.DropDead = channel.unary_unary(
+                '/raftcron.v1.Admin/DropDead',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadChange.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadOutcome.FromString,
+                _registered_method=True)
+        self.Drain = channel.unary_unary(
+                '/raftcron.v1.Admin/Drain',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorView.FromString,
+                _registered_method=True)
         self.Jobs = channel.unary_stream(
                 '/raftcron.v1.Admin/Jobs',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.JobsRequest.SerializeToString,
@@ -118,6 +153,36 @@ class AdminStub(object):
                 '/raftcron.v1.Admin/VerifySnapshots',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotView.FromString,
+                _registered_method=True)
+        self.Limits = channel.unary_unary(
+                '/raftcron.v1.Admin/Limits',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitsRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitsReport.FromString,
+                _registered_method=True)
+        self.Gates = channel.unary_unary(
+                '/raftcron.v1.Admin/Gates',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.GatesRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.GatesReport.FromString,
+                _registered_method=True)
+        self.Dead = channel.unary_unary(
+                '/raftcron.v1.Admin/Dead',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadQuery.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadReport.FromString,
+                _registered_method=True)
+        self.Executors = channel.unary_unary(
+                '/raftcron.v1.Admin/Executors',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsReport.FromString,
+                _registered_method=True)
+        self.Queues = channel.unary_unary(
+                '/raftcron.v1.Admin/Queues',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.QueueQuery.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.QueuesReport.FromString,
+                _registered_method=True)
+        self.Waits = channel.unary_unary(
+                '/raftcron.v1.Admin/Waits',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.WaitQuery.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.WaitsReport.FromString,
                 _registered_method=True)
         self.Status = channel.unary_unary(
                 '/raftcron.v1.Admin/Status',
@@ -190,6 +255,48 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetLimit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveLimit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CloseGate(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def OpenGates(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Redrive(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DropDead(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Drain(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Jobs(self, request, context):
         """Reads, answered by the leader only, as of a moment after the call.
         """
@@ -242,6 +349,42 @@ class AdminServicer(object):
     def VerifySnapshots(self, request, context):
         """each as it is verified
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Limits(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Gates(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Dead(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Executors(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Queues(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Waits(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -309,6 +452,41 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveReport.SerializeToString,
             ),
+            'SetLimit': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLimit,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitChange.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitView.SerializeToString,
+            ),
+            'RemoveLimit': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveLimit,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitRemoval.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitView.SerializeToString,
+            ),
+            'CloseGate': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseGate,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.GateRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.GateView.SerializeToString,
+            ),
+            'OpenGates': grpc.unary_unary_rpc_method_handler(
+                    servicer.OpenGates,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.GateOpening.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.GatesReport.SerializeToString,
+            ),
+            'Redrive': grpc.unary_unary_rpc_method_handler(
+                    servicer.Redrive,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadChange.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadOutcome.SerializeToString,
+            ),
+            'DropDead': grpc.unary_unary_rpc_method_handler(
+                    servicer.DropDead,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadChange.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadOutcome.SerializeToString,
+            ),
+            'Drain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Drain,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.DrainRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorView.SerializeToString,
+            ),
             'Jobs': grpc.unary_stream_rpc_method_handler(
                     servicer.Jobs,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.JobsRequest.FromString,
@@ -353,6 +531,36 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.VerifySnapshots,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SnapshotView.SerializeToString,
+            ),
+            'Limits': grpc.unary_unary_rpc_method_handler(
+                    servicer.Limits,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitsRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.LimitsReport.SerializeToString,
+            ),
+            'Gates': grpc.unary_unary_rpc_method_handler(
+                    servicer.Gates,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.GatesRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.GatesReport.SerializeToString,
+            ),
+            'Dead': grpc.unary_unary_rpc_method_handler(
+                    servicer.Dead,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadQuery.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.DeadReport.SerializeToString,
+            ),
+            'Executors': grpc.unary_unary_rpc_method_handler(
+                    servicer.Executors,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsReport.SerializeToString,
+            ),
+            'Queues': grpc.unary_unary_rpc_method_handler(
+                    servicer.Queues,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.QueueQuery.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.QueuesReport.SerializeToString,
+            ),
+            'Waits': grpc.unary_unary_rpc_method_handler(
+                    servicer.Waits,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.WaitQuery.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.WaitsReport.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -597,6 +805,195 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
+    def SetLimit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/SetLimit',
+            cron_dot_api_dot_v1_dot_admin__pb2.LimitChange.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.LimitView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveLimit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/RemoveLimit',
+            cron_dot_api_dot_v1_dot_admin__pb2.LimitRemoval.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.LimitView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CloseGate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/CloseGate',
+            cron_dot_api_dot_v1_dot_admin__pb2.GateRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.GateView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def OpenGates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/OpenGates',
+            cron_dot_api_dot_v1_dot_admin__pb2.GateOpening.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.GatesReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Redrive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Redrive',
+            cron_dot_api_dot_v1_dot_admin__pb2.DeadChange.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.DeadOutcome.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DropDead(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/DropDead',
+            cron_dot_api_dot_v1_dot_admin__pb2.DeadChange.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.DeadOutcome.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Drain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Drain',
+            cron_dot_api_dot_v1_dot_admin__pb2.DrainRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.ExecutorView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Jobs(request,
             target,
             options=(),
@@ -829,6 +1226,168 @@ class Admin(object):
             '/raftcron.v1.Admin/VerifySnapshots',
             cron_dot_api_dot_v1_dot_admin__pb2.SnapshotsRequest.SerializeToString,
             cron_dot_api_dot_v1_dot_admin__pb2.SnapshotView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Limits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Limits',
+            cron_dot_api_dot_v1_dot_admin__pb2.LimitsRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.LimitsReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Gates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Gates',
+            cron_dot_api_dot_v1_dot_admin__pb2.GatesRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.GatesReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Dead(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Dead',
+            cron_dot_api_dot_v1_dot_admin__pb2.DeadQuery.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.DeadReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Executors(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Executors',
+            cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Queues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Queues',
+            cron_dot_api_dot_v1_dot_admin__pb2.QueueQuery.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.QueuesReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Waits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Waits',
+            cron_dot_api_dot_v1_dot_admin__pb2.WaitQuery.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.WaitsReport.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,187 @@
+"""Requests about the pool as they come from outside, made into checked ones."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from cron.api import checks
+from cron.api.pattern import parse_pattern
+from cron.api.pool_views import (
+    DeadChange,
+    DeadQuery,
+    DrainRequest,
+    GateOpening,
+    GateRequest,
+    LimitChange,
+    LimitRemoval,
+    QueueQuery,
+    WaitQuery,
+)
+from cron.api.translate import to_view
+from cron.errors import InvalidInput
+from launcher.launch import LaunchState, Reason
+from launcher.names import NAME_PART_CHARS_MAX
+
+DEAD_MAX: Final = 10_000
+"""Dead letters that one request shows, launches again or forgets."""
+WAITS_MAX: Final = 1_000
+NUMBER_MAX: Final = 1_000_000_000
+RATE_MILLI_MAX: Final = 1_000 * NUMBER_MAX
+WEIGHT_MAX: Final = 10_000
+GATES_AT_ONCE_MAX: Final = 1_000
+EACH_TENANT: Final = "*"
+ACTIONS: Final = ("pause", "drop")
+_WORD: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
+_EXECUTOR: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+_MOST: Final = {"rate_milli": RATE_MILLI_MAX, "weight": WEIGHT_MAX}
+
+
+def word(text: str, what: str) -> str:
+    """Return the name of a tenant, handler or collection, or ""."""
+    if text and not _WORD.fullmatch(text):
+        raise InvalidInput(
+            f"{what} {text[:80]!r} is not a plain word",
+            f"up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -",
+        )
+    return text
+
+
+def priority(number: int) -> int:
+    """Return a priority, or -1 for any."""
+    if not -1 <= number <= 9:
+        raise InvalidInput(f"priority {number} is not in 0 to 9")
+    return number
+
+
+def reason(text: str) -> str:
+    """Return the label of a reason, or of a state for what ended without one, or ""."""
+    ends = (LaunchState.FAILED, LaunchState.LOST, LaunchState.SKIPPED, LaunchState.CANCELLED)
+    known = [one.label for one in Reason if one is not Reason.NONE] + [one.label for one in ends]
+    if text and text not in known:
+        raise InvalidInput(f"reason {text[:40]!r} is none", f"known are {' '.join(known)}")
+    return text
+
+
+def checked_limit(message: Any) -> LimitChange:
+    """Return limits to set, with numbers within bounds and a scope that can have some."""
+    change = to_view(message, LimitChange)
+    _check_scope(change)
+    numbers = msgspec.structs.asdict(change)
+    given = 0
+    for field in LimitChange.__struct_fields__[3:-1]:
+        if numbers[field] is not None:
+            given += 1
+            most = _MOST.get(field, NUMBER_MAX)
+            checks.between(numbers[field], 0, most, field.replace("_", "-"))
+    if not given:
+        raise InvalidInput("nothing is to be limited", "say what, such as --concurrent 10")
+    checks.person(change.by)
+    return change
+
+
+def checked_removal(message: Any) -> LimitRemoval:
+    """Return a scope whose limits go."""
+    removal = to_view(message, LimitRemoval)
+    _check_scope(removal)
+    checks.person(removal.by)
+    return removal
+
+
+def _check_scope(scope: LimitChange | LimitRemoval) -> None:
+    if scope.tenant != EACH_TENANT:
+        word(scope.tenant, "tenant")
+    word(scope.pool, "pool")
+    priority(scope.priority)
+    if scope.tenant and not scope.pool and scope.priority >= 0:
+        raise InvalidInput(
+            "a tenant has no limit for a priority of all pools",
+            "name the pool or the handler too, or leave out the priority",
+        )
+
+
+def checked_gate(message: Any) -> GateRequest:
+    """Return a gate to close, which names something, or everything in so many words."""
+    request = to_view(message, GateRequest)
+    if request.action not in ACTIONS:
+        raise InvalidInput(f"action {request.action[:40]!r} is neither pause nor drop")
+    named = (request.pool, request.collection, request.tenant, request.jobs)
+    is_named = any(named) or request.priority >= 0
+    if is_named is request.is_everything:
+        what = "names something and everything" if is_named else "names nothing"
+        hint = "name a handler, collection, tenant, jobs or priority; or --all, and nothing else"
+        raise InvalidInput(f"gate {what}", hint)
+    return msgspec.structs.replace(
+        request,
+        reason=checks.note(request.reason),
+        until_ms=checks.instant_ms(request.until_ms, "until"),
+        pool=word(request.pool, "pool"),
+        collection=word(request.collection, "collection"),
+        tenant=word(request.tenant, "tenant"),
+        jobs=parse_pattern(request.jobs),
+        priority=priority(request.priority),
+        by=checks.person(request.by),
+    )
+
+
+def checked_opening(message: Any) -> GateOpening:
+    """Return gates to open, each once."""
+    opening = to_view(message, GateOpening)
+    checks.between(len(opening.numbers), 1, GATES_AT_ONCE_MAX, "number of gates")
+    for number in opening.numbers:
+        checks.between(number, 1, 1 << 62, "gate")
+    return GateOpening(numbers=sorted({*opening.numbers}), by=checks.person(opening.by))
+
+
+def checked_dead(message: Any) -> DeadQuery:
+    """Return a query of dead letters with full names."""
+    return _checked_query(to_view(message, DeadQuery))
+
+
+def _checked_query(query: DeadQuery) -> DeadQuery:
+    return DeadQuery(
+        launch=checks.launch_name(query.launch) if query.launch else "",
+        jobs=parse_pattern(query.jobs),
+        tenant=word(query.tenant, "tenant"),
+        pool=word(query.pool, "pool"),
+        reason=reason(query.reason),
+        since_ms=checks.instant_ms(query.since_ms, "since"),
+        until_ms=checks.instant_ms(query.until_ms, "before"),
+        limit=checks.between(query.limit, 1, DEAD_MAX, "limit"),
+    )
+
+
+def checked_dead_change(message: Any) -> DeadChange:
+    """Return a change of dead letters, which names which ones."""
+    change = to_view(message, DeadChange)
+    query = _checked_query(change.query)
+    return DeadChange(query=query, is_dry_run=change.is_dry_run, by=checks.person(change.by))
+
+
+def checked_drain(message: Any) -> DrainRequest:
+    """Return a request with the id of an executor."""
+    request = to_view(message, DrainRequest)
+    if not _EXECUTOR.fullmatch(request.executor):
+        hint = "`raftcron executors` lists them"
+        raise InvalidInput(f"executor {request.executor[:80]!r} is not an id", hint)
+    checks.person(request.by)
+    return request
+
+
+def checked_queues(message: Any) -> QueueQuery:
+    """Return which queues are meant."""
+    query = to_view(message, QueueQuery)
+    return QueueQuery(tenant=word(query.tenant, "tenant"), pool=word(query.pool, "pool"))
+
+
+def checked_waits(message: Any) -> WaitQuery:
+    """Return whose waiting is asked about: a launch or a job, by its full name."""
+    query = to_view(message, WaitQuery)
+    if bool(query.launch) is bool(query.job):
+        raise InvalidInput("neither a launch nor a job is named, or both")
+    limit = checks.between(query.limit, 1, WAITS_MAX, "limit")
+    if query.launch:
+        return WaitQuery(launch=checks.launch_name(query.launch), limit=limit)
+    return WaitQuery(job=checks.job_name(query.job), limit=limit)

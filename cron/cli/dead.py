@@ -1,0 +1,220 @@
+"""dead: launches that were given up, and what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from cron import limits
+from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadView
+from cron.cli import render
+from cron.cli.launches import show_tail, tail_of
+from cron.cli.logs import split_attempt
+from cron.cli.options import Moment, Settings, cell_options, pass_settings, person
+from cron.cli.rows import job_keys
+from cron.cli.times import format_ms, show_exact_ms, show_ms
+from cron.errors import InvalidInput
+from launcher.names import DEFAULT_TENANT
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DEAD_MAX: Final = 10_000
+DEAD_COLUMNS: Final = ("launch", "tries", "reason", "exit", "died utc", "pool", render.NOTE)
+DEAD_NARROW: Final = ("pool", "exit", "tries")
+
+
+def filter_options(command: F) -> F:
+    """Add what says which dead letters are meant; `query_of` makes a query of it."""
+    for option in (
+        click.option("--before", type=Moment(), help="Died before this time."),
+        click.option("--since", type=Moment(), help="Died at or after this time."),
+        click.option("--reason", default="", help="Such as failed, timeout, raised or budget."),
+        click.option("--handler", metavar="H", default="", help="Of this handler, or command."),
+        click.option("--tenant", metavar="T", default="", help="Of this tenant."),
+        click.option("--job", metavar="PATTERN", default="", help="Of jobs such as 'billing/*'."),
+    ):
+        command = option(command)
+    return command
+
+
+def query_of(said: dict[str, Any], launch: str = "", limit: int = DEAD_MAX) -> DeadQuery:
+    """Return the query that the options of `filter_options` say."""
+    return DeadQuery(
+        launch=split_attempt(launch)[0] if launch else "",
+        jobs=said["job"],
+        tenant=said["tenant"],
+        pool=said["handler"],
+        reason=said["reason"],
+        since_ms=said["since"] or 0,
+        until_ms=said["before"] or 0,
+        limit=limit,
+    )
+
+
+@click.group("dead")
+@cell_options
+def dead_command() -> None:
+    """Show launches that were given up; launch them again, or forget them."""
+
+
+@dead_command.command("list")
+@filter_options
+@click.option("--limit", type=click.IntRange(1, DEAD_MAX), default=50, show_default=True)
+@cell_options
+@pass_settings
+def list_command(settings: Settings, /, limit: int, **said: Any) -> None:
+    """List dead letters, the oldest first."""
+    with settings.client() as client:
+        report = client.dead(query_of(said, limit=limit))
+    if settings.is_json:
+        render.json_lines(map(dead_row, report.letters))
+    else:
+        cells = map(dead_cells, report.letters)
+        render.table(DEAD_COLUMNS, cells, nothing="no dead letters", narrow=DEAD_NARROW)
+    left = report.total - len(report.letters)
+    if left > 0:
+        click.echo(f"raftcron: {left} more; choose a filter, or a higher --limit", err=True)
+
+
+@dead_command.command("show")
+@click.argument("launch")
+@cell_options
+@pass_settings
+def show_command(settings: Settings, launch: str) -> None:
+    """Show why LAUNCH was given up, and the end of its last output."""
+    name, _ = split_attempt(launch)
+    with settings.client() as client:
+        (view,) = client.dead(DeadQuery(launch=name, limit=1)).letters
+        tail, problem = tail_of(client, view.launch, view.attempt)
+    if settings.is_json:
+        text = tail.content.decode(errors="replace") if tail is not None else None
+        render.json_lines([{**dead_row(view), "output_tail": text}])
+        return
+    render.pairs(view.launch, _pairs(view))
+    show_tail(tail, problem)
+
+
+@dead_command.command("redrive")
+@click.argument("launch", default="")
+@filter_options
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")
+@click.option("--dry-run", is_flag=True, help="Only show which launches it would be.")
+@cell_options
+@pass_settings
+def redrive_command(settings: Settings, /, launch: str, **said: Any) -> None:
+    """Launch dead letters again, with all their tries: LAUNCH, or those that fit all filters.
+
+    At most 10,000 at once; says how many are left.
+    """
+    _Change(settings, "redrive", "due again", "launched").run(launch, said)
+
+
+@dead_command.command("drop")
+@click.argument("launch", default="")
+@filter_options
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")
+@click.option("--dry-run", is_flag=True, help="Only show which launches it would be.")
+@cell_options
+@pass_settings
+def drop_command(settings: Settings, /, launch: str, **said: Any) -> None:
+    """Forget dead letters: LAUNCH, or those that fit all filters. Their rows stay in history.
+
+    At most 10,000 at once; says how many are left.
+    """
+    _Change(settings, "drop_dead", "dropped", "dropped").run(launch, said)
+
+
+class _Change:
+    """Asks first what a change would do, and does it if that is meant."""
+
+    def __init__(self, settings: Settings, method: str, done: str, verb: str) -> None:
+        self._settings = settings
+        self._method = method
+        self._done = done
+        self._verb = verb
+
+    def run(self, launch: str, said: dict[str, Any]) -> None:
+        """Show what it is about, and do it unless it is a dry run or needs --yes."""
+        query = query_of(said, launch)
+        is_named = query != DeadQuery(limit=query.limit)
+        if is_named is said["everything"]:
+            raise click.UsageError("name a launch or a filter; or --all, and nothing else")
+        with self._settings.client() as client:
+            ask = getattr(client, self._method)
+            plan = ask(DeadChange(query=query, is_dry_run=True, by=person()))
+            count = len(plan.launches) + plan.left
+            needs_yes = count > limits.BACKFILL_WITHOUT_YES_MAX and not said["yes"]
+            if said["dry_run"] or needs_yes or not plan.launches:
+                self._show(plan, f"would be {self._done}")
+            if needs_yes and not said["dry_run"]:
+                raise InvalidInput(
+                    f"{count} dead letters need --yes, nothing was {self._verb}",
+                    "repeat it with --yes, or choose a narrower filter",
+                )
+            if not said["dry_run"] and plan.launches:
+                self._show(ask(DeadChange(query=query, by=person())), self._done)
+
+    def _show(self, outcome: DeadOutcome, what: str) -> None:
+        if self._settings.is_json:
+            done = [{"launch": launch, "action": what} for launch in outcome.launches]
+            render.json_lines({**row, "is_dry_run": outcome.is_dry_run} for row in done)
+        else:
+            for launch in outcome.launches:
+                click.echo(f"{what}: {launch}")
+            if not outcome.launches and not outcome.kept:
+                click.echo("no dead letter fits")
+        for line in outcome.kept:
+            click.echo(f"raftcron: stays: {line}", err=True)
+        if outcome.left:
+            click.echo(f"raftcron: {outcome.left} are left; repeat it for them", err=True)
+
+
+def dead_row(view: DeadView) -> render.Row:
+    """Return a dead letter as JSON."""
+    return {
+        "launch": view.launch,
+        **job_keys(view.job),
+        "full_name": view.job,
+        "pool": view.pool or None,
+        "attempt": view.attempt,
+        "tries": view.tries,
+        "state": view.state,
+        "reason": view.reason or None,
+        "died_at": format_ms(view.died_at_ms),
+        "exit_code": view.exit_code,
+        "detail": view.detail or None,
+        "executor": view.executor or None,
+        "output_bytes": view.output_bytes or None,
+        "is_gone": view.is_gone,
+    }
+
+
+def dead_cells(view: DeadView) -> list[str]:
+    """Return a dead letter as cells of DEAD_COLUMNS."""
+    return [
+        view.launch.removeprefix(f"{DEFAULT_TENANT}/"),
+        str(view.tries),
+        view.reason or view.state,
+        "-" if view.exit_code is None else str(view.exit_code),
+        show_ms(view.died_at_ms).removesuffix(" UTC"),
+        view.pool or "-",
+        view.detail or ("its job was removed" if view.is_gone else ""),
+    ]
+
+
+def _pairs(view: DeadView) -> list[tuple[str, str]]:
+    tries = f"{view.tries}, the last as attempt {view.attempt}"
+    return [
+        ("given up", f"{show_exact_ms(view.died_at_ms)}: {view.reason or view.state}"),
+        ("detail", view.detail),
+        ("last state", view.state),
+        ("exit code", "" if view.exit_code is None else str(view.exit_code)),
+        ("tries", tries),
+        ("pool", view.pool),
+        ("executor", view.executor),
+        ("job", "was removed: it cannot be launched again" if view.is_gone else ""),
+    ]

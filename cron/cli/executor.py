@@ -1,0 +1,146 @@
+"""executor: run one, and drain one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from cron.api.pool_views import DrainRequest, ExecutorView
+from cron.cli import render
+from cron.cli.become import become
+from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.errors import NotNow, OutcomeUnknown, Unavailable
+
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
+_LOOK_S: Final = 0.5
+_PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
+
+
+class _Executor(click.Command):
+    """`executor`, which passes on what it does not know, and beside it `drain` and `undrain`."""
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,
+    ) -> click.Context:
+        """Return the context of whichever is meant."""
+        others = {"drain": drain_command, "undrain": undrain_command}
+        other = others.get(args[0]) if args else None
+        if other is not None:
+            return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
+@click.command(
+    "executor",
+    cls=_Executor,
+    context_settings=_PASSED_ON,
+    short_help="Run one executor, or drain one.",
+    options_metavar="--config FILE | drain ID | undrain ID",
+)
+@click.option("--config", metavar="FILE", required=True, type=click.Path())
+@click.argument("more", nargs=-1, type=click.UNPROCESSED, metavar="")
+def executor_command(config: str, more: tuple[str, ...]) -> None:
+    """Run one executor, as its configuration file says.
+
+    `executor drain ID` lets one finish what it has and leave; `executor undrain ID` takes that
+    back.
+    """
+    become("launcher.executor", "--config", config, *more)
+
+
+@click.command("drain")
+@click.argument("executor", metavar="ID")
+@click.option("--wait", is_flag=True, help="Wait until it has finished and left.")
+@cell_options
+@pass_settings
+def drain_command(settings: Settings, executor: str, wait: bool) -> None:
+    """Give executor ID no more work: it finishes what it has, and leaves.
+
+    With --wait, --timeout bounds the wait, where it is given: it ends with 6 then.
+    """
+    with settings.client() as client:
+        view = client.drain(DrainRequest(executor=executor, by=person()))
+        if not settings.is_json:
+            rest = f"{view.open} launches to finish" if view.open else "it has nothing to finish"
+            click.echo(f"{executor} gets no more work; {rest}")
+        if wait:
+            _Wait(settings, client, view).until_it_left()
+            if not settings.is_json:
+                click.echo(f"{executor} has finished and left")
+    _as_json(settings, view, has_left=wait)
+
+
+@click.command("undrain")
+@click.argument("executor", metavar="ID")
+@cell_options
+@pass_settings
+def undrain_command(settings: Settings, executor: str) -> None:
+    """Give executor ID work again, where it has not left yet."""
+    with settings.client() as client:
+        view = client.drain(DrainRequest(executor=executor, is_over=True, by=person()))
+    if not settings.is_json:
+        click.echo(f"{executor} gets work again")
+    _as_json(settings, view, has_left=False)
+
+
+def _as_json(settings: Settings, view: ExecutorView, *, has_left: bool) -> None:
+    if settings.is_json:
+        row = {"id": view.id, "drained": bool(view.drained_by), "open": view.open}
+        render.json_lines([{**row, "has_left": has_left}])
+
+
+class _Wait:
+    """Looks at an executor until it is gone, and says meanwhile how much it has to finish."""
+
+    def __init__(self, settings: Settings, client: Client, view: ExecutorView) -> None:
+        self._clock = settings.clock
+        self._wait_ms = settings.timeout_ms
+        self._client = client
+        self._view = view
+        self._said = view.open
+
+    def until_it_left(self) -> None:
+        """Return once it has left, or has come back after it did.
+
+        Raises:
+            NotNow: somebody has undrained it. OutcomeUnknown: not within --timeout.
+        """
+        name = self._view.id
+        end_ms = None if self._wait_ms is None else self._clock.mono_ms() + self._wait_ms
+        while True:
+            rows = self._look()
+            if rows is not None and all(self._is_new(row) for row in rows):
+                return
+            for row in rows or []:
+                self._tell(row)
+            if end_ms is not None and self._clock.mono_ms() >= end_ms:
+                within = f"within {(self._wait_ms or 0) / 1000:g} s"
+                hint = "it goes on; `raftcron executors` shows it"
+                raise OutcomeUnknown(f"{name} has not left {within}", hint)
+            time.sleep(_LOOK_S)
+
+    def _look(self) -> list[ExecutorView] | None:
+        try:
+            rows = self._client.executors().executors
+        except (Unavailable, OutcomeUnknown):
+            return None  # all are away for a moment
+        return [row for row in rows if row.id == self._view.id]
+
+    def _is_new(self, row: ExecutorView) -> bool:
+        """Whether it left and was started again since it was asked to."""
+        return not row.drained_by and row.connected_since_ms > self._view.connected_since_ms
+
+    def _tell(self, row: ExecutorView) -> None:
+        if not row.drained_by and not self._is_new(row):
+            raise NotNow(f"{row.id} was undrained meanwhile", "it gets work, and does not leave")
+        if row.open != self._said:
+            self._said = row.open
+            click.echo(f"raftcron: {row.id} has {row.open} launches to finish", err=True)

@@ -1,0 +1,146 @@
+"""gate: hold launches back, or drop them, whatever their jobs say."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from cron.api.pool_views import GateOpening, GateRequest, GateView
+from cron.cli import render
+from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.cli.scopes import pool_of, pool_options, priority_option
+from cron.cli.times import format_ms, show_ms
+from cron.cli.until import until_ms, until_options
+from cron.errors import NotFound
+
+GATE_COLUMNS: Final = ("gate", "action", "holds", "since utc", "until utc", "by", render.NOTE)
+
+
+@click.group("gate")
+@cell_options
+def gate_command() -> None:
+    """Hold back or drop launches: of a handler, collection, tenant, of jobs or a priority."""
+
+
+@gate_command.command("close")
+@pool_options
+@click.option("--collection", metavar="WORD", default="", help="Jobs with this collection.")
+@click.option("--tenant", metavar="T", default="", help="Jobs of this tenant.")
+@click.option("--jobs", metavar="PATTERN", default="", help="Jobs such as 'billing/*'.")
+@priority_option
+@click.option("--all", "is_everything", is_flag=True, help="All launches of the cell.")
+@click.option(
+    "--action",
+    type=click.Choice(["pause", "drop"]),
+    default="pause",
+    show_default=True,
+    help="Let them wait until their deadline, or skip them.",
+)
+@click.option("--reason", default="", help="Why; shown wherever a launch is held.")
+@until_options
+@cell_options
+@pass_settings
+def close_command(settings: Settings, /, **said: Any) -> None:
+    """Close a gate: what fits all that is named does not begin. What runs goes on."""
+    request = _request(settings.now_ms(), said)
+    with settings.client() as client:
+        view = client.close_gate(request)
+    if settings.is_json:
+        render.json_lines([gate_row(view)])
+        return
+    until_text = f" until {show_ms(view.until_ms)}" if view.until_ms else ""
+    click.echo(f"gate {view.number} is closed{until_text}: {describe_gate(view)} {view.action}")
+    click.echo(f"open it with: raftcron gate open {view.number}")
+
+
+def _request(now_ms: int, said: dict[str, Any]) -> GateRequest:
+    """Return what the options of `gate close` say."""
+    end_ms = until_ms(now_ms, said.pop("until"), said.pop("for_"))
+    pool, priority = pool_of(said.pop("handler"), said.pop("pool")), said.pop("priority")
+    named = (pool, said["collection"], said["tenant"], said["jobs"], priority is not None)
+    if said["is_everything"] is any(named):
+        raise click.UsageError("say what the gate holds: something, or --all and nothing else")
+    return GateRequest(
+        until_ms=end_ms,
+        pool=pool,
+        priority=-1 if priority is None else priority,
+        by=person(),
+        **said,
+    )
+
+
+@gate_command.command("open")
+@click.argument("numbers", nargs=-1, required=True, type=click.IntRange(1), metavar="N...")
+@cell_options
+@pass_settings
+def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
+    """Open gates by their numbers."""
+    with settings.client() as client:
+        report = client.open_gates(GateOpening(numbers=list(numbers), by=person()))
+    if settings.is_json:
+        render.json_lines(map(gate_row, report.gates))
+    else:
+        for view in report.gates:
+            click.echo(f"gate {view.number} is open: {describe_gate(view)}")
+    if report.unknown:
+        which = ", ".join(map(str, report.unknown))
+        plural = "s" if len(report.unknown) > 1 else ""
+        text = f"gate{plural} {which}: not closed"
+        raise NotFound(text, "`raftcron gate list` shows those that are")
+
+
+@gate_command.command("list")
+@cell_options
+@pass_settings
+def list_command(settings: Settings) -> None:
+    """List the gates that are closed."""
+    with settings.client() as client:
+        views = client.gates().gates
+    if settings.is_json:
+        render.json_lines(map(gate_row, views))
+    else:
+        cells = map(gate_cells, views)
+        render.table(GATE_COLUMNS, cells, nothing="no gate is closed", spill="gate")
+
+
+def describe_gate(view: GateView) -> str:
+    """Return what a gate holds, in one line."""
+    named = (
+        ("pool", view.pool),
+        ("collection", view.collection),
+        ("tenant", view.tenant),
+        ("jobs", view.jobs),
+        ("priority", str(view.priority) if view.priority >= 0 else ""),
+    )
+    return ", ".join(f"{what} {name}" for what, name in named if name) or "everything"
+
+
+def gate_row(view: GateView) -> render.Row:
+    """Return a gate as JSON; what it does not name is null."""
+    return {
+        "gate": view.number,
+        "action": view.action,
+        "pool": view.pool or None,
+        "collection": view.collection or None,
+        "tenant": view.tenant or None,
+        "jobs": view.jobs or None,
+        "priority": view.priority if view.priority >= 0 else None,
+        "since": format_ms(view.since_ms),
+        "until": format_ms(view.until_ms),
+        "by": view.by or None,
+        "reason": view.reason or None,
+    }
+
+
+def gate_cells(view: GateView) -> list[str]:
+    """Return a gate as cells of GATE_COLUMNS."""
+    return [
+        str(view.number),
+        view.action,
+        describe_gate(view),
+        show_ms(view.since_ms).removesuffix(" UTC"),
+        show_ms(view.until_ms).removesuffix(" UTC"),
+        view.by or "-",
+        view.reason,
+    ]

@@ -1,0 +1,156 @@
+"""limit: how many launches of whom may run and wait, how fast they start, and their shares."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import click
+
+from cron.api.pool_views import LimitChange, LimitRemoval, LimitView
+from cron.cli import render
+from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.cli.scopes import Scope, scope_of, scope_options
+
+_RATE: Final = re.compile(r"([0-9]{1,9})/([smh])", re.ASCII)
+_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
+LIMIT_COLUMNS: Final = (
+    "whose", "concurrent", "burst", "rate", "waiting", "reserve", "weight", "retry budget",
+)  # fmt: skip
+
+
+class Rate(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5
+    """Starts per time, as starts in a thousand seconds."""
+
+    name = "RATE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return starts in a thousand seconds; a usage error where the text cannot be read."""
+        if isinstance(value, int):
+            return value
+        match = _RATE.fullmatch(value)
+        if value == "0" or (match and not int(match[1])):
+            return 0
+        if match is None:
+            self.fail(f"{value[:40]!r} is no rate; write 100/s, 90/m or 20/h", param, ctx)
+        unit_s = _UNIT_S[match[2]]
+        return max(1, (int(match[1]) * 1000 + unit_s // 2) // unit_s)
+
+
+def show_rate(rate_milli: int) -> str:
+    """Return starts in a thousand seconds as people write them: `100/s`, `90/m`; "-" for none."""
+    if not rate_milli:
+        return "-"
+    if not rate_milli % 1000:
+        return f"{rate_milli // 1000}/s"
+    if not rate_milli * 60 % 1000:
+        return f"{rate_milli * 60 // 1000}/m"
+    return f"{(rate_milli * 3600 + 500) // 1000}/h"
+
+
+@click.group("limit")
+@cell_options
+def limit_command() -> None:
+    """Limit what runs, waits and starts: of tenants, handlers and priorities.
+
+    Limits hold from the moment they are set; nothing that runs is stopped.
+    """
+
+
+@limit_command.command("set")
+@scope_options
+@click.option("--concurrent", type=click.IntRange(0), help="Launches at once.")
+@click.option("--burst", type=click.IntRange(0), help="As many, while others are idle.")
+@click.option("--rate", "rate_milli", type=Rate(), help="Starts, such as 100/s or 90/m.")
+@click.option("--waiting", "waiting_max", type=click.IntRange(0), help="Launches that may wait.")
+@click.option("--reserve", "reserved", type=click.IntRange(0), help="Slots kept for nobody else.")
+@click.option("--weight", type=click.IntRange(0), help="A tenant's share beside others, 1 if not.")
+@click.option(
+    "--retry-budget", type=click.IntRange(0), help="Retries a tenant may be ahead of successes."
+)
+@cell_options
+@pass_settings
+def set_command(settings: Settings, /, **said: Any) -> None:
+    """Set limits of one scope; those that are not named stay, 0 takes one away.
+
+    The most specific limit holds: a tenant's own before --each-tenant, a queue's before a
+    handler's.
+    """
+    scope = scope_of(said)
+    if all(value is None for value in said.values()):
+        raise click.UsageError("nothing to limit: say what, such as --concurrent 10")
+    change = LimitChange(
+        tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person(), **said
+    )
+    with settings.client() as client:
+        view = client.set_limit(change)
+    if settings.is_json:
+        render.json_lines([limit_row(view)])
+    else:
+        click.echo(f"{scope}: {describe_limits(view) or 'not limited'}")
+
+
+@limit_command.command("remove")
+@scope_options
+@cell_options
+@pass_settings
+def remove_command(settings: Settings, /, **said: Any) -> None:
+    """Take all limits of one scope away."""
+    scope = scope_of(said)
+    removal = LimitRemoval(
+        tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person()
+    )
+    with settings.client() as client:
+        view = client.remove_limit(removal)
+    if settings.is_json:
+        render.json_lines([limit_row(view)])
+    else:
+        click.echo(f"{scope}: no longer limited; it was: {describe_limits(view)}")
+
+
+@limit_command.command("list")
+@cell_options
+@pass_settings
+def list_command(settings: Settings) -> None:
+    """List all limits that were set."""
+    with settings.client() as client:
+        views = client.limits().limits
+    if settings.is_json:
+        render.json_lines(map(limit_row, views))
+    else:
+        render.table(LIMIT_COLUMNS, map(limit_cells, views), nothing="no limits")
+
+
+def limit_row(view: LimitView) -> render.Row:
+    """Return limits as JSON; what is not limited is null."""
+    return {
+        "tenant": view.tenant or None,
+        "pool": view.pool or None,
+        "priority": view.priority if view.priority >= 0 else None,
+        "concurrent": view.concurrent or None,
+        "burst": view.burst or None,
+        "starts_per_s": view.rate_milli / 1000 if view.rate_milli else None,
+        "waiting": view.waiting_max or None,
+        "reserve": view.reserved or None,
+        "weight": view.weight or None,
+        "retry_budget": view.retry_budget or None,
+    }
+
+
+def limit_cells(view: LimitView) -> list[str]:
+    """Return limits as cells of LIMIT_COLUMNS."""
+    numbers = (view.waiting_max, view.reserved, view.weight, view.retry_budget)
+    return [
+        str(Scope(view.tenant, view.pool, view.priority)),
+        str(view.concurrent or "-"),
+        str(view.burst or "-"),
+        show_rate(view.rate_milli),
+        *(str(number or "-") for number in numbers),
+    ]
+
+
+def describe_limits(view: LimitView) -> str:
+    """Return limits in one line, "" where there are none."""
+    cells = limit_cells(view)[1:]
+    named = zip(LIMIT_COLUMNS[1:], cells, strict=True)
+    return ", ".join(f"{name} {cell}" for name, cell in named if cell != "-")

@@ -1,0 +1,86 @@
+"""What a job asks of the pool, as rows for programs and lines for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cron.api.pool_views import JobNeeds
+from cron.api.views import JobView
+from cron.calendar.duration import format_duration
+from cron.cli.render import Row
+from cron.cli.times import show_length, show_ms
+
+_UNITS: Final = ((40, "T"), (30, "G"), (20, "M"), (10, "K"))
+
+
+def show_cpu(cpu_milli: int) -> str:
+    """Return thousandths of a CPU as an option has them: `0.5`; "-" for none."""
+    whole, rest = divmod(cpu_milli, 1000)
+    return f"{whole}.{rest:03d}".rstrip("0").rstrip(".") if cpu_milli else "-"
+
+
+def show_size(size_bytes: int) -> str:
+    """Return a size as an option has it, `256M`, in the largest unit that it is whole in; "-" for
+    none."""
+    if not size_bytes:
+        return "-"
+    for bits, unit in _UNITS:
+        if not size_bytes % (1 << bits):
+            return f"{size_bytes >> bits}{unit}"
+    return str(size_bytes)
+
+
+def needs_row(needs: JobNeeds) -> Row:
+    """Return what a job asks of the pool as JSON."""
+    return {
+        "handler": needs.handler or None,
+        "payload": needs.payload or None,
+        "priority": needs.priority,
+        "collection": needs.collection or None,
+        "concurrency": needs.concurrency or None,
+        "where": needs.where or None,
+        "cpu_milli": needs.cpu_milli or None,
+        "memory_bytes": needs.memory_bytes or None,
+        "heartbeat_ms": needs.heartbeat_ms or None,
+        "retries": needs.tries - 1,
+        "backoff_ms": needs.backoff_ms,
+        "backoff_max_ms": needs.backoff_max_ms,
+        "retry_on": needs.retry_codes,
+        "fatal_on": needs.fatal_codes,
+        "dead": needs.dead,
+    }
+
+
+def job_pairs(view: JobView) -> list[tuple[str, str]]:
+    """Return all that a job says, in the words of its options, for people."""
+    needs = view.needs
+    placed = f" = {view.resolved}" if view.resolved and "?" in view.schedule else ""
+    retried = needs.tries > 1
+    return [
+        ("schedule", f"{view.schedule}{placed} {view.zone}"),
+        ("next", ", ".join(map(show_ms, [at_s * 1000 for at_s in view.next_s]))),
+        ("command", view.command),
+        ("handler", needs.handler),
+        ("payload", needs.payload),
+        ("user", view.user),
+        ("overlap", view.overlap),
+        ("concurrency", str(needs.concurrency or "")),
+        ("catchup", view.catchup),
+        ("on-lost", view.on_lost),
+        ("deadline", format_duration(view.deadline_s)),
+        ("timeout", show_length(view.timeout_ms) if view.timeout_ms else ""),
+        ("heartbeat", show_length(needs.heartbeat_ms) if needs.heartbeat_ms else ""),
+        ("retries", str(needs.tries - 1) if retried else ""),
+        ("backoff", format_duration(needs.backoff_ms // 1000) if retried else ""),
+        ("backoff-max", format_duration(needs.backoff_max_ms // 1000) if retried else ""),
+        ("retry-on", ",".join(map(str, needs.retry_codes))),
+        ("fatal-on", ",".join(map(str, needs.fatal_codes))),
+        ("priority", str(needs.priority)),
+        ("collection", needs.collection),
+        ("where", needs.where),
+        ("cpu", show_cpu(needs.cpu_milli)),
+        ("memory", show_size(needs.memory_bytes)),
+        ("running", str(view.running or "")),
+        ("dead letters", str(needs.dead or "")),
+        ("source", f"{view.source}, revision {view.revision}" if view.source else ""),
+    ]

@@ -1,0 +1,135 @@
+"""queue: what waits where, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cron.api.pool_views import QueueQuery, QueueView, WaitQuery, WaitView
+from cron.cli import render
+from cron.cli.logs import split_attempt
+from cron.cli.options import Settings, cell_options, pass_settings
+from cron.cli.scopes import pool_of, pool_options
+from cron.cli.times import format_ms, show_length, show_ms
+from launcher.names import DEFAULT_TENANT
+
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
+QUEUE_COLUMNS: Final = (
+    "pool", "priority", "tenant", "waiting", "running", "oldest", render.NOTE,
+)  # fmt: skip
+WAIT_COLUMNS: Final = (
+    "launch", "state", "pool", "priority", "ahead", "waits", "start until utc", render.NOTE,
+)  # fmt: skip
+WAIT_NARROW: Final = ("pool", "priority", "start until utc")
+
+
+@click.command("queue")
+@click.argument("target", default="", metavar="[JOB|LAUNCH]")
+@click.option("--tenant", metavar="T", default="", help="Only this tenant.")
+@pool_options
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+@cell_options
+@pass_settings
+def queue_command(
+    settings: Settings, target: str, tenant: str, handler: str, pool: str, limit: int
+) -> None:
+    """Show how much waits and runs in each queue, and which limit is reached there.
+
+    With a JOB or LAUNCH: how many are before it, and why it waits.
+    """
+    pool = pool_of(handler, pool)
+    if target and (tenant or pool):
+        raise click.UsageError("a job or launch says its tenant and pool itself")
+    with settings.client() as client:
+        if target:
+            _show_waits(settings, client, target, limit)
+        else:
+            _show_queues(settings, client, QueueQuery(tenant=tenant, pool=pool))
+
+
+def _show_queues(settings: Settings, client: Client, query: QueueQuery) -> None:
+    report = client.queues(query)
+    if settings.is_json:
+        render.json_lines(map(queue_row, report.queues))
+        return
+    cells = [queue_cells(view, report.now_ms) for view in report.queues]
+    render.table(QUEUE_COLUMNS, cells, nothing="nothing waits, nothing runs")
+
+
+def _show_waits(settings: Settings, client: Client, target: str, limit: int) -> None:
+    if "@" in target:
+        query = WaitQuery(launch=split_attempt(target)[0], limit=limit)
+    else:
+        query = WaitQuery(job=target, limit=limit)
+    report = client.waits(query)
+    if settings.is_json:
+        render.json_lines(map(wait_row, report.waits))
+    else:
+        cells = [wait_cells(view, report.now_ms) for view in report.waits]
+        nothing = "nothing waits, nothing runs"
+        render.table(WAIT_COLUMNS, cells, nothing=nothing, narrow=WAIT_NARROW, spill="launch")
+    left = report.total - len(report.waits)
+    if left > 0:
+        click.echo(f"raftcron: {left} more; choose a higher --limit", err=True)
+
+
+def queue_row(view: QueueView) -> render.Row:
+    """Return one tenant's part of a queue as JSON."""
+    return {
+        "pool": view.pool,
+        "priority": view.priority,
+        "tenant": view.tenant,
+        "waiting": view.waiting,
+        "running": view.running,
+        "oldest_at": format_ms(view.oldest_ms),
+        "blocked_by": view.blocked_by or None,
+    }
+
+
+def queue_cells(view: QueueView, now_ms: int) -> list[str]:
+    """Return one tenant's part of a queue as cells of QUEUE_COLUMNS."""
+    return [
+        view.pool,
+        str(view.priority),
+        view.tenant,
+        str(view.waiting),
+        str(view.running),
+        show_length(max(0, now_ms - view.oldest_ms)) if view.oldest_ms else "-",
+        f"the limit of {view.blocked_by} is reached" if view.blocked_by else "",
+    ]
+
+
+def wait_row(view: WaitView) -> render.Row:
+    """Return where a launch stands as JSON."""
+    return {
+        "launch": view.launch,
+        "state": view.state,
+        "pool": view.pool or None,
+        "priority": view.priority,
+        "tenant": view.tenant,
+        "ahead": view.ahead,
+        "due_at": format_ms(view.due_ms),
+        "deadline_at": format_ms(view.deadline_ms),
+        "waiting": view.waiting or None,
+        "until": format_ms(view.until_ms),
+        "executor": view.executor or None,
+    }
+
+
+def wait_cells(view: WaitView, now_ms: int) -> list[str]:
+    """Return where a launch stands as cells of WAIT_COLUMNS."""
+    until = f" (until {show_ms(view.until_ms)})" if view.until_ms else ""
+    where = f"on {view.executor}" if view.executor else ""
+    return [
+        view.launch.removeprefix(f"{DEFAULT_TENANT}/"),
+        view.state,
+        view.pool or "-",
+        str(view.priority),
+        "-" if view.ahead is None else str(view.ahead),
+        show_length(max(0, now_ms - view.due_ms)) if view.waiting else "-",
+        show_ms(view.deadline_ms).removesuffix(" UTC"),
+        f"{view.waiting}{until}" if view.waiting else where,
+    ]

@@ -1,0 +1,77 @@
+"""Options that say which part of the pool is meant: tenants, handlers, priorities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from launcher.fairness.item import EACH_TENANT, scope_text
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Scope(NamedTuple):
+    """What limits are for; as in `cron.api.pool_views`."""
+
+    tenant: str
+    pool: str
+    priority: int
+
+    def __str__(self) -> str:
+        return scope_text((self.tenant, self.pool, self.priority))
+
+
+def pool_options(command: F) -> F:
+    """Add --handler and --pool, of which `pool_of` makes one name."""
+    command = click.option("--pool", metavar="NAME", default="", help="command, or a handler.")(
+        command
+    )
+    return click.option("--handler", metavar="H", default="", help="Of this handler.")(command)
+
+
+def pool_of(handler: str, pool: str) -> str:
+    """Return the pool that is meant, "" for any; a usage error where two are named."""
+    if handler and pool:
+        raise click.UsageError("--handler and --pool say the same thing: choose one")
+    return handler or pool
+
+
+def priority_option(command: F) -> F:
+    """Add --priority, as a number or None."""
+    return click.option("--priority", type=click.IntRange(0, 9), help="0 (first) to 9.")(command)
+
+
+def scope_options(command: F) -> F:
+    """Add what says whose limits are meant; `scope_of` makes a Scope of it."""
+    command = click.option("--all", "everything", is_flag=True, help="Of all launches together.")(
+        command
+    )
+    command = pool_options(priority_option(command))
+    command = click.option("--each-tenant", is_flag=True, help="Each tenant by itself.")(command)
+    return click.option("--tenant", metavar="T", default="", help="Of this tenant.")(command)
+
+
+def scope_of(said: dict[str, Any]) -> Scope:
+    """Return the scope that the options of `scope_options` say; they are taken out of `said`.
+
+    Raises:
+        click.UsageError: nothing is named, or two things that exclude each other.
+    """
+    tenant, is_each = said.pop("tenant"), said.pop("each_tenant")
+    pool = pool_of(said.pop("handler"), said.pop("pool"))
+    priority, is_all = said.pop("priority"), said.pop("everything")
+    if tenant and is_each:
+        raise click.UsageError("--tenant and --each-tenant: it is one or the other")
+    if tenant == EACH_TENANT:
+        raise click.UsageError("--tenant '*' is written --each-tenant")
+    is_named = bool(tenant or is_each or pool or priority is not None)
+    if is_named and is_all:
+        raise click.UsageError("--all means all launches together: name nothing else")
+    if not is_named and not is_all:
+        raise click.UsageError(
+            "nothing is named: --tenant, --each-tenant, --handler, --pool, --priority or --all"
+        )
+    tenant = EACH_TENANT if is_each else tenant
+    return Scope(tenant, pool, -1 if priority is None else priority)

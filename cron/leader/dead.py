@@ -1,0 +1,152 @@
+"""Dead letters as people ask for them: by filter, and the change that launches or forgets them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from fnmatch import translate
+from typing import Final, TypeAlias
+
+from cron.api.pool_requests import DEAD_MAX
+from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
+from cron.errors import NotFound
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader
+from cron.leader.requests import appending
+from cron.limits import ATTEMPTS_MAX
+from cron.state.commands import Key
+from cron.state.outcome import Verdict
+from cron.state.pool import DeadLetter, DropDead, Redrive
+from cron.state.state import JobRecord, State
+from launcher.names import LaunchName, parse_launch_name, split_job_name
+
+Found: TypeAlias = tuple[Key, DeadLetter, JobRecord]
+
+_WHY: Final = {
+    Verdict.UNKNOWN_JOB: "its job was removed",
+    Verdict.WRONG_ATTEMPT: "it has had as many attempts as a launch can have",
+    Verdict.NOT_DEAD: "somebody has launched or forgotten it meanwhile",
+}
+
+
+class DeadLetters:
+    """Answers about dead letters on the leader."""
+
+    def __init__(self, leader: Leader, applier: StateApplier) -> None:
+        self._leader = leader
+        self._applier = applier
+
+    async def listed(self, query: DeadQuery) -> DeadReport:
+        """Return the dead letters that fit, the oldest first.
+
+        Raises:
+            NotFound: a launch is named that is none.
+        """
+        found = await self._find(query)
+        letters = [_view(one) for one in found[: query.limit]]
+        return DeadReport(letters=letters, total=len(found))
+
+    async def redrive(self, change: DeadChange) -> DeadOutcome:
+        """Make dead letters due again, DEAD_MAX at once, or say which would be."""
+        return await self._change(change, is_drop=False)
+
+    async def drop(self, change: DeadChange) -> DeadOutcome:
+        """Forget dead letters, DEAD_MAX at once, or say which would be."""
+        return await self._change(change, is_drop=True)
+
+    async def _change(self, change: DeadChange, *, is_drop: bool) -> DeadOutcome:
+        found = await self._find(change.query)
+        at_once = found[:DEAD_MAX]
+        left = len(found) - len(at_once)
+        names = [_name(one) for one in at_once]
+        if change.is_dry_run or not at_once:
+            verdicts = [Verdict.ACCEPTED if is_drop else _foreseen(one) for one in at_once]
+        else:
+            keys, by = tuple(key for key, _, _ in at_once), change.by or "somebody"
+            command = DropDead(keys, by) if is_drop else Redrive(keys, by)
+            _, results = await self._leader.submit(appending(command))
+            verdicts = [Verdict(item) for item in results[0].items]
+        outcomes = list(zip(names, verdicts, strict=True))
+        return DeadOutcome(
+            launches=[name for name, verdict in outcomes if verdict is Verdict.ACCEPTED],
+            kept=[
+                f"{name}: {_WHY.get(verdict, verdict.label)}"
+                for name, verdict in outcomes
+                if verdict is not Verdict.ACCEPTED
+            ],
+            left=left,
+            is_dry_run=change.is_dry_run,
+        )
+
+    async def _find(self, query: DeadQuery) -> list[Found]:
+        """Return what fits; a hundred thousand are looked through beside the loop that ticks."""
+        state: State = self._applier.state
+        if query.launch:
+            key = state.key_of(parse_launch_name(query.launch))
+            letter = state.dead.get(key) if key is not None else None
+            if key is None or letter is None:
+                hint = "`raftcron dead list` shows them; `raftcron show` tells of any launch"
+                raise NotFound(f"launch {query.launch} is no dead letter", hint)
+            everything = [(key, letter, state.by_number[key[0]])]
+        else:
+            everything = [
+                (key, letter, state.by_number[key[0]]) for key, letter in state.dead.items()
+            ]
+        return await asyncio.to_thread(_fitting, query, everything)
+
+
+def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
+    jobs = {record.number: record for _, _, record in everything}
+    match = re.compile(translate(query.jobs)).match if query.jobs else None
+    fits = {
+        number
+        for number, record in jobs.items()
+        if (match is None or match(record.name))
+        and query.tenant in ("", split_job_name(record.name)[0])
+        and (not query.pool or (record.job is not None and record.job.pool == query.pool))
+    }
+    return [
+        one
+        for one in everything
+        if one[0][0] in fits
+        and query.reason in ("", cause(one[1]))
+        and one[1].at_ms >= query.since_ms
+        and (not query.until_ms or one[1].at_ms < query.until_ms)
+    ]
+
+
+def cause(letter: DeadLetter) -> str:
+    """Return why a launch was given up in one word: the reason, or the state where it has none."""
+    return letter.reason.label or letter.state.label
+
+
+def _foreseen(found: Found) -> Verdict:
+    """Return what applying would answer to a redrive."""
+    _, letter, record = found
+    if record.job is None:
+        return Verdict.UNKNOWN_JOB
+    return Verdict.WRONG_ATTEMPT if letter.attempt >= ATTEMPTS_MAX else Verdict.ACCEPTED
+
+
+def _name(found: Found) -> str:
+    key, _, record = found
+    return str(LaunchName(record.name, key[1], key[2]))
+
+
+def _view(found: Found) -> DeadView:
+    _, letter, record = found
+    return DeadView(
+        launch=_name(found),
+        job=record.name,
+        pool=record.job.pool if record.job is not None else "",
+        attempt=letter.attempt,
+        tries=letter.tries,
+        state=letter.state.label,
+        reason=letter.reason.label,
+        died_at_ms=letter.at_ms,
+        exit_code=letter.exit_code if letter.exit_code >= 0 else None,
+        detail=letter.detail,
+        executor=letter.executor,
+        output_bytes=letter.output_bytes,
+        is_gone=record.job is None,
+    )

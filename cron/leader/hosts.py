@@ -1,0 +1,104 @@
+"""Executors as people see them: what State knows of each, beside its session."""
+
+from __future__ import annotations
+
+from cron.api.pool_views import DrainRequest, ExecutorsReport, ExecutorView, GroupView
+from cron.errors import NotFound
+from cron.leader.applier import StateApplier
+from cron.leader.leader import Leader
+from cron.leader.requests import appending
+from cron.state.outcome import Verdict
+from cron.state.pool import Drain
+from cron.state.state import ExecutorRecord
+from launcher.names import format_time
+from launcher.pool.session import SessionView
+
+CONNECTED = "connected"
+IN_DOUBT = "in-doubt"
+
+
+class Hosts:
+    """Answers about executors on the leader."""
+
+    def __init__(self, leader: Leader, applier: StateApplier) -> None:
+        self._leader = leader
+        self._applier = applier
+
+    async def listed(self) -> ExecutorsReport:
+        """Return all executors, by id; one that came back with another ledger is there twice."""
+        sessions = {(one.executor, one.ledger): one for one in self._leader.pool.sessions()}
+        views = [
+            _view(record, sessions.get((record.executor, record.ledger)))
+            for record in self._applier.state.executors.values()
+        ]
+        return ExecutorsReport(executors=sorted(views, key=lambda view: (view.id, view.ledger)))
+
+    async def drain(self, request: DrainRequest) -> ExecutorView:
+        """Give an executor no more work, or work again.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        command = Drain(request.executor, request.by or "somebody", request.is_over)
+        _, results = await self._leader.submit(appending(command))
+        views = [one for one in (await self.listed()).executors if one.id == request.executor]
+        if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:
+            hint = "`raftcron executors` lists them"
+            raise NotFound(f"executor {request.executor} does not exist", hint)
+        return next((view for view in views if view.role == CONNECTED), views[-1])
+
+
+def _view(record: ExecutorRecord, session: SessionView | None) -> ExecutorView:
+    view = ExecutorView(
+        id=record.executor,
+        role=IN_DOUBT,
+        host=record.host,
+        version=record.version,
+        slots=record.slots,
+        open=len(record.open),
+        labels=[f"{name}={value}" for name, value in sorted(record.labels)],
+        cpu_milli=record.cpu_milli,
+        memory_bytes=record.memory_bytes,
+        drained_by=record.drained_by,
+        drained_ms=record.drained_ms,
+        ledger=record.ledger,
+        note="; ".join(filter(None, (_drained(record), _silent(session)))),
+    )
+    return view if session is None else _connected(view, session)
+
+
+def _connected(view: ExecutorView, session: SessionView) -> ExecutorView:
+    fields = {name: getattr(view, name) for name in view.__struct_fields__}
+    fields |= {
+        "role": CONNECTED,
+        "address": session.address,
+        "pid": session.pid,
+        "version": session.version,
+        "running": session.running,
+        "groups": [
+            GroupView(group=offer.group, slots=offer.slots, handlers=list(offer.handlers))
+            for offer in session.offers
+        ],
+        "silent_ms": session.silent_ms,
+        "clock_offset_ms": session.offset_ms,
+        "connected_since_ms": session.connected_since_ms,
+        "gets_work": session.gets_work and not view.drained_by,
+    }
+    return ExecutorView(**fields)
+
+
+def _drained(record: ExecutorRecord) -> str:
+    if not record.drained_by:
+        return ""
+    since = format_time(record.drained_ms // 1000)
+    rest = f"{len(record.open)} to finish" if record.open else "finished"
+    return f"drained by {record.drained_by} since {since}, {rest}"
+
+
+def _silent(session: SessionView | None) -> str:
+    """Why an executor gets no work that is not drained."""
+    if session is None:
+        return "not connected; its launches are lost when its lease is over"
+    if not session.is_leased:
+        return "no answered heartbeat yet"
+    return "" if session.gets_work else "its clock is off, or it is silent"

@@ -1,0 +1,132 @@
+"""Queues as people see them: how much waits where, and where one launch stands."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cron.api.pool_views import (
+    QueueQuery,
+    QueuesReport,
+    QueueView,
+    WaitQuery,
+    WaitsReport,
+    WaitView,
+)
+from cron.clock import Clock
+from cron.errors import NotNow, Unavailable, UnknownLaunch
+from cron.leader.applier import StateApplier
+from cron.leader.questions import unknown_job
+from cron.leader.waiting import AskQueued, Queued, Reason, why_waiting
+from cron.state.state import LaunchRow, State
+from launcher.fairness.item import Depth, scope_text
+from launcher.launch import LaunchState
+from launcher.names import parse_launch_name, split_job_name
+
+POSITIONS_MAX: Final = 5
+"""Each costs a look at all that waits; a job's launches of one queue follow each other."""
+
+
+class Lines:
+    """Answers about queues on the leader. `queued` gives the queues of this reign."""
+
+    def __init__(self, applier: StateApplier, clock: Clock, queued: AskQueued) -> None:
+        self._applier = applier
+        self._clock = clock
+        self._queued = queued
+
+    @property
+    def _state(self) -> State:
+        return self._applier.state
+
+    async def depths(self, query: QueueQuery) -> QueuesReport:
+        """Return what waits and runs, by pool, priority and tenant.
+
+        Raises:
+            Unavailable: the queues are not made yet.
+        """
+        queued = self._queued()
+        if queued is None:
+            raise Unavailable("the leader has no queues yet", "try again shortly")
+        views = [
+            _view(depth)
+            for depth in queued.depths()
+            if query.tenant in ("", depth.tenant) and query.pool in ("", depth.pool)
+        ]
+        return QueuesReport(queues=views, now_ms=self._clock.wall_ms())
+
+    async def waits(self, query: WaitQuery, connected: frozenset[int]) -> WaitsReport:
+        """Return where a launch, or each open launch of a job, stands; oldest first.
+
+        Raises:
+            UnknownJob, UnknownLaunch: there is no such thing. NotNow: the launch is over.
+        """
+        rows = self._rows(query)
+        now_ms, queued = self._clock.wall_ms(), self._queued()
+        asked = 0
+        views = []
+        for row in rows[: query.limit]:
+            is_due = row.state is LaunchState.DUE
+            asked += is_due
+            views.append(
+                self._wait(row, connected, now_ms, queued, is_placed=asked <= POSITIONS_MAX)
+            )
+        return WaitsReport(waits=views, total=len(rows), now_ms=now_ms)
+
+    def _rows(self, query: WaitQuery) -> list[LaunchRow]:
+        if query.job:
+            record = self._state.jobs.get(query.job)
+            if record is None:
+                raise unknown_job(query.job)
+            return [record.open[place] for place in sorted(record.open)]
+        name = parse_launch_name(query.launch)
+        key = self._state.key_of(name)
+        row = self._state.row(key) if key is not None else None
+        if row is not None:
+            return [row]
+        if key is None:
+            raise UnknownLaunch(f"launch {name} does not exist", "`raftcron history` lists them")
+        raise NotNow(f"launch {name} waits for nothing", "`raftcron show` tells what became of it")
+
+    def _wait(
+        self,
+        row: LaunchRow,
+        connected: frozenset[int],
+        now_ms: int,
+        queued: Queued | None,
+        *,
+        is_placed: bool,
+    ) -> WaitView:
+        record = self._state.by_number[row.number]
+        job = row.job or record.job
+        is_due = row.state is LaunchState.DUE
+        why = Reason("")
+        ahead = None
+        if is_due:
+            why = why_waiting(self._state, row, connected, now_ms, queued)
+            ahead = queued.position(row.key) if queued is not None and is_placed else None
+        executor = self._state.executors.get(row.executor) if not is_due else None
+        return WaitView(
+            launch=str(self._state.launch_name(row.key)),
+            state=row.state.label,
+            pool=job.pool if job is not None else "",
+            priority=job.work.priority if job is not None else 0,
+            tenant=split_job_name(record.name)[0],
+            ahead=ahead,
+            due_ms=row.due_at_ms or row.scheduled_s * 1000,
+            deadline_ms=row.deadline_ms,
+            waiting=why.text,
+            until_ms=why.until_ms,
+            executor=executor.executor if executor is not None else "",
+        )
+
+
+def _view(depth: Depth) -> QueueView:
+    return QueueView(
+        pool=depth.pool,
+        priority=depth.priority,
+        tenant=depth.tenant,
+        waiting=depth.waiting,
+        running=depth.running,
+        oldest_ms=depth.oldest_ms,
+        blocked_by=scope_text(depth.blocked_by) if depth.blocked_by is not None else "",
+    )

@@ -1,0 +1,226 @@
+"""The part of the daemon behind the API that is about the pool (see `cron.api.pool_backend`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cron.api.pool_views import (
+    DeadChange,
+    DeadOutcome,
+    DeadQuery,
+    DeadReport,
+    DrainRequest,
+    ExecutorsReport,
+    ExecutorView,
+    GateOpening,
+    GateRequest,
+    GatesReport,
+    GateView,
+    LimitChange,
+    LimitRemoval,
+    LimitsReport,
+    LimitView,
+    QueueQuery,
+    QueuesReport,
+    WaitQuery,
+    WaitsReport,
+)
+from cron.clock import Clock
+from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader
+from cron.leader.applier import StateApplier
+from cron.leader.dead import DeadLetters
+from cron.leader.hosts import Hosts
+from cron.leader.leader import Leader
+from cron.leader.limiting import check_limits, is_nothing, limit_view, merged
+from cron.leader.lines import Lines
+from cron.leader.requests import appending
+from cron.leader.waiting import AskQueued
+from cron.limits import GATES_MAX, LIMITS_MAX
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from cron.state.pool import (
+    CloseGate,
+    Gate,
+    GateAction,
+    LiftGates,
+    LimitItem,
+    Limits,
+    Scope,
+    SetLimits,
+)
+from cron.state.state import State
+from launcher.fairness.item import scope_text
+
+_ACTIONS: Final = {action.name.lower(): action for action in GateAction}
+
+
+class PoolService:
+    """What people ask of the pool and change about it, on the leader."""
+
+    def __init__(
+        self, leader: Leader, applier: StateApplier, clock: Clock, queued: AskQueued
+    ) -> None:
+        self._leader = leader
+        self._applier = applier
+        self._clock = clock
+        self._letters = DeadLetters(leader, applier)
+        self._hosts = Hosts(leader, applier)
+        self._lines = Lines(applier, clock, queued)
+
+    def _lead(self) -> None:
+        """Refuse unless this replica leads: only the leader has it all, and the last of it."""
+        if self._leader.epoch is None:
+            raise NotLeader(self._leader.leader_address())
+
+    # ---- limits
+
+    async def set_limit(self, change: LimitChange) -> LimitView:
+        """Set limits of a scope; what is not named stays."""
+        self._lead()
+        scope: Scope = (change.tenant, change.pool, change.priority)
+        made: list[Limits] = []
+
+        def build(state: State, _now_ms: int) -> list[c.Command]:
+            limits = merged(state.limits.get(scope), change)
+            check_limits(scope, limits)
+            made.append(limits)
+            item = LimitItem(scope, None if is_nothing(limits) else limits)
+            return [SetLimits((item,), change.by)]
+
+        _, results = await self._leader.submit(build)
+        if results[0].items[0] == Verdict.TOO_MANY:
+            hint = "remove some, or set limits for each tenant alike"
+            raise LimitExceeded(f"{LIMITS_MAX} scopes have limits already", hint)
+        return limit_view(scope, made[-1])
+
+    async def remove_limit(self, removal: LimitRemoval) -> LimitView:
+        """Take the limits of a scope away."""
+        self._lead()
+        scope: Scope = (removal.tenant, removal.pool, removal.priority)
+        had: list[Limits] = []
+
+        def build(state: State, _now_ms: int) -> list[c.Command]:
+            if scope not in state.limits:
+                hint = "`raftcron limit list` shows what there is"
+                raise NotFound(f"{scope_text(scope)} has no limits", hint)
+            had.append(state.limits[scope])
+            return [SetLimits((LimitItem(scope),), removal.by)]
+
+        await self._leader.submit(build)
+        return limit_view(scope, had[-1])
+
+    async def limits(self) -> LimitsReport:
+        """List limits: those of all together, of each tenant, then of single ones."""
+        self._lead()
+        limits = self._applier.state.limits
+        views = [limit_view(scope, limits[scope]) for scope in sorted(limits)]
+        return LimitsReport(limits=views)
+
+    # ---- gates
+
+    async def close_gate(self, request: GateRequest) -> GateView:
+        """Close a gate."""
+        self._lead()
+        gate = Gate(
+            number=0,
+            action=_ACTIONS[request.action],
+            reason=request.reason,
+            by=request.by,
+            since_ms=0,
+            until_ms=request.until_ms,
+            pool=request.pool,
+            collection=request.collection,
+            tenant=request.tenant,
+            jobs=request.jobs,
+            priority=request.priority,
+        )
+        _, results = await self._leader.submit(appending(CloseGate(gate)))
+        verdict, number = results[0].verdict, results[0].number
+        if verdict is Verdict.TOO_MANY:
+            raise LimitExceeded(f"{GATES_MAX} gates are closed already", "open some of them")
+        if verdict is Verdict.BAD_TIMES:
+            raise InvalidInput("the time until which the gate is to be closed is over already")
+        closed = self._applier.state.gates.get(number)
+        return _gate_view(closed if closed is not None else gate, number)
+
+    async def open_gates(self, opening: GateOpening) -> GatesReport:
+        """Open gates."""
+        self._lead()
+        gates = self._applier.state.gates
+        before = {number: gates[number] for number in opening.numbers if number in gates}
+        command = LiftGates(tuple(opening.numbers), opening.by)
+        _, results = await self._leader.submit(appending(command))
+        opened = [
+            number
+            for number, verdict in zip(opening.numbers, results[0].items, strict=True)
+            if verdict == Verdict.ACCEPTED
+        ]
+        views = [
+            _gate_view(before[number], number) if number in before else GateView(number=number)
+            for number in opened
+        ]
+        return GatesReport(gates=views, unknown=sorted({*opening.numbers} - {*opened}))
+
+    async def gates(self) -> GatesReport:
+        """List the gates that are closed now."""
+        self._lead()
+        now_ms, gates = self._clock.wall_ms(), self._applier.state.gates
+        held = [gates[number] for number in sorted(gates) if gates[number].holds(now_ms)]
+        return GatesReport(gates=[_gate_view(gate, gate.number) for gate in held])
+
+    # ---- dead letters
+
+    async def dead(self, query: DeadQuery) -> DeadReport:
+        """List dead letters."""
+        self._lead()
+        return await self._letters.listed(query)
+
+    async def redrive(self, change: DeadChange) -> DeadOutcome:
+        """Launch dead letters again."""
+        self._lead()
+        return await self._letters.redrive(change)
+
+    async def drop_dead(self, change: DeadChange) -> DeadOutcome:
+        """Forget dead letters."""
+        self._lead()
+        return await self._letters.drop(change)
+
+    # ---- executors
+
+    async def executors(self) -> ExecutorsReport:
+        """List executors."""
+        self._lead()
+        return await self._hosts.listed()
+
+    async def drain(self, request: DrainRequest) -> ExecutorView:
+        """Give an executor no more work, or work again."""
+        self._lead()
+        return await self._hosts.drain(request)
+
+    # ---- queues
+
+    async def queues(self, query: QueueQuery) -> QueuesReport:
+        """List queues."""
+        self._lead()
+        return await self._lines.depths(query)
+
+    async def waits(self, query: WaitQuery) -> WaitsReport:
+        """Tell where open launches stand."""
+        self._lead()
+        return await self._lines.waits(query, self._leader.executors.connected())
+
+
+def _gate_view(gate: Gate, number: int) -> GateView:
+    return GateView(
+        number=number,
+        action=gate.action.name.lower(),
+        reason=gate.reason,
+        by=gate.by,
+        since_ms=gate.since_ms,
+        until_ms=gate.until_ms,
+        pool=gate.pool,
+        collection=gate.collection,
+        tenant=gate.tenant,
+        jobs=gate.jobs,
+        priority=gate.priority,
+    )

@@ -1,0 +1,121 @@
+"""Why a launch that is due has not begun, in words; and where it stands in its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from cron.job import Job, Overlap
+from cron.leader.gates import fits, tell_gate
+from cron.leader.policies import tell_before_restore
+from cron.state.commands import Key
+from cron.state.pool import Gate
+from cron.state.state import JobRecord, LaunchRow, State
+from launcher.fairness.item import Depth, Wait, WaitFor, scope_text
+from launcher.launch import ACTIVE
+from launcher.names import LaunchName, format_time
+
+_WAITS: Final = {
+    WaitFor.TURN: "it is not its turn yet: others are before it",
+    WaitFor.RESERVED: "the slots that are free are reserved for others",
+    WaitFor.LATE: "catch-up is paced behind live launches",
+}
+
+
+class Queued(Protocol):
+    """Who knows what waits in the queues, on the leader."""
+
+    def depths(self) -> list[Depth]:
+        """Return what waits and runs, by pool, priority and tenant."""
+
+    def position(self, key: Key) -> int | None:
+        """Return how many of its tenant's queue wait before a launch, None where it waits not."""
+
+    def why(self, key: Key) -> Wait | None:
+        """Return what a launch waits for in its queue, None where it waits in none."""
+
+    def lacking(self, key: Key) -> str:
+        """Return why no executor has room for a launch, "" where one has."""
+
+
+AskQueued = Callable[[], Queued | None]
+
+
+class Reason(NamedTuple):
+    """Why a launch waits, and until when where a clock decides that, else 0."""
+
+    text: str
+    until_ms: int = 0
+
+
+def why_waiting(
+    state: State,
+    row: LaunchRow,
+    connected: frozenset[int],
+    now_ms: int,
+    queued: Queued | None = None,
+) -> Reason:
+    """Return why a due launch has not begun. `connected`: executors that are, by number; `queued`:
+    the queues, where they are known."""
+    record = state.by_number[row.number]
+    held = record.job is not None and _held(state, record, record.job, row, now_ms)
+    if held:
+        return held
+    if queued is not None:
+        wait = queued.why(row.key)
+        if wait is not None and wait.what is not WaitFor.HOLD:
+            return _of_wait(wait, queued, row.key)
+    if not connected:
+        return Reason("no executor is connected")
+    if row.is_late:
+        return Reason("catch-up is paced behind live launches, or no slot is free")
+    return Reason("no executor has a free slot")
+
+
+def _held(state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> Reason | None:
+    """Return what keeps a launch out of its queue."""
+    gate = _gate(state, record, job, now_ms)
+    if gate is not None:
+        return Reason(tell_gate(gate), gate.until_ms)
+    held_until_ms = row.not_before_ms
+    if job.overlap is not Overlap.ALLOW:
+        for other in record.open.values():
+            if other.state in ACTIVE:
+                name = str(LaunchName("", other.scheduled_s, other.trigger))
+                return Reason(f"{name} is not over (overlap={job.overlap.name.lower()})")
+        held_until_ms = max(held_until_ms, record.held_until_ms)
+    if held_until_ms <= now_ms:
+        return None
+    before = tell_before_restore(state, held_until_ms, now_ms)
+    return Reason(before or _rest(record, job, row, now_ms), held_until_ms)
+
+
+def _rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:
+    """Return why a launch may not begin before a time."""
+    if record.held_until_ms <= now_ms and row.not_before_ms > now_ms:
+        until = f"until {format_time(-(-row.not_before_ms // 1000))}"
+        if row.tries:
+            return f"it rests {until}: {row.tries} of {job.retry.tries} tries have failed"
+        if job.work.handler:
+            return f"it rests {until}: its handler asked for that, or an attempt was lost"
+    return "a lost launch of the same job may be running until its executor's self-kill"
+
+
+def _gate(state: State, record: JobRecord, job: Job, now_ms: int) -> Gate | None:
+    """Return the gate that holds a job's launches, of several the one that lasts longest."""
+    held = [gate for gate in state.gates.values() if gate.holds(now_ms) and fits(gate, record, job)]
+    return max(held, key=lambda gate: (not gate.until_ms, gate.until_ms), default=None)
+
+
+def _of_wait(wait: Wait, queued: Queued, key: Key) -> Reason:
+    if wait.what in _WAITS:
+        return Reason(_WAITS[wait.what], wait.until_ms)
+    if wait.what is WaitFor.NO_ROOM:
+        return Reason(queued.lacking(key) or "no executor has room for it", wait.until_ms)
+    if wait.what is WaitFor.JOB_LIMIT:
+        return Reason(f"its job runs {wait.limit} at once already (concurrency={wait.limit})")
+    whose = scope_text(wait.scope) if wait.scope is not None else "everything"
+    if wait.what is WaitFor.RATE:
+        rate = f"{wait.limit / 1000:g} starts a second"
+        return Reason(f"the rate of {whose} is used up: {rate}", wait.until_ms)
+    return Reason(f"the limit of {whose} is reached: {wait.limit} at once", wait.until_ms)
