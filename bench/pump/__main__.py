@@ -1,6 +1,6 @@
 """`python -m bench.pump`: Salsify's test through our pool, PostgreSQL and Redis, into README.md.
 
-    python -m bench.pump [--rounds 3] [--seconds 4] [--only memory postgres redis cell] [--json]
+    python -m bench.pump [--rounds 3] [--seconds 3] [--only memory postgres redis cell] [--json]
 
 Each round measures every queue once, with a server of its own that is ended and removed afterwards.
 What is not installed is left out and said. All runs go to bench/results/pump.jsonl as they are.
@@ -84,7 +84,7 @@ def main() -> int:
         prog="bench.pump", description="many tenants, one of them huge"
     )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each queue")
-    parser.add_argument("--seconds", type=float, default=4.0, help="longest run of a peer")
+    parser.add_argument("--seconds", type=float, default=3.0, help="longest run of a peer")
     parser.add_argument("--tasks", type=int, default=200_000, help="tasks of 200 tenants")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="parts of it")
     parser.add_argument("--json", action="store_true", help="print runs, leave README.md alone")

@@ -37,7 +37,7 @@ EXECUTORS: Final = 5
 SLOTS: Final = 79
 """Of each executor: 395 together."""
 INSTANTS: Final = 3
-LEAD_S: Final = 35
+LEAD_S: Final = 30
 """Between the start of the cell and the first instant: to apply 200,000 jobs takes less."""
 SETTLED_S: Final = INSTANTS + 1
 """After the first instant: all tasks wait by then that were not begun before. Who was served how

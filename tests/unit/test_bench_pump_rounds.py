@@ -88,7 +88,7 @@ def test_the_section_is_written_unless_rows_are_wanted(
     words = ["bench.pump", "--rounds", "1", "--tasks", "900", "--only", "redis", "memory"]
     monkeypatch.setattr(sys, "argv", words + ["--json"] * is_json)
     assert program.main() == 0
-    assert asked == [["redis", "memory"], Workload(tasks=900), 4.0]
+    assert asked == [["redis", "memory"], Workload(tasks=900), 3.0]
     assert ("| queue |" in readme.read_text()) is not is_json
     told = capsys.readouterr()
     assert bool(told.out) is is_json
