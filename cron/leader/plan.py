@@ -185,7 +185,9 @@ class _Choice:
             return
         if self._is_stopped(candidate, job):
             return
-        if job.overlap is not Overlap.REPLACE or self._replace(candidate, job):
+        if self._is_full(candidate, job):
+            self._skip_one(candidate, Reason.FULL)
+        elif job.overlap is not Overlap.REPLACE or self._replace(candidate, job):
             self._queues.enqueue(candidate, job, self._now_ms)
 
     def _is_stopped(self, candidate: Candidate, job: Job) -> bool:
@@ -211,9 +213,16 @@ class _Choice:
         paused = record.paused if candidate.is_scheduled else None
         if paused is not None and paused.holds(self._now_ms):
             return Reason.PAUSED
-        if job.overlap is not Overlap.FORBID or is_exempt(candidate, job):
-            return Reason.NONE
-        return Reason.OVERLAP if self._is_held(record) else Reason.NONE
+        is_forbidden = job.overlap is Overlap.FORBID and not is_exempt(candidate, job)
+        return Reason.OVERLAP if is_forbidden and self._is_held(record) else Reason.NONE
+
+    def _is_full(self, candidate: Candidate, job: Job) -> bool:
+        """Whether its queue takes no more. What waits already, and what a person asked for and was
+        not refused, waits on."""
+        if not candidate.is_fresh:
+            return False
+        candidate.detail = self._queues.is_full(candidate.record.name, job)
+        return bool(candidate.detail)
 
     def _skip_one(self, candidate: Candidate, reason: Reason) -> None:
         """Skip it, and say what nobody could find out from the reason; or later, if this entry has

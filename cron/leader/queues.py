@@ -24,11 +24,13 @@ from cron.leader.gates import Gates
 from cron.state.commands import Key
 from cron.state.pool import Limits, Scope
 from cron.state.state import LaunchRow, State
-from launcher.fairness.item import Item
+from launcher.fairness.item import Depth, Item, Wait
 from launcher.fairness.item import Limits as PumpLimits
 from launcher.fairness.pump import Pump
+from launcher.names import split_job_name
 from launcher.placement.place import COMMAND, Need
 from launcher.placement.places import Places
+from launcher.placement.shortage import why_not
 from launcher.pool.events import Offer
 
 LOADED_AT_ONCE: Final = 20_000
@@ -44,6 +46,12 @@ class Running(msgspec.Struct, gc=False):
 
     executor: int
     need: Need
+
+
+def free_slots(places: Places, pool: str) -> int:
+    """Return the free slots of all executors that serve a pool; one pass over them."""
+    seats = (bench.by_pool.get(pool) for bench in places.benches.values())
+    return sum(max(0, seat.slots - seat.used) for seat in seats if seat is not None)
 
 
 class Queues:
@@ -266,8 +274,8 @@ class Queues:
 
     def _free(self, domain: object) -> int:
         """Return the free slots of a domain: those for commands, or those of a group."""
-        pool = next((pool for pool, group in self.domains.items() if group == domain), str(domain))
-        return self.places.free(pool)
+        pools = [pool for pool, group in self.domains.items() if group == domain]
+        return free_slots(self.places, pools[0] if pools else str(domain))
 
     def need(self, number: int, job: Job) -> Need:
         """Return the place class of a job."""
@@ -284,3 +292,26 @@ class Queues:
     def next_ms(self) -> int | None:
         """Return when something may be to be done that no entry brings about; None for never."""
         return self.pump.next_ms()
+
+    def depths(self) -> list[Depth]:
+        """Return what waits and runs, by pool, priority and tenant."""
+        return self.pump.depths()
+
+    def position(self, key: Key) -> int | None:
+        """Return how many of its tenant's queue wait before a launch, None where it waits not."""
+        return self.pump.position(key)
+
+    def why(self, key: Key) -> Wait | None:
+        """Return what a launch waits for in its queue, None where it waits in none."""
+        return self.pump.why(key)
+
+    def lacking(self, key: Key) -> str:
+        """Return why no executor has room for a launch, "" where one has, or where it waits not."""
+        candidate = self._waiting.get(key)
+        job = candidate.record.job if candidate is not None else None
+        return why_not(self.places, self.need(key[0], job)) if job is not None else ""
+
+    def is_full(self, name: str, job: Job) -> str:
+        """Return which limit keeps one more launch of a job from waiting, "" for none."""
+        tenant, _ = split_job_name(name)
+        return self.pump.is_full(tenant, job.pool, job.work.priority) or ""

@@ -39,6 +39,7 @@ class Verdict(enum.IntEnum):
     NOT_STORED = 21  # the segment is nowhere else
     NOT_DEAD = 22  # there is no dead letter of that launch
     TOO_MANY = 23  # of what is bounded
+    BAD_LIMITS = 24  # a scope that limits nothing, or numbers that are none
 
     @property
     def label(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from cron.limits import ATTEMPTS_MAX, GATES_MAX, LIMITS_MAX
@@ -9,7 +11,11 @@ from cron.state import pool as p
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import LaunchRow
+from launcher.fairness.book import is_scope
 from launcher.launch import LaunchState
+
+COUNT_MAX: Final = 10**12
+"""Of what a limit counts: a million starts a second, in a thousand seconds, and room above."""
 
 
 def set_limits(context: Context, command: p.SetLimits) -> Result:
@@ -19,8 +25,8 @@ def set_limits(context: Context, command: p.SetLimits) -> Result:
 
 def _set_limits(context: Context, item: p.LimitItem) -> Verdict:
     limits = context.state.limits
-    if not -1 <= item.scope[2] <= 9 or (item.limits is not None and _is_absurd(item.limits)):
-        return Verdict.BAD_TIMES
+    if not is_scope(item.scope) or (item.limits is not None and _are_absurd(item.limits)):
+        return Verdict.BAD_LIMITS
     if item.limits is None:
         return Verdict.ALREADY if limits.pop(item.scope, None) is None else Verdict.ACCEPTED
     if limits.get(item.scope) == item.limits:
@@ -31,9 +37,9 @@ def _set_limits(context: Context, item: p.LimitItem) -> Verdict:
     return Verdict.ACCEPTED
 
 
-def _is_absurd(limits: p.Limits) -> bool:
-    """Whether a number is below zero: no share, no rate and no bound can be."""
-    return any(number < 0 for number in msgspec.structs.astuple(limits))
+def _are_absurd(limits: p.Limits) -> bool:
+    """Whether a number is below zero, or more than a leader can count with."""
+    return any(not 0 <= number <= COUNT_MAX for number in msgspec.structs.astuple(limits))
 
 
 def close_gate(context: Context, command: p.CloseGate) -> Result:

@@ -131,10 +131,11 @@ class NaivePool(NaiveWorld):
 
     def setlimits_one(self, _: pool.SetLimits, item: pool.LimitItem) -> set[V]:
         objections = set()
-        if item.scope[2] not in range(-1, 10):
-            objections.add(V.BAD_TIMES)
+        tenant, of, priority = item.scope
+        if priority not in range(-1, 10) or (tenant and not of and priority >= 0):
+            objections.add(V.BAD_LIMITS)
         if item.limits is not None and item.limits.retry_budget < 0:
-            objections.add(V.BAD_TIMES)
+            objections.add(V.BAD_LIMITS)
         if self.limits.get(item.scope) == item.limits:
             objections.add(V.ALREADY)
         if not objections:

@@ -69,15 +69,22 @@ def test_scopes_are_apart_and_answered_each() -> None:
 def test_there_are_ten_priorities_and_any(priority: int, fits: bool) -> None:
     rig = StateRig()
     verdict = set_limits(rig, ("", "command", priority), Limits(concurrent=1))
-    assert verdict is (Verdict.ACCEPTED if fits else Verdict.BAD_TIMES)
+    assert verdict is (Verdict.ACCEPTED if fits else Verdict.BAD_LIMITS)
     assert len(rig.state.limits) == int(fits)
+
+
+def test_a_tenant_has_no_limit_for_one_priority_of_all_pools() -> None:
+    """A leader could not tell which launches that would be about."""
+    rig = StateRig()
+    with rig.unchanged():
+        assert set_limits(rig, ("a", "", 3), Limits(concurrent=1)) is Verdict.BAD_LIMITS
 
 
 @pytest.mark.parametrize("name", Limits.__struct_fields__)
 def test_nothing_is_limited_below_nothing(name: str) -> None:
     rig = StateRig()
     with rig.unchanged():
-        assert set_limits(rig, EACH, Limits(**{name: -1})) is Verdict.BAD_TIMES
+        assert set_limits(rig, EACH, Limits(**{name: -1})) is Verdict.BAD_LIMITS
     assert set_limits(rig, EACH, Limits(**{name: 1})) is Verdict.ACCEPTED
 
 
@@ -97,7 +104,7 @@ def test_one_bad_item_spoils_no_other() -> None:
     rig = StateRig()
     bad = pool.LimitItem(("", "", 77), Limits(weight=1))
     good = pool.LimitItem(EACH, Limits(weight=1))
-    assert rig.items(pool.SetLimits((bad, good))) == [Verdict.BAD_TIMES, Verdict.ACCEPTED]
+    assert rig.items(pool.SetLimits((bad, good))) == [Verdict.BAD_LIMITS, Verdict.ACCEPTED]
 
 
 # ---- gates
