@@ -54,6 +54,7 @@ class LimitBook:
         self.timers = Timers()
         self.claims = Claims()
         self._sweep_at = LINGERING_MIN
+        self._is_queued = self._is_weighted = False  # whether any limit is of a tenant in a queue
 
     def put(self, scope: Scope, limits: Limits | None, now_ms: int) -> None:
         """Set or (None) clear the limits of `scope`; the caller links its queues anew."""
@@ -61,6 +62,8 @@ class LimitBook:
             self.limits.pop(scope, None)
         else:
             self.limits[scope] = limits
+        self._is_queued = any(tenant and pool for tenant, pool, _ in self.limits)
+        self._is_weighted = any(one.weight > 0 for one in self.limits.values())
         if scope[0] != ALL_TENANTS:
             return
         if limits is None:
@@ -112,19 +115,23 @@ class LimitBook:
             if set_ in self.limits:
                 found.append((own, self.limits[set_]))
                 break
+        if not pool or not self._is_queued:
+            return found
         for own, set_ in (
             ((tenant, pool, priority), (tenant, pool, priority)),
             ((tenant, pool, any_), (tenant, pool, any_)),
             ((tenant, pool, priority), (EACH_TENANT, pool, priority)),
             ((tenant, pool, any_), (EACH_TENANT, pool, any_)),
         ):
-            if pool and set_ in self.limits:
+            if set_ in self.limits:
                 found.append((own, self.limits[set_]))
                 break
         return found
 
     def weight(self, tenant: str, pool: str, priority: int) -> int:
         """Return the tenant's weight in a queue: the most specific that is not 0, else 1."""
+        if not self._is_weighted:
+            return 1
         for scope in (
             (tenant, pool, priority),
             (tenant, pool, ANY_PRIORITY),

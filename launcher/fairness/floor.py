@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import OrderedDict
 from collections.abc import Hashable
+from typing import Final
 
 from launcher.fairness.arrivals import Arrivals
 from launcher.fairness.book import LimitBook, covers
@@ -25,7 +26,9 @@ from launcher.fairness.lanes import (
 
 QueueKey = tuple[str, str, int]
 """tenant, pool, priority"""
-LINES_MIN = 8
+QUEUED: Final = Stage.QUEUED  # members of an enumeration are slow to look up
+RUNNING: Final = Stage.RUNNING
+LINES_MIN: Final = 8
 """Empty lines of a busy tenant's queue that are kept before they are swept."""
 
 
@@ -126,7 +129,7 @@ class Floor:
         job = self.jobs.get(item.job)
         if job is None:
             if not item.job_limit:
-                item.stage = Stage.QUEUED
+                item.stage = QUEUED
                 return True
             job = self.jobs[item.job] = JobGauge(item.job_limit)
         return job.admit(item, line)
@@ -134,7 +137,9 @@ class Floor:
     def enqueue(self, item: Item) -> None:
         """Let an item that arrived last stand in its line, or behind its job's limit."""
         line = self.line_of(item)
-        if not self._is_admitted(item, line):
+        if not item.job_limit and item.job not in self.jobs:
+            item.stage = QUEUED
+        elif not self._is_admitted(item, line):
             return
         line.queue.append(item)
         line.size += 1
@@ -179,7 +184,7 @@ class Floor:
 
     def begin(self, item: Item, queue: TenantQueue) -> None:
         """Count `item`, which stands nowhere, as running."""
-        item.stage = Stage.RUNNING
+        item.stage = RUNNING
         self.running[item.key] = (item, queue)
         job = self.jobs.get(item.job)
         if job is None:
@@ -189,7 +194,10 @@ class Floor:
     def end(self, item: Item, queue: TenantQueue, waiting: int) -> None:
         """Count a running item no more; `waiting` is 1 if it waits again. Wakes nobody yet."""
         del self.running[item.key]
-        queue.count(-1, waiting)
+        queue.running -= 1
+        queue.waiting += waiting
+        for gauge in queue.gauges:
+            gauge.count(-1, waiting)
         self.jobs[item.job].running -= 1
 
     def freed(self, item: Item, queue: TenantQueue) -> None:
@@ -197,7 +205,11 @@ class Floor:
         for gauge in queue.gauges:
             if gauge.parked or gauge.bursting:
                 gauge.freed(self.now_ms)
-        self.reopen(item.job)
+        job = self.jobs[item.job]
+        if job.lines:
+            self.reopen(item.job)
+        elif not job.running:
+            del self.jobs[item.job]
 
     def reopen(self, key: Hashable) -> None:
         """Let stand in their lines what the job's limit allows; forget a job without launches."""

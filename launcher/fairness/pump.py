@@ -32,6 +32,9 @@ from launcher.fairness.lanes import BURST, LATE, LIVE, Lane, Line, Shelf
 from launcher.fairness.views import Views
 
 ORDER: Final = (LIVE, LATE, LIVE + BURST, LATE + BURST)
+NEW: Final = Stage.NEW  # members of an enumeration are slow to look up
+ADMITTED: Final = Stage.ADMITTED
+GONE: Final = Stage.GONE
 Room = Callable[[Hashable], bool]
 Free = Callable[[Hashable], int]
 
@@ -90,8 +93,8 @@ class Pump:
     def _entered(self, item: Item) -> Item:
         if not 0 <= item.priority < PRIORITIES:
             invariant(False, f"priority {item.priority} is not 0 to 9")
-        if item.stage is not Stage.NEW:
-            item = msgspec.structs.replace(item, stage=Stage.NEW)
+        if item.stage is not NEW:
+            item = msgspec.structs.replace(item, stage=NEW)
         self._seq += 1
         item.seq = self._seq
         if item.job in self._floor.jobs:
@@ -146,7 +149,7 @@ class Pump:
             return False
         item, queue = found
         floor.end(item, queue, 0)
-        item.stage = Stage.GONE
+        item.stage = GONE
         floor.freed(item, queue)
         if not queue.running:
             floor.drop_idle(queue)
@@ -249,7 +252,7 @@ class Pump:
             found = self._next(shelf)
             return (None if found is None else shelf), found
         best, best_rank, best_found = None, 0, None
-        for shelf in tuple(shelves):
+        for shelf in list(shelves):
             found = self._next(shelf)
             if found is not None:
                 rank = shelf.rank(found[1])
@@ -299,7 +302,7 @@ class Pump:
         elif line.shelf is not None:
             line.credit = queue.weight
             line.shelf.ring.move_to_end(line)
-        if item.stage is Stage.ADMITTED:
+        if item.stage is ADMITTED:
             floor.jobs[item.job].lines[line].admitted -= 1
         queue.running += 1
         queue.waiting -= 1
