@@ -90,7 +90,7 @@ def serve(registry: Registry, options: ChildOptions) -> int:
     long: the process ends.
 
     Raises:
-        NoExecutor: the executor refused this worker, or cannot be reached at such a path.
+        NoExecutor: the executor refused this worker.
     """
     bell = Bell()
     stop = _Stop(bell)
@@ -177,21 +177,30 @@ def _connect(options: ChildOptions, stop: _Stop) -> socket.socket | None:
     path = socket_path(options.worker.executor)
     tries = 0
     while not stop.is_asked:
-        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connected.settimeout(CONNECT_S)
         try:
-            connected.connect(path)
+            return _connected(path)
         except OSError as error:
-            connected.close()
-            if "too long" in str(error):
-                raise NoExecutor(f"{path} is too long for a socket's path: {error}") from error
             if tries == len(CONNECT_PAUSES_S) and options.number == 1:
                 say(f"waits for an executor at {path} ({error})")
-        else:
-            return connected
         _rest(CONNECT_PAUSES_S[min(tries, len(CONNECT_PAUSES_S) - 1)], options, stop)
         tries += 1
     return None
+
+
+def _connected(path: str) -> socket.socket:
+    folder, name = os.path.split(path)
+    # Through the folder's descriptor: an address has 108 bytes at most, a path has not.
+    opened = os.open(folder or ".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        end.settimeout(CONNECT_S)
+        end.connect(f"/proc/self/fd/{opened}/{name}")
+    except BaseException:
+        end.close()
+        raise
+    finally:
+        os.close(opened)
+    return end
 
 
 def _rest(seconds: float, options: ChildOptions, stop: _Stop) -> None:

@@ -79,6 +79,11 @@ def worker_options(app: str, **said: Any) -> WorkerOptions:
         raise BadConfig(f"worker: {error}") from error
 
 
+def as_json(options: WorkerOptions) -> str:
+    """Return options as `python -m launcher.worker` takes them."""
+    return msgspec.json.encode(options).decode()
+
+
 def socket_path(said: str) -> str:
     """Return the path of the executor's socket."""
     return said or os.environ.get(SOCKET_VARIABLE, "") or SOCKET_DEFAULT

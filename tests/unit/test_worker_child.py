@@ -368,6 +368,16 @@ def test_the_socket_is_found_by_the_environment(rig: Rig, monkeypatch: pytest.Mo
     assert rig.peer(executor="").hello.pid > 0
 
 
+def test_a_socket_may_lie_deeper_than_its_address_is_long(tmp_path: Path) -> None:
+    folder = tmp_path / ("deep" * 30)
+    folder.mkdir()
+    made = Rig(folder)
+    try:
+        assert made.peer().outcome_of(task(1, "noop")).result is Result.OK
+    finally:
+        made.close()
+
+
 def test_a_program_can_embed_a_worker(rig: Rig) -> None:
     text = (
         "import sys, shop\nfrom launcher.worker.facade import Worker\n"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launcher.worker.clock import boot_ms
-from launcher.worker.options import ChildOptions, WorkerOptions
+from launcher.worker.options import ChildOptions, WorkerOptions, as_json
 from launcher.worker.parent import start_child
 from launcher.worker.wire import (
     Beat,
@@ -152,7 +152,9 @@ class Hub:
     def __init__(self, path: Path) -> None:
         self.path = str(path)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(self.path)
+        folder = os.open(path.parent, os.O_PATH)
+        self._listener.bind(f"/proc/self/fd/{folder}/{path.name}")
+        os.close(folder)
         self._listener.listen(64)
         self._listener.settimeout(WITHIN_S)
         self.peers: list[Peer] = []
@@ -341,14 +343,9 @@ class Rig:
 
     def parent(self, options: WorkerOptions) -> subprocess.Popen[bytes]:
         """Start `raftcron worker`, with what it says in a pipe."""
-        fields = {name: getattr(options, name) for name in options.__struct_fields__}
-        text = (
-            "import sys; from launcher.worker.main import run_worker; "
-            f"from launcher.worker.options import WorkerOptions; "
-            f"sys.exit(run_worker(WorkerOptions(**{fields!r})))"
-        )
+        command = [sys.executable, "-m", "launcher.worker", as_json(options)]
         with in_folder(self.folder):
-            started = subprocess.Popen([sys.executable, "-c", text], stderr=subprocess.PIPE)
+            started = subprocess.Popen(command, stderr=subprocess.PIPE)
         self.processes.append(started)
         return started
 
