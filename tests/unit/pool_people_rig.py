@@ -1,0 +1,130 @@
+"""A leader that does at once what it is asked, on one State: what people ask of the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cron.errors import NotLeader
+from cron.leader.pool_service import PoolService
+from cron.state.outcome import Result, Verdict
+from cron.state.state import State
+from launcher.fairness.item import Depth, Wait
+from launcher.launch import LaunchState, Reason
+from launcher.pool.events import Offer
+from launcher.pool.session import SessionView
+from tests.unit.state_rig import T0, StateRig
+
+
+class FakeQueues:
+    """Queues that say what a test wants them to say, by the second of a launch after T0."""
+
+    def __init__(self) -> None:
+        self.rows: list[Depth] = []
+        self.waits: dict[int, Wait] = {}
+        self.ahead: dict[int, int] = {}
+        self.lack = ""
+        self.asked_positions = 0
+
+    def depths(self) -> list[Depth]:
+        return self.rows
+
+    def position(self, key: tuple[int, int, int]) -> int | None:
+        self.asked_positions += 1
+        return self.ahead.get(key[1] - T0)
+
+    def why(self, key: tuple[int, int, int]) -> Wait | None:
+        return self.waits.get(key[1] - T0)
+
+    def lacking(self, key: tuple[int, int, int]) -> str:
+        return self.lack
+
+
+class FakeClock:
+    """The rig's time."""
+
+    def __init__(self, rig: StateRig) -> None:
+        self._rig = rig
+
+    def wall_ms(self) -> int:
+        return self._rig.at_ms
+
+    def mono_ms(self) -> int:
+        return self._rig.at_ms
+
+
+class World:
+    """A leader, an applier, a pool and its service, on one rig."""
+
+    def __init__(self, rig: StateRig) -> None:
+        self.rig = rig
+        self.epoch: Any = rig.epoch
+        self.queues: FakeQueues | None = FakeQueues()
+        self.seated: list[SessionView] = []
+        self.submitted = 0
+        world: Any = self
+        clock: Any = FakeClock(rig)
+        self.service = PoolService(world, world, clock, lambda: self.queues)
+
+    @property
+    def state(self) -> State:
+        return self.rig.state
+
+    @property
+    def pool(self) -> World:
+        return self
+
+    @property
+    def executors(self) -> World:
+        return self
+
+    def sessions(self) -> Sequence[SessionView]:
+        return self.seated
+
+    def connected(self) -> frozenset[int]:
+        known = self.state.by_ledger
+        return frozenset(known[(one.executor, one.ledger)].number for one in self.seated)
+
+    def leader_address(self) -> str:
+        return "127.0.0.1:7402"
+
+    async def submit(self, build: Any) -> tuple[int, tuple[Result, ...]]:
+        if self.epoch is None:
+            raise NotLeader(None)
+        self.submitted += 1
+        outcome = self.rig.append(*build(self.rig.state, self.rig.at_ms))
+        return self.rig.state.index, outcome.results
+
+    def seat(self, executor: str = "e1", ledger: str = "l1", **fields: Any) -> None:
+        """Connect an executor."""
+        usual: dict[str, Any] = {
+            "executor": executor,
+            "ledger": ledger,
+            "slots": 4,
+            "connected_since_ms": T0 * 1000,
+            "running": 0,
+            "offset_ms": 3,
+            "address": "ipv4:10.0.0.7:41000",
+            "pid": 77,
+            "host": "h1",
+            "version": "0.2.0",
+            "labels": {},
+            "is_leased": True,
+            "gets_work": True,
+            "offers": (Offer("web", 8, ("mail.send", "mail.fetch")),),
+        }
+        self.seated.append(SessionView(**usual | fields))
+
+    def die(self, second: int, number: int = 1, **fields: Any) -> None:
+        """Make the launch of a second a dead letter, by a failure."""
+        self.rig.to(max(second, (self.rig.at_ms // 1000) - T0))
+        assert self.rig.account(second, number=number) is Verdict.ACCEPTED
+        assert self.rig.begin(second, number=number) is Verdict.ACCEPTED
+        usual: dict[str, Any] = {
+            "state": LaunchState.FAILED,
+            "reason": Reason.FATAL,
+            "exit_code": 3,
+            "detail": "no such customer",
+            "output_bytes": 12,
+        }
+        assert self.rig.finished(second, number=number, **usual | fields) is Verdict.ACCEPTED
