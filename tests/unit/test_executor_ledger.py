@@ -270,3 +270,68 @@ def test_a_reboot_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (again.is_same_boot, after.is_same_boot) == (True, False)
     for ledger in (first, again, after):
         ledger.close()
+
+
+# ---- what handlers made necessary
+
+
+VERSION_1 = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE launch (
+  name TEXT PRIMARY KEY, fate INTEGER NOT NULL, begun_index INTEGER NOT NULL,
+  epoch TEXT NOT NULL, digest BLOB NOT NULL, pid INTEGER NOT NULL, ticks INTEGER NOT NULL,
+  started_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL, exit_code INTEGER NOT NULL,
+  reason INTEGER NOT NULL, detail TEXT NOT NULL, acked INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX launch_open ON launch (begun_index) WHERE acked = 0;
+CREATE INDEX launch_forgettable ON launch (begun_index) WHERE acked = 1;
+INSERT INTO meta VALUES ('version', '1'), ('uuid', '0f0e0d0c-0b0a-4909-8807-060504030201'),
+  ('epoch', '0.7.r1'), ('floor', '5');
+INSERT INTO launch VALUES ('default/a@2026-11-20T15:00:00Z#1', 3, 10, '0.7.r1', x'00', 4711, 99,
+  1000, 2000, 3, 0, 'why', 0);
+"""
+"""What executors wrote before there were handlers."""
+
+
+def test_a_ledger_from_before_there_were_handlers_is_read_and_goes_on(path: Path) -> None:
+    with sqlite3.connect(path) as old:
+        old.executescript(VERSION_1)
+    old.close()
+    for _ in range(2):  # it is made anew once
+        ledger = Ledger(path)
+        assert ledger.uuid == "0f0e0d0c-0b0a-4909-8807-060504030201"
+        assert (ledger.highest, ledger.floor) == (Epoch(0, 7, "r1"), 5)
+        row = ledger.rows([A])[A]
+        assert row == Row(
+            A, ENDED, 10, "0.7.r1", b"\0", 4711, 99, 1_000, 2_000, 3, 0, "why", 0, 0
+        )  # fmt: skip
+        assert ledger.workers() == []
+        ledger.close()
+    ledger = Ledger(path)
+    accept(ledger, B)
+    with ledger.transaction():
+        ledger.done([(B, 2_000, 1, 14, "again", 9_000, 1_500)])
+    row = ledger.rows([B])[B]
+    assert (row.fate, row.started_ms, row.retry_after_ms) == (ENDED, 1_500, 9_000)
+    ledger.close()
+
+
+def test_the_end_of_a_handler_keeps_the_start_that_was_told(ledger: Ledger) -> None:
+    accept(ledger, A, B)
+    with ledger.transaction():
+        ledger.started([(A, 0, 0, 1_000)])
+        ledger.done([(A, 2_000, 0, 0, "x" * 9_999, 0, 7), (B, 2_000, 0, 0, "", 0, 7)])
+        ledger.done([(A, 3_000, 1, 15, "once more", 0, 8)])
+    rows = ledger.rows([A, B])
+    assert [rows[name].started_ms for name in (A, B)] == [1_000, 7]
+    assert (rows[A].reason, rows[A].finished_ms) == (0, 2_000)
+    assert len(rows[A].detail) == DETAIL_CHARS_MAX
+
+
+def test_workers_are_remembered_until_they_are_dead(ledger: Ledger) -> None:
+    with ledger.transaction():
+        ledger.record_workers([(7, 70), (8, 80)], [])
+    assert reopened(ledger).workers() == [(7, 70), (8, 80)]
+    with ledger.transaction():
+        ledger.record_workers([(7, 71)], [7, 8, 9])  # another process has that id by now
+    assert reopened(ledger).workers() == [(7, 71)]

@@ -12,6 +12,7 @@ import pytest
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, UNKNOWN, Row
 from launcher.executor.rules import Conditions, Settled, settle, work_of
+from launcher.limits import WORK_BYTES_CACHED
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
 
@@ -194,5 +195,65 @@ def test_an_executor_that_executes_nothing_reports_success_at_once(ledger: Ledge
     assert not settled.accepted
 
 
+# ---- handlers
+
+
+def handled(handler: str = "app.mail", payload: bytes = b"{}", **fields: Any) -> bytes:
+    return msgspec.msgpack.encode(WorkSpec((), handler=handler, payload=payload, **fields))
+
+
+SERVED = changed(slots_free=0, handlers={"app.mail": "app", "b": "other"}, groups_free={"app": 1})
+
+
+def test_work_of_a_handler_takes_a_slot_of_the_group_that_serves_it(ledger: Ledger) -> None:
+    first, second = start(A, spec=handled()), start(B, spec=handled())
+    settled = give(ledger, SERVED, starts=[first, second])
+    assert [one.work.handler for one in settled.accepted] == ["app.mail"]
+    assert fates(settled) == [(B, REFUSED)]
+    assert settled.answers[0].detail == (
+        "no free slot in group app of workers, which serves app.mail"
+    )
+    assert ledger.rows([A])[A].is_pending
+
+
+def test_a_handler_that_nobody_serves_is_refused_by_name(ledger: Ledger) -> None:
+    settled = give(ledger, SERVED, starts=[start(A, spec=handled("c"))])
+    assert settled.answers[0].detail == "no worker here serves c"
+
+
+def test_slots_that_were_taken_are_gone_for_the_next_message_of_the_turn(ledger: Ledger) -> None:
+    conditions = changed(slots_free=3, handlers={"app.mail": "app"}, groups_free={"app": 2})
+    orders = [start(A, spec=handled()), start(B)]
+    after = conditions.after(give(ledger, conditions, starts=orders).accepted)
+    assert (after.slots_free, after.groups_free) == (2, {"app": 1})
+    assert conditions.groups_free == {"app": 2}
+
+
+def test_work_is_a_command_or_a_handler_and_not_both() -> None:
+    assert work_of(handled()) is not None
+    assert work_of(msgspec.msgpack.encode(WorkSpec(("/bin/true",), handler="a"))) is None
+    assert work_of(msgspec.msgpack.encode(WorkSpec(("",)))) is None
+
+
+def test_handlers_need_no_workers_where_nothing_is_executed(ledger: Ledger) -> None:
+    settled = give(ledger, changed(executes=False), starts=[start(A, spec=handled())])
+    assert fates(settled) == [(A, ENDED)]
+
+
+def test_a_fenced_row_that_has_not_begun_is_withdrawn(ledger: Ledger) -> None:
+    give(ledger, starts=[start(A), start(B)])
+    with ledger.transaction():
+        ledger.started([(B, 4711, 1, NOW_MS)])
+    settled = give(ledger, fences=[A, B, C])
+    assert settled.withdrawn == [A]
+    assert sorted(fates(settled)) == [(B, ACCEPTED), (C, FENCED)]
+
+
 def test_equal_work_is_decoded_once() -> None:
     assert work_of(bytes(bytearray(WORK))) is work_of(WORK)
+
+
+def test_large_work_is_not_kept() -> None:
+    large = handled(payload=b"x" * WORK_BYTES_CACHED)
+    assert work_of(large) == work_of(large)
+    assert work_of(large) is not work_of(large)

@@ -1,0 +1,347 @@
+"""A launch of a handler, from order to end: what the ledger has, what the leader is told, what the
+worker gets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from launcher.executor.clock import wall_ms
+from launcher.executor.offers import Offer
+from launcher.executor.row import ACCEPTED, ENDED, REFUSED
+from launcher.launch import Reason
+from launcher.limits import RETRY_AFTER_MS_MAX
+from launcher.rpc.v1 import pool_pb2
+from launcher.worker import wire
+from launcher.worker.wire import Result
+from tests.unit.workers_rig import HANDLER, Floor, floor, named, names_of, until
+
+A, B, C, D, E, F = (named(number) for number in range(6))
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Floor]:
+    async with floor(tmp_path) as one:
+        yield one
+
+
+# ---- the way of a launch
+
+
+async def test_a_launch_goes_through_a_worker_and_back(shop: Floor) -> None:
+    puppet = await shop.puppet()
+    shop.give(
+        "acme/mail@2026-11-20T15:00:00Z+t2#3", payload=b'{"to": 1}', guarded=True, priority=2,
+        timeout_ms=7_000, heartbeat_ms=900,
+    )  # fmt: skip
+    [task] = await puppet.tasks(1)
+    assert task == wire.Task(
+        name="acme/mail@2026-11-20T15:00:00Z+t2#3", handler=HANDLER, payload=b'{"to": 1}',
+        attempt=3, scheduled_s=1_795_186_800, trigger=2, timeout_ms=7_000, heartbeat_ms=900,
+        guarded=True, epoch="0.1.r1", tenant="acme", priority=2,
+    )  # fmt: skip
+    assert shop.on_disk(task.name) == ACCEPTED
+    assert shop.book.fate(task.name) == 0  # pending: nobody is told
+    puppet.start(task.name)
+    row = await shop.told(task.name, ACCEPTED)
+    assert row.started_ms > 0
+    assert shop.foreman.running == 1
+    puppet.finish(task.name)
+    row = await shop.told(task.name, ENDED)
+    assert (row.exit_code, row.reason, row.detail) == (0, Reason.NONE, "")
+    assert shop.on_disk(task.name) == ENDED
+    assert shop.foreman.running == 0
+
+
+@pytest.mark.parametrize(
+    ("result", "after_ms", "reason", "told_ms"),
+    [
+        (Result.OK, 5, Reason.NONE, 0),
+        (Result.RETRY, 5_000, Reason.RETRY, 5_000),
+        (Result.SNOOZE, 1 << 53, Reason.SNOOZE, RETRY_AFTER_MS_MAX),
+        (Result.FATAL, 5, Reason.FATAL, 0),
+        (Result.RAISED, 5, Reason.RAISED, 0),
+        (Result.CANCELLED, 5, Reason.KILLED, 0),
+    ],
+)
+async def test_what_a_handler_says_is_what_the_leader_hears(
+    shop: Floor, result: Result, after_ms: int, reason: Reason, told_ms: int
+) -> None:
+    puppet = await shop.puppet()
+    shop.give(A)
+    await puppet.tasks(1)
+    puppet.finish(A, result=result, after_ms=after_ms, detail="said\0so")
+    row = await shop.told(A, ENDED)
+    exit_code = 0 if result is Result.OK else 1
+    assert (row.reason, row.exit_code, row.detail) == (reason, exit_code, "saidso")
+    assert (row.retry_after_ms, row.report().retry_after_ms) == (told_ms, told_ms)
+    assert 0 < row.started_ms <= row.finished_ms
+
+
+async def test_times_that_cannot_be_are_not_believed(shop: Floor) -> None:
+    puppet = await shop.puppet()
+    shop.give(A)
+    await puppet.tasks(1)
+    puppet.finish(A, started_ms=1 << 53, finished_ms=1 << 53)
+    row = await shop.told(A, ENDED)
+    assert row.finished_ms - row.started_ms < 10_000
+    assert row.finished_ms < 1 << 43
+
+
+async def test_of_a_handler_that_nobody_serves_the_start_is_refused_for_ever(shop: Floor) -> None:
+    shop.give(A)
+    row = await shop.told(A, REFUSED)
+    assert row.detail == f"no worker here serves {HANDLER}"
+    await shop.puppet()
+    shop.give(A)
+    await asyncio.sleep(0)
+    shop.give(B)
+    await until(lambda: shop.foreman.running == 1)
+    assert shop.on_disk(A) == REFUSED
+
+
+async def test_slots_of_a_group_are_its_own(tmp_path: Path) -> None:
+    async with floor(tmp_path, slots=1, worker_buffer=1) as shop:
+        await shop.puppet(threads=1, buffer=1)
+        shop.order(names=(named(50, "sleep"),), command="sleep 60")
+        shop.give(A, B, C, D)
+        row = await shop.told(D, REFUSED)
+        assert row.detail == f"no free slot in group app of workers, which serves {HANDLER}"
+        await until(lambda: shop.foreman.running == 4)  # three, and the command
+
+
+async def test_a_slot_is_free_once_the_end_is_recorded(tmp_path: Path) -> None:
+    async with floor(tmp_path, worker_buffer=0) as shop:
+        puppet = await shop.puppet(threads=1, buffer=0)
+        for name in (A, B, C):
+            shop.give(name)
+            await puppet.tasks(1)
+            puppet.finish(name)
+            await shop.told(name, ENDED)
+
+
+# ---- the buffer
+
+
+async def test_a_worker_gets_no_more_than_it_has_room_for(shop: Floor) -> None:
+    puppet = await shop.puppet(threads=1, buffer=1)
+    shop.give(A, B, C, D)
+    assert names_of(await puppet.tasks(2)) == [A, B]
+    puppet.start(A)
+    puppet.finish(A)
+    assert names_of(await puppet.tasks(1)) == [C]
+    await until(lambda: shop.foreman.workers.free() == {"app": 1 + 1 + 100 - 3})
+
+
+async def test_two_workers_of_a_group_share_what_waits(shop: Floor) -> None:
+    one = await shop.puppet(threads=4)
+    two = await shop.puppet(threads=4)
+    shop.give(A, B, C, D)
+    assert len(await one.tasks(2)) == len(await two.tasks(2)) == 2
+
+
+async def test_short_launches_are_given_ahead_and_long_ones_wait_here(shop: Floor) -> None:
+    puppet = await shop.puppet(threads=1, buffer=50)
+    names = [named(number) for number in range(100)]
+    shop.give(*names)
+    given = names_of(await puppet.tasks(3))  # a thread, and two: nothing is known of them yet
+    while len(given) <= 12:
+        for name in given:
+            puppet.finish(name)  # it took no time
+        given = names_of((await puppet.expect(wire.Run)).tasks)
+    assert len(given) <= 51
+    for name in given[:-1]:
+        puppet.finish(name, started_ms=wall_ms() - 3_600_000)
+    await until(lambda: shop.book.fate(given[-2]) == ENDED)
+    waiting = len(names) + 1 - sum(shop.book.fate(name) == ENDED for name in names)
+    shop.give(named(101))
+    await until(lambda: shop.foreman.running == waiting)
+    puppet.finish(given[-1])
+    assert len(await puppet.tasks(1)) == 1  # no more than it has threads
+
+
+async def test_what_is_not_started_in_time_never_will_be(shop: Floor) -> None:
+    puppet = await shop.puppet(threads=1, buffer=0)
+    shop.give(A)
+    await puppet.tasks(1)
+    puppet.start(A)
+    shop.give(B, late_ms=-300)
+    row = await shop.told(B, REFUSED)
+    assert (row.detail, row.started_ms) == ("not started in time", 0)
+    puppet.finish(A)
+    shop.give(C)
+    assert names_of(await puppet.tasks(1)) == [C]
+
+
+async def test_what_a_worker_has_not_begun_in_time_is_asked_back(shop: Floor) -> None:
+    puppet = await shop.puppet()
+    shop.give(A, late_ms=-300)
+    await puppet.tasks(1)
+    assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.DEADLINE))]
+    puppet.say(wire.Done([wire.Outcome(A, Result.CANCELLED)]))
+    row = await shop.told(A, REFUSED)
+    assert row.detail == "not started in time"
+
+
+async def test_what_a_leaving_worker_returns_goes_to_another_in_front(shop: Floor) -> None:
+    leaving = await shop.puppet(threads=1, buffer=2)
+    shop.give(A, B, C, D)
+    await leaving.tasks(3)
+    leaving.start(A)
+    other = await shop.puppet(threads=1, buffer=0)
+    assert names_of(await other.tasks(1)) == [D]
+    shop.give(E)
+    leaving.say(wire.Leaving([B, C]))
+    other.finish(D)
+    assert names_of(await other.tasks(1)) == [B]
+    other.finish(B)
+    assert names_of(await other.tasks(1)) == [C]
+    leaving.finish(A)
+    assert (await shop.told(A, ENDED)).reason == Reason.NONE
+
+
+async def test_a_launch_that_workers_never_begin_is_refused(shop: Floor) -> None:
+    puppet = await shop.puppet(threads=1, buffer=0)
+    shop.give(A)
+    for _ in range(3):
+        assert names_of(await puppet.tasks(1)) == [A]
+        puppet.say(wire.Done([wire.Outcome(A, Result.CANCELLED)]))
+    assert (await shop.told(A, REFUSED)).detail == "no worker here begins with it"
+
+
+# ---- kills and fences
+
+
+async def test_a_kill_of_what_waits_refuses_it(shop: Floor) -> None:
+    await shop.puppet(threads=1, buffer=0)
+    shop.give(A, B)
+    await until(lambda: shop.foreman.running == 2)
+    shop.order(kills=[pool_pb2.Kill(name=B, reason=Reason.KILLED)])
+    row = await shop.told(B, REFUSED)
+    assert row.detail == "killed before it was started"
+
+
+async def test_a_kill_of_what_runs_cancels_it(shop: Floor) -> None:
+    puppet = await shop.puppet()
+    shop.give(A)
+    await puppet.tasks(1)
+    puppet.start(A)
+    await shop.told(A, ACCEPTED)
+    shop.order(kills=[pool_pb2.Kill(name=A, reason=Reason.REPLACED)])
+    assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.REPLACED))]
+    puppet.finish(A, result=Result.RETRY, after_ms=5)  # what it says of itself does not count
+    row = await shop.told(A, ENDED)
+    assert (row.reason, row.retry_after_ms) == (Reason.REPLACED, 0)
+
+
+async def test_what_succeeds_although_it_was_cancelled_has_succeeded(shop: Floor) -> None:
+    puppet = await shop.puppet()
+    shop.give(A)
+    await puppet.tasks(1)
+    puppet.start(A)
+    await shop.told(A, ACCEPTED)
+    shop.order(kills=[pool_pb2.Kill(name=A, reason=Reason.KILLED)])
+    await puppet.expect(wire.Cancel)
+    puppet.finish(A)
+    assert (await shop.told(A, ENDED)).reason == Reason.NONE
+
+
+async def test_a_fence_ends_the_waiting(shop: Floor) -> None:
+    await shop.puppet(threads=1, buffer=0)
+    shop.give(A, B)
+    await until(lambda: shop.foreman.running == 2)
+    shop.order(fences=[B], fence_index=20)
+    row = await shop.told(B, REFUSED)
+    assert row.detail == "fenced before it was started"
+
+
+# ---- offers
+
+
+async def test_the_leader_is_told_what_workers_serve_when_it_changes(shop: Floor) -> None:
+    assert shop.ear.offers == []
+    one = await shop.puppet(threads=3, buffer=5, handlers=["b", "a"])
+    await until(lambda: len(shop.ear.offers) == 1)
+    assert shop.ear.offers[-1] == (Offer("app", 108, ("a", "b")),)
+    two = await shop.puppet(group="web", threads=1, buffer=0, handlers=["c"])
+    await until(lambda: len(shop.ear.offers) == 2)
+    assert shop.ear.offers[-1][1] == Offer("web", 101, ("c",))
+    two.say(wire.Leaving([]))
+    await until(lambda: len(shop.ear.offers) == 3)
+    one.hang_up()
+    await until(lambda: shop.ear.offers[-1] == ())
+    two.hang_up()
+
+
+async def test_a_new_leader_is_told_what_there_is(shop: Floor) -> None:
+    await shop.puppet()
+    await until(lambda: len(shop.ear.offers) == 1)
+    shop.foreman.detach(shop.ear)
+    shop.foreman.attach(shop.ear)
+    await until(lambda: len(shop.ear.offers) == 2)
+    assert shop.ear.offers[0] == shop.ear.offers[1]
+
+
+async def test_a_worker_is_fed_only_once_the_ledger_has_it(shop: Floor) -> None:
+    puppet = await shop.puppet()  # it reads its welcome
+    found = await asyncio.wrap_future(shop.thread.submit(shop.ledger.workers))
+    assert [pid for pid, _ in found] == [puppet.pid]
+    puppet.hang_up()
+
+    def is_forgotten() -> bool:
+        return not shop.thread.submit(shop.ledger.workers).result()
+
+    await until(is_forgotten)
+
+
+# ---- outputs
+
+
+async def test_what_a_handler_prints_is_kept_as_a_commands_output_is(shop: Floor) -> None:
+    puppet = await shop.puppet()
+    shop.give(A)
+    await puppet.tasks(1)
+    puppet.start(A)
+    puppet.say(wire.Output(A, b"hello\n"))
+    request = pool_pb2.OutputRequest(request=1, name=A)
+    await until(lambda: shop.foreman.output(request).data == b"hello\n")
+    assert not shop.foreman.output(request).ended
+    puppet.say(wire.Output(A, b"bye\n"))
+    puppet.finish(A)
+    await shop.told(A, ENDED)
+    chunk = shop.foreman.output(request)
+    assert (chunk.data, chunk.ended) == (b"hello\nbye\n", True)
+    assert shop.foreman._outputs.kept(A) == 10
+
+
+# ---- the end of the executor
+
+
+async def test_a_draining_executor_cancels_what_runs_and_refuses_what_waits(shop: Floor) -> None:
+    puppet = await shop.puppet(threads=1, buffer=0)
+    shop.give(A, B)
+    await puppet.tasks(1)
+    puppet.start(A)
+    await shop.told(A, ACCEPTED)
+    draining = asyncio.create_task(shop.foreman.drain(5_000, 8))
+    await puppet.expect(wire.Drain)
+    assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.EXECUTOR_LOST))]
+    assert (await shop.told(B, REFUSED)).detail == "the executor is stopping"
+    puppet.finish(A, result=Result.CANCELLED)
+    await draining
+    assert shop.book.rows[A].reason == Reason.EXECUTOR_LOST
+    assert shop.foreman.running == 0
+
+
+async def test_what_does_not_end_when_the_executor_does_is_killed(shop: Floor) -> None:
+    puppet = await shop.puppet()
+    shop.give(A)
+    await puppet.tasks(1)
+    puppet.start(A)
+    await shop.told(A, ACCEPTED)
+    await shop.foreman.drain(100, 8)
+    assert await puppet.exit_code() == -9
+    assert shop.book.rows[A].reason == Reason.EXECUTOR_LOST

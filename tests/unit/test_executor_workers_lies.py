@@ -1,0 +1,180 @@
+"""Workers that lie, flood, or greet as nobody should: refused with the reason, and nothing of it
+reaches a launch that is not theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launcher.executor.line import Peer
+from launcher.executor.row import ACCEPTED, ENDED
+from launcher.executor.spawn import start_ticks
+from launcher.launch import Reason
+from launcher.limits import HANDLER_CHARS_MAX
+from launcher.rpc.v1 import pool_pb2
+from launcher.worker import wire
+from launcher.worker.wire import Result
+from tests.unit.workers_rig import Floor, floor, named, running, until
+
+A, B, C, D = (named(number) for number in range(4))
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Floor]:
+    async with floor(tmp_path) as one:
+        yield one
+
+
+# ---- lies and floods
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\0\0\0\x05hello", "is no message"),
+        (b"\xff\xff\xff\xff", "is over 16777216"),
+        (wire.encode(wire.Beat(["x"])), "its first message is no hello"),
+    ],
+)
+async def test_what_is_no_greeting_is_refused_with_the_reason(
+    shop: Floor, data: bytes, text: str
+) -> None:
+    puppet = await shop.stranger()
+    puppet.send(data)
+    refused = await puppet.expect(wire.Refused)
+    assert text in refused.text
+    assert await puppet.read() is None
+    assert puppet.process.poll() is None  # it never had anything: it may live
+
+
+async def test_a_worker_that_sends_garbage_is_killed_and_its_launches_are_over(
+    shop: Floor,
+) -> None:
+    puppet = await running(shop, A)
+    puppet.send(b"\0\0\0\x05hello")
+    assert "is no message" in (await puppet.expect(wire.Refused)).text
+    assert await puppet.exit_code() == -signal.SIGKILL
+    row = await shop.told(A, ENDED)
+    assert row.reason == Reason.WORKER_DIED
+    assert "is no message" in row.detail
+
+
+async def test_a_second_greeting_ends_the_connection(shop: Floor) -> None:
+    puppet = await shop.puppet()
+    puppet.greet()
+    assert (await puppet.expect(wire.Refused)).text == "it said hello twice"
+
+
+async def test_names_that_it_was_not_given_change_nothing(shop: Floor) -> None:
+    other = await running(shop, A, threads=1, buffer=0)
+    liar = await shop.puppet(threads=1, buffer=0)
+    liar.start(A, "no name")
+    liar.say(wire.Output(A, b"lies"))
+    liar.finish(A, result=Result.FATAL)
+    liar.say(wire.Leaving([A, "no name"]))
+    await until(lambda: len(shop.foreman.workers._groups.of("app").serving()) == 1)
+    assert shop.book.fate(A) == ACCEPTED
+    other.finish(A)
+    assert (await shop.told(A, ENDED)).reason == Reason.NONE
+    assert shop.foreman.output(pool_pb2.OutputRequest(name=A)).size == 0
+
+
+async def test_an_end_that_is_told_twice_counts_once(shop: Floor) -> None:
+    puppet = await running(shop, A)
+    puppet.finish(A)
+    puppet.finish(A, result=Result.FATAL)
+    assert (await shop.told(A, ENDED)).reason == Reason.NONE
+    shop.give(B)
+    await puppet.tasks(1)
+    assert shop.book.rows[A].reason == Reason.NONE
+
+
+async def test_a_flood_of_output_is_bounded_and_the_end_is_heard(tmp_path: Path) -> None:
+    async with floor(tmp_path, output_bytes_max=64 << 10) as shop:
+        puppet = await running(shop, A)
+        piece = b"x" * wire.OUTPUT_PIECE_BYTES_MAX
+
+        def flood() -> None:
+            for _ in range(200):
+                puppet.send(wire.encode(wire.Output(A, piece)))
+            puppet.send(wire.encode(wire.Output(A, b"the end")))
+
+        await asyncio.to_thread(flood)
+        puppet.finish(A)
+        await shop.told(A, ENDED)
+        request = pool_pb2.OutputRequest(name=A, limit=7, tail=True)
+        assert shop.foreman.output(request).data == b"the end"
+        assert shop.foreman.output(request).size <= 64 << 10
+        [worker] = shop.foreman.workers._groups.workers()
+        await until(lambda: worker.unwritten_bytes == 0)
+
+
+@pytest.mark.parametrize(
+    ("hello", "text"),
+    [
+        ({"group": ""}, "group '' is not a name"),
+        ({"group": "a b"}, "group 'a b' is not a name"),
+        ({"handlers": []}, "it serves no handlers"),
+        ({"handlers": ["x" * (HANDLER_CHARS_MAX + 1)]}, "is not a name of 1 to 200"),
+        ({"handlers": ["a", "a"]}, "handler a is there twice"),
+        ({"threads": 0}, "0 threads are not between 1 and 1000"),
+        ({"buffer": -1}, "a buffer of -1 is not between 0 and 10000"),
+        ({"version": 0}, "version 0 of the protocol is not known here"),
+    ],
+)
+async def test_a_greeting_that_cannot_be_is_refused(
+    shop: Floor, hello: dict[str, Any], text: str
+) -> None:
+    puppet = await shop.stranger()
+    puppet.greet(**hello)
+    assert text in (await puppet.expect(wire.Refused)).text
+    assert await puppet.read() is None
+    assert shop.foreman.workers.offers == ()
+
+
+async def test_a_handler_of_another_group_is_refused_with_the_way_out(shop: Floor) -> None:
+    first = await shop.puppet(group="mail", handlers=["a", "b"])
+    puppet = await shop.stranger()
+    puppet.greet(group="new", handlers=["c", "b"])
+    assert (await puppet.expect(wire.Refused)).text == (
+        f"handler b is served here by group mail already (process {first.pid}): stop that worker, "
+        "start this one with --group mail, or let it serve other handlers"
+    )
+    second = await shop.puppet(group="mail", handlers=["b", "c"])  # the same group may
+    await until(lambda: shop.foreman.workers.offers[0].handlers == ("a", "b", "c"))
+    assert second.process.poll() is None
+
+
+async def test_there_is_a_bound_on_workers(shop: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launcher.executor.offers.WORKERS_MAX", 1)
+    await shop.puppet()
+    puppet = await shop.stranger()
+    puppet.greet()
+    text = (await puppet.expect(wire.Refused)).text
+    assert text == "1 worker processes are here already, the most there can be"
+
+
+async def test_who_says_nothing_is_sent_away(shop: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("launcher.executor.entrance.HELLO_WITHIN_S", 0.05)
+    puppet = await shop.stranger()
+    assert (await puppet.expect(wire.Refused)).text == "it did not say hello"
+    assert not shop.foreman.workers._entrance.visitors
+
+
+# ---- who comes in
+
+
+def test_a_peer_is_the_process_at_the_other_end() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = Peer(ours)
+        assert (peer.pid, peer.uid) == (os.getpid(), os.getuid())
+        assert peer.ticks == start_ticks(os.getpid())
+        peer.close()

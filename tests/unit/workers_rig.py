@@ -1,0 +1,273 @@
+"""An executor's foreman with its turns running, and workers that do only what a test tells them.
+
+A puppet is a process of its own, so that it can be killed and stopped; it connects to the socket,
+hands the connection over to the test, and waits. What it says, the test says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from launcher.executor.clock import wall_ms
+from launcher.executor.row import ACCEPTED, Row
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import WorkSpec
+from launcher.worker import wire
+from tests.unit.test_executor_foreman import Ear, Shop
+
+WITHIN_S = 10.0
+HANDLER = "app.mail"
+_PUPPET = """
+import os, socket, sys
+end = socket.socket(socket.AF_UNIX)
+end.connect(sys.argv[1])
+socket.send_fds(socket.socket(fileno=0), [b"x"], [end.fileno()])
+end.close()
+os.read(int(sys.argv[2]), 1)
+"""
+M = TypeVar("M")
+
+
+def named(number: int, job: str = "mail", tenant: str = "default") -> str:
+    """The attempt name of one of many launches."""
+    minute, second = divmod(number, 60)
+    return f"{tenant}/{job}@2026-11-20T15:{minute:02}:{second:02}Z#1"
+
+
+class Book(Ear):
+    """An outlet that keeps the newest row under each name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: dict[str, Row] = {}
+
+    def send(self, rows: list[Row]) -> None:
+        super().send(rows)
+        self.rows.update((row.name, row) for row in rows)
+
+    def fate(self, name: str) -> int:
+        """What was last told of a name; 0 for nothing."""
+        row = self.rows.get(name)
+        return row.fate if row else 0
+
+
+class Floor(Shop):
+    """A foreman whose turns and ticks go on by themselves."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.book = Book()
+        self.ear = self.book
+        self.puppets: list[Puppet] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self, **settings: Any) -> None:
+        await super().open(**settings)
+        self.foreman.attach(self.ear)
+        self._tasks = [
+            asyncio.create_task(self.foreman.run(self.thread)),
+            asyncio.create_task(self.foreman.workers.run()),
+        ]
+        await until(lambda: self.ear.hello is not None)
+
+    async def halt(self) -> None:
+        """Take no turn any more, as if the process had died."""
+        tasks = [*self._tasks, self.watch]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.watch = asyncio.create_task(asyncio.sleep(0))
+
+    async def close(self) -> None:
+        await self.halt()
+        for puppet in self.puppets:
+            puppet.end()
+        await super().close()
+
+    async def puppet(self, **hello: Any) -> Puppet:
+        """A worker that was let in."""
+        puppet = await self.stranger()
+        puppet.greet(**hello)
+        assert isinstance(await puppet.read(), wire.Welcome)
+        return puppet
+
+    async def stranger(self) -> Puppet:
+        """A worker that is connected and has said nothing."""
+        puppet = await asyncio.to_thread(Puppet, self.directory / "workers.sock")
+        self.puppets.append(puppet)
+        return puppet
+
+    def give(self, *names: str, late_ms: int = -60_000, **work: Any) -> None:
+        """Let the leader order launches of a handler."""
+        spec = msgspec.msgpack.encode(WorkSpec((), **{"handler": HANDLER} | work))
+        starts = [
+            pool_pb2.Start(name=name, begun_index=9, not_after_ms=wall_ms() - late_ms, work=spec)
+            for name in names
+        ]
+        epoch = pool_pb2.Epoch(term=1, replica="r1")
+        self.foreman.order(self.ear, pool_pb2.Orders(epoch=epoch, starts=starts))
+
+    async def told(self, name: str, fate: int) -> Row:
+        """The row of a launch, once the leader was told of that fate."""
+        await until(lambda: self.book.fate(name) == fate)
+        return self.book.rows[name]
+
+
+class Puppet:
+    """A worker process, and its connection in the hands of a test."""
+
+    def __init__(self, path: Path) -> None:
+        ours, theirs = socket.socketpair()
+        held, self._hold = os.pipe()
+        with ours, theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-c", _PUPPET, str(path), str(held)],
+                stdin=theirs.fileno(),
+                pass_fds=(held,),
+            )
+            theirs.close()
+            _, (fd, *_), _, _ = socket.recv_fds(ours, 1, 1)
+        os.close(held)
+        self.end_of_line = socket.socket(fileno=fd)
+        self.end_of_line.setblocking(False)
+        self._frames = wire.to_child()
+        self._heard: list[wire.ToChild] = []
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    # ---- what it says
+
+    def greet(self, **fields: Any) -> None:
+        """Say Hello; one handler, two threads and room for two more unless told otherwise."""
+        handlers = [wire.Served(name) for name in fields.pop("handlers", [HANDLER])]
+        said: dict[str, Any] = {
+            "version": wire.VERSION, "group": "app", "handlers": fields.pop("served", handlers),
+            "threads": 2, "buffer": 2, "pid": self.pid, "parent_pid": os.getpid(),
+        }  # fmt: skip
+        self.say(wire.Hello(**said | fields))
+
+    def say(self, message: wire.FromChild) -> None:
+        """Send a message."""
+        self.send(wire.encode(message))
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, all of them."""
+        self.end_of_line.setblocking(True)
+        try:
+            self.end_of_line.sendall(data)
+        finally:
+            self.end_of_line.setblocking(False)
+
+    def start(self, *names: str) -> None:
+        """Say that these have begun."""
+        self.say(wire.Started(list(names)))
+
+    def finish(self, *names: str, result: wire.Result = wire.Result.OK, **fields: Any) -> None:
+        """Say that these, which had begun, are over."""
+        now = wall_ms()
+        times = {"started_ms": now, "finished_ms": now} | fields
+        self.say(wire.Done([wire.Outcome(name, result, **times) for name in names]))
+
+    # ---- what it hears
+
+    async def read(self) -> wire.ToChild | None:
+        """The next message, leases left out; None at the end."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                while self._heard:
+                    message = self._heard.pop(0)
+                    if not isinstance(message, wire.Lease):
+                        return message
+                try:
+                    received = await loop.sock_recv(self.end_of_line, 1 << 16)
+                except ConnectionError:
+                    received = b""
+                if not received:
+                    return None
+                self._heard += self._frames.feed(received)
+
+    async def expect(self, kind: type[M]) -> M:
+        """The next message, which is of that kind."""
+        message = await self.read()
+        assert isinstance(message, kind), message
+        return message
+
+    async def tasks(self, count: int) -> list[wire.Task]:
+        """The next tasks that it is to run."""
+        found: list[wire.Task] = []
+        while len(found) < count:
+            found += (await self.expect(wire.Run)).tasks
+        assert len(found) == count, found
+        return found
+
+    # ---- what becomes of it
+
+    def signal(self, number: int) -> None:
+        """Send its process a signal."""
+        os.kill(self.pid, number)
+
+    def hang_up(self) -> None:
+        """Close the connection; the process lives on."""
+        self.end_of_line.close()
+
+    async def exit_code(self) -> int:
+        """Wait until its process has ended."""
+        return await asyncio.to_thread(self.process.wait, WITHIN_S)
+
+    def end(self) -> None:
+        """End it for good."""
+        self.end_of_line.close()
+        os.close(self._hold)
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is so; fails after a deadline."""
+    async with asyncio.timeout(WITHIN_S):
+        while not condition():  # noqa: ASYNC110 - the condition is another task's state
+            await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def floor(directory: Path, **settings: Any) -> AsyncIterator[Floor]:
+    """A floor that is open."""
+    one = Floor(directory)
+    await one.open(**{"term_grace_ms": 300} | settings)
+    try:
+        yield one
+    finally:
+        await one.close()
+
+
+async def running(shop: Floor, *names: str, **hello: Any) -> Puppet:
+    """A worker that has begun with these."""
+    puppet = await shop.puppet(**{"threads": 2, "buffer": 2} | hello)
+    shop.give(*names)
+    await puppet.tasks(len(names))
+    puppet.start(*names)
+    for name in names:
+        await shop.told(name, ACCEPTED)
+    return puppet
+
+
+def names_of(tasks: Sequence[wire.Task]) -> list[str]:
+    """The names of tasks, in order."""
+    return [task.name for task in tasks]
