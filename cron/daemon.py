@@ -111,7 +111,9 @@ class Daemon:
             clock=self._clock,
             zone=config.zone,
             operations=Operations(
-                Replacing(self._replicated, config.peers, self._parse_address), saving
+                Replacing(self._replicated, config.peers, self._parse_address),
+                saving,
+                queued=lambda: self._leader.queues,
             ),
         )
 

@@ -11,6 +11,7 @@ from cron.cli.app import cli
 from cron.cli.executor import executor_command
 from cron.cli.replica import replica_group
 from cron.cli.times import parse_length
+from cron.cli.worker import worker_command
 from cron.restore.command import restore_command
 
 
@@ -51,7 +52,7 @@ def dev_command(for_: str | None, no_restart: bool, **said: Any) -> NoReturn:
     sys.exit(run_dev(DevOptions(for_ms=for_ms, restart=not no_restart, **said)))
 
 
-for _command in (dev_command, replica_group, executor_command, restore_command):
+for _command in (dev_command, replica_group, executor_command, worker_command, restore_command):
     cli.add_command(_command)
 
 

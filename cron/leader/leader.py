@@ -360,6 +360,11 @@ class Leader:
         """What a restored cell waits for before it launches; "" in any other."""
         return self._inbox.resolving.note
 
+    @property
+    def queues(self) -> Queues | None:
+        """What waits, while this replica leads."""
+        return self.books.queues if self.epoch is not None else None
+
     def on_event(self, event: Event) -> None:
         """Take what the pool has heard; returns at once."""
         self._inbox.on_event(event)

@@ -1,0 +1,47 @@
+"""worker: run handlers beside an executor of this host."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from cron.cli.become import become
+from cron.cli.times import parse_length
+
+
+@click.command("worker", short_help="Run the handlers of an app.")
+@click.argument("app", metavar="MODULE[:REGISTRY]")
+@click.option("--processes", type=click.IntRange(1, 500), default=1, show_default=True, metavar="N")
+@click.option(
+    "--threads",
+    type=click.IntRange(1, 1_000),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Handlers at once in each process.",
+)
+@click.option("--group", metavar="NAME", default="", help="Workers of one name share their slots.")
+@click.option(
+    "--executor",
+    metavar="SOCKET",
+    default="",
+    help="workers.sock in the executor's data directory; default $RAFTCRON_WORKERS.",
+)
+@click.option(
+    "--buffer",
+    type=click.IntRange(0, 10_000),
+    default=0,
+    metavar="N",
+    help="Launches that may wait at each process; default 16 a thread.",
+)
+@click.option("--grace", metavar="LENGTH", default="30s", show_default=True)
+def worker_command(grace: str, **said: Any) -> None:
+    """Run the handlers that MODULE registers, on this host.
+
+    MODULE is imported from the current directory or the Python path. The executor of this host
+    hands it launches of jobs that name one of its handlers. Ctrl-C or TERM: what runs has --grace
+    to end.
+    """
+    become("launcher.worker", json.dumps(said | {"grace_ms": parse_length(grace)}))
