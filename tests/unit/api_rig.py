@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 from click.testing import CliRunner, Result
 
+from cron.api import pool_views as pv
 from cron.api.server import SERVER_OPTIONS, add_admin
 from cron.api.views import (
     ApplyReport,
@@ -135,6 +136,47 @@ class FakeBackend:
 
     async def audit(self, job: str, since_ms: int) -> AuditReport:
         return await self._answer("audit", job, since_ms)
+
+    # ---- the pool
+
+    async def set_limit(self, change: pv.LimitChange) -> pv.LimitView:
+        return await self._answer("set_limit", change)
+
+    async def remove_limit(self, removal: pv.LimitRemoval) -> pv.LimitView:
+        return await self._answer("remove_limit", removal)
+
+    async def limits(self) -> pv.LimitsReport:
+        return await self._answer("limits")
+
+    async def close_gate(self, request: pv.GateRequest) -> pv.GateView:
+        return await self._answer("close_gate", request)
+
+    async def open_gates(self, opening: pv.GateOpening) -> pv.GatesReport:
+        return await self._answer("open_gates", opening)
+
+    async def gates(self) -> pv.GatesReport:
+        return await self._answer("gates")
+
+    async def dead(self, query: pv.DeadQuery) -> pv.DeadReport:
+        return await self._answer("dead", query)
+
+    async def redrive(self, change: pv.DeadChange) -> pv.DeadOutcome:
+        return await self._answer("redrive", change)
+
+    async def drop_dead(self, change: pv.DeadChange) -> pv.DeadOutcome:
+        return await self._answer("drop_dead", change)
+
+    async def executors(self) -> pv.ExecutorsReport:
+        return await self._answer("executors")
+
+    async def drain(self, request: pv.DrainRequest) -> pv.ExecutorView:
+        return await self._answer("drain", request)
+
+    async def queues(self, query: pv.QueueQuery) -> pv.QueuesReport:
+        return await self._answer("queues", query)
+
+    async def waits(self, query: pv.WaitQuery) -> pv.WaitsReport:
+        return await self._answer("waits", query)
 
 
 class Follower(FakeBackend):
