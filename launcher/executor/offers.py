@@ -74,7 +74,10 @@ class Groups:
 
     def of(self, name: str) -> Group:
         """Return the group `name`, a new one where there is none."""
-        return self._groups.setdefault(name, Group(name))
+        group = self._groups.get(name)
+        if group is None:
+            group = self._groups[name] = Group(name)
+        return group
 
     def workers(self) -> list[Worker]:
         """Return all workers that said Hello and are not known to be dead."""

@@ -9,7 +9,14 @@ import pytest
 
 from launcher.config import is_loopback, load, parse
 from launcher.errors import BadConfig
-from launcher.limits import CONFIG_BYTES_MAX, LABEL_CHARS_MAX, OUTPUT_BYTES_MAX_MIN, SLOTS_MAX
+from launcher.limits import (
+    CONFIG_BYTES_MAX,
+    GROUP_SLOTS_MAX,
+    LABEL_CHARS_MAX,
+    MEMORY_BYTES_MAX,
+    OUTPUT_BYTES_MAX_MIN,
+    SLOTS_MAX,
+)
 from launcher.tls import TlsFiles
 
 PATH = Path("/etc/raftcron/executor.toml")
@@ -22,6 +29,8 @@ def test_the_least_configuration_has_the_documented_defaults() -> None:
     assert (config.cell, config.slots, config.start, config.users) == ("default", 64, "process", ())
     assert (config.term_grace_ms, config.output_bytes_max) == (10_000, 1 << 20)
     assert config.data == "/etc/raftcron/data"
+    assert (config.workers, config.workers_group, config.worker_buffer) == (True, "", 100)
+    assert (config.cpu_milli, config.memory_bytes) == (0, 0)
 
 
 def test_an_absolute_directory_stays() -> None:
@@ -54,6 +63,12 @@ def test_with_certificates_the_leader_may_be_anywhere(address: str) -> None:
     [
         (LEAST + "slot = 4\n", "unknown field `slot`"),
         (LEAST + "slots = 0\n", r"\$.slots"),
+        (LEAST + "worker_buffer = -1\n", r"\$.worker_buffer"),
+        (LEAST + f"worker_buffer = {GROUP_SLOTS_MAX + 1}\n", r"\$.worker_buffer"),
+        (LEAST + 'workers_group = "a b"\n', r"\$.workers_group"),
+        (LEAST + 'workers = "yes"\n', r"\$.workers"),
+        (LEAST + "cpu_milli = -1\n", r"\$.cpu_milli"),
+        (LEAST + f"memory_bytes = {MEMORY_BYTES_MAX + 1}\n", r"\$.memory_bytes"),
         (LEAST + f"slots = {SLOTS_MAX + 1}\n", r"\$.slots"),
         (LEAST + 'slots = "many"\n', r"\$.slots"),
         (LEAST + 'start = "thread"\n', r"\$.start"),

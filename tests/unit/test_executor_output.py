@@ -52,6 +52,20 @@ def test_of_a_flood_the_last_part_is_kept_within_the_bound(
     assert on_disk <= bound + 2 * output.HEADER_BYTES
 
 
+@pytest.mark.parametrize("piece_bytes", [1, 7, 20, 333])
+def test_a_file_that_is_closed_between_two_pieces_has_the_same_in_it(
+    tmp_path: Path, piece_bytes: int
+) -> None:
+    whole = b"".join(b"%06d\n" % number for number in range(143))
+    pieces = [whole[at : at + piece_bytes] for at in range(0, len(whole), piece_bytes)]
+    stem = written(tmp_path, 40, *pieces)
+    rested = Output(str(tmp_path / "rested"), 40)
+    for piece in pieces:
+        rested.write(piece)
+        rested.close()
+    assert read(tmp_path / "rested", 0, 10_000, tail=False) == read(stem, 0, 10_000, tail=False)
+
+
 def test_every_place_that_is_kept_can_be_read(tmp_path: Path) -> None:
     whole = bytes(range(200))
     stem = written(tmp_path, 64, whole)
