@@ -313,6 +313,28 @@ def test_launches_are_served_in_the_order_in_which_they_were_begun() -> None:
     assert [row.at_s for row in found] == pytest.approx([0.015, 0.015, 0.025])
 
 
+def test_a_cell_that_got_its_jobs_too_late_is_begun_anew_with_more_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[int] = []
+
+    def measure_after(lead_s: int, backlog: object) -> str:
+        tried.append(lead_s)
+        if len(tried) < enough:
+            raise cell.TooLate
+        return "run"
+
+    monkeypatch.setattr(cell, "measure_after", measure_after)
+    enough = 2
+    assert cell.measure({}) == "run"
+    assert tried == list(cell.LEADS_S[:2])
+    tried.clear()
+    enough = 99
+    with pytest.raises(TimeoutError):
+        cell.measure({})
+    assert tried == list(cell.LEADS_S)
+
+
 PERIOD = (100, 110_000)
 
 
