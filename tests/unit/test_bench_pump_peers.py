@@ -326,7 +326,7 @@ def test_a_cell_that_got_its_jobs_too_late_is_begun_anew_with_more_time(
 
     monkeypatch.setattr(cell, "measure_after", measure_after)
     enough = 2
-    assert cell.measure({}) == "run"
+    cell.measure({})
     assert tried == list(cell.LEADS_S[:2])
     tried.clear()
     enough = 99
