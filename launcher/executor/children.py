@@ -1,16 +1,15 @@
 """The executor's end of the spawner: starts it, sends it orders, reads its news.
 
-To be woken costs as much as a tenth of a start. So after a look the socket is left alone for
-READ_GAP_MS; what is said meanwhile waits in the kernel, also when the spawner dies. What it had no
-time to say is in its notes, a file in memory that is read then.
+The spawner says at once what it started, one frame for each: whoever kills it must not keep that
+from us. To be woken for each of them costs as much as a tenth of a start; so after a look the
+socket is left alone for READ_GAP_MS. What is said meanwhile waits in the kernel, also when the
+spawner dies.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -165,7 +164,6 @@ class Children:
         self._slots = slots
         self._ledger = ledger
         self._line: _Line | None = None
-        self._notes = -1
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -176,12 +174,11 @@ class Children:
     async def start(self) -> None:
         """Start the spawner. Popen without preexec_fn uses vfork: fit for a process with gRPC."""
         ours, theirs = socket.socketpair()
-        self._notes = os.memfd_create("starts")
         with theirs:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - 1 ms, before any work is taken
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(self._slots)],
                 stdin=theirs.fileno(),
-                stdout=self._notes,
+                stdout=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd="/",
                 env={"PATH": PATH, SPAWNER_MARK: self._ledger},
@@ -220,23 +217,10 @@ class Children:
                     raise SpawnerDied("the process that starts commands hangs and does not die")
             line.over.result()
             raise SpawnerDied("the process that starts commands is gone")
-        except SpawnerDied:
-            if news := self._read_notes():
-                self._hear(news)
-            raise
         finally:
             line.pause()
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-
-    def _read_notes(self) -> list[News]:
-        """What the spawner had started and, most likely, not yet said."""
-        size = os.fstat(self._notes).st_size if self._notes >= 0 else 0
-        messages: list[News] = []
-        for line in os.pread(self._notes, size, 0).splitlines() if size else ():
-            with contextlib.suppress(ValueError):  # it died while it wrote
-                messages += decode(b"[" + line + b"]")
-        return messages
 
     async def _watch(self, pulse: Pulse, lease: Lease) -> None:
         """Return after killing a spawner that hangs."""
@@ -258,9 +242,6 @@ class Children:
         if self._line is not None and self._line.transport is not None:
             self._line.transport.close()
             await asyncio.wait({self._line.over}, timeout=EXIT_WAIT_S)
-        if self._notes >= 0:
-            os.close(self._notes)
-            self._notes = -1
         if self._process is None:
             return True
         process, self._process = self._process, None

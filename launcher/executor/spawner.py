@@ -8,10 +8,6 @@ is the leader of a session and process group of its own. When the socket ends, w
 the executor, all groups are killed; when the lease ends, the guarded ones are (rule R6). Nothing
 here ever blocks on the executor: a stopped one must not keep a deadline from being met.
 
-What was started is said at the end of a turn, but noted at once, in a file in memory that the
-executor has as well and reads when this process is dead: whoever kills it must leave no command
-that nobody knows of.
-
 A launch ends when its main process does; what it left in its group is killed. A process that made
 a session of its own (setsid, a double-forking daemon) is out of reach; its output is not read then.
 
@@ -87,18 +83,16 @@ class Child:
 
 
 class Spawner:
-    """The commands of one executor. Pass the socket to the executor and the file that it has in
-    common with this one, then call `run`."""
+    """The commands of one executor. Pass the socket to the executor, then call `run`."""
 
-    def __init__(self, control: socket.socket, notes: int) -> None:
+    def __init__(self, control: socket.socket) -> None:
         control.setblocking(False)
         self._control = control
-        self._notes, self._noted = notes, 0
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
         self._wants_out = False
         self._in, self._out = bytearray(), bytearray()
-        self._news: list[str] = []
+        self._news: list[list[Any]] = []
         self._waiting: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._ticks = StartTicks()
         self._children: dict[str, Child] = {}
@@ -167,28 +161,15 @@ class Spawner:
             self._lease_ms = rest[0]
         elif verb == "ping":
             # Sent at the end of this turn: by then what was due is done.
-            self._say("pong")
+            self._news.append(["pong"])
         elif verb == "drain":
             self._draining = True
             for child in list(self._children.values()):
                 self._end(child, EXECUTOR_LOST, rest[0])
 
-    def _say(self, *message: Any) -> str:
-        """Have a message sent at the end of this turn; return it as it will be written."""
-        text = json.dumps(message)
-        self._news.append(text)
-        return text
-
-    def _note(self, text: str) -> None:
-        """Leave a message to the executor in case that this process does not live to send it."""
-        try:
-            self._noted += os.pwrite(self._notes, f"{text}\n".encode(), self._noted)
-        except OSError:
-            self._flush()
-
     def _flush(self) -> None:
         if self._news:
-            body = f"[{','.join(self._news)}]".encode()
+            body = json.dumps(self._news).encode()
             self._out += len(body).to_bytes(4, "big") + body
             self._news = []
         if self._out:
@@ -198,9 +179,6 @@ class Spawner:
                 pass
             except ConnectionError:
                 self._open = False
-        if self._noted and not self._out:
-            os.ftruncate(self._notes, 0)
-            self._noted = 0
         if bool(self._out) != self._wants_out:
             self._wants_out = bool(self._out)
             mask = select.EPOLLIN | (select.EPOLLOUT if self._wants_out else 0)
@@ -216,12 +194,14 @@ class Spawner:
             _, order = self._waiting.popitem(last=False)
             refusal = self._refusal(order)
             if refusal:
-                self._say("refused", order["name"], refusal)
+                self._news.append(["refused", order["name"], refusal])
                 continue
             try:
                 self._start(order)
             except SpawnFailed as error:
-                self._say("failed", order["name"], error.reason, str(error))
+                self._news.append(["failed", order["name"], error.reason, str(error)])
+            # At once: whoever kills this process must leave no command that nobody knows of.
+            self._flush()
         self._flush()
 
     def _refusal(self, order: dict[str, Any]) -> str:
@@ -253,7 +233,7 @@ class Spawner:
         self._epoll.register(pipe, select.EPOLLIN)
         if order["timeout_ms"]:
             self._arm(boot_ms() + order["timeout_ms"], child, TIMEOUT)
-        self._note(self._say("started", child.name, pid, ticks, started_ms))
+        self._news.append(["started", child.name, pid, ticks, started_ms])
 
     def _start_wait_ms(self) -> int:
         if self._guarded:
@@ -265,7 +245,7 @@ class Spawner:
 
     def _kill(self, name: str, reason: int) -> None:
         if self._waiting.pop(name, None) is not None:
-            self._say("refused", name, "killed before it was started")
+            self._news.append(["refused", name, "killed before it was started"])
         elif (child := self._children.get(name)) is not None:
             self._end(child, reason, self._term_grace_ms)
 
@@ -326,8 +306,10 @@ class Spawner:
         del self._exits[child.pidfd], self._children[child.name]
         self._guarded.discard(child)
         exit_code = status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
-        kept, problem = child.output.kept, child.output.problem
-        self._say("ended", child.name, exit_code, child.reason, wall_ms(), kept, problem)
+        output = child.output
+        self._news.append(
+            ["ended", child.name, exit_code, child.reason, wall_ms(), output.kept, output.problem]
+        )
 
     def _close_pipe(self, child: Child) -> None:
         self._epoll.unregister(child.pipe)
@@ -348,17 +330,15 @@ def allow_files(slots: int) -> None:
 
 
 def main(slots: int) -> None:
-    """Serve the executor at the other end of standard input; standard output is for notes."""
+    """Serve the executor at the other end of standard input."""
     allow_files(slots)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
-    notes = os.dup(1)
-    for number in (0, 1):
-        os.dup2(null, number)
+    os.dup2(null, 0)
     os.umask(0o022)  # as cron does, whatever the executor was started with
     os.chdir("/")
     gc.freeze()  # what was imported stays; no collection needs to look at it again
-    Spawner(control, notes).run()
+    Spawner(control).run()

@@ -25,12 +25,10 @@ class Bench:
         self.directory = directory
         self.control, theirs = socket.socketpair()
         self.control.settimeout(10)
-        self.notes = os.memfd_create("notes")
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(slots)],
                 stdin=theirs.fileno(),
-                stdout=self.notes,
                 start_new_session=True,
                 env={"PATH": "/usr/bin:/bin", "SECRET": "of the spawner"},
             )
@@ -99,7 +97,6 @@ class Bench:
 
     def close(self) -> None:
         self.control.close()
-        os.close(self.notes)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
         if self.process.poll() is None:

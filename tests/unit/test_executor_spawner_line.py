@@ -6,12 +6,11 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from launcher.errors import InvariantViolated, SpawnerDied
-from launcher.executor import children
 from launcher.executor.children import Children, News, _Line, decode, encode
 from launcher.executor.clock import boot_ms
 from launcher.executor.lease import Lease
@@ -164,25 +163,6 @@ async def test_a_spawner_that_ends_is_said_to_have_died() -> None:
     with pytest.raises(SpawnerDied, match="is gone"):
         await asyncio.wait_for(listening, 10)
     some.send([["ping"]])  # nobody is there; it is no error
-
-
-DIES: Final = """import os
-os.write(1, b'["started", "a", 1, 2, 3]\\n["started", "b", 4, 5, 6]\\n["started", "c", 7')
-os._exit(1)
-"""
-
-
-async def test_what_a_dead_spawner_noted_but_never_said_is_heard(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(children, "_PROGRAM", DIES)
-    heard: list[News] = []
-    dying = Children(heard.extend, 1, "ledger")
-    await dying.start()
-    with pytest.raises(SpawnerDied, match="is gone"):
-        await asyncio.wait_for(dying.listen(Lease()), 10)
-    assert heard == [["started", "a", 1, 2, 3], ["started", "b", 4, 5, 6]]
-    await dying.stop()
 
 
 async def test_a_stopped_spawner_leaves_no_descriptor() -> None:
