@@ -50,7 +50,10 @@ def close_command(settings: Settings, /, **said: Any) -> None:
         render.json_lines([gate_row(view)])
         return
     until_text = f" until {show_ms(view.until_ms)}" if view.until_ms else ""
-    click.echo(f"gate {view.number} is closed{until_text}: {describe_gate(view)} {view.action}")
+    fate = "are skipped" if view.action == "drop" else "wait"
+    click.echo(
+        f"gate {view.number} is closed{until_text}: launches of {describe_gate(view)} {fate}"
+    )
     click.echo(f"open it with: raftcron gate open {view.number}")
 
 
