@@ -69,8 +69,7 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
     with settings.client() as client:
         view = client.drain(DrainRequest(executor=executor, by=person()))
         if not settings.is_json:
-            rest = f"{view.open} launches to finish" if view.open else "it has nothing to finish"
-            click.echo(f"{executor} gets no more work; {rest}")
+            click.echo(f"{executor} gets no more work; {_rest(view)}")
         if wait:
             _Wait(settings, client, view).until_it_left()
             if not settings.is_json:
@@ -89,6 +88,13 @@ def undrain_command(settings: Settings, executor: str) -> None:
     if not settings.is_json:
         click.echo(f"{executor} gets work again")
     _as_json(settings, view, has_left=False)
+
+
+def _rest(view: ExecutorView) -> str:
+    """How much it has to finish."""
+    if not view.open:
+        return "nothing left to finish"
+    return f"{view.open} launch{'' if view.open == 1 else 'es'} to finish"
 
 
 def _as_json(settings: Settings, view: ExecutorView, *, has_left: bool) -> None:
@@ -143,4 +149,4 @@ class _Wait:
             raise NotNow(f"{row.id} was undrained meanwhile", "it gets work, and does not leave")
         if row.open != self._said:
             self._said = row.open
-            click.echo(f"raftcron: {row.id} has {row.open} launches to finish", err=True)
+            click.echo(f"raftcron: {row.id}: {_rest(row)}", err=True)
