@@ -70,6 +70,7 @@ class Queues:
         self._new: dict[Key, None] = {}
         self._deadlines: list[tuple[int, Key]] = []
         self._needs: dict[int, tuple[Job, Need]] = {}
+        self.pump.set_domain(COMMAND, COMMAND)
         for scope, limits in state.limits.items():
             self.limit(scope, limits)
         for row in state.active.values():
@@ -114,9 +115,22 @@ class Queues:
 
     def serve(self, offers: Iterable[Offer]) -> None:
         """Learn which handlers share the slots of a group of workers."""
-        for offer in offers:
-            for handler in offer.handlers:
-                self.domains[handler] = offer.group
+        moved = {
+            handler: offer.group
+            for offer in offers
+            for handler in offer.handlers
+            if self.domains.get(handler) != offer.group
+        }
+        if not moved:
+            return
+        self.domains.update(moved)
+        for handler, group in moved.items():
+            self.pump.set_domain(handler, group)
+        # All launches of a pool must be in one domain: what waits enters anew.
+        for number in list(self._of_job):
+            job = self.state.by_number[number].job
+            if job is not None and job.pool in moved:
+                self.look_again(number)
 
     def limit(self, scope: Scope, limits: Limits | None) -> None:
         """Go by other limits of a scope, or by none."""

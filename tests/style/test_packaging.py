@@ -27,9 +27,22 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
+FACADE = "raftcron.py"
+"""What users' code imports: a copy of `launcher/worker/facade.py`."""
+
+
 def test_the_wheel_brings_the_four_packages_and_never_the_tests(wheel: zipfile.ZipFile) -> None:
     top = {name.split("/", 1)[0] for name in wheel.namelist()}
-    assert {name for name in top if not name.endswith(".dist-info")} == set(PACKAGES)
+    assert {name for name in top if not name.endswith(".dist-info")} == {*PACKAGES, FACADE}
+
+
+def test_the_facade_is_shipped_as_it_is_here_and_has_no_classes_of_its_own(
+    wheel: zipfile.ZipFile,
+) -> None:
+    assert wheel.read(FACADE) == (ROOT / "launcher/worker/facade.py").read_bytes()
+    facade = __import__("raftcron")
+    assert facade.Context.__module__ == "launcher.worker.context"
+    assert all(hasattr(facade, name) for name in facade.__all__)
 
 
 def test_the_wheel_brings_every_module(wheel: zipfile.ZipFile) -> None:
@@ -40,7 +53,7 @@ def test_the_wheel_brings_every_module(wheel: zipfile.ZipFile) -> None:
         for path in (ROOT / package).rglob("*.py")
         if "stubs" not in path.parts
     }
-    assert packed == written
+    assert packed == written | {FACADE}
 
 
 def test_the_wheel_brings_the_command(wheel: zipfile.ZipFile) -> None:

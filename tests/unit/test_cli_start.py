@@ -27,8 +27,8 @@ def loaded_by(*arguments: str) -> set[str]:
 
 
 NAMES = """
-dev replica executor worker apply lint jobs next history show logs why trigger pause resume backfill kill
-status audit certs snapshot restore dead queue limit gate executors
+dev replica executor worker apply lint jobs next history show logs why trigger pause resume backfill
+kill status audit certs snapshot restore dead queue limit gate executors
 """
 HEAVY = {"grpc", "google.protobuf", "rich", "croniter", "structlog", "asyncio", "pysyncobj"}
 
