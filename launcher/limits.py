@@ -47,6 +47,8 @@ WORKER_THREADS_MAX: Final = 1_000
 """Launches that one worker process runs at once; of an async handler, not really threads."""
 GROUP_SLOTS_MAX: Final = 10_000
 """Launches that one group of workers may have, waiting ones included."""
+RUNNING_TOLD_MAX: Final = 100_000
+"""What a heartbeat says of launches that are here; more is told as this."""
 RETRY_AFTER_MS_MAX: Final = 366 * 86_400_000
 """A year: what a handler asks for beyond it is taken for it."""
 CPU_MILLI_MAX: Final = 100_000_000

@@ -76,6 +76,8 @@ class Launches:
                 self._news.append(["refused", name, str(error)])
             groups[group.name] = group
         for group in groups.values():
+            if self.is_stopping:
+                self.refuse_all(group, STOPPING)
             self.dispatch(group)
 
     def dispatch(self, group: Group) -> None:

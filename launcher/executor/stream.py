@@ -20,7 +20,12 @@ from launcher.executor.outlet import Page, Recall
 from launcher.executor.row import Row, epoch_message, epoch_of
 from launcher.executor.words import Words
 from launcher.identity import REPLICA_HOST
-from launcher.limits import HELLO_ROWS_MAX, MESSAGE_BYTES_MAX, REPORTS_PER_MESSAGE_MAX
+from launcher.limits import (
+    HELLO_ROWS_MAX,
+    MESSAGE_BYTES_MAX,
+    REPORTS_PER_MESSAGE_MAX,
+    RUNNING_TOLD_MAX,
+)
 from launcher.reach import Unreached, reach
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.tls import Credentials, Current
@@ -289,8 +294,9 @@ class Visit:
                 raise StreamEnded("heartbeats are not answered")
             if now_ms >= due_ms:
                 due_ms = now_ms + every_ms
+                running = min(self._foreman.running, RUNNING_TOLD_MAX)
                 beat = pool_pb2.Heartbeat(
-                    number=lease.sent(now_ms), wall_ms=wall_ms(), running=self._foreman.running
+                    number=lease.sent(now_ms), wall_ms=wall_ms(), running=running
                 )
                 self._outgoing.put_nowait(pool_pb2.FromExecutor(heartbeat=beat))
             await asyncio.sleep(min(due_ms - now_ms, _BEAT_STEP_MS) / 1000)

@@ -50,7 +50,8 @@ def waiting_of(accepted: Accepted) -> Waiting:
 
 
 class Worker:
-    """A process that said Hello. `is_enlisted`: the ledger has it, and it may be given launches."""
+    """A process that said Hello. `is_enlisted`: the ledger has it, and it may be given launches.
+    `is_unheard`: not all that it said could be read, so that it may have begun anything."""
 
     def __init__(self, hello: wire.Hello, peer: Peer, line: Line) -> None:
         self.peer = peer
@@ -65,6 +66,7 @@ class Worker:
         self.is_enlisted = False
         self.is_leaving = False
         self.killed_for = ""
+        self.is_unheard = False
         self.unwritten_bytes = 0
         self.is_confused = False
         self._pace_us = PACE_US

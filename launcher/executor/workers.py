@@ -209,6 +209,7 @@ class Workers:
         """The connection of a worker is over. What it runs is over only when it is dead."""
         if blame:
             log.warning("worker.refused", pid=worker.pid, error=blame)
+            worker.is_unheard = True
             self._kill(worker, blame)
         elif worker.given:
             worker.killed_for = worker.killed_for or "its connection ended"
@@ -230,7 +231,7 @@ class Workers:
         self._unwatch(worker)
         unbegun: list[Watch] = []
         for watch in list(worker.given.values()):
-            if watch.began_ms:
+            if watch.began_ms or worker.is_unheard:
                 self._launches.end(worker, _death(worker, watch))
             else:
                 unbegun.append(watch)
@@ -394,4 +395,5 @@ def _death(worker: Worker, watch: Watch) -> Ending:
     """How an attempt ended whose worker is dead."""
     reason = watch.reason or Reason.WORKER_DIED
     detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
-    return Ending(watch.waiting.name, reason, detail, watch.started_ms, wall_ms())
+    now_ms = wall_ms()
+    return Ending(watch.waiting.name, reason, detail, watch.started_ms or now_ms, now_ms)

@@ -345,3 +345,14 @@ async def test_what_does_not_end_when_the_executor_does_is_killed(shop: Floor) -
     await shop.foreman.drain(100, 8)
     assert await puppet.exit_code() == -9
     assert shop.book.rows[A].reason == Reason.EXECUTOR_LOST
+
+
+async def test_what_was_accepted_while_the_executor_is_told_to_stop_is_not_begun(
+    shop: Floor,
+) -> None:
+    puppet = await shop.puppet()
+    shop.foreman.workers.drain(5_000)  # a turn had seen it as not stopping yet
+    shop.give(A)
+    assert (await shop.told(A, REFUSED)).detail == "the executor is stopping"
+    await puppet.expect(wire.Drain)
+    assert shop.foreman.running == 0

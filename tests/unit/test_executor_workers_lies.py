@@ -21,7 +21,7 @@ from launcher.limits import HANDLER_CHARS_MAX
 from launcher.rpc.v1 import pool_pb2
 from launcher.worker import wire
 from launcher.worker.wire import Result
-from tests.unit.workers_rig import Floor, floor, named, running, until
+from tests.unit.workers_rig import Floor, floor, named, names_of, running, until
 
 A, B, C, D = (named(number) for number in range(4))
 
@@ -64,6 +64,20 @@ async def test_a_worker_that_sends_garbage_is_killed_and_its_launches_are_over(
     row = await shop.told(A, ENDED)
     assert row.reason == Reason.WORKER_DIED
     assert "is no message" in row.detail
+
+
+async def test_what_a_worker_had_when_it_sent_garbage_may_have_begun_and_is_begun_by_no_other(
+    shop: Floor,
+) -> None:
+    puppet = await shop.puppet(threads=1, buffer=1)
+    shop.give(A, B)
+    await puppet.tasks(2)
+    other = await shop.puppet()
+    puppet.send(wire.encode(wire.Started([A])) + b"\0\0\0\x05hello")
+    assert (await shop.told(A, ENDED)).reason == Reason.WORKER_DIED
+    assert (await shop.told(B, ENDED)).reason == Reason.WORKER_DIED
+    shop.give(C)
+    assert names_of(await other.tasks(1)) == [C]
 
 
 async def test_a_second_greeting_ends_the_connection(shop: Floor) -> None:

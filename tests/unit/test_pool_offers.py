@@ -164,6 +164,7 @@ def test_the_pool_takes_all_that_an_executor_may_say_of_its_workers() -> None:
     assert executor_limits.HANDLER_CHARS_MAX <= limits.HANDLER_CHARS_MAX
     assert executor_limits.GROUP_CHARS_MAX <= limits.GROUP_CHARS_MAX
     assert executor_limits.RETRY_AFTER_MS_MAX <= limits.RETRY_AFTER_MS_MAX
+    assert executor_limits.RUNNING_TOLD_MAX <= limits.SLOTS_MAX
     assert executor_limits.GROUP_SLOTS_MAX <= limits.SLOTS_MAX
     assert executor_limits.CPU_MILLI_MAX <= limits.CPU_MILLI_MAX
     assert executor_limits.MEMORY_BYTES_MAX <= limits.MEMORY_BYTES_MAX
