@@ -7,7 +7,6 @@ pool, cpu and memory, in millionths of what there is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -18,6 +17,8 @@ COMMAND: Final = "command"
 """The pool of launches that are commands."""
 FULL: Final = 1_000_000
 """The load of what has nothing left."""
+NO_LIMIT: Final = 1 << 100
+"""More than launches can ask for together."""
 
 
 class Capacity(msgspec.Struct, frozen=True):
@@ -48,10 +49,13 @@ class Place(msgspec.Struct, frozen=True):
         host: str,
         labels: dict[str, str],
         capacities: tuple[Capacity, ...],
+        cpu_milli: int = 0,
+        memory_bytes: int = 0,
     ) -> Place:
         """Return the place of an executor that was configured with `labels`, and has the built-in
         ones whatever these say."""
-        return cls(number, {**labels, EXECUTOR_LABEL: executor, HOST_LABEL: host}, capacities)
+        labels = {**labels, EXECUTOR_LABEL: executor, HOST_LABEL: host}
+        return cls(number, labels, capacities, cpu_milli, memory_bytes)
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -88,12 +92,13 @@ def where_of(text: str) -> Where | None:
 class Seat:
     """The slots of one capacity of one executor, and what is used of them."""
 
-    __slots__ = ("bench", "easers", "slots", "used")
+    __slots__ = ("bench", "slots", "used", "watchers")
 
     def __init__(self, bench: Bench, slots: int, used: int) -> None:
         self.bench, self.slots, self.used = bench, slots, used
-        self.easers: dict[int, Callable[[Seat], None]] = {}
-        """Who wants to know when something here was given back, by a number of theirs."""
+        self.watchers: dict[int, set[int]] = {}
+        """By a number of theirs, of those who want to know where something was given back: the
+        executors for which they have not looked yet."""
 
     @property
     def load(self) -> int:
@@ -106,17 +111,12 @@ class Seat:
         fits also where too much of it was taken."""
         if self.used >= self.slots:
             return False
-        bench, place = self.bench, self.bench.place
-        if cpu_milli and place.cpu_milli and bench.cpu_milli + cpu_milli > place.cpu_milli:
+        bench = self.bench
+        if cpu_milli and bench.cpu_milli + cpu_milli > (bench.place.cpu_milli or NO_LIMIT):
             return False
-        if not memory_bytes or not place.memory_bytes:
+        if not memory_bytes:
             return True
-        return bench.memory_bytes + memory_bytes <= place.memory_bytes
-
-    def eased(self) -> None:
-        """Tell all who want to know that there is more room than before."""
-        for ease in self.easers.values():
-            ease(self)
+        return bench.memory_bytes + memory_bytes <= (bench.place.memory_bytes or NO_LIMIT)
 
 
 class Bench:
@@ -171,9 +171,10 @@ class Bench:
             self.memory_bytes += need.memory_bytes * count
             self._weigh()
         if count < 0:
+            number = self.place.number
             for one in self.seats if need.takes_resources else (seat,):
-                if one is not None:
-                    one.eased()
+                for unseen in one.watchers.values() if one is not None else ():
+                    unseen.add(number)
 
     def _weigh(self) -> None:
         place = self.place

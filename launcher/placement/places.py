@@ -7,8 +7,8 @@ executor is still here or not.
 Theory of operation. Each need that is asked for has a `Ranking`, which is made by one pass over the
 executors that serve its pool, and shared by all needs that take the same resources and fit the same
 seats: a hundred handlers that the same workers serve have one. From then on it follows what
-changes: a choice costs O(log executors), nothing is passed over again. Rankings that nobody asks
-for are forgotten when there are many.
+changes; nothing is passed over again. Rankings that nobody asks for are forgotten when there are
+many.
 """
 
 from __future__ import annotations
@@ -179,20 +179,31 @@ class Places:
 
     def _make(self, need: Need) -> Ranking:
         self._forget_some()
-        members = {
-            number: seat
-            for number, seat in self._serving.get(need.pool, {}).items()
-            if self._seat(seat.bench, need) is not None
-        }
+        members = self._fitting(need)
         ranking = self._like(need, members)
         if ranking is None:
             self._serial += 1
-            ranking = Ranking(self._serial, need.cpu_milli, need.memory_bytes)
-            ranking.fill(members)
+            ranking = Ranking(self._serial, need.cpu_milli, need.memory_bytes, members)
             self._known[ranking] = {}
         self._rankings[need] = ranking
         self._known[ranking][need] = None
         return ranking
+
+    def _fitting(self, need: Need) -> dict[int, Seat]:
+        """Return all seats that `_seat` would, quickly for many."""
+        where = where_of(need.where)
+        if where is None:
+            return {}
+        members = self._serving.get(need.pool, {})
+        if where.terms:
+            members = {
+                number: seat
+                for number, seat in members.items()
+                if where.matches(seat.bench.place.labels)
+            }
+        if need.takes_resources:
+            return {number: seat for number, seat in members.items() if seat.bench.fits(need)}
+        return members if where.terms else dict(members)
 
     def _like(self, need: Need, members: dict[int, Seat]) -> Ranking | None:
         """Return a ranking that would be no different."""
