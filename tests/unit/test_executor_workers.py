@@ -24,7 +24,7 @@ A, B, C, D, E, F = (named(number) for number in range(6))
 
 @pytest.fixture
 async def shop(tmp_path: Path) -> AsyncIterator[Floor]:
-    async with floor(tmp_path) as one:
+    async with floor(tmp_path, term_grace_ms=60_000) as one:
         yield one
 
 
@@ -168,7 +168,7 @@ async def test_what_is_not_started_in_time_never_will_be(shop: Floor) -> None:
     shop.give(A)
     await puppet.tasks(1)
     puppet.start(A)
-    shop.give(B, late_ms=-300)
+    shop.give(B, late_ms=-800)
     row = await shop.told(B, REFUSED)
     assert (row.detail, row.started_ms) == ("not started in time", 0)
     puppet.finish(A)
@@ -178,7 +178,7 @@ async def test_what_is_not_started_in_time_never_will_be(shop: Floor) -> None:
 
 async def test_what_a_worker_has_not_begun_in_time_is_asked_back(shop: Floor) -> None:
     puppet = await shop.puppet()
-    shop.give(A, late_ms=-300)
+    shop.give(A, late_ms=-800)
     await puppet.tasks(1)
     assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.DEADLINE))]
     puppet.say(wire.Done([wire.Outcome(A, Result.CANCELLED)]))

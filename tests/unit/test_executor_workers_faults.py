@@ -4,6 +4,7 @@ runs twice or is forgotten."""
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import socket
@@ -17,11 +18,13 @@ from typing import Any
 import pytest
 
 from launcher.executor import main as executor
+from launcher.executor.clock import boot_ms
 from launcher.executor.foreman import interrupt_all
 from launcher.executor.groups import SurvivorsRemain, kill_workers
 from launcher.executor.line import Peer
 from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED
 from launcher.executor.spawn import start_ticks
+from launcher.executor.watches import Watch
 from launcher.launch import Reason
 from launcher.worker import wire
 from launcher.worker.wire import Result
@@ -144,17 +147,18 @@ async def test_a_launch_over_its_time_is_cancelled_then_killed_with_its_worker(
     assert neighbour.reason == Reason.WORKER_DIED
 
 
-async def test_one_that_ends_within_its_grace_harms_nobody(shop: Floor) -> None:
-    puppet = await shop.puppet()
-    shop.give(A, timeout_ms=100)
-    await puppet.tasks(1)
-    puppet.start(A)
-    await puppet.expect(wire.Cancel)
-    puppet.finish(A, result=Result.CANCELLED, detail="tidied up")
-    row = await shop.told(A, ENDED)
-    assert (row.reason, row.detail) == (Reason.TIMEOUT, "tidied up")
-    shop.give(B)
-    assert names_of(await puppet.tasks(1)) == [B]
+async def test_one_that_ends_within_its_grace_harms_nobody(tmp_path: Path) -> None:
+    async with floor(tmp_path, term_grace_ms=60_000) as shop:
+        puppet = await shop.puppet()
+        shop.give(A, timeout_ms=100)
+        await puppet.tasks(1)
+        puppet.start(A)
+        await puppet.expect(wire.Cancel)
+        puppet.finish(A, result=Result.CANCELLED, detail="tidied up")
+        row = await shop.told(A, ENDED)
+        assert (row.reason, row.detail) == (Reason.TIMEOUT, "tidied up")
+        shop.give(B)
+        assert names_of(await puppet.tasks(1)) == [B]
 
 
 async def test_a_handlers_own_time_counts_where_it_is_shorter(shop: Floor) -> None:
@@ -171,21 +175,29 @@ async def test_a_frozen_worker_is_silent_and_killed(shop: Floor) -> None:
     shop.give(A, heartbeat_ms=200)
     await puppet.tasks(1)
     puppet.start(A)
-    await shop.told(A, ACCEPTED)
     puppet.signal(signal.SIGSTOP)
     row = await shop.told(A, ENDED)
     assert row.reason == Reason.SILENT
     assert await puppet.exit_code() == -signal.SIGKILL
 
 
+def later(watch: Watch, before_ms: int) -> bool:
+    return watch.silent_at_ms > before_ms
+
+
 async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
     puppet = await shop.puppet()
-    shop.give(A, heartbeat_ms=400)
+    shop.give(A, heartbeat_ms=60_000)
     await puppet.tasks(1)
     puppet.start(A)
-    for _ in range(8):  # twice the time, in steps of a quarter
-        await asyncio.sleep(0.1)
+    await shop.told(A, ACCEPTED)
+    [worker] = shop.foreman.workers._groups.workers()
+    watch = worker.begun[A]
+    for _ in range(3):
+        before = watch.silent_at_ms
+        await until(lambda: boot_ms() + 60_000 > watch.silent_at_ms)
         puppet.say(wire.Beat([A, "of another"]))
+        await until(functools.partial(later, watch, before))
     puppet.finish(A)
     assert (await shop.told(A, ENDED)).reason == Reason.NONE
 
@@ -195,7 +207,7 @@ async def test_one_that_does_not_give_back_what_it_has_not_begun_is_killed(
 ) -> None:
     monkeypatch.setattr("launcher.executor.workers.ANSWER_MS", 200)
     puppet = await shop.puppet()
-    shop.give(A, late_ms=-100)
+    shop.give(A, late_ms=-800)
     await puppet.tasks(1)
     puppet.signal(signal.SIGSTOP)
     assert (await shop.told(A, REFUSED)).detail == "not started in time"
