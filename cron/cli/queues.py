@@ -121,7 +121,8 @@ def wait_row(view: WaitView) -> render.Row:
 
 def wait_cells(view: WaitView, now_ms: int) -> list[str]:
     """Return where a launch stands as cells of WAIT_COLUMNS."""
-    until = f" (until {show_ms(view.until_ms)})" if view.until_ms else ""
+    is_said = " until " in view.waiting
+    until = f" (until {show_ms(view.until_ms)})" if view.until_ms and not is_said else ""
     where = f"on {view.executor}" if view.executor else ""
     return [
         view.launch.removeprefix(f"{DEFAULT_TENANT}/"),

@@ -271,6 +271,12 @@ async def test_queue_of_a_job_shows_where_each_launch_stands_and_why_it_waits():
     assert len(wait_cells(WAITS.waits[0], NOON_MS)) == len(WAIT_COLUMNS)
 
 
+def test_an_end_that_is_in_the_reason_is_not_said_twice():
+    text = "it rests until 2026-11-20T15:01:00Z: 1 of 2 tries have failed"
+    view = WaitView(launch=LAUNCH, waiting=text, until_ms=NOON_MS + 60_000)
+    assert wait_cells(view, NOON_MS)[-1] == text
+
+
 async def test_queue_of_a_launch_asks_for_that_one():
     backend = FakeBackend(waits=WAITS)
     first, _ = rows(await cli(backend, "queue", "mail@2026-11-20T15:00:00Z", "-o", "json"))
