@@ -299,13 +299,27 @@ def measure(count: int, rounds: int, in_flight: list[int], *, executor: bool) ->
             print("no C compiler (cc) here: the loop in C is left out", file=sys.stderr)
         for number, size in itertools.product(range(rounds), in_flight):
             for run in _in_turn(number, peer, executor=executor):
+                busy, total = _machine_us()
                 with tempfile.TemporaryDirectory(dir=name) as folder:
                     sample = run(Path(folder), count, size)
-                samples.append(msgspec.structs.replace(sample, round=number))
+                busy, total = (
+                    now - was for now, was in zip(_machine_us(), (busy, total), strict=True)
+                )
+                others = max(0.0, busy - sample.total_us * count) / max(1.0, total)
+                sample = msgspec.structs.replace(sample, round=number, others=round(others, 3))
+                samples.append(sample)
                 line = msgspec.json.encode(samples[-1]).decode()
                 print(line, flush=True)
                 print(line, file=file, flush=True)
     return samples
+
+
+def _machine_us() -> tuple[float, float]:
+    """CPU time that this machine has used since its boot, and that it could have used."""
+    with open("/proc/stat", encoding="ascii") as file:
+        ticks = [int(number) for number in file.readline().split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return float((sum(ticks) - idle) * _TICK_US), float(sum(ticks) * _TICK_US)
 
 
 def _in_turn(

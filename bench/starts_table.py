@@ -15,7 +15,8 @@ EXECUTOR: Final = "executor"
 
 class Sample(msgspec.Struct, frozen=True):
     """One run: `self_us` is the CPU time of who starts, `children_us` that of what is started,
-    `client_us` that of who gives the orders; all per start."""
+    `client_us` that of who gives the orders; all per start. `others` is the share of the machine
+    that went to anything else, warming up included: above 0.1 the rates say little."""
 
     who: str
     in_flight: int
@@ -25,6 +26,7 @@ class Sample(msgspec.Struct, frozen=True):
     children_us: float
     client_us: float = 0.0
     round: int = 0
+    others: float = 0.0
 
     @property
     def total_us(self) -> float:
@@ -44,6 +46,7 @@ COLUMNS: Final = (
     "what is started",
     "who orders",
     "of the C loop's CPU",
+    "% others",
 )
 
 
@@ -62,7 +65,8 @@ def summarize(samples: list[Sample]) -> list[list[Any]]:
         parts = ("per_second", "total_us", "self_us", "children_us", "client_us")
         rate, *cpu = (_median([getattr(one, part) for one in group]) for part in parts)
         spread = (_median(ratios), min(ratios, default=None), max(ratios, default=None))
-        rows.append([in_flight, who, rate, *spread, *cpu, _median(costs)])
+        others = 100 * statistics.median(one.others for one in group)
+        rows.append([in_flight, who, rate, *spread, *cpu, _median(costs), others])
     return rows
 
 
@@ -72,7 +76,7 @@ def _median(values: list[float]) -> float | None:
 
 def table(rows: list[list[Any]]) -> str:
     """Return a Markdown table of what `summarize` returned."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "| --: | --- " + "| --: " * 9 + "|"]
+    lines = ["| " + " | ".join(COLUMNS) + " |", "| --: | --- " + "| --: " * 10 + "|"]
     lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows]
     return "\n".join(lines)
 

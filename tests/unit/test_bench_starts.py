@@ -64,5 +64,5 @@ def test_ratios_are_taken_within_a_round() -> None:
 
 def test_without_a_peer_the_table_has_no_ratio() -> None:
     text = table(summarize([sample(SPAWNER, 0, 1234.5)]))
-    assert "| 8 | spawner | 1,234 | - | - | - | 100 | 10 | 80 | 10 | - |" in text
+    assert "| 8 | spawner | 1,234 | - | - | - | 100 | 10 | 80 | 10 | - | 0.00 |" in text
     assert len({line.count("|") for line in text.splitlines()}) == 1
