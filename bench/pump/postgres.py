@@ -28,7 +28,7 @@ from bench.pump.workload import Backlog
 LOGIN: Final = "postgres"
 THREADS: Final = 2
 CLIENTS: Final = {("FIFO", 1): 32, ("FIFO", 100): 8, ("fair", 1): 32, ("fair", 100): 2}
-"""About what is fastest on two cores: a pooler before the workers would hold so many connections."""
+"""About what is fastest on two cores: a pooler before the workers would hold as many."""
 
 TABLES: Final = """
 CREATE TABLE job (
