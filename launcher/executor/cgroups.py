@@ -1,0 +1,328 @@
+"""Limits of cpu and memory for single launches, by cgroup v2 where that can be written.
+
+A launch that has limits gets a control group of its own, below one of this executor's ledger:
+
+    GROUP                        one that is the executor's own: systemd's Delegate=yes, a container
+      raftcron-executor-LEDGER   the executor and its spawner, if they were in GROUP itself
+      raftcron-LEDGER            all launches of this ledger (the first digits of its UUID)
+        launch-HASH              one of them: cpu.max, memory.max, .swap.max, .oom.group
+
+The kernel lets a group have limits below it only while no process is in the group itself; so the
+executor moves itself down, but never others: with others in GROUP there are no limits.
+
+The command must be in its group before it runs: what it starts or takes before is not limited. So a
+forked child joins (`resources.join_group`) and then becomes the command. Moving a process after it
+was spawned would leave that gap, and the spawner itself must not pass through: it could be killed
+for the memory of a command.
+
+Where limits cannot be set work runs without, and the executor says so (`Limits.said`); placement
+still counts what it declares. RLIMIT_AS is no substitute: it counts addresses, not memory, so that
+programs that reserve many (Java, Go, sanitizers) do not start; and it holds for each process alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from launcher.executor.clock import boot_ms
+from launcher.executor.groups import DEATH_WAIT_MS, SurvivorsRemain
+from launcher.executor.output import stem_of
+from launcher.executor.resources import V2, own_groups
+
+CONTROLLERS: Final = ("cpu", "memory")
+PERIOD_US: Final = 100_000
+QUOTA_US_MIN: Final = 1_000
+"""Less the kernel refuses: a hundredth of a CPU."""
+CLOSE_WAIT_MS: Final = 200
+LEDGER_DIGITS: Final = 12
+REMOVED_PER_CALL: Final = 8
+"""Groups whose last process was still on its way out, looked at again with each launch."""
+_POLL_S: Final = 0.003
+_DELEGATE: Final = "give it a control group of its own (systemd: Delegate=yes)"
+
+
+class Usage(NamedTuple):
+    """What a launch used: whether it was killed because it reached its limit of memory; the most
+    bytes at once (0 where the kernel does not say) and microseconds of CPU."""
+
+    oom_killed: bool = False
+    memory_peak: int = 0
+    cpu_usec: int = 0
+
+
+class Files(Protocol):
+    """The door to the kernel's files; every method raises OSError."""
+
+    def read(self, path: str) -> str:
+        """Return the text of a file."""
+
+    def write(self, path: str, text: str) -> None:
+        """Write into a file that is there."""
+
+    def mkdir(self, path: str) -> None:
+        """Make a group; FileExistsError where it is there."""
+
+    def rmdir(self, path: str) -> None:
+        """Remove a group without processes and groups below."""
+
+    def groups(self, path: str) -> list[str]:
+        """Return the paths of the groups right below one."""
+
+
+class KernelFiles:
+    """The files as the kernel has them."""
+
+    def read(self, path: str) -> str:
+        """Return the text of a file."""
+        return Path(path).read_text(encoding="utf-8")
+
+    def write(self, path: str, text: str) -> None:
+        """Write into a file that is there."""
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, text.encode())
+        finally:
+            os.close(fd)
+
+    def mkdir(self, path: str) -> None:
+        """Make a group."""
+        Path(path).mkdir()
+
+    def rmdir(self, path: str) -> None:
+        """Remove a group."""
+        Path(path).rmdir()
+
+    def groups(self, path: str) -> list[str]:
+        """Return the paths of the groups right below one."""
+        return sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
+
+
+class Limits:
+    """The limits that can be set here, and the groups of launches that have some."""
+
+    def __init__(
+        self, home: str, controllers: tuple[str, ...], reason: str = "", files: Files | None = None
+    ) -> None:
+        self.home, self.controllers = home, controllers
+        self.reason = reason
+        """Why not all of cpu and memory can be limited; empty if they can."""
+        self.problem = ""
+        """Why the last launch that should have had limits got none; empty if it got them."""
+        self._files = files or KernelFiles()
+        self._leaving: list[str] = []
+
+    @property
+    def enforced(self) -> bool:
+        """Whether both cpu and memory are limited here."""
+        return self.controllers == CONTROLLERS
+
+    @property
+    def said(self) -> str:
+        """What is limited and why not more, for people."""
+        if self.enforced:
+            return f"cpu and memory are limited by {self.home}"
+        if self.controllers:
+            return f"only {self.controllers[0]} is limited, by {self.home}: {self.reason}"
+        return f"neither cpu nor memory is limited: {self.reason}"
+
+    def enter(self, name: str, cpu_milli: int, memory_bytes: int) -> str | None:
+        """Make a group for attempt `name` and return its directory, for the command to join; None
+        where it needs none, or can have none (`problem` says why). 0 is for no limit."""
+        self.problem = ""
+        wanted = {"cpu": cpu_milli, "memory": memory_bytes}
+        if not any(wanted[controller] for controller in self.controllers):
+            return None
+        self._remove_some()
+        path = f"{self.home}/launch-{stem_of(name)}"
+        try:
+            with contextlib.suppress(FileExistsError):
+                self._files.mkdir(path)
+            self._limit(path, cpu_milli, memory_bytes)
+        except OSError as error:
+            self.problem = f"{path}: {error.strerror}"
+            self._remove(path)
+            return None
+        return path
+
+    def left(self, path: str) -> Usage:
+        """Return what was used in the group of a launch that is over, or was not started; what is
+        left there is killed, also what made a session of its own, and the group goes."""
+        events = _numbers(self._read(f"{path}/memory.events"))
+        usage = Usage(
+            oom_killed=events.get("oom", 0) > 0 and events.get("oom_kill", 0) > 0,
+            memory_peak=_number(self._read(f"{path}/memory.peak")),
+            cpu_usec=_numbers(self._read(f"{path}/cpu.stat")).get("usage_usec", 0),
+        )
+        self._remove_some()
+        self._remove(path)
+        return usage
+
+    def close(self) -> None:
+        """Kill what is in any group of a launch, and remove them; what hangs stays."""
+        if self.controllers:
+            with contextlib.suppress(OSError, SurvivorsRemain):
+                clear(self.home, self._files, wait_ms=CLOSE_WAIT_MS)
+                self._files.rmdir(self.home)
+
+    def _limit(self, path: str, cpu_milli: int, memory_bytes: int) -> None:
+        if cpu_milli and "cpu" in self.controllers:
+            quota_us = max(QUOTA_US_MIN, cpu_milli * PERIOD_US // 1000)
+            self._files.write(f"{path}/cpu.max", f"{quota_us} {PERIOD_US}")
+        if memory_bytes and "memory" in self.controllers:
+            self._files.write(f"{path}/memory.max", str(memory_bytes))
+            # Older kernels lack these: without swap accounting what is over may be swapped out.
+            with contextlib.suppress(FileNotFoundError):
+                self._files.write(f"{path}/memory.swap.max", "0")
+            with contextlib.suppress(FileNotFoundError):
+                self._files.write(f"{path}/memory.oom.group", "1")
+
+    def _remove(self, path: str) -> None:
+        if not _removed(path, self._files):
+            self._leaving.append(path)
+
+    def _remove_some(self) -> None:
+        again, self._leaving = self._leaving[:REMOVED_PER_CALL], self._leaving[REMOVED_PER_CALL:]
+        for path in again:
+            self._remove(path)
+
+    def _read(self, path: str) -> str:
+        try:
+            return self._files.read(path)
+        except OSError:
+            return ""
+
+
+def open_limits(
+    ledger: str, group: str = "", files: Files | None = None, wait_ms: int = DEATH_WAIT_MS
+) -> Limits:
+    """Return the limits that the executor with this ledger can set, below `group` if that is given,
+    else below its own. What an executor before it left there is killed first.
+
+    Call it before the spawner is started, which inherits the executor's place.
+
+    Raises:
+        SurvivorsRemain: something is still there `wait_ms` after it was killed. Call it again.
+    """
+    files = files or KernelFiles()
+    is_own = not group
+    if is_own:
+        groups = own_groups()
+        if V2 not in groups:
+            return Limits("", (), "there is no cgroup v2 here", files)
+        group = str(groups[V2].own)
+    short = ledger.replace("-", "")[:LEDGER_DIGITS]
+    home = f"{group}/raftcron-{short}"
+    try:
+        clear(home, files, wait_ms)
+        available = files.read(f"{group}/cgroup.controllers").split()
+        wanted = tuple(controller for controller in CONTROLLERS if controller in available)
+        if not wanted:
+            with contextlib.suppress(OSError):
+                files.rmdir(home)
+            return Limits("", (), f"{group} has neither cpu nor memory as a controller", files)
+        with contextlib.suppress(FileExistsError):
+            files.mkdir(home)
+        _allow_below(group, wanted, files, f"{group}/raftcron-executor-{short}" if is_own else "")
+        _allow_below(home, wanted, files)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            files.rmdir(home)
+        return Limits("", (), _explained(group, error), files)
+    lacking = [controller for controller in CONTROLLERS if controller not in wanted]
+    reason = f"{group} has no controller {lacking[0]}" if lacking else ""
+    return Limits(home, wanted, reason, files)
+
+
+def _allow_below(group: str, wanted: tuple[str, ...], files: Files, leaf: str = "") -> None:
+    """Let groups right below have limits; where this process is in the way, it moves to `leaf`."""
+    there = files.read(f"{group}/cgroup.subtree_control").split()
+    text = " ".join(f"+{controller}" for controller in wanted if controller not in there)
+    if not text:
+        return
+    try:
+        files.write(f"{group}/cgroup.subtree_control", text)
+    except OSError as error:
+        if error.errno != errno.EBUSY or not leaf:
+            raise
+        with contextlib.suppress(FileExistsError):
+            files.mkdir(leaf)
+        try:
+            files.write(f"{leaf}/cgroup.procs", "0")
+            files.write(f"{group}/cgroup.subtree_control", text)
+        except OSError:
+            with contextlib.suppress(OSError):
+                files.write(f"{group}/cgroup.procs", "0")
+                files.rmdir(leaf)
+            raise
+
+
+def _explained(group: str, error: OSError) -> str:
+    if error.errno == errno.EBUSY:
+        return f"other processes are in {group}; {_DELEGATE}"
+    return f"{error.filename or group}: {error.strerror}; {_DELEGATE}"
+
+
+def clear(home: str, files: Files, wait_ms: int) -> None:
+    """Kill all that is in the groups below `home` and remove them; `home` stays.
+
+    Raises:
+        SurvivorsRemain: something is still there after `wait_ms`.
+        OSError: they cannot be read.
+    """
+    try:
+        paths = files.groups(home)
+    except FileNotFoundError:
+        return
+    deadline_ms = boot_ms() + wait_ms
+    while paths := [path for path in paths if not _removed(path, files)]:
+        if boot_ms() >= deadline_ms:
+            raise SurvivorsRemain(
+                f"killed {wait_ms} ms ago and still there: what is in {paths[0]}",
+                "it hangs in the kernel, on a dead mount or disk; repair that, or restart the host",
+            )
+        time.sleep(_POLL_S)
+
+
+def _removed(path: str, files: Files) -> bool:
+    """Kill what is in a group and remove it; whether it is gone."""
+    try:
+        files.rmdir(path)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        _kill(path, files)
+        try:
+            for below in files.groups(path):  # a command may have made some, if it is root
+                _removed(below, files)
+            files.rmdir(path)
+        except OSError:
+            return False
+    return True
+
+
+def _kill(path: str, files: Files) -> None:
+    try:
+        files.write(f"{path}/cgroup.kill", "1")
+    except OSError:  # Linux before 5.14 has none
+        with contextlib.suppress(OSError):
+            for pid in files.read(f"{path}/cgroup.procs").split():
+                # One that is not visible from here stands there as 0, which means another thing.
+                if int(pid) > 1:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """The lines of a flat keyed file, `oom_kill 1`."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: _number(pair[1]) for pair in pairs if len(pair) == 2}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.strip().isdecimal() else 0

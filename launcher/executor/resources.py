@@ -1,0 +1,188 @@
+"""How much of this host the executor has for launches: cpus and memory.
+
+Of all that limit this process the least counts: the cpus that it may run on, what the host has of
+memory, and the limits of its control group and of those above it, as far as they can be seen. In a
+container those above its own are hidden, and /proc/meminfo may be that of the host: its own limit
+is what tells.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+V2: Final = ""
+"""Stands for the unified hierarchy of cgroup v2, as in /proc/PID/cgroup."""
+NOT_LIMITED: Final = 0
+
+
+class Capacity(NamedTuple):
+    """What launches may use together: thousandths of a CPU, and bytes; 0 where it is not limited.
+    The texts say where each comes from."""
+
+    cpu_milli: int
+    memory_bytes: int
+    cpu_said: str
+    memory_said: str
+
+
+class Group(NamedTuple):
+    """A control group of this process in one hierarchy: where that is mounted, and the group's
+    directory, which is the mount's or below it."""
+
+    mount: Path
+    own: Path
+
+    def upwards(self) -> Iterator[Path]:
+        """Yield the directories of this group and of all above that can be seen."""
+        yield self.own
+        if self.own != self.mount:
+            yield from (path for path in self.own.parents if path.is_relative_to(self.mount))
+
+
+def capacity(
+    cpu_milli: int | None = None,
+    memory_bytes: int | None = None,
+    *,
+    root: str = "/",
+    cpus: int | None = None,
+) -> Capacity:
+    """Return what this host has for launches; what is configured (not None) counts as it is.
+
+    `root` is where /proc and the hierarchies are looked for, `cpus` how many this process may run
+    on, if not those that the kernel says. What cannot be found out is not limited.
+    """
+    groups = own_groups(root)
+    found_cpu, found_memory = _cpu(groups, cpus), _memory(groups, Path(root))
+    if cpu_milli is not None:
+        found_cpu = (cpu_milli, "configured")
+    if memory_bytes is not None:
+        found_memory = (memory_bytes, "configured")
+    return Capacity(found_cpu[0], found_memory[0], found_cpu[1], found_memory[1])
+
+
+def _cpu(groups: dict[str, Group], cpus: int | None) -> tuple[int, str]:
+    milli = 1000 * (len(os.sched_getaffinity(0)) if cpus is None else cpus)
+    said = "the cpus that it may run on"
+    for version, directory in _limiting(groups, "cpu"):
+        quota = _v2_quota(directory) if version == V2 else _v1_quota(directory)
+        if 0 < quota < milli:
+            milli, said = quota, f"the cpu quota of {directory}"
+    return milli, said
+
+
+def _v2_quota(directory: Path) -> int:
+    """Thousandths of a CPU by `cpu.max`, such as `150000 100000`; 0 for none."""
+    words = read(directory / "cpu.max").split()
+    if len(words) != 2 or not all(word.isdecimal() for word in words) or not int(words[1]):
+        return 0
+    return max(1, int(words[0]) * 1000 // int(words[1]))
+
+
+def _v1_quota(directory: Path) -> int:
+    quota_us = read(directory / "cpu.cfs_quota_us").strip()  # -1 for none
+    period_us = read(directory / "cpu.cfs_period_us").strip()
+    if not quota_us.isdecimal() or not period_us.isdecimal() or not int(period_us):
+        return 0
+    return max(1, int(quota_us) * 1000 // int(period_us))
+
+
+def _memory(groups: dict[str, Group], root: Path) -> tuple[int, str]:
+    memory, said = 0, "not known"
+    for line in read(root / "proc/meminfo").splitlines():
+        name, _, value = line.partition(":")
+        kib = value.strip().removesuffix(" kB")
+        if name == "MemTotal" and kib.isdecimal():
+            memory, said = int(kib) << 10, "the memory of the host"
+    for version, directory in _limiting(groups, "memory"):
+        name = "memory.max" if version == V2 else "memory.limit_in_bytes"
+        limit = read(directory / name).strip()  # `max` for none; v1 says more than any host has
+        if limit.isdecimal() and 0 < int(limit) < (memory or 1 << 60):
+            memory, said = int(limit), f"the memory limit of {directory}"
+    return memory, said
+
+
+def _limiting(groups: dict[str, Group], controller: str) -> Iterator[tuple[str, Path]]:
+    for version in (V2, controller):
+        if version in groups:
+            for directory in groups[version].upwards():
+                yield version, directory
+
+
+# ---- the hierarchies
+
+
+def own_groups(root: str = "/") -> dict[str, Group]:
+    """Return the control groups of this process by controller of v1, and under V2 that of v2.
+
+    Hierarchies that are not mounted are left out. From /proc/self/cgroup and /proc/self/mountinfo,
+    cgroups(7).
+    """
+    paths: dict[str, str] = {}
+    for line in read(Path(root) / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0":
+            paths[V2] = path
+        else:
+            paths.update((controller, path) for controller in controllers.split(","))
+    groups: dict[str, Group] = {}
+    for mounted, top, point in _mounts(Path(root)):
+        mount = Path(root) / point.lstrip("/")
+        for controller in mounted:
+            if controller in paths and controller not in groups:
+                groups[controller] = Group(mount, _below(mount, top, paths[controller]))
+    return groups
+
+
+def _mounts(root: Path) -> Iterator[tuple[list[str], str, str]]:
+    """Yield (controllers, the hierarchy's group that is mounted, where) of each mount."""
+    for line in read(root / "proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")
+        if len(fields) < 5:
+            continue
+        top, point = _unescaped(fields[3]), _unescaped(fields[4])
+        if kind[0] == "cgroup2":
+            yield [V2], top, point
+        elif kind[0] == "cgroup" and len(kind) > 2:
+            yield kind[2].split(","), top, point
+
+
+def _below(mount: Path, top: str, path: str) -> Path:
+    """The directory of the group `path` where the group `top` is mounted on `mount`; a container
+    may see neither of the two as it is, and then has the mount itself for its own."""
+    relative = os.path.relpath(path, top)
+    own = mount / relative
+    is_inside = relative == "." or not relative.startswith("..")
+    return own if is_inside and own.is_dir() else mount
+
+
+def _unescaped(text: str) -> str:
+    """A name in mountinfo has \\040 for a space."""
+    if "\\" not in text:
+        return text
+    return os.fsdecode(text.encode().decode("unicode_escape").encode("latin-1"))
+
+
+def join_group(directory: str, pid: int = 0) -> None:
+    """Move a process into a control group, with all that it starts from then on; 0 for oneself.
+
+    Raises:
+        OSError: the group is not there, or not for us.
+    """
+    fd = os.open(f"{directory}/cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, str(pid).encode())
+    finally:
+        os.close(fd)
+
+
+def read(path: Path) -> str:
+    """Return a small text of the kernel; empty where it is not there or not for us."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
