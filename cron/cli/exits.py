@@ -30,7 +30,7 @@ MEANINGS: Final = {
     OK: "done",
     FAILED: "the launch failed, an audit or a check found damage, or you said no",
     USAGE: "bad input or usage; nothing changed",
-    NOT_FOUND: "no such job, launch, replica or snapshot",
+    NOT_FOUND: "no such job, launch, replica, executor, gate, limit or snapshot",
     CONFLICT: "somebody was faster, or not in this state; nothing changed",
     UNAVAILABLE: "nobody can answer now; nothing changed",
     UNKNOWN: "the change may or may not happen, or is not over; look before trying again",

@@ -8,7 +8,7 @@ from cron.api.pool_views import JobNeeds
 from cron.api.views import JobView
 from cron.calendar.duration import format_duration
 from cron.cli.render import Row
-from cron.cli.times import show_length, show_ms
+from cron.cli.times import show_ms
 
 _UNITS: Final = ((40, "T"), (30, "G"), (20, "M"), (10, "K"))
 
@@ -68,8 +68,8 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("catchup", view.catchup),
         ("on-lost", view.on_lost),
         ("deadline", format_duration(view.deadline_s)),
-        ("timeout", show_length(view.timeout_ms) if view.timeout_ms else ""),
-        ("heartbeat", show_length(needs.heartbeat_ms) if needs.heartbeat_ms else ""),
+        ("timeout", format_duration(view.timeout_ms // 1000) if view.timeout_ms else ""),
+        ("heartbeat", format_duration(needs.heartbeat_ms // 1000) if needs.heartbeat_ms else ""),
         ("retries", str(needs.tries - 1) if retried else ""),
         ("backoff", format_duration(needs.backoff_ms // 1000) if retried else ""),
         ("backoff-max", format_duration(needs.backoff_max_ms // 1000) if retried else ""),

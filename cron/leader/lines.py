@@ -16,7 +16,7 @@ from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.leader.applier import StateApplier
 from cron.leader.questions import unknown_job
-from cron.leader.waiting import AskQueued, Queued, Reason, why_waiting
+from cron.leader.waiting import AskQueued, Queued, Reason, asked, why_waiting
 from cron.state.state import LaunchRow, State
 from launcher.fairness.item import Depth, scope_text
 from launcher.launch import LaunchState
@@ -61,15 +61,13 @@ class Lines:
             UnknownJob, UnknownLaunch: there is no such thing. NotNow: the launch is over.
         """
         rows = self._rows(query)
-        now_ms, queued = self._clock.wall_ms(), self._queued()
-        asked = 0
+        now_ms, queued = self._clock.wall_ms(), asked(self._queued())
+        due = 0
         views = []
         for row in rows[: query.limit]:
-            is_due = row.state is LaunchState.DUE
-            asked += is_due
-            views.append(
-                self._wait(row, connected, now_ms, queued, is_placed=asked <= POSITIONS_MAX)
-            )
+            due += row.state is LaunchState.DUE
+            is_placed = due <= POSITIONS_MAX
+            views.append(self._wait(row, connected, now_ms, queued, is_placed=is_placed))
         return WaitsReport(waits=views, total=len(rows), now_ms=now_ms)
 
     def _rows(self, query: WaitQuery) -> list[LaunchRow]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
+from heapq import nlargest
 
 import msgspec
 
@@ -110,11 +111,14 @@ class Questions:
         states = frozenset(_state_of(label) for label in query.states)
         if query.job and query.job not in self._state.jobs:
             raise unknown_job(query.job)
-        views = [
-            self._of_open(row)
+        fitting = [
+            row
             for row in self._open_rows(query.job)
             if (not states or row.state in states) and _in_period(row, query)
         ]
+        # A hundred thousand may be open: only what can be shown is told why it waits.
+        newest = nlargest(query.limit, fitting, key=lambda row: (row.scheduled_s, row.attempt))
+        views = [self._of_open(row) for row in newest]
         index = self._state.index
         await self._projection.caught_up(self._applier.rows_index)
         until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000

@@ -41,7 +41,7 @@ from cron.leader.replacing import Replacing
 from cron.leader.requests import appending
 from cron.leader.roster import Roster
 from cron.leader.saving import Saving
-from cron.leader.waiting import AskQueued
+from cron.leader.waiting import AskQueued, asked
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Paused, State
@@ -94,7 +94,7 @@ class CellService(PoolService):
     def _lead(self) -> None:
         super()._lead()
         self._questions.connected = self._leader.executors.connected()
-        self._questions.queued = self._queued()
+        self._questions.queued = asked(self._queued())
 
     # ---- changes
 

@@ -40,6 +40,32 @@ class Queued(Protocol):
 
 AskQueued = Callable[[], Queued | None]
 
+LACKING_MAX: Final = 100
+"""Jobs of which one request is told what no executor has: each is a look at all executors."""
+
+
+class Asked:
+    """The queues for the time of one request, which asks each thing that is dear once per job."""
+
+    def __init__(self, queued: Queued) -> None:
+        self._queued = queued
+        self._lacking: dict[int, str] = {}
+        self.depths = queued.depths
+        self.position = queued.position
+        self.why = queued.why
+
+    def lacking(self, key: Key) -> str:
+        """Return why no executor has room for a launch; "" for jobs beyond the bound."""
+        number = key[0]
+        if number not in self._lacking and len(self._lacking) < LACKING_MAX:
+            self._lacking[number] = self._queued.lacking(key)
+        return self._lacking.get(number, "")
+
+
+def asked(queued: Queued | None) -> Queued | None:
+    """Return the queues as one request may ask them; None where they are not known."""
+    return Asked(queued) if queued is not None else None
+
 
 class Reason(NamedTuple):
     """Why a launch waits, and until when where a clock decides that, else 0."""

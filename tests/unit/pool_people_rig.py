@@ -25,6 +25,7 @@ class FakeQueues:
         self.ahead: dict[int, int] = {}
         self.lack = ""
         self.asked_positions = 0
+        self.asked_lacking = 0
 
     def depths(self) -> list[Depth]:
         return self.rows
@@ -37,6 +38,7 @@ class FakeQueues:
         return self.waits.get(key[1] - T0)
 
     def lacking(self, key: tuple[int, int, int]) -> str:
+        self.asked_lacking += 1
         return self.lack
 
 

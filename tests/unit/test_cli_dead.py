@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from cron.api.pool_requests import DEAD_MAX as SERVER_MAX
 from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
 from cron.api.views import OutputQuery, OutputView
 from cron.cli.dead import DEAD_COLUMNS, DEAD_MAX, dead_cells
@@ -120,6 +121,10 @@ async def test_dead_show_of_what_is_none_ends_with_three():
 
 
 # ---- redrive, drop
+
+
+def test_the_bound_of_a_request_is_that_of_the_server():
+    assert DEAD_MAX == SERVER_MAX
 
 
 def launches(count: int) -> list[str]:

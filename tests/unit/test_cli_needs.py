@@ -12,6 +12,7 @@ from cron.api.pool_views import JobNeeds
 from cron.api.views import JobView
 from cron.cli import rows
 from cron.cli.needs import job_pairs, show_cpu, show_size
+from cron.crontab.options import READERS
 from cron.crontab.pool_options import POOL_READERS
 from cron.crontab.reader import read_crontab
 from cron.job import Retry
@@ -82,12 +83,23 @@ def test_a_row_for_programs_says_what_the_options_said():
     assert (row["handler"], row["payload"], row["heartbeat_ms"]) == (None, None, None)
 
 
-def test_what_people_see_can_be_written_back_as_options():
-    view = view_of(job_of(f"#: name=a {OPTIONS}\n@daily x"))
-    pairs = dict(job_pairs(view))
-    words = [f"{key}={value}" for key, value in pairs.items() if key in POOL_READERS and value]
-    again = job_of(f"#: name=a {' '.join(words)}\n@daily x")
-    assert differences(job_of(f"#: name=a {OPTIONS}\n@daily x"), again) == []
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"#: name=a {OPTIONS} timeout=1h30m\n@daily x",
+        "#: name=a handler=b.c heartbeat=90s timeout=5m overlap=queue on-lost=retry\n@daily 1",
+    ],
+)
+def test_what_people_see_can_be_written_back_as_options(text):
+    job = job_of(text)
+    pairs = dict(job_pairs(view_of(job)))
+    words = [
+        f"{key}={value}"
+        for key, value in pairs.items()
+        if key in READERS and value not in ("", "-")
+    ]
+    again = job_of(f"#: name=a {' '.join(words)}\n{text.splitlines()[-1]}")
+    assert differences(job, again) == []
 
 
 @given(st.integers(1, 9_999_999))

@@ -10,7 +10,7 @@ from cron.api.pool_views import QueueQuery, QueueView, WaitQuery
 from cron.errors import NotLeader, NotNow, Unavailable, UnknownJob, UnknownLaunch
 from cron.job import Overlap, Retry
 from cron.leader.lines import POSITIONS_MAX
-from cron.leader.waiting import why_waiting
+from cron.leader.waiting import LACKING_MAX, Asked, asked, why_waiting
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
 from launcher.fairness.item import Depth, Wait, WaitFor
@@ -235,6 +235,30 @@ async def test_the_open_launches_of_a_job_are_shown_oldest_first_and_only_some_a
     assert [view.launch for view in report.waits] == [name(w, second) for second in seconds[:7]]
     assert [view.ahead for view in report.waits] == [0, 1, 2, 3, 4, None, None]
     assert (report.total, w.queues.asked_positions) == (len(seconds), POSITIONS_MAX)
+
+
+async def test_what_no_executor_has_is_asked_once_for_each_job() -> None:
+    """It is a look at all executors, and all launches of a job ask for the same."""
+    w = World(with_job().to(600))
+    seconds = list(range(60, 600, 60))
+    w.rig.account(*seconds)
+    assert w.queues is not None
+    w.queues.waits = dict.fromkeys(seconds, Wait(WaitFor.NO_ROOM))
+    w.queues.lack = "no executor serves handler mail"
+    report = await w.service.waits(WaitQuery(job=JOB))
+    assert {view.waiting for view in report.waits} == {w.queues.lack}
+    assert w.queues.asked_lacking == 1
+
+
+def test_of_too_many_jobs_the_rest_is_told_without_a_look_at_all_executors() -> None:
+    queues = FakeQueues()
+    queues.lack = "no executor fits zone=eu"
+    request = Asked(queues)
+    answers = [request.lacking((number, T0, 0)) for number in range(LACKING_MAX + 5)]
+    assert answers == [queues.lack] * LACKING_MAX + [""] * 5
+    assert request.lacking((0, T0 + 60, 0)) == queues.lack
+    assert queues.asked_lacking == LACKING_MAX
+    assert asked(None) is None
 
 
 async def test_a_job_without_open_launches_waits_for_nothing() -> None:

@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 
 from consensus.log import Position
+from cron.api.views import HistoryQuery
 from cron.history.projection import Projection
 from cron.job import Overlap
 from cron.leader import questions
 from cron.leader.applier import StateApplier
 from cron.leader.questions import Questions
 from cron.state import commands as c
+from cron.state.pool import CloseGate, Gate, GateAction
 from cron.state.state import State
+from launcher.fairness.item import Wait, WaitFor
 from launcher.launch import LaunchState, Reason
+from tests.unit.pool_people_rig import FakeQueues
 from tests.unit.state_rig import T0, StateRig, job
 
 JOB = "default/backup"
@@ -175,3 +179,31 @@ async def test_the_counts_of_an_audit_add_up(
     assert whole.launches == 3
     monkeypatch.setattr(questions, "WINDOW_MAX", 2)
     assert await rig.questions.audit("", 0) == whole
+
+
+# ---- what waits in the pool
+
+
+async def test_history_asks_the_queues_only_of_what_it_shows(projection: Projection) -> None:
+    """A hundred thousand may wait, and each answer of a queue costs something."""
+    rig = Asked(projection, Overlap.ALLOW)
+    seconds = list(range(60, 660, 60))
+    rig.to(660).account(*seconds)
+    queues = FakeQueues()
+    queues.waits = {second: Wait(WaitFor.JOB_LIMIT, limit=second) for second in seconds}
+    asked: list[int] = []
+    queues.why = lambda key: asked.append(key[1] - T0) or queues.waits[key[1] - T0]  # type: ignore
+    rig.questions.queued = queues
+    views = await rig.questions.history(HistoryQuery(limit=3))
+    assert [view.scheduled_s - T0 for view in views] == [600, 540, 480]
+    assert [view.waiting.split()[3] for view in views] == ["600", "540", "480"]
+    assert asked == [600, 540, 480]
+
+
+async def test_why_tells_of_a_closed_gate(projection: Projection) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.to(60).account(60)
+    gate = Gate(0, GateAction.PAUSE, "disk full", "ada", 0, collection="", tenant="default")
+    rig.append(CloseGate(gate))
+    rig.clock.now_ms = rig.at_ms
+    assert (await rig.why(60)).endswith("gate 1, closed by ada until it is opened: disk full")
