@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 V2: Final = ""
 """Stands for the unified hierarchy of cgroup v2, as in /proc/PID/cgroup."""
-NOT_LIMITED: Final = 0
 
 
 class Capacity(NamedTuple):
