@@ -15,7 +15,6 @@ from tests.cluster.failover import (
     Property,
     Scene,
     asked,
-    lost_or_missed,
     uptime_s,
 )
 from tests.cluster.harness import Cell, wait_until
@@ -80,7 +79,7 @@ def test_a_leader_killed_at_any_step_of_a_launch_leaves_nothing_out_and_repeats_
         scene.wait_runs(1, after=died_s, but=[old], job=job)
     assert once.exists()
     assert scene.end() == []
-    assert lost_or_missed(scene.ledger()) == []
+    assert scene.lost_or_missed() == []
     runs = {(run.launch, run.attempt): run for run in scene.runs()}
     traces = [
         Trace(row, runs[row.launch, row.attempt], old, died_ms)
@@ -112,7 +111,7 @@ def test_a_leader_killed_while_it_takes_over_leaves_it_to_the_next(
     scene.report(record_property, f"kill -9 of two leaders, {point}", died_s, [old])
     scene.wait_runs(10, after=died_s, but=[old])
     assert scene.end() == []
-    assert lost_or_missed(scene.ledger()) == []
+    assert scene.lost_or_missed() == []
 
 
 def test_a_leader_that_stood_still_for_ten_seconds_starts_nothing_on_waking(
@@ -138,4 +137,4 @@ def test_a_leader_that_stood_still_for_ten_seconds_starts_nothing_on_waking(
     assert sorted(roles.values()) == ["follower", "follower", "leader"]
     assert roles[first] == "follower"
     assert scene.end() == []
-    assert lost_or_missed(scene.ledger()) == []
+    assert scene.lost_or_missed() == []

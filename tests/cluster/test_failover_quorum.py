@@ -12,7 +12,7 @@ import pytest
 from cron.api.client import Client
 from cron.api.views import ApplyRequest, SourceFile
 from cron.errors import OutcomeUnknown, Unavailable
-from tests.cluster.failover import JOBS, PATIENT, Property, Scene, lost_or_missed, uptime_s
+from tests.cluster.failover import JOBS, PATIENT, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -45,7 +45,7 @@ def test_a_follower_that_dies_is_not_noticed_by_any_launch(
     assert scene.epoch() == epoch, "the leader stayed"
     assert scene.epochs() == [epoch]
     assert scene.end() == []
-    assert lost_or_missed(scene.ledger()) == []
+    assert scene.lost_or_missed() == []
 
 
 def test_a_cell_of_which_every_replica_was_killed_goes_on_where_it_stood(
@@ -64,7 +64,7 @@ def test_a_cell_of_which_every_replica_was_killed_goes_on_where_it_stood(
     for run in running.values():
         assert scene.row(run).state == "succeeded"
     assert scene.end() == []
-    assert lost_or_missed(scene.ledger()) == []
+    assert scene.lost_or_missed() == []
 
 
 def test_without_a_majority_commands_say_so_in_time_and_nothing_is_half_done(
