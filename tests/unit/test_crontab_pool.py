@@ -279,6 +279,12 @@ def test_what_is_wrong_in_a_job_file_is_told_with_its_line(text, line, message, 
     assert hint in problem.hint
 
 
+def test_a_payload_of_a_job_file_may_be_longer_than_a_line_and_hold_any_character():
+    long = "x" * (limits.CRONTAB_LINE_BYTES_MAX + 1)
+    assert len(one_of_table(f'handler = "a"\npayload = "{long}"').work.payload) == len(long) + 2
+    assert one_of_table('handler = "a"\npayload = "\\u0000"').work.payload == b'"\\u0000"'
+
+
 def test_a_payload_has_its_bound():
     letters = limits.PAYLOAD_BYTES_MAX - 2
     assert len(dump_payload("x" * letters)) == limits.PAYLOAD_BYTES_MAX
