@@ -1,4 +1,4 @@
-"""Notices when the wall clock moves against the monotonic one (rule R10)."""
+"""Notices when the wall clock moves against the monotonic one (rule R10), and when work rests."""
 
 from __future__ import annotations
 
@@ -19,6 +19,26 @@ class Jump:
         jumped_ms = offset_ms - self._offset_ms
         self._offset_ms = offset_ms
         return jumped_ms
+
+
+class Steady:
+    """Since when somebody has been at work without a break, on a clock that may be set.
+
+    A break is `break_ms` without a call, or with a clock that moved by as much meanwhile: whoever
+    was stopped, or was told another time, cannot say what fell due without it.
+    """
+
+    def __init__(self, break_ms: int) -> None:
+        self._break_ms = break_ms
+        self._seen_ms: int | None = None
+        self._since_ms = 0
+
+    def since(self, now_ms: int) -> int:
+        """Return since when, after noting that one is at work at `now_ms`."""
+        if self._seen_ms is None or abs(now_ms - self._seen_ms) >= self._break_ms:
+            self._since_ms = now_ms
+        self._seen_ms = now_ms
+        return self._since_ms
 
 
 def describe_jump(jumped_ms: int) -> str:

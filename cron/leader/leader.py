@@ -28,8 +28,9 @@ from cron.leader.budget import Budget, Every
 from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
-from cron.leader.jump import Jump, describe_jump
+from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.plan import View, plan, postponed
+from cron.leader.policies import FAILOVER_MS
 from cron.leader.queues import Queues
 from cron.leader.requests import Build, Change, Changes, answer, as_change_error, fail
 from cron.leader.settings import LeaderSettings
@@ -43,6 +44,8 @@ from launcher.work import Epoch
 
 _log = structlog.get_logger()
 
+BUSY_SHARE = 5
+"""While an entry's worth of launches waits, a turn gives rows to a fifth of what it may."""
 RETRY_S = 0.2
 """Rest between a reign that failed and the next try, while the log still says that we lead."""
 
@@ -95,6 +98,7 @@ class Leader:
         self._housekeeping = Every(settings.housekeeping_ms)
         self._floors = Every(settings.floors_ms)
         self._jump = Jump(clock)
+        self._steady = Steady(FAILOVER_MS)
         self._late = Budget(settings.late_per_second)
         applier.subscribe(self._applied)
         log.subscribe(self._on_leadership)
@@ -177,6 +181,7 @@ class Leader:
         self._dispatcher.clear()
         self.books = Books(self._applier.state)
         self._jump = Jump(self._clock)
+        self._steady = Steady(FAILOVER_MS)
         state = self._applier.state
         _log.info(
             "leader.elected",
@@ -265,6 +270,8 @@ class Leader:
         if reason or state.is_resolving:
             return plan(View(state, [], expired=expired, queues=Queues(State())), now_ms)
         limit = self._settings.plan.launches_max
+        if len(self.books.queues.pump) > limit:
+            limit //= BUSY_SHARE  # rows for what must wait hold up what may begin
         now_mono = self._clock.mono_ms()
         is_housekeeping = self._housekeeping.is_due(now_mono)
         self.executors.place(self.books.queues)
@@ -273,6 +280,7 @@ class Leader:
             due_jobs=self.books.agenda.take(now_ms // 1000, limit=limit),
             expired=expired,
             late_budget=self._late.available(now_mono),
+            steady_ms=self._steady.since(now_ms),
             settings=self._settings.plan,
             queues=self.books.queues,
         )

@@ -19,7 +19,7 @@ from cron.job import Job, Overlap
 from cron.leader.agenda import DueJob
 from cron.leader.candidates import Candidate, is_exempt, of_due, too_late, turn
 from cron.leader.gates import FOREVER_MS, tell_gate
-from cron.leader.policies import Memo, account_for, tell_before_restore
+from cron.leader.policies import NEVER_MS, Memo, account_for, tell_before_restore
 from cron.leader.queues import Queues
 from cron.state import commands as c
 from cron.state.launches import holds_slot
@@ -57,7 +57,8 @@ class Expired(msgspec.Struct, frozen=True):
 class View(msgspec.Struct):
     """What the plan is made from.
 
-    `late_budget`: how many catch-up launches may begin now. `queues` hold what waits; without,
+    `late_budget`: how many catch-up launches may begin now. `steady_ms`: since when this leader has
+    been at work without a break. `queues` hold what waits; without,
     they are made from State, with the free `slots` of executors by their number.
     """
 
@@ -66,6 +67,7 @@ class View(msgspec.Struct):
     slots: dict[int, int] = {}
     expired: list[Expired] = []
     late_budget: int = 0
+    steady_ms: int = NEVER_MS
     settings: Settings = Settings()
     queues: Queues | None = None
 
@@ -102,7 +104,7 @@ def _accounts(view: View, now_ms: int) -> list[c.AccountItem]:
     items: list[c.AccountItem] = []
     instants = 0
     for due in view.due_jobs:
-        item = account_for(by_number[due.number], due.ticks, now_ms, memo)
+        item = account_for(by_number[due.number], due.ticks, now_ms, memo, view.steady_ms)
         if item is not None:
             items.append(item)
             instants += len(item.due)

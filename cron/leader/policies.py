@@ -1,10 +1,11 @@
 """What becomes of instants that were missed: catch-up policies and deadlines, pure.
 
 An instant is *live* while it is fresh, or while it is the newest of its job and not older than a
-failover may take: a change of leader is no reason to call a launch missed. All others that come up
-are *late*, and the job's `catchup` says what becomes of them. Nothing past its deadline is ever
-started (SRE book ch. 24, "Cron jobs and idempotency": skipping beats launching twice or at a time
-that nobody expects).
+failover may take, or than the time for which a leader has been at work without a break: neither a
+change of leader nor a great many launches at once are a reason to call one missed. All others that
+come up are *late*, and the job's `catchup` says what becomes of them. Nothing past its deadline is
+ever started (SRE book ch. 24, "Cron jobs and idempotency": skipping beats launching twice or at a
+time that nobody expects).
 """
 
 from __future__ import annotations
@@ -24,18 +25,25 @@ FRESH_MS: Final = 1_000
 """Every instant this young is live: a tick that was held up for a moment loses nothing."""
 FAILOVER_MS: Final = 5_000
 """The newest instant this young is live: about what a change of leader takes, with room."""
-
+NEVER_MS: Final = 1 << 62
+"""Later than any time: nobody has been at work since then."""
 
 Memo = dict[tuple[int, int], list[Tick]]
 """(schedule, after) -> the first two instants up to now: the same for all jobs of a group."""
 
 
 def account_for(
-    record: JobRecord, ticks: Ticks, now_ms: int, memo: Memo | None = None
+    record: JobRecord,
+    ticks: Ticks,
+    now_ms: int,
+    memo: Memo | None = None,
+    steady_ms: int = NEVER_MS,
 ) -> AccountItem | None:
     """Return the rows of all instants in (horizon, now], None where there are none.
 
     `memo` is shared by calls with one `now_ms`, so that jobs with one schedule share its instants.
+    Since `steady_ms` a leader has been at work without a break: what fell due since then was not
+    missed, however long others kept it busy.
     """
     job = record.job
     now_s = now_ms // 1000
@@ -63,9 +71,9 @@ def account_for(
         if not first:
             return _item(record, now_s, (), paused)
     if len(first) == 1:
-        due, skipped = _account_one(job, ticks, first[0], now_ms)
+        due, skipped = _account_one(job, ticks, first[0], now_ms, steady_ms)
     else:
-        due, skipped = _account_many(job, ticks, after_s, now_ms)
+        due, skipped = _account_many(job, ticks, after_s, now_ms, steady_ms)
     return _item(record, now_s, due, paused + skipped)
 
 
@@ -110,16 +118,16 @@ def _behind_repeated(record: JobRecord, ticks: Ticks, first: Tick, now_s: int) -
 _Rows = tuple[tuple[DueItem, ...], tuple[SkipItem, ...]]
 
 
-def _account_one(job: Job, ticks: Ticks, tick: Tick, now_ms: int) -> _Rows:
+def _account_one(job: Job, ticks: Ticks, tick: Tick, now_ms: int, steady_ms: int) -> _Rows:
     """The usual case: one instant is due."""
-    is_live = _is_live(tick, now_ms, is_newest=True)
+    is_live = _is_live(tick, now_ms, steady_ms, is_newest=True)
     may_be_late = job.catchup is not Catchup.NONE
     if is_live or (may_be_late and _within_deadline(job, tick.scheduled_s, now_ms)):
         return (DueItem(tick.scheduled_s, nominal_min(ticks, tick), not is_live),), ()
     return (), _skip_run(ticks, [tick], Reason.MISSED)
 
 
-def _account_many(job: Job, ticks: Ticks, after_s: int, now_ms: int) -> _Rows:
+def _account_many(job: Job, ticks: Ticks, after_s: int, now_ms: int, steady_ms: int) -> _Rows:
     """Several instants at once: after an outage, or of a job every second after a slow tick."""
     now_s = now_ms // 1000
     reach_s = max(after_s, now_s - job.deadline_s, now_s - CATCHUP_ALL_MAX)
@@ -131,18 +139,18 @@ def _account_many(job: Job, ticks: Ticks, after_s: int, now_ms: int) -> _Rows:
         reach_s = recent[0].scheduled_s - 1
     due = tuple(
         DueItem(tick.scheduled_s, nominal_min(ticks, tick), not live)
-        for tick, live in _choose(job, recent, now_ms)
+        for tick, live in _choose(job, recent, now_ms, steady_ms)
         if _within_deadline(job, tick.scheduled_s, now_ms)
     )
     return due, skipped_run(ticks, after_s, reach_s, Reason.MISSED) + _gaps(ticks, recent, due)
 
 
-def _choose(job: Job, recent: list[Tick], now_ms: int) -> list[tuple[Tick, bool]]:
+def _choose(job: Job, recent: list[Tick], now_ms: int, steady_ms: int) -> list[tuple[Tick, bool]]:
     """Return those of the instants that shall be launched, and whether each is live."""
     newest = recent[-1] if recent else None
     chosen = []
     for tick in recent:
-        live = _is_live(tick, now_ms, is_newest=tick is newest)
+        live = _is_live(tick, now_ms, steady_ms, is_newest=tick is newest)
         if live or job.catchup is Catchup.ALL:
             chosen.append((tick, live))
         elif job.catchup is Catchup.LAST and tick is newest:
@@ -194,9 +202,11 @@ def _item(
     return AccountItem(record.number, record.revision, record.horizon_s, now_s, due, skipped)
 
 
-def _is_live(tick: Tick, now_ms: int, *, is_newest: bool) -> bool:
-    age_ms = now_ms - tick.scheduled_s * 1000
-    return age_ms <= FRESH_MS or (is_newest and age_ms <= FAILOVER_MS)
+def _is_live(tick: Tick, now_ms: int, steady_ms: int, *, is_newest: bool) -> bool:
+    due_ms = tick.scheduled_s * 1000
+    if now_ms - due_ms <= FRESH_MS:
+        return True
+    return is_newest and (now_ms - due_ms <= FAILOVER_MS or due_ms >= steady_ms)
 
 
 def tell_before_restore(state: State, until_ms: int, now_ms: int) -> str:

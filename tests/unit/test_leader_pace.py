@@ -8,7 +8,7 @@ import pytest
 
 from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
 from cron.leader.budget import Budget, Every
-from cron.leader.jump import Jump, describe_jump
+from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.requests import WAITING_MAX, Change, Changes, answer, appending, fail
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
@@ -43,6 +43,14 @@ def test_a_clock_that_stands_still_earns_nothing() -> None:
     budget.spend(10)
     assert budget.available(1000) == 0
     assert budget.available(900) == 0
+
+
+def test_work_is_steady_from_the_end_of_its_last_break() -> None:
+    steady = Steady(5_000)
+    assert [steady.since(now) for now in (1_000, 2_000, 6_999)] == [1_000] * 3
+    assert steady.since(11_999) == 11_999  # it was stopped, or its clock was set forward
+    assert steady.since(12_500) == 11_999
+    assert steady.since(7_000) == 7_000  # or back
 
 
 def test_something_is_due_once_a_period() -> None:
