@@ -67,9 +67,12 @@ def of_due(due: DueItem, item: AccountItem, record: JobRecord) -> Candidate:
 def turn(candidate: Candidate) -> tuple[bool, int]:
     """The order in which candidates are judged: live before late, oldest first; a queue's launches
     by age alone."""
-    job = candidate.record.job
-    is_queue = job is not None and job.overlap is Overlap.QUEUE
-    return (candidate.is_late and not is_queue, candidate.key[1])
+    return (candidate.is_late and not is_queue(candidate.record.job), candidate.key[1])
+
+
+def is_queue(job: Job | None) -> bool:
+    """Whether the launches of a job begin one after the other, in the order of their instants."""
+    return job is not None and job.overlap is Overlap.QUEUE
 
 
 def too_late(candidate: Candidate) -> Reason:

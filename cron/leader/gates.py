@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
 from cron.job import Job
 from cron.state.pool import Gate, GateAction
 from cron.state.state import JobRecord, State
-from launcher.names import format_time, split_job_name
+from launcher.names import SCHEDULED_S_MAX, format_time, split_job_name
 
 FOREVER_MS: Final = 1 << 62
 """Until somebody opens it."""
@@ -21,13 +22,14 @@ class Gates:
         self._state = state
         self._known: dict[int, tuple[int, tuple[Gate, ...]]] = {}  # job number -> revision, gates
 
-    def changed(self) -> list[int]:
-        """Forget what was compared; return the numbers of the jobs that were or are held."""
+    def changed(self, numbers: Iterable[int]) -> list[int]:
+        """Forget what was compared; return which of these jobs, by number, were or are held."""
         before = {number for number, (_, gates) in self._known.items() if gates}
         self._known.clear()
+        records = [self._state.by_number[number] for number in numbers]
         return [
             record.number
-            for record in self._state.by_number.values()
+            for record in records
             if record.job is not None and (record.number in before or self._of(record, record.job))
         ]
 
@@ -64,7 +66,8 @@ def fits(gate: Gate, record: JobRecord, job: Job) -> bool:
 
 def tell_gate(gate: Gate) -> str:
     """Return which gate, by whom, until when and why: once it is opened nothing else knows."""
-    until = f"until {format_time(gate.until_ms // 1000)}" if gate.until_ms else "until it is opened"
+    until_s = min(max(gate.until_ms // 1000, 0), SCHEDULED_S_MAX)  # later times have no names
+    until = f"until {format_time(until_s)}" if gate.until_ms else "until it is opened"
     why = f": {gate.reason}" if gate.reason else ""
     return f"gate {gate.number}, closed by {gate.by or 'somebody'} {until}{why}"
 

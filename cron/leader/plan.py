@@ -22,7 +22,6 @@ from cron.leader.gates import FOREVER_MS, tell_gate
 from cron.leader.policies import NEVER_MS, Memo, account_for, tell_before_restore
 from cron.leader.queues import Queues
 from cron.state import commands as c
-from cron.state.launches import holds_slot
 from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
 from launcher.launch import ACTIVE, Reason
@@ -145,6 +144,7 @@ class _Choice:
         self._queues = queues
         self._now_ms = now_ms
         self._ended = ended  # by this plan, and until when it may be running all the same
+        self._held = {key[0] for key, until_ms in ended.items() if until_ms > now_ms}  # their jobs
         self._late_budget = view.late_budget
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
         self._begin: list[c.BeginItem] = []
@@ -241,36 +241,27 @@ class _Choice:
 
     def _before_restore(self, record: JobRecord) -> str:
         """What may be running from before a restore, where no launch that is known runs."""
-        is_known = record.number in self._taken
-        if is_known or any(row.state in ACTIVE for row in record.open.values()):
+        number = record.number
+        if number in self._taken or number in self._held or self._queues.runs(number):
             return ""
         return tell_before_restore(self._view.state, record.held_until_ms, self._now_ms)
 
     def _is_held(self, record: JobRecord) -> bool:
         """Whether another launch of the job may be running, or begins in this plan."""
-        if record.number in self._taken:
+        number = record.number
+        if number in self._taken or number in self._held or self._queues.runs(number):
             return True
-        if record.held_until_ms > self._now_ms:
-            return True
-        if not self._ended:
-            return holds_slot(record, self._now_ms)
-        return any(
-            row.state in ACTIVE and self._ended.get(row.key, self._now_ms + 1) > self._now_ms
-            for row in record.open.values()
-        )
+        return record.held_until_ms > self._now_ms
 
     def _replace(self, candidate: Candidate, job: Job) -> bool:
         """Whether it is the newest of its job: then it ends what runs, and what waits from before,
         else it is ended itself (rule R8)."""
-        waiting = self._queues.waiting_of(candidate.key[0])
-        for other in waiting:
-            is_newer = other.key > candidate.key and other.key not in self._cancel
-            if is_newer and self._reason_to_skip(other, job) is Reason.NONE:
+        for other in self._queues.newer(candidate.key):
+            if self._reason_to_skip(other, job) is Reason.NONE:
                 self._cancel_replaced(candidate.key)
                 return False
-        for other in waiting:
-            if other.key < candidate.key:
-                self._cancel_replaced(other.key)
+        for key in self._queues.older(candidate.key):
+            self._cancel_replaced(key)
         for row in candidate.record.open.values():
             runs = row.state in ACTIVE and row.key not in self._ended
             if runs and row.key < candidate.key and row.cancel is Reason.NONE:
@@ -316,29 +307,12 @@ class _Choice:
                 self._take_slot(candidate, job)
 
     def _may_begin(self, candidate: Candidate, job: Job) -> bool:
-        """Whether it may, having been taken; else it waits on, or is given up."""
-        if job.overlap is Overlap.ALLOW:
+        """Whether it may, having been taken; else it waits on."""
+        if job.overlap is Overlap.ALLOW or not self._is_held(candidate.record):
             return True
-        record = candidate.record
-        older_ms = self._older_rests_ms(candidate, job)
-        if older_ms > self._now_ms or self._is_held(record):
-            until_ms = max(older_ms, record.held_until_ms, self._now_ms + HELD_REST_MS)
-            self._queues.put_back(until_ms)
-            return False
-        return True
-
-    def _older_rests_ms(self, candidate: Candidate, job: Job) -> int:
-        """A queue is first in, first out: whoever rests holds those behind it."""
-        if job.overlap is not Overlap.QUEUE:
-            return 0
-        return max(
-            (
-                other.not_before_ms
-                for other in self._queues.waiting_of(candidate.key[0])
-                if other.key < candidate.key
-            ),
-            default=0,
-        )
+        held_until_ms = candidate.record.held_until_ms
+        self._queues.put_back(max(held_until_ms, self._now_ms + HELD_REST_MS))
+        return False
 
     def _take_slot(self, candidate: Candidate, job: Job) -> None:
         """Give the only slot of a job away: what else waits and may not is skipped."""

@@ -6,7 +6,11 @@ it into the pump, and takes out what may begin; from then on it counts as runnin
 then does not accept comes back by `follow`, since that looks at State alone. So every turn costs
 what has changed, whatever waits.
 
-At a takeover millions may wait: they are let in by and by, oldest first, beside what is new.
+At a takeover millions may wait: they are let in by and by, oldest first, beside what is new; a job
+of which something new comes is let in whole before it.
+
+Of a job with overlap=queue only the oldest launch stands in the pump; those behind it are held
+there until it has left, whatever it waits for.
 """
 
 from __future__ import annotations
@@ -19,14 +23,16 @@ from typing import Final, cast
 import msgspec
 
 from cron.job import Job, Overlap
-from cron.leader.candidates import Candidate, item_of, need_of, of_row
-from cron.leader.gates import Gates
+from cron.leader.candidates import Candidate, is_queue, item_of, need_of, of_row
+from cron.leader.gates import FOREVER_MS, Gates
+from cron.leader.siblings import Siblings
 from cron.state.commands import Key
 from cron.state.pool import Limits, Scope
-from cron.state.state import LaunchRow, State
+from cron.state.state import JobRecord, LaunchRow, State
 from launcher.fairness.item import Depth, Item, Wait
 from launcher.fairness.item import Limits as PumpLimits
 from launcher.fairness.pump import Pump
+from launcher.launch import LaunchState
 from launcher.names import split_job_name
 from launcher.placement.place import COMMAND, Need
 from launcher.placement.places import Places
@@ -39,6 +45,10 @@ JUDGED_AT_ONCE: Final = 50_000
 """What is new and is judged in one turn: about 0.1 s."""
 REFUSED_REST_MS: Final = 500
 """What an executor refused may be refused again at once, and each time is two entries of log."""
+
+
+DEADLINES_MIN: Final = 10_000
+"""Fewer deadlines of launches that do not wait any more are not worth looking for."""
 
 
 class Running(msgspec.Struct, gc=False):
@@ -65,8 +75,9 @@ class Queues:
         self.domains: dict[str, str] = {}
         """Handler -> the group of workers that serves it, whose slots it shares."""
         self._waiting: dict[Key, Candidate] = {}
-        self._of_job: dict[int, dict[Key, None]] = {}
+        self._siblings = Siblings()  # of what waits
         self._running: dict[Key, Running] = {}
+        self._runs: dict[int, int] = {}  # of each job that runs, how many
         self._new: dict[Key, None] = {}
         self._deadlines: list[tuple[int, Key]] = []
         self._needs: dict[int, tuple[Job, Need]] = {}
@@ -76,7 +87,9 @@ class Queues:
         for row in state.active.values():
             self._run(row)
         self._taken: Item | None = None
+        self._free_slots: dict[object, int] = {}  # by domain, as of this round
         self._loading: Iterator[Key] = iter(list(state.due))
+        self._is_loading = bool(state.due)
 
     # ---- what State says
 
@@ -103,14 +116,14 @@ class Queues:
     def look_again(self, number: int) -> None:
         """Have everything judged anew that waits of a job: it, or what holds it, has changed."""
         self._needs.pop(number, None)
-        for key in self._of_job.get(number, ()):
+        for key in self._siblings.of(number):
             if key not in self._running:
                 self.pump.remove(key)
                 self._new[key] = None
 
     def gates_changed(self) -> None:
         """Have everything judged anew that a gate holds, or has held."""
-        for number in self.gates.changed():
+        for number in self.gates.changed(self._siblings):
             self.look_again(number)
 
     def serve(self, offers: Iterable[Offer]) -> None:
@@ -127,7 +140,7 @@ class Queues:
         for handler, group in moved.items():
             self.pump.set_domain(handler, group)
         # All launches of a pool must be in one domain: what waits enters anew.
-        for number in list(self._of_job):
+        for number in list(self._siblings):
             job = self.state.by_number[number].job
             if job is not None and job.pool in moved:
                 self.look_again(number)
@@ -161,35 +174,65 @@ class Queues:
 
     def _occupy(self, key: Key, executor: int, need: Need) -> None:
         self._running[key] = Running(executor, need)
+        self._runs[key[0]] = self._runs.get(key[0], 0) + 1
         self.places.take(executor, need)
 
     def _enter(self, candidate: Candidate) -> None:
         key = candidate.key
+        if self._is_loading and key[0] not in self._siblings:
+            self._load_job(candidate.record)
         known = self._waiting.get(key)
         if known is None:
-            self._of_job.setdefault(key[0], {})[key] = None
-            heapq.heappush(self._deadlines, (candidate.deadline_ms, key))
+            self._join(candidate)
         elif (known.attempt, known.detail) == (candidate.attempt, candidate.detail):
             known.is_fresh = False
             return
         self._waiting[key] = candidate
         self._new[key] = None
 
+    def _load_job(self, record: JobRecord) -> None:
+        """Let in what was there at the takeover of a job whose order counts, before what is new."""
+        if record.job is None or record.job.overlap is Overlap.ALLOW:
+            return
+        for row in record.open.values():
+            if row.state is LaunchState.DUE:
+                candidate = of_row(row, record)
+                self._join(candidate)
+                self._waiting[candidate.key] = candidate
+                self._new[candidate.key] = None
+
+    def _join(self, candidate: Candidate) -> None:
+        """Let a launch stand among those of its job that wait."""
+        key = candidate.key
+        if is_queue(candidate.record.job):
+            first = self._siblings.first(key[0])
+            if first is not None and key < first:
+                self.pump.hold(first, FOREVER_MS)
+        self._siblings.add(key)
+        if len(self._deadlines) > 2 * len(self._waiting) + DEADLINES_MIN:
+            self._deadlines = [(one.deadline_ms, one.key) for one in self._waiting.values()]
+            heapq.heapify(self._deadlines)
+        heapq.heappush(self._deadlines, (candidate.deadline_ms, key))
+
     def _forget_waiting(self, key: Key, *, is_running: bool = False) -> None:
         candidate = self._waiting.pop(key, None)
         if candidate is None:
             return
         self._new.pop(key, None)
-        of_job = self._of_job[key[0]]
-        del of_job[key]
-        if not of_job:
-            del self._of_job[key[0]]
+        self._siblings.remove(key)
+        if is_queue(candidate.record.job):
+            first = self._siblings.first(key[0])
+            if first is not None and key < first:  # whoever was behind it may be next
+                self._new[first] = None
         if not is_running:
             self.pump.remove(key)
 
     def _forget_running(self, key: Key) -> bool:
         ran = self._running.pop(key, None)
         if ran is not None:
+            self._runs[key[0]] -= 1
+            if not self._runs[key[0]]:
+                del self._runs[key[0]]
             self.places.give(ran.executor, ran.need)
             self.pump.ended(key)
         return ran is not None
@@ -203,9 +246,11 @@ class Queues:
     def take_new(self, now_ms: int) -> list[Candidate]:
         """Begin a plan; return what was not judged yet, and what is past its deadline."""
         self.pump.begin_round()
-        for key in islice(self._loading, LOADED_AT_ONCE):
-            if key not in self._waiting:
-                self.follow((key,))
+        self._free_slots.clear()
+        if self._is_loading:
+            loaded = list(islice(self._loading, LOADED_AT_ONCE))
+            self._is_loading = len(loaded) == LOADED_AT_ONCE
+            self.follow(key for key in loaded if key not in self._waiting)
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now_ms:
             _, key = heapq.heappop(deadlines)
@@ -225,28 +270,43 @@ class Queues:
             self.pump.hold(candidate.key, until_ms)
 
     def waiting_of(self, number: int) -> list[Candidate]:
-        """Return what waits of a job, in the order in which it came."""
-        return [self._waiting[key] for key in self._of_job.get(number, ())]
+        """Return what waits of a job, the oldest first."""
+        return [self._waiting[key] for key in self._siblings.of(number)]
+
+    def newer(self, key: Key) -> Iterator[Candidate]:
+        """Yield what waits of a launch's job and is newer, the newest first."""
+        return (self._waiting[other] for other in self._siblings.newer(key))
+
+    def older(self, key: Key) -> list[Key]:
+        """Return what waits of a launch's job and is older."""
+        return self._siblings.older(key)
+
+    def runs(self, number: int) -> int:
+        """Return how many launches of a job run, with those that this plan begins."""
+        return self._runs.get(number, 0)
 
     def enqueue(self, candidate: Candidate, job: Job, now_ms: int) -> None:
         """Let it wait for its turn; nothing if it does already."""
-        rests_until_ms = candidate.not_before_ms
-        self._add(candidate, job, rests_until_ms if rests_until_ms > now_ms else 0)
+        rests_until_ms = candidate.not_before_ms if candidate.not_before_ms > now_ms else 0
+        held_until_ms = self._held_until_ms(candidate, job, rests_until_ms)
+        is_new = self._add(candidate, job, held_until_ms)
+        if not is_new and is_queue(job):
+            self.pump.hold(candidate.key, held_until_ms or now_ms)
 
-    def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> None:
+    def _held_until_ms(self, candidate: Candidate, job: Job, until_ms: int) -> int:
+        """A queue is first in, first out: whoever is not the first of its job waits for that."""
+        if not is_queue(job) or self._siblings.first(candidate.key[0]) == candidate.key:
+            return until_ms
+        return FOREVER_MS
+
+    def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> bool:
         need = self.need(candidate.key[0], job)
         item = item_of(candidate, job, need, self._domain(need.pool))
-        item.is_late = self._goes_late(candidate, job)
-        self.pump.add(item, not_before_ms)
-
-    def _goes_late(self, candidate: Candidate, job: Job) -> bool:
-        """A queue is first in, first out: what is live waits behind what is late of its job."""
-        if candidate.is_late or job.overlap is not Overlap.QUEUE:
-            return candidate.is_late
-        return any(other.is_late for other in self.waiting_of(candidate.key[0]))
+        return self.pump.add(item, not_before_ms)
 
     def hold(self, candidate: Candidate, job: Job, until_ms: int) -> None:
         """Let it wait outside of all queues until then, whether it waited, was taken or is new."""
+        until_ms = self._held_until_ms(candidate, job, until_ms)
         if self._is_taken(candidate):
             self.put_back(until_ms)
         elif not self.pump.hold(candidate.key, until_ms):
@@ -277,6 +337,9 @@ class Queues:
         if executor is not None:
             self._occupy(candidate.key, executor, need)
             self._taken = None
+            domain = self._domain(need.pool)
+            if domain in self._free_slots:
+                self._free_slots[domain] -= 1
         return executor
 
     def end(self, key: Key) -> None:
@@ -287,9 +350,14 @@ class Queues:
         return isinstance(place, Need) and self.places.has_room(place)
 
     def _free(self, domain: object) -> int:
-        """Return the free slots of a domain: those for commands, or those of a group."""
-        pools = [pool for pool, group in self.domains.items() if group == domain]
-        return free_slots(self.places, pools[0] if pools else str(domain))
+        """Return the free slots of a domain: those for commands, or those of a group. It is asked
+        for each launch that begins: so counted once in a round, and kept up."""
+        known = self._free_slots.get(domain)
+        if known is None:
+            pools = (pool for pool, group in self.domains.items() if group == domain)
+            known = free_slots(self.places, next(pools, str(domain)))
+            self._free_slots[domain] = known
+        return known
 
     def need(self, number: int, job: Job) -> Need:
         """Return the place class of a job."""
@@ -304,8 +372,9 @@ class Queues:
     # ---- what others ask
 
     def next_ms(self) -> int | None:
-        """Return when something may be to be done that no entry brings about; None for never."""
-        return self.pump.next_ms()
+        """Return when something may be to be done that no entry brings about; None for never, 0
+        while there is more to be let in and judged than one plan takes."""
+        return 0 if self._new or self._is_loading else self.pump.next_ms()
 
     def depths(self) -> list[Depth]:
         """Return what waits and runs, by pool, priority and tenant."""
