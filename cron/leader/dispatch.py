@@ -50,24 +50,25 @@ class Dispatcher:
             elif isinstance(command, c.Launched):
                 hit("after-launched")
 
-    def start_order(self, state: State, row: LaunchRow) -> StartOrder | None:
-        """Return the order to start a begun attempt; None if its job cannot be found."""
+    def start_order(self, state: State, row: LaunchRow, part: int = 1) -> StartOrder | None:
+        """Return the order to start a part of a begun attempt; None if its job cannot be found."""
         if row.job is None:
             return None
         cached = self._work.get((row.number, row.revision))
         if cached is None:
             cached = encode_work(row.job.work)
             self._work[(row.number, row.revision)] = cached
-        name = attempt_name(state, row.key, row.attempt)
+        name = attempt_name(state, row.key, row.attempt, part)
         return StartOrder(name, row.begun_index, row.not_after_ms, cached)
 
     def _start(self, state: State, command: c.Begin, result: Result) -> None:
         by_executor: dict[int, list[StartOrder]] = {}
         for item, verdict in zip(command.items, result.items, strict=True):
             row = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
-            order = self.start_order(state, row) if row is not None else None
-            if order is not None:
-                by_executor.setdefault(item.executor, []).append(order)
+            for start in row.starts() if row is not None else ():
+                order = self.start_order(state, row, start.part) if row is not None else None
+                if order is not None:
+                    by_executor.setdefault(start.executor, []).append(order)
         for number, orders in by_executor.items():
             record = state.executors.get(number)
             if record is not None:
@@ -80,11 +81,12 @@ class Dispatcher:
                 self.kill(state, row)
 
     def kill(self, state: State, row: LaunchRow) -> None:
-        """Order the end of an attempt whose Cancel is committed (rule R8)."""
-        record = state.executors.get(row.executor)
-        if record is not None and row.cancel is not Reason.NONE:
-            name = attempt_name(state, row.key, row.attempt)
-            self._pool.kill(record.executor, record.ledger, [(name, row.cancel)])
+        """Order the end of an attempt whose Cancel is committed, part by part (rule R8)."""
+        for start in row.starts() if row.cancel is not Reason.NONE else ():
+            record = state.executors.get(start.executor)
+            if record is not None:
+                name = attempt_name(state, row.key, row.attempt, start.part)
+                self._pool.kill(record.executor, record.ledger, [(name, row.cancel)])
 
     def acknowledge(self, executor: ExecutorRecord, names: Sequence[AttemptName]) -> None:
         """Tell an executor that these ends are committed."""
@@ -97,6 +99,6 @@ def is_settled(verdict: int) -> bool:
     return verdict in _ENDED
 
 
-def attempt_name(state: State, key: c.Key, attempt: int) -> AttemptName:
+def attempt_name(state: State, key: c.Key, attempt: int, part: int = 1) -> AttemptName:
     """Return the name that the executor's ledger has it under."""
-    return AttemptName(state.launch_name(key), attempt)
+    return AttemptName(state.launch_name(key), attempt, part)

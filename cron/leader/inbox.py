@@ -53,7 +53,7 @@ class Inbox:
         self._refused = refused
         self._joined: list[Joined] = []
         self._facts: list[tuple[_Source, Fact]] = []
-        self._sources: dict[tuple[c.Key, int], _Source] = {}
+        self._sources: dict[tuple[c.Key, int, int], _Source] = {}
         self._is_backed_up = is_backed_up
 
     def clear(self) -> None:
@@ -134,7 +134,7 @@ class Inbox:
             news = digested.commands()
             for command in news:
                 for item in _ends(command):
-                    self._sources[(item.key, item.attempt)] = source
+                    self._sources[(item.key, item.attempt, item.part)] = source
             commands += news
         return commands
 
@@ -154,9 +154,9 @@ class Inbox:
         """Acknowledge ends that are committed now to the executors that reported them."""
         names: dict[_Source, list[AttemptName]] = {}
         for item, verdict in zip(_ends(command), result.items, strict=True):
-            source = self._sources.pop((item.key, item.attempt), None)
+            source = self._sources.pop((item.key, item.attempt, item.part), None)
             if source is not None and is_settled(Verdict(verdict)):
-                name = attempt_name(state, item.key, item.attempt)
+                name = attempt_name(state, item.key, item.attempt, item.part)
                 names.setdefault(source, []).append(name)
         for (executor, ledger), theirs in names.items():
             self._pool.ack(executor, ledger, theirs)

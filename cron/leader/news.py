@@ -10,7 +10,7 @@ import msgspec
 
 from cron.limits import DETAIL_CHARS_MAX
 from cron.state import commands as c
-from cron.state.state import ExecutorRecord, LaunchRow, State
+from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
 from launcher.pool.events import Fact, Fate
@@ -52,14 +52,9 @@ def digest_facts(
     for fact in facts:
         key = state.key_of(fact.name.launch)
         row = None if key is None else state.active.get(key)
-        is_its = (
-            row is not None
-            and executor is not None
-            and row.executor == executor.number
-            and row.attempt == fact.name.attempt
-        )
-        if row is not None and is_its:
-            _of_open(row, fact, into)
+        start = None if row is None else _start_of(row, executor, fact.name)
+        if row is not None and start is not None:
+            _of_open(row, start, fact, into)
         elif (
             key is not None and fact.fate is Fate.ENDED and ((key, fact.name.attempt) in state.lost)
         ):
@@ -68,29 +63,35 @@ def digest_facts(
             into.acks.append(fact.name)
 
 
-def _of_open(row: LaunchRow, fact: Fact, into: Digested) -> None:
-    """A fact about an open attempt, from the executor that has it."""
-    attempt = fact.name.attempt
+def _start_of(row: LaunchRow, executor: ExecutorRecord | None, name: AttemptName) -> Start | None:
+    """Return the open start that an executor speaks of, None where it is not its."""
+    if executor is None or row.attempt != name.attempt:
+        return None
+    start = row.start_on(executor.number)
+    return start if start is not None and start.part == name.part else None
+
+
+def _of_open(row: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
+    """A fact about an open part of an attempt, from the executor that has it."""
+    attempt, part = fact.name.attempt, start.part
     if fact.fate is Fate.ACCEPTED:
-        if row.state is LaunchState.BEGUN:
-            into.launched.append(c.LaunchedItem(row.key, attempt, fact.started_ms))
+        if start.state is LaunchState.BEGUN:
+            into.launched.append(c.LaunchedItem(row.key, attempt, fact.started_ms, part))
         if row.cancel is not Reason.NONE:
             into.kills.append((fact.name, row.cancel))
     elif fact.fate is Fate.ENDED:
         into.finished.append(finished_item(row.key, fact))
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
-        into.lost.append(
-            c.LostItem(row.key, attempt, 0, _shortened(fact.detail) or "its executor died")
-        )
-    elif fact.fate in (Fate.REFUSED, Fate.FENCED) and row.state is LaunchState.LAUNCHED:
+        detail = _shortened(fact.detail) or "its executor died"
+        into.lost.append(c.LostItem(row.key, attempt, 0, detail, part))
+    elif fact.fate in (Fate.REFUSED, Fate.FENCED) and start.state is LaunchState.LAUNCHED:
         # It was said to have started, and now never to have: nobody knows which is true.
-        into.lost.append(c.LostItem(row.key, attempt, 0, "its executor contradicts itself"))
+        into.lost.append(c.LostItem(row.key, attempt, 0, "its executor contradicts itself", part))
     elif fact.fate in (Fate.REFUSED, Fate.FENCED):
-        into.refused.append(
-            c.RefusedItem(row.key, attempt, _shortened(fact.detail) or fact.fate.name.lower())
-        )
-    elif fact.fate is Fate.UNKNOWN and row.state is LaunchState.BEGUN:
+        detail = _shortened(fact.detail) or fact.fate.name.lower()
+        into.refused.append(c.RefusedItem(row.key, attempt, detail, part))
+    elif fact.fate is Fate.UNKNOWN and start.state is LaunchState.BEGUN:
         into.fences.append(fact.name)
 
 
@@ -113,6 +114,7 @@ def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
         _shortened(fact.detail),
         fact.output_bytes,
         fact.retry_after_ms,
+        fact.name.part,
     )
 
 

@@ -19,7 +19,9 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
 from cron.leader.news import finished_item
 from cron.leader.policies import account_for, nominal_min, skipped_run
+from cron.limits import DETAIL_CHARS_MAX
 from cron.state import commands as c
+from cron.state.ran import RanItem
 from cron.state.state import JobRecord, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, AttemptName
@@ -37,8 +39,8 @@ Memories = Mapping[int, Mapping[str, Recalled]]
 class Gathered(msgspec.Struct):
     """What ran since the snapshot: by the number of the job, and by name where State has none."""
 
-    by_job: dict[int, list[c.RanItem]] = {}
-    strangers: dict[str, list[c.RanItem]] = {}
+    by_job: dict[int, list[RanItem]] = {}
+    strangers: dict[str, list[RanItem]] = {}
 
 
 def gather(state: State, memories: Memories) -> Gathered:
@@ -53,8 +55,34 @@ def gather(state: State, memories: Memories) -> Gathered:
             if recalled.fact.fate in _RAN:
                 _gather_one(state, number, recalled, gathered)
     for items in (*gathered.by_job.values(), *gathered.strangers.values()):
-        items.sort(key=lambda item: (item.scheduled_s, item.trigger, item.attempt))
+        items.sort(key=_place)
+        items[:] = [one for _, parts in groupby(items, key=_place) for one in _whole(list(parts))]
     return gathered
+
+
+def _place(item: RanItem) -> tuple[int, int, int]:
+    return (item.scheduled_s, item.trigger, item.attempt)
+
+
+def _whole(parts: list[RanItem]) -> list[RanItem]:
+    """Return what is recorded of one attempt, which may have run in several parts.
+
+    One of which a part still runs, or may have, is lost: nobody knows here how many parts it had.
+    Of one whose parts are all over the worst is told.
+    """
+    if all(item.part == 1 for item in parts):
+        return parts
+    is_open = any(item.state in (LaunchState.LAUNCHED, LaunchState.LOST) for item in parts)
+    worst = next((item for item in parts if item.state is not LaunchState.SUCCEEDED), parts[0])
+    told = ", ".join(f"part {item.part} {item.state.label}" for item in parts)
+    whole = msgspec.structs.replace(
+        worst,
+        state=LaunchState.LOST if is_open else worst.state,
+        reason=Reason.RESTORED if is_open else worst.reason,
+        detail=f"{told}; {worst.detail}".rstrip("; ")[:DETAIL_CHARS_MAX],
+        part=1,
+    )
+    return [whole]
 
 
 def _gather_one(state: State, number: int, recalled: Recalled, into: Gathered) -> None:
@@ -86,11 +114,11 @@ def _is_new(state: State, recalled: Recalled) -> bool:
     return restored is not None and restored.index < recalled.begun_index < state.index
 
 
-def _ran_item(executor: int, recalled: Recalled) -> c.RanItem:
+def _ran_item(executor: int, recalled: Recalled) -> RanItem:
     fact = recalled.fact
     launch = fact.name.launch
     state, reason = _ended(fact)
-    return c.RanItem(
+    return RanItem(
         scheduled_s=launch.scheduled_s,
         trigger=launch.trigger,
         attempt=fact.name.attempt,
@@ -104,6 +132,7 @@ def _ran_item(executor: int, recalled: Recalled) -> c.RanItem:
         epoch=_epoch(recalled.epoch),
         detail=finished_item((0, 0, 0), fact).detail,
         output_bytes=fact.output_bytes if fact.fate is Fate.ENDED else 0,
+        part=fact.name.part,
     )
 
 
@@ -181,7 +210,7 @@ def _doubtful(state: State) -> dict[int, tuple[c.Key, ...]]:
 
 
 def recover_job(
-    record: JobRecord, ran: Iterable[c.RanItem], due: Iterable[c.Key], to_s: int
+    record: JobRecord, ran: Iterable[RanItem], due: Iterable[c.Key], to_s: int
 ) -> c.RecoverItem:
     """Return what to record of one job in (horizon, to_s], and of its launches that were due."""
     ran = tuple(ran)
@@ -255,11 +284,14 @@ def facts_of_open(
     record = state.executors.get(number)
     facts: list[Fact] = []
     for row in record.open.values() if record is not None else ():
-        name = AttemptName(state.launch_name(row.key), row.attempt)
+        start = row.start_on(number)
+        if start is None:
+            continue
+        name = AttemptName(state.launch_name(row.key), row.attempt, start.part)
         recalled = memory.get(str(name))
         if recalled is not None:
             facts.append(recalled.fact)
-        elif row.state is LaunchState.BEGUN and row.begun_index > floor:
+        elif start.state is LaunchState.BEGUN and row.begun_index > floor:
             facts.append(Fact(name, Fate.REFUSED, detail="its executor has no record of it"))
         else:
             facts.append(Fact(name, Fate.INTERRUPTED, detail="its executor has no record of it"))

@@ -12,7 +12,7 @@ from collections.abc import Container
 
 from cron.leader.dispatch import Dispatcher, attempt_name
 from cron.state import commands as c
-from cron.state.state import ExecutorRecord, LaunchRow, State
+from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
 from launcher.pool.events import Fact, Fate, Joined
@@ -64,7 +64,8 @@ class Settler:
         attempts = [
             item
             for row in record.open.values()
-            if (item := self._open_attempt(state, row, index, known)) is not None
+            if (start := row.start_on(record.number)) is not None
+            and (item := self._open_attempt(state, row, start, index, known)) is not None
         ]
         settlement = settle(attempts, known, now_ms, MARGIN_MS, _lost_names(state, known))
         executor, ledger = record.executor, record.ledger
@@ -78,10 +79,10 @@ class Settler:
         return [*settlement.facts, *map(_never_heard_of, settlement.lost)]
 
     def _open_attempt(
-        self, state: State, row: LaunchRow, index: int, known: Container[AttemptName]
+        self, state: State, row: LaunchRow, start: Start, index: int, known: Container[AttemptName]
     ) -> OpenAttempt | None:
         """Return what the log knows of an attempt that the report knows of, or would know of."""
-        order = self._dispatcher.start_order(state, row)
+        order = self._dispatcher.start_order(state, row, start.part)
         if order is None:
             return None
         is_newer = row.begun_index > index or row.launched_index > index
@@ -91,7 +92,7 @@ class Settler:
             name=order.name,
             begun_index=order.begun_index,
             not_after_ms=order.not_after_ms,
-            is_launched=row.state is LaunchState.LAUNCHED,
+            is_launched=start.state is LaunchState.LAUNCHED,
             cancel=row.cancel,
             work=order.work,
         )
@@ -102,16 +103,19 @@ class Settler:
         A callback, a message or a wake-up may be lost; nothing may hang on any of them.
         """
         for row in state.active.values():
-            record = state.executors.get(row.executor)
-            if record is None or now_ms - row.begun_at_ms < STALE_MS:
+            if now_ms - row.begun_at_ms < STALE_MS:
                 continue
             if row.cancel is not Reason.NONE:
                 self._dispatcher.kill(state, row)
-            if row.state is LaunchState.BEGUN:
-                self._ask_again(state, record, row, now_ms)
+            for start in row.starts():
+                record = state.executors.get(start.executor)
+                if record is not None and start.state is LaunchState.BEGUN:
+                    self._ask_again(state, record, row, start.part, now_ms)
 
-    def _ask_again(self, state: State, record: ExecutorRecord, row: LaunchRow, now_ms: int) -> None:
-        order = self._dispatcher.start_order(state, row)
+    def _ask_again(
+        self, state: State, record: ExecutorRecord, row: LaunchRow, part: int, now_ms: int
+    ) -> None:
+        order = self._dispatcher.start_order(state, row, part)
         if order is None:
             return
         is_wanted = row.cancel is Reason.NONE and now_ms + MARGIN_MS < row.not_after_ms

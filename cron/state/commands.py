@@ -1,13 +1,12 @@
 """What may be asked of the replicated state: commands, and the entry that carries them.
 
-A command carries everything that its meaning depends on: times, choices, names. Applying it needs
-no clock, no chance and no schedule. All that one tick brings shares one entry (group commit).
+A command carries all that its meaning depends on: times, choices, names. Applying it needs no
+clock, no chance and no schedule. All that one tick brings shares one entry (group commit). In the
+hot commands a job is the number that State gave it and a launch its key, so that a launch costs
+about a hundred bytes of log.
 
 Evolution: append fields at the end with a default, never reorder, rename a tag or reuse one; a new
 command is shipped decodable before it is ever emitted.
-
-In the hot commands a job is its number (given by State when it was first put) and a launch its key
-(number, scheduled_s, trigger), so that a launch costs about a hundred bytes of log.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import msgspec
 
 from cron.job import Job
 from cron.state import pool
+from cron.state.ran import RanItem
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
@@ -67,6 +67,7 @@ class BeginItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     revision: int
     executor: int  # the number State gave to (executor id, ledger)
     not_after_ms: int
+    others: tuple[int, ...] = ()  # those of its second part and on
 
 
 class LaunchedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -75,6 +76,7 @@ class LaunchedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: Key
     attempt: int
     started_ms: int
+    part: int = 1
 
 
 class FinishedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -90,6 +92,7 @@ class FinishedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     detail: str = ""
     output_bytes: int = 0  # what the executor keeps of its output
     retry_after_ms: int = 0  # asked for by what ran; 0: it did not say
+    part: int = 1
 
 
 class RefusedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -98,6 +101,7 @@ class RefusedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: Key
     attempt: int
     detail: str = ""
+    part: int = 1
 
 
 class SkippedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -116,6 +120,7 @@ class LostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
     held_until_ms: int = 0
     detail: str = ""
+    part: int = 1
 
 
 class CancelItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -302,26 +307,6 @@ class Retire(msgspec.Struct, frozen=True, array_like=True, tag="retire"):
 
     local: tuple[SegmentKey, ...] = ()
     gone: tuple[SegmentKey, ...] = ()
-
-
-class RanItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What an executor's ledger remembers of an attempt that began after the snapshot from which
-    the cell was restored. `state` is LAUNCHED while it runs. `executor` is its number."""
-
-    scheduled_s: int
-    trigger: int
-    attempt: int
-    state: LaunchState
-    reason: Reason
-    executor: int
-    begun_index: int
-    exit_code: int = -1
-    started_ms: int = 0
-    finished_ms: int = 0
-    local_min: int = -1
-    epoch: Epoch = Epoch()
-    detail: str = ""
-    output_bytes: int = 0
 
 
 class RecoverItem(msgspec.Struct, frozen=True, array_like=True, gc=False):

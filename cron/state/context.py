@@ -9,7 +9,7 @@ from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
 from cron.state.rows import Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, LaunchRow, Part, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, format_time
 from launcher.work import Epoch
@@ -76,7 +76,8 @@ class Context:
         self.state.due.pop(row.key, None)
         self.state.active[row.key] = row
         self.moved[row.key] = None
-        self.state.executors[row.executor].open[row.key] = row
+        for start in row.starts():
+            self.state.executors[start.executor].open[row.key] = row
 
     def set_due(self, row: LaunchRow) -> None:
         """Move a launch that never ran back among the due."""
@@ -85,11 +86,22 @@ class Context:
         self.state.due[row.key] = row
         self.moved[row.key] = None
         row.job = None  # the next attempt begins with what the job is then (rule R2)
+        row.parts = []
+
+    def leave_part(self, row: LaunchRow, part: Part) -> None:
+        """Note that a part of a launch is over."""
+        self.moved[row.key] = None
+        self._leave(row, part.executor)
 
     def _leave_executor(self, row: LaunchRow) -> None:
-        executor = self.state.executors.get(row.executor)
-        if executor is not None:
-            executor.open.pop(row.key, None)
+        self._leave(row, row.executor)
+        for part in row.parts:
+            self._leave(row, part.executor)
+
+    def _leave(self, row: LaunchRow, executor: int) -> None:
+        record = self.state.executors.get(executor)
+        if record is not None:
+            record.open.pop(row.key, None)
 
     def end(
         self,

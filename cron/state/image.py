@@ -241,11 +241,13 @@ def _derive(state: State) -> None:
         if row.state is LaunchState.DUE:
             state.due[row.key] = row
         else:
-            _check_known(row.executor in state.executors, f"executor {row.executor}")
+            for start in row.starts():
+                _check_known(start.executor in state.executors, f"executor {start.executor}")
             if row.job is None:
                 row.job = state.by_number[row.number].job
             state.active[row.key] = row
-            state.executors[row.executor].open[row.key] = row
+            for start in row.starts():
+                state.executors[start.executor].open[row.key] = row
     dead = [
         ((record.number, *place), letter)
         for record in state.by_number.values()

@@ -7,6 +7,7 @@ from typing import Final
 from cron.job import OnLost, Overlap
 from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
+from cron.state import parts
 from cron.state.context import Context, Ran, pause_told
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_failure, after_skip, after_success
@@ -37,8 +38,11 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
         return Verdict.STALE_REVISION
     if item.attempt != row.attempt + 1:
         return Verdict.WRONG_ATTEMPT
-    if item.executor not in state.executors:
+    executors = (item.executor, *item.others)
+    if any(executor not in state.executors for executor in executors):
         return Verdict.UNKNOWN_EXECUTOR
+    if not parts.fit(record.job, executors):
+        return Verdict.WRONG_PARTS
     if item.not_after_ms < context.at_ms or item.not_after_ms > row.deadline_ms:
         return Verdict.BAD_TIMES
     if context.at_ms < row.not_before_ms:
@@ -54,6 +58,7 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     row.begun_at_ms = context.at_ms
     row.epoch = context.epoch
     row.executor = item.executor
+    row.parts = parts.parts_on(record.job, executors)
     row.not_after_ms = item.not_after_ms
     row.detail = ""  # what was said of an attempt before
     context.set_active(row)
@@ -84,6 +89,10 @@ def launched(context: Context, command: c.Launched) -> Result:
         row = _active(context, item.key, item.attempt)
         if not isinstance(row, LaunchRow):
             items.append(row)
+        elif row.parts:
+            items.append(parts.launched(context, row, item))
+        elif item.part != 1:
+            items.append(Verdict.NOT_OPEN)
         elif row.state is LaunchState.LAUNCHED:
             items.append(Verdict.ALREADY)
         else:
@@ -110,11 +119,21 @@ def _finished(context: Context, item: c.FinishedItem) -> Verdict:
     row = _active(context, item.key, item.attempt)
     if not isinstance(row, LaunchRow):
         return _amend(context, item) or row
+    if row.parts:
+        return _if_over(context, row, parts.finished(context, row, item))
+    if item.part != 1:
+        return Verdict.NOT_OPEN
     if not may_follow(row.state, item.state):
         return Verdict.WRONG_STATE
     if not row.launched_index and item.started_ms:
         # The result came before log point 2 was written: one entry is both.
         _log_point_2(context, row, item.started_ms)
+    _end_as(context, row, item)
+    return Verdict.ACCEPTED
+
+
+def _end_as(context: Context, row: LaunchRow, item: c.FinishedItem) -> None:
+    """End a launch that ran, and decide what follows."""
     context.end(
         row,
         item.state,
@@ -127,7 +146,21 @@ def _finished(context: Context, item: c.FinishedItem) -> Verdict:
         after_failure(context, record, row, item)
     elif context.state.budgets:
         after_success(context, record)
-    return Verdict.ACCEPTED
+
+
+def _if_over(context: Context, row: LaunchRow, verdict: Verdict) -> Verdict:
+    """End a launch if it was its last open part that ended; return `verdict`."""
+    if verdict is not Verdict.ACCEPTED or not parts.is_over(row):
+        return verdict
+    if parts.never_ran(row):
+        _take_back(context, row, row.parts[0].detail)
+        return verdict
+    item = parts.end_of(context, row)
+    if item.state is LaunchState.LOST:
+        _lose(context, row, parts.lost_item(row, item))
+    else:
+        _end_as(context, row, item)
+    return verdict
 
 
 def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
@@ -136,6 +169,8 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
     if known is None:
         return None
     revision, local_min = known
+    if item.part != 1:
+        item = parts.renamed(item)
     context.record(
         Row(
             kind=RowKind.AMENDMENT,
@@ -167,20 +202,28 @@ def refused(context: Context, command: c.Refused) -> Result:
         row = _active(context, item.key, item.attempt)
         if not isinstance(row, LaunchRow):
             items.append(row)
+        elif row.parts:
+            items.append(_if_over(context, row, parts.refused(context, row, item)))
+        elif item.part != 1:
+            items.append(Verdict.NOT_OPEN)
         elif row.state is not LaunchState.BEGUN:
             items.append(Verdict.WRONG_STATE)
-        elif row.cancel is not Reason.NONE:
-            context.end(row, LaunchState.CANCELLED, row.cancel, detail=item.detail)
-            items.append(Verdict.ACCEPTED)
-        elif context.state.by_number[row.number].job is None:
-            context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
-            items.append(Verdict.ACCEPTED)
         else:
-            row.state = LaunchState.DUE
-            row.detail = item.detail
-            context.set_due(row)
+            _take_back(context, row, item.detail)
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _take_back(context: Context, row: LaunchRow, detail: str) -> None:
+    """Make a launch due again that was begun and never ran; or end it, if nobody wants it now."""
+    if row.cancel is not Reason.NONE:
+        context.end(row, LaunchState.CANCELLED, row.cancel, detail=detail)
+    elif context.state.by_number[row.number].job is None:
+        context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
+    else:
+        row.state = LaunchState.DUE
+        row.detail = detail
+        context.set_due(row)
 
 
 def skip(context: Context, command: c.Skip) -> Result:
@@ -207,13 +250,23 @@ def lost(context: Context, command: c.Lost) -> Result:
         if not isinstance(row, LaunchRow):
             items.append(row)
             continue
-        record = context.state.by_number[row.number]
-        if row.job is not None and row.job.overlap is not Overlap.ALLOW:
-            record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
-        context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)
-        retry_lost(context, record, row, item.held_until_ms)
+        if row.parts:
+            items.append(_if_over(context, row, parts.lost(context, row, item)))
+            continue
+        if item.part != 1:
+            items.append(Verdict.NOT_OPEN)
+            continue
+        _lose(context, row, item)
         items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:
+    record = context.state.by_number[row.number]
+    if row.job is not None and row.job.overlap is not Overlap.ALLOW:
+        record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
+    context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)
+    retry_lost(context, record, row, item.held_until_ms)
 
 
 def retry_lost(context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int) -> None:

@@ -40,6 +40,7 @@ class Verdict(enum.IntEnum):
     NOT_DEAD = 22  # there is no dead letter of that launch
     TOO_MANY = 23  # of what is bounded
     BAD_LIMITS = 24  # a scope that limits nothing, or numbers that are none
+    WRONG_PARTS = 25  # not as many executors as the job has parts, or one of them twice
 
     @property
     def label(self) -> str:

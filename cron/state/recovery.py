@@ -18,6 +18,7 @@ from cron.state import commands as c
 from cron.state.context import Context, Ran
 from cron.state.launches import retry_lost
 from cron.state.outcome import Result, Verdict
+from cron.state.ran import RanItem
 from cron.state.retries import after_recovery
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
@@ -125,7 +126,7 @@ def _fits(item: c.RecoverItem) -> bool:
     return True
 
 
-def _record_ran(context: Context, record: JobRecord, ran: c.RanItem, not_before_ms: int) -> None:
+def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms: int) -> None:
     """Take an attempt that an executor remembers into the ledger, open if it still runs."""
     state = context.state
     key = (record.number, ran.scheduled_s, ran.trigger)
@@ -156,7 +157,7 @@ def _record_ran(context: Context, record: JobRecord, ran: c.RanItem, not_before_
             after_recovery(context, record, row, _end_of(key, ran))
 
 
-def _end_of(key: c.Key, ran: c.RanItem) -> c.FinishedItem:
+def _end_of(key: c.Key, ran: RanItem) -> c.FinishedItem:
     return c.FinishedItem(
         key=key,
         attempt=ran.attempt,
@@ -170,7 +171,7 @@ def _end_of(key: c.Key, ran: c.RanItem) -> c.FinishedItem:
     )
 
 
-def _new_row(context: Context, record: JobRecord, ran: c.RanItem) -> LaunchRow:
+def _new_row(context: Context, record: JobRecord, ran: RanItem) -> LaunchRow:
     deadline_s = record.job.deadline_s if record.job is not None else 0
     return LaunchRow(
         number=record.number,
@@ -185,7 +186,7 @@ def _new_row(context: Context, record: JobRecord, ran: c.RanItem) -> LaunchRow:
     )
 
 
-def _begin(context: Context, row: LaunchRow, record: JobRecord, ran: c.RanItem) -> None:
+def _begin(context: Context, row: LaunchRow, record: JobRecord, ran: RanItem) -> None:
     """Give a row both log points: one entry is both, and the executor's ledger the witness."""
     row.state = LaunchState.LAUNCHED
     row.attempt = ran.attempt
@@ -276,7 +277,7 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
     return Verdict.AMENDED
 
 
-def _record_row(context: Context, job: str, ran: c.RanItem, kind: RowKind) -> None:
+def _record_row(context: Context, job: str, ran: RanItem, kind: RowKind) -> None:
     runs_on = ran.state is LaunchState.LAUNCHED
     executor = context.state.executors.get(ran.executor)
     context.record(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -16,7 +16,7 @@ from cron.job import Job, Overlap, Schedule
 from cron.state.archive import History
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter, Gate, Limits, Scope
-from launcher.launch import LaunchState, Reason
+from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
 
@@ -42,6 +42,29 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     to_s: int
     schedule: Schedule
     overlap: Overlap
+
+
+class Part(msgspec.Struct, array_like=True, gc=False):
+    """One of several starts of a launch, each on an executor of its own."""
+
+    executor: int
+    state: LaunchState = LaunchState.BEGUN
+    reason: Reason = Reason.NONE
+    exit_code: int = -1
+    started_ms: int = 0
+    finished_ms: int = 0
+    output_bytes: int = 0
+    held_until_ms: int = 0
+    retry_after_ms: int = 0
+    detail: str = ""
+
+
+class Start(NamedTuple):
+    """A start of a launch that is not over: its part, and where it is."""
+
+    part: int
+    executor: int
+    state: LaunchState
 
 
 class LaunchRow(msgspec.Struct, array_like=True, gc=False):
@@ -72,6 +95,21 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     due_at_ms: int = 0  # of a manual trigger: when it was asked for, which no name can tell
     not_before_ms: int = 0  # an attempt before may be running until then (rule R5), or rests
     tries: int = 0  # attempts before that failed
+    parts: list[Part] = []  # where it has several
+
+    def starts(self) -> list[Start]:
+        """Return what may be running of a launch that was begun."""
+        if not self.parts:
+            return [Start(1, self.executor, self.state)]
+        return [
+            Start(number, part.executor, part.state)
+            for number, part in enumerate(self.parts, 1)
+            if part.state in ACTIVE
+        ]
+
+    def start_on(self, executor: int) -> Start | None:
+        """Return what may be running of it on that executor."""
+        return next((start for start in self.starts() if start.executor == executor), None)
 
     @property
     def key(self) -> Key:

@@ -111,8 +111,8 @@ def test_a_command_of_a_release_that_knew_of_no_output_is_read() -> None:
     data = encode_entry(5, Epoch(1, 1, "r1"), (c.Finished((item,)),))
     (command,) = decode_entry(data).commands
     assert command == c.Finished((item,))
-    shorter = data.replace(b"\xa0\x09\x00", b"\xa0").replace(b"\x9a\x93", b"\x98\x93")
-    assert len(shorter) == len(data) - 2
+    shorter = data.replace(b"\xa0\x09\x00\x01", b"\xa0").replace(b"\x9b\x93", b"\x98\x93")
+    assert len(shorter) == len(data) - 3
     (older,) = decode_entry(shorter).commands
     assert isinstance(older, c.Finished)
     assert older.items[0].output_bytes == 0
