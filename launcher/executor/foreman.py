@@ -25,6 +25,7 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
+from launcher.executor.row import log_ends
 from launcher.executor.rules import Accepted, Conditions
 from launcher.executor.surroundings import UserRefused, order_of
 from launcher.executor.turn import Turn, Written, record, write
@@ -323,9 +324,7 @@ class Foreman:
     def _tell(self, written: Written) -> None:
         rows = [row for row in written.changed if not row.is_pending]
         rows += [row for _, settled in written.settled for row in settled.answers]
-        for row in written.changed:
-            if row.finished_ms or row.detail:
-                row.log_end()
+        log_ends(written.changed)
         if rows:
             hit("before-report")
             if self._outlet is not None:

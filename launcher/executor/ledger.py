@@ -16,6 +16,7 @@ Not thread-safe: everything happens in the thread that opened it.
 from __future__ import annotations
 
 import contextlib
+import operator
 import secrets
 import sqlite3
 import uuid
@@ -28,29 +29,41 @@ from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
 from launcher.limits import DETAIL_CHARS_MAX, NAMES_PER_QUERY
 from launcher.work import Epoch
 
-_VERSION: Final = "2"
-_UPGRADES: Final[dict[str, str]] = {
-    # What handlers made necessary. An executor before them cannot read the file any more.
-    "1": "ALTER TABLE launch ADD COLUMN retry_after_ms INTEGER NOT NULL DEFAULT 0;"
-    "CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);",
-}
-"""From each version that can still be read: what makes the next one of it."""
+_VERSION: Final = "3"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_VALUES: Final = operator.attrgetter(*Row.__struct_fields__)
 _COLUMNS: Final = ", ".join(Row.__struct_fields__)
 _PLACES: Final = ", ".join("?" for _ in Row.__struct_fields__)
-_SCHEMA: Final = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+_LAUNCH: Final = """
 CREATE TABLE launch (
-  name TEXT PRIMARY KEY, fate INTEGER NOT NULL, begun_index INTEGER NOT NULL,
+  name TEXT NOT NULL PRIMARY KEY, fate INTEGER NOT NULL,
+  begun_index INTEGER NOT NULL,
   epoch TEXT NOT NULL, digest BLOB NOT NULL, pid INTEGER NOT NULL, ticks INTEGER NOT NULL,
   started_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL, exit_code INTEGER NOT NULL,
   reason INTEGER NOT NULL, detail TEXT NOT NULL, acked INTEGER NOT NULL,
   retry_after_ms INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);
-CREATE INDEX launch_open ON launch (begun_index) WHERE acked = 0;
-CREATE INDEX launch_forgettable ON launch (begun_index) WHERE acked = 1;
+);
+CREATE INDEX launch_open ON launch (begun_index, name) WHERE acked = 0;
+CREATE INDEX launch_forgettable ON launch (begun_index, name) WHERE acked = 1;
 """
+"""Rows lie in the order in which they came, not by name: those of a turn are then together, also
+when their ends are written, and a commit takes half the pages."""
+_SCHEMA: Final = f"""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+{_LAUNCH}
+CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);
+"""
+_UPGRADES: Final[dict[str, str]] = {
+    # What handlers made necessary. An executor before them cannot read the file any more.
+    "1": "ALTER TABLE launch ADD COLUMN retry_after_ms INTEGER NOT NULL DEFAULT 0;"
+    "CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);",
+    # Rows in the order in which they came.
+    "2": "ALTER TABLE launch RENAME TO before; DROP INDEX launch_open;"
+    f"DROP INDEX launch_forgettable; {_LAUNCH}"
+    f"INSERT INTO launch ({_COLUMNS}) SELECT {_COLUMNS} FROM before ORDER BY begun_index, name;"
+    "DROP TABLE before;",
+}
+"""From each version that can still be read: what makes the next one of it."""
 
 
 class Ledger:
@@ -173,7 +186,7 @@ class Ledger:
             self._newest_index = max(self._newest_index, row.begun_index)
             row.begun_index = row.begun_index or self._newest_index
             row.detail = row.detail[:DETAIL_CHARS_MAX]
-            values.append(tuple(getattr(row, field) for field in Row.__struct_fields__))
+            values.append(_VALUES(row))
         self._db.executemany(f"INSERT INTO launch VALUES ({_PLACES})", values)
 
     def started(self, starts: Iterable[tuple[str, int, int, int]]) -> None:

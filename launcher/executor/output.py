@@ -83,7 +83,7 @@ def stem_of(name: str) -> str:
     return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
 
-def read(stem: Path, offset: int, limit: int, *, tail: bool) -> Piece:
+def read(stem: Path | str, offset: int, limit: int, *, tail: bool) -> Piece:
     """Return up to `limit` bytes from `offset` of the whole output, or the last `limit` ones.
 
     What lies before the first byte kept is skipped. A command that writes nothing has no file and
@@ -117,7 +117,7 @@ class _Part(NamedTuple):
         return os.pread(self.file.fileno(), count, HEADER_BYTES + place)
 
 
-def _open(stem: Path, files: contextlib.ExitStack) -> list[_Part]:
+def _open(stem: Path | str, files: contextlib.ExitStack) -> list[_Part]:
     """The files that fit together, in order."""
     parts: list[_Part] = []
     for _ in range(READ_TRIES):

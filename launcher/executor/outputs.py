@@ -15,6 +15,7 @@ class Outputs:
 
     def __init__(self, directory: Path, kept_max: int, bytes_max: int) -> None:
         self._directory = directory
+        self._prefix = f"{directory}/"
         self._kept_max, self._bytes_max = kept_max, bytes_max
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._bytes = 0
@@ -28,9 +29,9 @@ class Outputs:
         for stem, (_, size) in sorted(found.items(), key=lambda item: item[1]):
             self._add(stem, size)
 
-    def stem(self, name: str) -> Path:
+    def stem(self, name: str) -> str:
         """Return the path, without suffix, of the output of attempt `name`."""
-        return self._directory / output.stem_of(name)
+        return self._prefix + output.stem_of(name)
 
     def finished(self, name: str, kept: int) -> None:
         """Count the output of an attempt that is over; let the oldest go where it is too much."""
@@ -39,7 +40,7 @@ class Outputs:
 
     def kept(self, name: str) -> int:
         """Return how many bytes are kept of an attempt that is over; 0 for one that is not."""
-        return self._sizes.get(output.stem_of(name), 0)
+        return self._sizes.get(output.stem_of(name), 0) if self._sizes else 0
 
     def _add(self, stem: str, size: int) -> None:
         self._bytes += size - self._sizes.pop(stem, 0)

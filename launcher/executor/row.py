@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, Final
+
 import msgspec
 
 from launcher import logs
@@ -9,17 +12,17 @@ from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
-log = logs.get()
-
 ACCEPTED = int(pool_pb2.ACCEPTED)
 REFUSED = int(pool_pb2.REFUSED)
 ENDED = int(pool_pb2.ENDED)
 INTERRUPTED = int(pool_pb2.INTERRUPTED)
 FENCED = int(pool_pb2.FENCED)
 UNKNOWN = int(pool_pb2.UNKNOWN)
+_FATES: Final = {int(number): name.lower() for name, number in pool_pb2.Fate.items()}
+_REASONS: Final = {int(reason): reason.label for reason in Reason}
 
 
-class Row(msgspec.Struct):
+class Row(msgspec.Struct, gc=False):
     """What is known under one attempt name.
 
     `begun_index` is the log index of its Begin; for a tombstone the highest one that this ledger
@@ -68,19 +71,22 @@ class Row(msgspec.Struct):
         report.begun_index, report.epoch = self.begun_index, self.epoch
         return report
 
-    def log_end(self) -> None:
-        """Log what became of it; tombstones are no news."""
-        if self.fate == FENCED:
-            return
-        log.info(
-            "launch.finished",
-            launch=self.name,
-            fate=pool_pb2.Fate.Name(pool_pb2.Fate.ValueType(self.fate)).lower(),
-            reason=Reason(self.reason).label,
-            exit_code=self.exit_code,
-            ran_ms=max(0, self.finished_ms - self.started_ms) if self.started_ms else 0,
-            error=self.detail,
-        )
+
+def log_ends(rows: Iterable[Row]) -> None:
+    """Log what became of those of `rows` that are over; tombstones are no news."""
+    over = (row for row in rows if row.fate != FENCED and (row.finished_ms or row.detail))
+    logs.each("launch.finished", (_said(row) for row in over))
+
+
+def _said(row: Row) -> dict[str, Any]:
+    return {
+        "launch": row.name,
+        "fate": _FATES[row.fate],
+        "reason": _REASONS.get(row.reason, str(row.reason)),
+        "exit_code": row.exit_code,
+        "ran_ms": max(0, row.finished_ms - row.started_ms) if row.started_ms else 0,
+        "error": row.detail,
+    }
 
 
 def epoch_of(message: pool_pb2.Epoch) -> Epoch:

@@ -129,6 +129,7 @@ def _settle_starts(
     epoch = epoch_of(orders.epoch)
     known = ledger.rows([start.name for start in orders.starts])
     rows: list[Row] = []
+    under = str(epoch)
     room = _Room(conditions)
     for start in orders.starts:
         if (row := known.get(start.name)) is not None:
@@ -139,7 +140,7 @@ def _settle_starts(
         if start.begun_index <= ledger.floor:
             settled.answers.append(_forgotten(start, ledger.floor))
             continue
-        row, work = _admit(start, epoch, conditions, room)
+        row, work = _admit(start, under, conditions, room)
         known[start.name] = row
         rows.append(row)
         if work is not None and row.fate == ACCEPTED:
@@ -151,10 +152,10 @@ def _settle_starts(
 
 
 def _admit(
-    start: pool_pb2.Start, epoch: Epoch, conditions: Conditions, room: _Room
+    start: pool_pb2.Start, epoch: str, conditions: Conditions, room: _Room
 ) -> tuple[Row, WorkSpec | None]:
-    work = work_of(start.work)
-    row = Row(start.name, ACCEPTED, start.begun_index, str(epoch), digest_of(start.work))
+    work, digest = _read(start.work)
+    row = Row(start.name, ACCEPTED, start.begun_index, epoch, digest)
     row.detail = _refusal(start, work, conditions, room)
     if row.detail:
         row.fate = REFUSED
@@ -223,9 +224,18 @@ def _answer(row: Row, settled: Settled) -> None:
 
 
 def work_of(raw: bytes) -> WorkSpec | None:
-    """Return the work in `raw`, or None where it cannot be read. Equal bytes are decoded once, but
-    for large ones, which are some handler's payload and hardly come again."""
-    return _cached(raw) if len(raw) <= WORK_BYTES_CACHED else _decoded(raw)
+    """Return the work in `raw`, or None where it cannot be read."""
+    return _read(raw)[0]
+
+
+def _read(raw: bytes) -> tuple[WorkSpec | None, bytes]:
+    """The work in `raw`, and its digest. Equal bytes are read once, but for large ones, which are
+    some handler's payload and hardly come again."""
+    return _cached(raw) if len(raw) <= WORK_BYTES_CACHED else _once(raw)
+
+
+def _once(raw: bytes) -> tuple[WorkSpec | None, bytes]:
+    return _decoded(raw), digest_of(raw)
 
 
 def _decoded(raw: bytes) -> WorkSpec | None:
@@ -238,7 +248,7 @@ def _decoded(raw: bytes) -> WorkSpec | None:
     return work if work.argv and work.argv[0] else None
 
 
-_cached = lru_cache(maxsize=WORK_SPECS_CACHED)(_decoded)
+_cached = lru_cache(maxsize=WORK_SPECS_CACHED)(_once)
 
 
 def digest_of(raw: bytes) -> bytes:

@@ -246,7 +246,7 @@ def test_a_damaged_page_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE meta SET value = '3' WHERE key = 'version'",
+        "UPDATE meta SET value = '4' WHERE key = 'version'",
         "DELETE FROM meta WHERE key = 'uuid'",
         "UPDATE meta SET value = 'x' WHERE key = 'epoch'",
         "DROP TABLE launch",
@@ -291,6 +291,15 @@ INSERT INTO launch VALUES ('default/a@2026-11-20T15:00:00Z#1', 3, 10, '0.7.r1', 
   1000, 2000, 3, 0, 'why', 0);
 """
 """What executors wrote before there were handlers."""
+VERSION_2 = """
+ALTER TABLE launch ADD COLUMN retry_after_ms INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);
+UPDATE meta SET value = '2' WHERE key = 'version';
+INSERT INTO worker VALUES (7, 70);
+INSERT INTO launch VALUES ('default/b@2026-11-20T15:00:00Z#1', 3, 9, '0.7.r1', x'00', 4712, 99,
+  1000, 2000, 3, 0, 'why', 0, 0);
+"""
+"""What makes of it what the next ones wrote, with a row begun before the other."""
 
 
 def test_a_ledger_from_before_there_were_handlers_is_read_and_goes_on(path: Path) -> None:
@@ -314,6 +323,29 @@ def test_a_ledger_from_before_there_were_handlers_is_read_and_goes_on(path: Path
     row = ledger.rows([B])[B]
     assert (row.fate, row.started_ms, row.retry_after_ms) == (ENDED, 1_500, 9_000)
     ledger.close()
+
+
+def test_a_ledger_whose_rows_lie_by_name_is_read_and_tells_them_in_the_order_of_the_log(
+    path: Path,
+) -> None:
+    with sqlite3.connect(path) as old:
+        old.executescript(VERSION_1)
+        old.executescript(VERSION_2)
+    old.close()
+    ledger = Ledger(path)
+    assert [row.name for row in ledger.unacked()] == [B, A]
+    assert [row.name for row in ledger.page((0, ""), 100, 10)] == [B, A]
+    assert ledger.workers() == [(7, 70)]
+    with ledger.transaction():
+        ledger.ack([A, B])
+        assert ledger.raise_floor(9) == 1
+    assert list(ledger.rows([A, B])) == [A]
+    ledger.close()
+    with sqlite3.connect(path) as now:
+        found = {name for (name,) in now.execute("SELECT name FROM sqlite_master")}
+    now.close()
+    assert {"launch", "launch_open", "launch_forgettable"} <= found
+    assert "before" not in found
 
 
 def test_the_end_of_a_handler_keeps_the_start_that_was_told(ledger: Ledger) -> None:

@@ -285,7 +285,7 @@ def test_outputs_know_how_much_is_kept_also_after_a_restart(tmp_path: Path) -> N
     outputs = Outputs(tmp_path / "output", 2, 1 << 20)
     stem = outputs.stem(A)
     for suffix, text in ((".old", b"x" * 20), (".new", b"y" * 7)):
-        stem.with_name(stem.name + suffix).write_bytes(bytes(8) + text)
+        Path(f"{stem}{suffix}").write_bytes(bytes(8) + text)
     outputs.finished(A, 27)
     assert (outputs.kept(A), outputs.kept(B)) == (27, 0)
     again = Outputs(tmp_path / "output", 2, 1 << 20)
