@@ -6,69 +6,22 @@ none repeated under `skip`.
 
 from __future__ import annotations
 
-import itertools
 import signal
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from cron.api.client import Client
-from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.failover import IMPATIENT, Property
 from tests.cluster.harness import Cell, wait_until
-from tests.cluster.worker_rig import WITHIN_S, Shop, Worker, command_job, handler_job, send
+from tests.cluster.worker_rig import WITHIN_S, Load, Shop, Worker, command_job, handler_job, send
 
 pytestmark = pytest.mark.timeout(240)
 
-PERIOD_S = 0.04
-"""Between two triggers: about half of what two busy processors bear."""
-BETWEEN = 25
-"""Launches that are triggered, and runs that are seen, from one fault to the next."""
 HOSTS = ("executor-1", "executor-2")
 RETRIED = ("retry-handler", "retry-command")
 SKIPPED = ("skip-handler", "skip-command")
-
-
-class Load:
-    """Triggers jobs in turns, again and again, inside a `with`; `names` were acknowledged."""
-
-    def __init__(self, shop: Shop, jobs: tuple[str, ...]) -> None:
-        self._client = Client(shop.cell.ports.servers, timeout_ms=5_000)
-        self._shop = shop
-        self._jobs = jobs
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self.names: list[str] = []
-
-    def _run(self) -> None:
-        for number, job in enumerate(itertools.cycle(self._jobs)):
-            while not self._stop.wait(PERIOD_S):
-                try:
-                    launch = self._client.trigger(job, f"load-{number}", "load").launch
-                except (Unavailable, OutcomeUnknown):
-                    continue  # asked again: the same launch for the same request
-                self.names.append(launch)
-                break
-            if self._stop.is_set():
-                return
-
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(WITHIN_S)
-        self._client.close()
-
-    def wait_more(self) -> None:
-        """Return once some more were triggered, and some more ran."""
-        names, ran = len(self.names), len(self._shop.runs())
-        wait_until(lambda: len(self.names) >= names + BETWEEN, WITHIN_S, "more triggers")
-        self._shop.wait_runs(ran + BETWEEN)
 
 
 def jobs(folder: Path) -> str:
@@ -111,7 +64,7 @@ def test_a_storm_of_faults_repeats_nothing_and_loses_nothing_under_retry(
     with Shop(cell, tmp_path) as shop:
         shop.apply(jobs(shop.folder))
         workers = {host: shop.serve(host, processes=2, threads=4) for host in HOSTS}
-        with Load(shop, (*RETRIED, *SKIPPED)) as load:
+        with Load(shop, *RETRIED, *SKIPPED) as load:
             load.wait_more()
             for host in HOSTS:
                 cell.kill(host)

@@ -14,14 +14,17 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from cron.api.client import Client
 from cron.api.views import LaunchView
 from cron.errors import OutcomeUnknown, Unavailable
+from launcher.names import DEFAULT_TENANT
 from tests.cluster.harness import Cell, is_gone, wait_until
 from tests.cluster.witness import Run, read_runs
 
@@ -30,7 +33,10 @@ WITHIN_S: Final = 60.0
 """How long to wait for what takes a second or two on an idle machine."""
 NEVER: Final = "0 0 29 2 *"
 """The schedule of jobs that are only triggered."""
-OPEN: Final = ("due", "begun", "launched")
+PERIOD_S: Final = 0.04
+"""Between two triggers of a Load: about half of what two busy processors bear."""
+BETWEEN: Final = 25
+"""Launches that a Load waits for, and runs that are seen, from one fault to the next."""
 
 WITNESS: Final = """
 import fcntl, os, threading, time
@@ -232,7 +238,7 @@ class Shop:
 
     def runs(self, jobs: Iterable[str] = ()) -> list[Run]:
         """What was witnessed, by first start; of these jobs alone if any are named."""
-        wanted = {f"default/{job}" for job in jobs}
+        wanted = {full_name(job) for job in jobs}
         runs = list(read_runs(self.file).values())
         return [run for run in runs if not wanted or run.job in wanted]
 
@@ -250,7 +256,7 @@ class Shop:
 
         def under_way() -> bool:
             now = Counter(run.job for run in self.runs() if run.end < 0 and not is_gone(run.pid))
-            return all(now[f"default/{job}"] >= number for job in jobs)
+            return all(now[full_name(job)] >= number for job in jobs)
 
         wait_until(under_way, WITHIN_S, f"{number} of each of {jobs} to run")
 
@@ -282,6 +288,57 @@ class Shop:
         return [*found, *(f"{who} began while another attempt was alive" for who in said)]
 
 
+class Load:
+    """Triggers jobs in turns, again and again, inside a `with`; `names` were acknowledged."""
+
+    def __init__(self, shop: Shop, *jobs: str) -> None:
+        self._client = Client(shop.cell.ports.servers, timeout_ms=5_000)
+        self._shop = shop
+        self._jobs = jobs
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.names: list[str] = []
+
+    def _run(self) -> None:
+        for number, job in enumerate(itertools.cycle(self._jobs)):
+            while not self._stop.wait(PERIOD_S):
+                try:
+                    launch = self._client.trigger(job, f"load-{number}", "load").launch
+                except (Unavailable, OutcomeUnknown):
+                    continue  # asked again: the same launch for the same request
+                self.names.append(launch)
+                break
+            if self._stop.is_set():
+                return
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(WITHIN_S)
+        self._client.close()
+
+    def wait_more(self) -> None:
+        """Return once some more were triggered, and some more ran."""
+        names, ran = len(self.names), len(self._shop.runs())
+        wait_until(lambda: len(self.names) >= names + BETWEEN, WITHIN_S, "more triggers")
+        self._shop.wait_runs(ran + BETWEEN)
+
+
+def full_name(job: str) -> str:
+    """Return a job's name with its tenant."""
+    return job if "/" in job else f"{DEFAULT_TENANT}/{job}"
+
+
+def most_at_once(runs: Collection[Run]) -> int:
+    """Return how many runs were under way at once, at most; one without an end still is."""
+    steps = [(run.starts[0], 1) for run in runs if run.starts]
+    steps += [(run.end, -1) for run in runs if run.end >= 0]
+    return max(itertools.accumulate(step for _, step in sorted(steps)), default=0)
+
+
 def handler_job(name: str, handler: str, *options: str, schedule: str = NEVER) -> str:
     """Return a job of a handler for a job file; options are lines of TOML."""
     lines = [f'name = "{name}"', f'schedule = "{schedule}"', f'handler = "{handler}"', *options]
@@ -309,3 +366,14 @@ def send(number: signal.Signals, *pids: int) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             continue
+
+
+def wait_exit_code(pid: int) -> int:
+    """Return the exit code of a child of ours once it has ended by itself; it is not reaped."""
+
+    def ended() -> os.waitid_result | None:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+
+    found = wait_until(ended, WITHIN_S, f"the end of process {pid}")
+    assert found.si_code == os.CLD_EXITED, f"process {pid} was killed"
+    return int(found.si_status)
