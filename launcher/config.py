@@ -42,9 +42,11 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     executor may switch to. `tls` names the files of its certificate; without, `leaders` are on this
     host. `start` is `none` where work is accepted and reported as succeeded without starting
     anything, for benches. `term_grace_ms` lies between TERM and KILL. `cpu_milli` (thousandths of a
-    CPU) and `memory_bytes` are what launches may use together, 0 for no bound. With `workers` there
-    is a socket for those of this host, which `workers_group` may open beside the executor's user;
-    `worker_buffer` launches of each of their groups may wait here.
+    CPU) and `memory_bytes` are what launches that declare them may use together: what this host
+    has where absent, 0 for no bound. `cgroup` is where their limits are set: the executor's own
+    control group where empty, or that directory, or "off". With `workers` there is a socket for
+    those of this host, which `workers_group` may open beside the executor's user; `worker_buffer`
+    launches of each of their groups may wait here.
     """
 
     id: _Name
@@ -58,8 +60,9 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     output_bytes_max: Annotated[int, Meta(ge=OUTPUT_BYTES_MAX_MIN, le=1 << 30)] = 1 << 20
     outputs_kept: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     outputs_bytes_max: Annotated[int, Meta(ge=0)] = 1 << 30
-    cpu_milli: Annotated[int, Meta(ge=0, le=CPU_MILLI_MAX)] = 0
-    memory_bytes: Annotated[int, Meta(ge=0, le=MEMORY_BYTES_MAX)] = 0
+    cpu_milli: Annotated[int, Meta(ge=0, le=CPU_MILLI_MAX)] | None = None
+    memory_bytes: Annotated[int, Meta(ge=0, le=MEMORY_BYTES_MAX)] | None = None
+    cgroup: Annotated[str, Meta(pattern=r"^(/[^\x00]*|off)?$")] = ""
     workers: bool = True
     workers_group: _Name | Literal[""] = ""
     worker_buffer: Annotated[int, Meta(ge=0, le=GROUP_SLOTS_MAX)] = 100

@@ -12,13 +12,15 @@ import asyncio
 import contextlib
 from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
+from launcher.executor.cgroups import Limits
 from launcher.executor.children import Children, News
 from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.commands import Commands
 from launcher.executor.groups import SurvivorsRemain, kill_groups, kill_workers
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import Ledger
@@ -26,13 +28,11 @@ from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
 from launcher.executor.row import log_ends
-from launcher.executor.rules import Accepted, Conditions
-from launcher.executor.surroundings import UserRefused, order_of
+from launcher.executor.rules import Conditions
 from launcher.executor.turn import Turn, Written, record, write
 from launcher.executor.workers import Workers
 from launcher.failpoints import hit
 from launcher.launch import Reason
-from launcher.names import BadName
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -47,7 +47,9 @@ SURVIVORS_PAUSE_S: Final = 1.0
 class Foreman:
     """One executor's work. Everything but `_write` happens on the event loop's thread."""
 
-    def __init__(self, config: ExecutorConfig, ledger: Ledger, outputs: Outputs) -> None:
+    def __init__(
+        self, config: ExecutorConfig, ledger: Ledger, outputs: Outputs, limits: Limits | None = None
+    ) -> None:
         self.lease = Lease()
         self.highest = ledger.highest
         self.ledger_uuid = ledger.uuid
@@ -56,8 +58,8 @@ class Foreman:
         self._config = config
         self._ledger = ledger
         self._outputs = outputs
-        self._children = Children(self.hear, self._config.slots, ledger.uuid)
-        self._running: dict[str, None] = {}
+        self._children = self._new_children()
+        self._commands = Commands(config, outputs, limits or Limits("", ()))
         self.workers = Workers(config, outputs, self.lease, self)
         self._next = Turn()
         self.able = asyncio.Event()
@@ -75,7 +77,7 @@ class Foreman:
     @property
     def running(self) -> int:
         """How many commands run or are about to, and launches of handlers that are here."""
-        return len(self._running) + len(self.workers)
+        return len(self._commands) + len(self.workers)
 
     def order(self, outlet: Outlet, orders: pool_pb2.Orders) -> None:
         """Take a message of the leader; it is settled in the next turn."""
@@ -114,7 +116,7 @@ class Foreman:
 
     def output(self, request: pool_pb2.OutputRequest) -> pool_pb2.OutputChunk:
         """Return the part of an output that the leader asks for."""
-        is_running = request.name in self._running or request.name in self.workers
+        is_running = request.name in self._commands or request.name in self.workers
         return self._outputs.answer(request, running=is_running)
 
     # ---- what the spawner and the workers say
@@ -123,6 +125,9 @@ class Foreman:
         """Take what became of launches."""
         self._next.news += news
         self._wake.set()
+
+    def _hear_spawner(self, news: list[News]) -> None:
+        self.hear(self._commands.heard(news))
 
     def came(self, pid: int, ticks: int) -> None:
         """Remember a worker process, durably, before it is fed."""
@@ -149,6 +154,9 @@ class Foreman:
         """
         self.workers.open()
         await self._start_spawner()
+
+    def _new_children(self) -> Children:
+        return Children(self._hear_spawner, self._config.slots, self.ledger_uuid)
 
     async def _start_spawner(self) -> None:
         await self._children.start()
@@ -262,7 +270,7 @@ class Foreman:
         return Conditions(
             wall_ms=wall_ms(),
             lease_valid=self.lease.valid(boot_ms()),
-            slots_free=self._config.slots - len(self._running),
+            slots_free=self._config.slots - len(self._commands),
             obstacle=obstacle,
             executes=self._config.start == "process",
             handlers=self.workers.handlers,
@@ -276,7 +284,7 @@ class Foreman:
     def _count(self, news: list[News]) -> None:
         for verb, name, *rest in news:
             if verb != "started":
-                self._running.pop(name, None)
+                self._commands.recorded(name)
                 self.workers.recorded(name)
             if verb in ("ended", "done"):
                 self._outputs.finished(name, rest[3])
@@ -287,7 +295,9 @@ class Foreman:
         if accepted:
             hit("after-ledger")
         commands = [one for one in accepted if not one.work.handler]
-        messages = [message for one in commands if (message := self._start_message(one))]
+        messages, failures = self._commands.orders(commands)
+        if failures:
+            self.hear(failures)
         if len(commands) < len(accepted):
             self.workers.accept(one for one in accepted if one.work.handler)
         messages += [
@@ -304,22 +314,6 @@ class Foreman:
                 self.workers.withdraw(name)
             for name in settled.mismatched:
                 log.warning("launch.repeated", launch=name, error="with other work than before")
-
-    def _start_message(self, accepted: Accepted) -> News | None:
-        name = accepted.start.name
-        self._running[name] = None
-        try:
-            order: dict[str, Any] = order_of(accepted, self._config.users)
-        except UserRefused as error:
-            self.hear([["failed", name, int(Reason.USER), str(error)]])
-            return None
-        except BadName as error:
-            self.hear([["failed", name, int(Reason.SPAWN), str(error)]])
-            return None
-        order["output"] = str(self._outputs.stem(name))
-        order["output_bytes_max"] = self._config.output_bytes_max
-        order["term_grace_ms"] = self._config.term_grace_ms
-        return ["start", order]
 
     def _tell(self, written: Written) -> None:
         rows = [row for row in written.changed if not row.is_pending]
@@ -343,9 +337,9 @@ class Foreman:
             self._next.recall = recall  # without a wake: the spawner's word makes the turn
 
     async def _replace_spawner(self) -> None:
-        self._running.clear()
         await self._children.stop()
-        self._children = Children(self.hear, self._config.slots, self.ledger_uuid)
+        self._commands.clear()
+        self._children = self._new_children()
         await self._start_spawner()
         self._replaced.set()
 

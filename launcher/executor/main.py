@@ -22,6 +22,7 @@ from launcher import config as configuration
 from launcher import failpoints, logs
 from launcher.config import ExecutorConfig
 from launcher.errors import BadConfig, DirectoryInUse, LauncherError
+from launcher.executor.cgroups import Limits, open_limits
 from launcher.executor.clock import wall_ms
 from launcher.executor.foreman import SURVIVORS_PAUSE_S, Foreman, interrupt_all
 from launcher.executor.groups import SurvivorsRemain
@@ -29,6 +30,7 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.outputs import Outputs
 from launcher.executor.parent import die_with_parent
+from launcher.executor.resources import capacity
 from launcher.executor.stream import Way
 from launcher.executor.words import Words
 from launcher.identity import EXECUTOR, Identity
@@ -103,16 +105,34 @@ async def run(config: ExecutorConfig) -> int:
         ledger = await in_thread(Ledger, directory / "ledger.sqlite")
         try:
             # Before anybody is told anything: what survived the last executor must not run.
-            if not await _cleared(thread, ledger, stop):
+            limits = await _cleared(thread, ledger, stop, config.cgroup)
+            if limits is None:
                 return 0
-            outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
-            foreman = Foreman(config, ledger, outputs)
-            await foreman.start()
-            log.info("executor.started", ledger=ledger.uuid, slots=config.slots)
-            way = Way(config, foreman, secrets.token_hex(8), credentials, Words(outputs.kept))
-            return await _serve(config, foreman, way, thread, stop)
+            try:
+                return await _work(config, credentials, ledger, limits, thread, stop)
+            finally:
+                await in_thread(limits.close)
         finally:
             await in_thread(ledger.close)
+
+
+async def _work(
+    config: ExecutorConfig,
+    credentials: Current | None,
+    ledger: Ledger,
+    limits: Limits,
+    thread: ThreadPoolExecutor,
+    stop: asyncio.Event,
+) -> int:
+    """Take and start launches until `stop` is set; return the exit code."""
+    directory = Path(config.data)
+    outputs = Outputs(directory / "output", config.outputs_kept, config.outputs_bytes_max)
+    room = capacity(config.cpu_milli, config.memory_bytes)
+    foreman = Foreman(config, ledger, outputs, limits)
+    await foreman.start()
+    log.info("executor.started", ledger=ledger.uuid, slots=config.slots, **room._asdict())
+    way = Way(config, foreman, secrets.token_hex(8), credentials, Words(outputs.kept, room))
+    return await _serve(config, foreman, way, thread, stop)
 
 
 def _credentials(config: ExecutorConfig) -> Current | None:
@@ -126,21 +146,42 @@ def _credentials(config: ExecutorConfig) -> Current | None:
     return credentials.current
 
 
-async def _cleared(thread: ThreadPoolExecutor, ledger: Ledger, stop: asyncio.Event) -> bool:
-    """Interrupt what the last executor ran, however long it takes; whether it was done before
-    `stop` was set."""
+async def _cleared(
+    thread: ThreadPoolExecutor, ledger: Ledger, stop: asyncio.Event, group: str = ""
+) -> Limits | None:
+    """Interrupt what the last executor ran, however long it takes; return what limits launches, or
+    None where `stop` was set before it was done."""
     loop = asyncio.get_running_loop()
+
+    def clear() -> Limits:
+        # First what is in control groups: nothing else can find all of it.
+        limits = _limits(ledger, group)
+        interrupt_all(ledger, "executor")
+        return limits
+
     while not stop.is_set():
         try:
-            await loop.run_in_executor(thread, interrupt_all, ledger, "executor")
+            limits = await loop.run_in_executor(thread, clear)
         except SurvivorsRemain as error:
             log.error("launches.survive", error=str(error), hint=error.hint)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SURVIVORS_PAUSE_S):
                     await stop.wait()
         else:
-            return True
-    return False
+            log.info("limits.opened", limits=limits.said)
+            return limits
+    return None
+
+
+def _limits(ledger: Ledger, group: str) -> Limits:
+    """In the ledger's thread, and before there is a spawner, which inherits this process's group.
+
+    Raises:
+        SurvivorsRemain: something of the last executor still lives.
+    """
+    if group == "off":
+        return Limits("", (), "cgroup is off in the executor's configuration")
+    return open_limits(ledger.uuid, group)
 
 
 async def _serve(

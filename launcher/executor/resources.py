@@ -27,6 +27,9 @@ class Capacity(NamedTuple):
     memory_said: str
 
 
+UNLIMITED: Final = Capacity(0, 0, "", "")
+
+
 class Group(NamedTuple):
     """A control group of this process in one hierarchy: where that is mounted, and the group's
     directory, which is the mount's or below it."""

@@ -1,7 +1,8 @@
 """How a command is started: directory, standard input, output pipe, user. Only in the spawner.
 
 Where starting may hang, in a network's directory or in the lookup of a user's groups, a forked
-child does it, which is given up after a while: the spawner has deadlines to meet.
+child does it, which is given up after a while: the spawner has deadlines to meet. A command with
+limits is started so as well: the child joins the control group, and then becomes the command.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final
 
 from launcher.executor.clock import boot_ms
 from launcher.executor.mounts import Mounts
+from launcher.executor.resources import join_group
 
 START_WAIT_MS: Final = 2_000
 """For a forked child to become its command."""
@@ -63,7 +65,7 @@ def spawn(order: dict[str, Any], wait_ms: int = START_WAIT_MS) -> tuple[int, int
     try:
         os.set_blocking(reading, False)
         stdin = _stdin(order["stdin"])
-        if order["login"] is not None or _may_hang(order):
+        if order["login"] is not None or order.get("cgroup") or _may_hang(order):
             pid = _spawn_forked(order, stdin, writing, wait_ms)
         else:
             pid = _spawn_at_once(order, stdin, writing)
@@ -117,7 +119,7 @@ def _spawn_at_once(order: dict[str, Any], stdin: int, writing: int) -> int:
 
 
 def _spawn_forked(order: dict[str, Any], stdin: int, writing: int, wait_ms: int) -> int:
-    # posix_spawn cannot switch users, and waits; this process is small enough for a real fork.
+    # posix_spawn cannot switch users or groups, and waits; this process is small enough to fork.
     from launcher.executor.parent import die_with_parent  # ctypes: only who forks pays
 
     failed, fails = os.pipe2(os.O_CLOEXEC)
@@ -169,6 +171,9 @@ def _become(
         if not bind():
             return
         os.setsid()
+        # Before it is anybody else, and before it has or starts anything: all of it is limited.
+        if order.get("cgroup"):
+            _join(order["cgroup"])
         for number in _DEFAULT_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         for source, target in ((stdin, 0), (writing, 1), (writing, 2)):
@@ -188,6 +193,13 @@ def _become(
         os.write(fails, f"{reason} {_explain(error)}".encode()[:4000])
     finally:
         os._exit(127)
+
+
+def _join(group: str) -> None:
+    try:
+        join_group(group)
+    except OSError as error:
+        raise SpawnFailed(SPAWN, f"control group {group}: {error.strerror}") from error
 
 
 def _enter(directory: str) -> None:

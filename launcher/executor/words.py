@@ -11,15 +11,20 @@ from importlib import metadata
 from launcher.config import ExecutorConfig
 from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page
+from launcher.executor.resources import UNLIMITED, Capacity
 from launcher.executor.row import ENDED, Row
 from launcher.rpc.v1 import pool_pb2
 
 
 class Words:
-    """Messages of one executor; `kept` says how many bytes of an attempt's output it keeps."""
+    """Messages of one executor; `kept` says how many bytes of an attempt's output it keeps, `room`
+    what its host has for launches."""
 
-    def __init__(self, kept: Callable[[str], int] = lambda name: 0) -> None:
+    def __init__(
+        self, kept: Callable[[str], int] = lambda name: 0, room: Capacity = UNLIMITED
+    ) -> None:
         self._kept = kept
+        self._room = room
 
     def hello(self, config: ExecutorConfig, ledger: str, incarnation: str) -> pool_pb2.Hello:
         """Return the greeting, still without the clock, the epoch and the rows."""
@@ -34,8 +39,8 @@ class Words:
             version=_version(),
             labels=config.labels,
             can_recall=True,
-            cpu_milli=config.cpu_milli,
-            memory_bytes=config.memory_bytes,
+            cpu_milli=self._room.cpu_milli,
+            memory_bytes=self._room.memory_bytes,
         )
 
     def offers(self, offers: Sequence[Offer]) -> pool_pb2.Offers:

@@ -30,7 +30,15 @@ def test_the_least_configuration_has_the_documented_defaults() -> None:
     assert (config.term_grace_ms, config.output_bytes_max) == (10_000, 1 << 20)
     assert config.data == "/etc/raftcron/data"
     assert (config.workers, config.workers_group, config.worker_buffer) == (True, "", 100)
-    assert (config.cpu_milli, config.memory_bytes) == (0, 0)
+    assert (config.cpu_milli, config.memory_bytes, config.cgroup) == (None, None, "")
+
+
+def test_what_launches_may_use_can_be_said_or_not_limited() -> None:
+    text = LEAST + 'cpu_milli = 1500\nmemory_bytes = 0\ncgroup = "/sys/fs/cgroup/launches"\n'
+    config = parse(text.encode(), PATH)
+    assert (config.cpu_milli, config.memory_bytes) == (1_500, 0)
+    assert config.cgroup == "/sys/fs/cgroup/launches"
+    assert parse((LEAST + 'cgroup = "off"\n').encode(), PATH).cgroup == "off"
 
 
 def test_an_absolute_directory_stays() -> None:
@@ -68,6 +76,7 @@ def test_with_certificates_the_leader_may_be_anywhere(address: str) -> None:
         (LEAST + 'workers_group = "a b"\n', r"\$.workers_group"),
         (LEAST + 'workers = "yes"\n', r"\$.workers"),
         (LEAST + "cpu_milli = -1\n", r"\$.cpu_milli"),
+        (LEAST + 'cgroup = "launches"\n', r"\$.cgroup"),
         (LEAST + f"memory_bytes = {MEMORY_BYTES_MAX + 1}\n", r"\$.memory_bytes"),
         (LEAST + f"slots = {SLOTS_MAX + 1}\n", r"\$.slots"),
         (LEAST + 'slots = "many"\n', r"\$.slots"),

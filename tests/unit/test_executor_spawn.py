@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 
 from launcher.executor import spawn, spawner
+from launcher.executor.cgroups import KernelFiles, clear
+from launcher.executor.resources import V2, own_groups
 from launcher.launch import Reason
 from tests.unit.spawner_bench import Bench, await_end
 
@@ -239,3 +242,44 @@ def test_a_clock_that_proc_does_not_go_by_is_never_believed(
     assert ticker.start(6 * TICK_MS, 6 * TICK_MS, 6) == 6
     assert ticker.start(7 * TICK_MS, 7 * TICK_MS, 1_002) == 1_002
     assert ticker.reads == 3
+
+
+# ---- control groups
+
+
+def test_a_command_is_in_its_group_before_it_begins(bench: Bench) -> None:
+    group = bench.directory / "group"
+    group.mkdir()
+    (group / "cgroup.procs").touch()
+    # `0` is for whoever writes it.
+    bench.start("a", "cat group/cgroup.procs", cgroup=str(group))
+    assert bench.wait("ended", "a")[0] == 0
+    assert bench.output("a") == "0"
+
+
+def test_a_command_whose_group_is_gone_is_not_started(bench: Bench) -> None:
+    bench.start("a", "touch ran", cgroup=str(bench.directory / "gone"))
+    reason, detail = bench.wait("failed", "a")
+    assert (reason, detail) == (
+        Reason.SPAWN,
+        f"control group {bench.directory}/gone: No such file or directory",
+    )
+    assert not (bench.directory / "ran").exists()
+
+
+def test_in_a_group_of_the_kernel_runs_the_command_and_all_that_it_starts(bench: Bench) -> None:
+    groups = own_groups()
+    if V2 not in groups:
+        pytest.skip("no cgroup v2 is mounted")
+    group = groups[V2].mount / f"raftcron-test-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"cgroup v2 cannot be written: {error}")
+    try:
+        bench.start("a", "(grep ^0: /proc/self/cgroup); true", cgroup=str(group))
+        assert bench.wait("ended", "a")[0] == 0
+        assert bench.output("a").endswith(f"/{group.name}\n")
+    finally:
+        clear(str(group), KernelFiles(), 5_000)
+        group.rmdir()

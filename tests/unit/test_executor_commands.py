@@ -1,0 +1,304 @@
+"""What commands run in: a control group for those that declare what they need, and its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import structlog
+
+from launcher.config import ExecutorConfig
+from launcher.executor import cgroups
+from launcher.executor import main as executor
+from launcher.executor.cgroups import Limits, open_limits
+from launcher.executor.clock import wall_ms
+from launcher.executor.commands import Commands
+from launcher.executor.groups import SurvivorsRemain
+from launcher.executor.outputs import Outputs
+from launcher.executor.resources import V2, Capacity, Group
+from launcher.executor.row import ENDED, INTERRUPTED
+from launcher.executor.rules import Accepted
+from launcher.executor.words import Words
+from launcher.launch import Reason
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch, WorkSpec
+from tests.unit.cgroup_rig import ROOT, FakeCgroups
+from tests.unit.test_executor_foreman import Shop
+
+LEDGER = "01234567-89ab-cdef-0123-456789abcdef"
+SERVICE = f"{ROOT}/executor.service"
+A, B = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "ab")
+OOM = "max 9\noom 1\noom_kill 1\n"
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> FakeCgroups:
+    """A host where the executor is alone in a group that was delegated to it."""
+    fake = FakeCgroups()
+    fake.delegate(SERVICE, fake.me)
+    groups = {V2: Group(Path(ROOT), Path(SERVICE))}
+    monkeypatch.setattr(cgroups, "own_groups", lambda: groups)
+    return fake
+
+
+@pytest.fixture
+def limits(kernel: FakeCgroups) -> Limits:
+    return open_limits(LEDGER, "", kernel, wait_ms=0)
+
+
+def commands_of(directory: Path, limits: Limits) -> Commands:
+    config = ExecutorConfig(id="e1", data=str(directory), leaders=("127.0.0.1:1",))
+    return Commands(config, Outputs(directory / "output", 100, 1 << 20), limits)
+
+
+@pytest.fixture
+def commands(tmp_path: Path, limits: Limits) -> Commands:
+    return commands_of(tmp_path, limits)
+
+
+def accepted(name: str = A, **work: Any) -> Accepted:
+    start = pool_pb2.Start(name=name, not_after_ms=wall_ms() + 60_000)
+    return Accepted(start, WorkSpec(("/bin/true",), cwd="/", **work), Epoch(0, 1, "r1"))
+
+
+def group_of(commands: Commands, one: Accepted) -> str:
+    orders, failures = commands.orders([one])
+    assert not failures
+    return str(orders[0][1].get("cgroup", ""))
+
+
+def ended(name: str = A, exit_code: int = 137, reason: int = 0) -> list[Any]:
+    return ["ended", name, exit_code, reason, 1_000, 7, ""]
+
+
+# ---- who gets a group
+
+
+def test_what_declares_memory_or_cpu_is_ordered_into_a_group_of_its_own(
+    commands: Commands, kernel: FakeCgroups
+) -> None:
+    group = group_of(commands, accepted(cpu_milli=500, memory_bytes=64 << 20))
+    assert kernel.nodes[group].files["cpu.max"] == "50000 100000"
+    assert kernel.nodes[group].files["memory.max"] == str(64 << 20)
+    other = group_of(commands, accepted(B, cpu_milli=500))
+    assert other not in ("", group)
+    assert (len(commands), A in commands) == (2, True)
+
+
+def test_what_declares_nothing_gets_none(commands: Commands) -> None:
+    orders, _ = commands.orders([accepted()])
+    assert "cgroup" not in orders[0][1]
+
+
+def test_what_cannot_be_ordered_leaves_no_group_behind(
+    commands: Commands, kernel: FakeCgroups, limits: Limits
+) -> None:
+    some = [accepted(A, user="nobody-here", memory_bytes=1), accepted("no name", memory_bytes=1)]
+    orders, failures = commands.orders(some)
+    assert orders == []
+    assert [one[:3] for one in failures] == [
+        ["failed", A, Reason.USER],
+        ["failed", "no name", Reason.SPAWN],
+    ]
+    assert kernel.groups(limits.home) == []
+    for one in some:
+        commands.recorded(one.start.name)
+    assert len(commands) == 0
+
+
+def test_a_group_that_cannot_be_made_is_said_once_and_the_command_runs_without(
+    commands: Commands, kernel: FakeCgroups
+) -> None:
+    kernel.full = True
+    with structlog.testing.capture_logs() as lines:
+        assert group_of(commands, accepted(A, memory_bytes=1)) == ""
+        assert group_of(commands, accepted(B, memory_bytes=1)) == ""
+    assert [(line["event"], line["launch"]) for line in lines] == [("launch.unlimited", A)]
+    assert "Resource temporarily unavailable" in lines[0]["error"]
+
+
+def test_where_nothing_can_be_limited_nothing_is_said_again(tmp_path: Path) -> None:
+    commands = commands_of(tmp_path, Limits("", (), "there is no cgroup v2 here"))
+    with structlog.testing.capture_logs() as lines:
+        assert group_of(commands, accepted(A, memory_bytes=1)) == ""
+    assert lines == []
+    assert commands.heard([ended()]) == [ended()]
+
+
+# ---- what the group says at the end
+
+
+def test_killed_at_its_limit_of_memory_it_failed_for_that_and_the_limit_is_named(
+    commands: Commands, kernel: FakeCgroups
+) -> None:
+    group = group_of(commands, accepted(memory_bytes=96 << 20))
+    kernel.nodes[group].files["memory.events"] = OOM
+    started = ["started", A, 7, 8, 9]
+    assert commands.heard([started]) == [started]
+    assert group in kernel.nodes
+    detail = "it was killed at its limit of memory, 96 MiB"
+    assert commands.heard([ended()]) == [
+        ["ended", A, 137, int(Reason.MEMORY), 1_000, 7, detail],
+    ]
+    assert group not in kernel.nodes
+    assert A in commands  # until that is recorded
+    commands.recorded(A)
+    assert len(commands) == 0
+
+
+@pytest.mark.parametrize("news", [ended(reason=Reason.TIMEOUT), ended(exit_code=0)])
+def test_an_end_that_has_a_reason_or_is_a_success_stays_what_it_is(
+    commands: Commands, kernel: FakeCgroups, news: list[Any]
+) -> None:
+    group = group_of(commands, accepted(memory_bytes=1))
+    kernel.nodes[group].files["memory.events"] = OOM
+    assert commands.heard([list(news)]) == [news]
+    assert group not in kernel.nodes
+
+
+def test_killed_by_somebody_else_it_is_not_for_memory(
+    commands: Commands, kernel: FakeCgroups
+) -> None:
+    group_of(commands, accepted(memory_bytes=1))
+    assert commands.heard([ended()]) == [ended()]
+
+
+@pytest.mark.parametrize("verb", [["refused", A, "late"], ["failed", A, 13, "no such program"]])
+def test_what_was_not_started_leaves_no_group(
+    commands: Commands, kernel: FakeCgroups, verb: list[Any]
+) -> None:
+    group = group_of(commands, accepted(memory_bytes=1))
+    assert commands.heard([verb]) == [verb]
+    assert group not in kernel.nodes
+
+
+def test_what_is_not_known_is_passed_on(commands: Commands) -> None:
+    assert commands.heard([ended(B), ["started", B, 1, 2, 3]]) == [
+        ended(B),
+        ["started", B, 1, 2, 3],
+    ]
+
+
+def test_with_the_spawner_all_of_them_end_also_those_in_sessions_of_their_own(
+    commands: Commands, kernel: FakeCgroups, limits: Limits
+) -> None:
+    group = group_of(commands, accepted(memory_bytes=1))
+    commands.orders([accepted(B)])
+    kernel.move(9, group)
+    commands.clear()
+    assert kernel.killed == [9]
+    assert kernel.groups(limits.home) == []
+    assert len(commands) == 0
+
+
+# ---- the executor
+
+
+class LimitedShop(Shop):
+    """A foreman whose commands have limits of the kernel in memory."""
+
+    async def open(self, **settings: Any) -> None:
+        self.kernel = FakeCgroups()
+        self.kernel.delegate(f"{ROOT}/launches")
+        await super().open(**settings)
+        self.limits = open_limits(self.ledger.uuid, f"{ROOT}/launches", self.kernel, wait_ms=0)
+        self.foreman._commands = Commands(self.config, self.foreman._outputs, self.limits)
+
+    def order(self, **fields: Any) -> None:
+        """Order one with a limit of memory."""
+        name, command = fields["names"][0], fields.get("command", "true")
+        work = WorkSpec(("/bin/sh", "-c", command), cwd="/", memory_bytes=1 << 20)
+        start = pool_pb2.Start(
+            name=name,
+            begun_index=9,
+            not_after_ms=wall_ms() + 60_000,
+            work=msgspec.msgpack.encode(work),
+        )
+        epoch = pool_pb2.Epoch(term=1, replica="r1")
+        self.foreman.order(self.ear, pool_pb2.Orders(epoch=epoch, starts=[start]))
+
+    def groups(self) -> list[str]:
+        """The groups of launches that are there."""
+        return self.kernel.groups(self.limits.home)
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[LimitedShop]:
+    shop = LimitedShop(tmp_path)
+    await shop.open()
+    shop.foreman.attach(shop.ear)
+    yield shop
+    await shop.close()
+
+
+async def row_of(shop: Shop, name: str) -> Any:
+    return (await asyncio.wrap_future(shop.thread.submit(shop.ledger.rows, [name])))[name]
+
+
+async def test_a_command_that_cannot_join_its_group_does_not_run_without(
+    shop: LimitedShop,
+) -> None:
+    # The groups of this test are not on the disk: the child finds none.
+    shop.order(names=(A,), command=f"touch {shop.directory}/ran")
+    await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
+    row = await row_of(shop, A)
+    assert row.reason == Reason.SPAWN
+    assert row.detail.endswith("No such file or directory")
+    assert f"control group {ROOT}/launches/raftcron-" in row.detail
+    assert not (shop.directory / "ran").exists()
+    assert shop.groups() == []
+
+
+async def test_a_dead_spawner_leaves_no_groups(shop: LimitedShop) -> None:
+    shop.order(names=(A,))
+    os.kill(shop.foreman._children.pid, signal.SIGSTOP)
+    await shop.turn()
+    assert len(shop.groups()) == 1
+    os.kill(shop.foreman._children.pid, signal.SIGKILL)
+    await shop.turns_until(lambda: (A, INTERRUPTED) in shop.ear.told)
+    assert shop.groups() == []
+    assert shop.foreman.running == 0
+
+
+async def test_before_anything_is_concluded_the_groups_of_the_last_executor_are_empty(
+    shop: LimitedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def hangs_once(ledger: str, group: str) -> Limits:
+        asked.append(group)
+        if len(asked) == 1:
+            raise SurvivorsRemain("what is in a group is still there", "restart the host")
+        return shop.limits
+
+    monkeypatch.setattr(executor, "open_limits", hangs_once)
+    monkeypatch.setattr(executor, "SURVIVORS_PAUSE_S", 0.001)
+    with structlog.testing.capture_logs() as lines:
+        got = await executor._cleared(shop.thread, shop.ledger, asyncio.Event(), "/a/group")
+    assert got is shop.limits
+    assert asked == ["/a/group", "/a/group"]
+    assert [line["event"] for line in lines] == ["launches.survive", "limits.opened"]
+    assert lines[1]["limits"] == shop.limits.said
+
+
+async def test_limits_that_are_off_are_not_looked_for(
+    shop: LimitedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(executor, "open_limits")
+    got = await executor._cleared(shop.thread, shop.ledger, asyncio.Event(), "off")
+    assert got is not None
+    assert got.said.endswith("cgroup is off in the executor's configuration")
+
+
+def test_the_greeting_says_what_the_host_has() -> None:
+    config = ExecutorConfig(id="e1", data="/x", leaders=("127.0.0.1:1",))
+    hello = Words(room=Capacity(1_500, 1 << 30, "", "")).hello(config, LEDGER, "i")
+    assert (hello.cpu_milli, hello.memory_bytes) == (1_500, 1 << 30)
+    hello = Words().hello(config, LEDGER, "i")
+    assert (hello.cpu_milli, hello.memory_bytes) == (0, 0)
