@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
-from cron.job import Job, Overlap
+from cron.job import Job, OnLost, Overlap
 from cron.leader.agenda import DueJob
-from cron.leader.candidates import Candidate, is_exempt, of_due, too_late, turn
+from cron.leader.candidates import Candidate, is_exempt, is_queue, of_due, too_late, turn
 from cron.leader.gates import FOREVER_MS, tell_gate
 from cron.leader.policies import NEVER_MS, Memo, account_for, tell_before_restore
 from cron.leader.queues import Queues
@@ -33,6 +33,7 @@ SKIPPED_MAX: Final = 100_000
 """Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
 DETAILED_MAX: Final = 20_000
 """So many of them with a detail, which takes about 100 bytes more."""
+SILENT: Final = "its executor went silent"
 HELD_REST_MS: Final = 100
 """Before a launch is looked at again whose job's slot is held in a way that no entry will end."""
 
@@ -82,7 +83,10 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     if accounts:
         commands.append(c.Account(tuple(accounts)))
     queues = view.queues or _queues_of(view.state, view.slots)
-    choice = _Choice(view, queues, now_ms, {item.key: item.held_until_ms for item in lost})
+    active = view.state.active
+    # Of a launch of several parts the others may run on.
+    ended = {item.key: item.held_until_ms for item in lost if not active[item.key].parts}
+    choice = _Choice(view, queues, now_ms, ended)
     choice.run(accounts)
     return commands + choice.commands()
 
@@ -130,8 +134,9 @@ def _lost(view: View) -> list[c.LostItem]:
     for expired in view.expired:
         record = view.state.executors.get(expired.number)
         items += [
-            c.LostItem(row.key, row.attempt, expired.held_until_ms, "its executor went silent")
+            c.LostItem(row.key, row.attempt, expired.held_until_ms, SILENT, start.part)
             for row in (record.open.values() if record else ())
+            if (start := row.start_on(expired.number)) is not None
         ]
     return items
 
@@ -144,7 +149,7 @@ class _Choice:
         self._queues = queues
         self._now_ms = now_ms
         self._ended = ended  # by this plan, and until when it may be running all the same
-        self._held = {key[0] for key, until_ms in ended.items() if until_ms > now_ms}  # their jobs
+        self._held = {key[0] for key in ended if self._holds(key)}  # their jobs
         self._late_budget = view.late_budget
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
         self._begin: list[c.BeginItem] = []
@@ -246,6 +251,13 @@ class _Choice:
             return ""
         return tell_before_restore(self._view.state, record.held_until_ms, self._now_ms)
 
+    def _holds(self, key: c.Key) -> bool:
+        """Whether what this plan gives up may be running all the same, or may be due again by its
+        entry and then goes first in its queue."""
+        job = self._view.state.by_number[key[0]].job
+        may_return = is_queue(job) and job is not None and job.on_lost is OnLost.RETRY
+        return self._ended[key] > self._now_ms or may_return
+
     def _is_held(self, record: JobRecord) -> bool:
         """Whether another launch of the job may be running, or begins in this plan."""
         number = record.number
@@ -286,8 +298,12 @@ class _Choice:
                 continue
             if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):
                 continue
-            executor = self._queues.begin(candidate, job)
-            if executor is None:
+            executors = self._queues.begin(candidate, job)
+            if not executors and job.has_parts:
+                # Room for one part, which does not help it; others may go before.
+                self._queues.put_back(self._now_ms + HELD_REST_MS)
+                continue
+            if not executors:
                 self._queues.put_back(0)
                 return
             self._late_budget -= candidate.is_late
@@ -296,11 +312,12 @@ class _Choice:
                     candidate.key,
                     candidate.attempt + 1,
                     candidate.record.revision,
-                    executor,
+                    executors[0],
                     min(
                         candidate.deadline_ms,
                         self._now_ms + self._view.settings.start_window_ms,
                     ),
+                    executors[1:],
                 )
             )
             if job.overlap is not Overlap.ALLOW:

@@ -71,10 +71,13 @@ class World:
         self.books = Books(self.machine.state)
         self.append(c.ExecutorJoined("e1", "l1", 4), c.ExecutorJoined("e2", "l2", 4))
 
+    def name(self, number: int) -> str:
+        return f"default/j{number}"
+
     def job(self, number: int) -> Job:
         chance = self.chance
         return Job(
-            f"default/j{number}",
+            self.name(number),
             chance.choice(SCHEDULES),
             WorkSpec(("true",)),
             chance.choice(list(Overlap)),
@@ -173,7 +176,7 @@ class World:
         chance, state = self.chance, self.machine.state
         event = chance.randrange(5)
         number = chance.randrange(8)
-        name = f"default/j{number}"
+        name = self.name(number)
         record = state.jobs[name]
         if event == 0:
             removed = (name,) if record.job is not None and chance.random() < 0.4 else ()

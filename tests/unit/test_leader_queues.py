@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cron.job import Catchup, Job, Overlap, Retry, Schedule
 from cron.leader.books import Books
-from cron.leader.gates import FOREVER_MS, tell_gate
+from cron.leader.gates import tell_gate
 from cron.leader.plan import Settings, View, plan
 from cron.leader.queues import LOADED_AT_ONCE, Queues
 from cron.state import commands as c
