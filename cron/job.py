@@ -102,6 +102,11 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     each: str = ""
 
     @property
+    def has_parts(self) -> bool:
+        """Whether its launches begin on several executors at once."""
+        return self.parts > 1 or bool(self.each)
+
+    @property
     def pool(self) -> str:
         """What its launches wait for: the name of a handler, or `command`."""
         return self.work.handler or COMMAND

@@ -31,6 +31,8 @@ class JobNeeds(msgspec.Struct, frozen=True, kw_only=True):
     retry_codes: list[int] = []
     fatal_codes: list[int] = []
     dead: int = 0
+    parts: int = 1
+    each: str = ""
 
 
 class LimitView(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,20 @@ from cron.api.snapshot_views import KeepingView
 from cron.errors import Problem
 
 
+class PartView(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the parts of an attempt, each on an executor of its own; as in LaunchView."""
+
+    part: int
+    executor: str
+    state: str
+    reason: str = ""
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    exit_code: int | None = None
+    output_bytes: int = 0
+    detail: str = ""
+
+
 class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a launch, or a launch that has not begun yet (attempt 0).
 
@@ -61,6 +75,7 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     last_s: int = 0
     count: int = 1
     output_bytes: int = 0
+    parts: list[PartView] = []
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +197,8 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
 class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of a launch's output to show.
 
-    `attempt` 0 is the newest. `tail` asks for the last `limit` bytes instead of those at `offset`.
+    `attempt` 0 is the newest, `part` one of several it ran in. `tail` asks for the last `limit`
+    bytes instead of those at `offset`.
     """
 
     launch: str
@@ -190,6 +206,7 @@ class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
     offset: int = 0
     limit: int = 65_536
     tail: bool = False
+    part: int = 1
 
 
 class OutputView(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,8 +43,9 @@ def init_command(settings: Settings, folder: Path, cell: str, days: int) -> None
     from cron.certs.files import CA, CA_KEY, find_certificates, write_authority
     from cron.certs.making import make_authority
 
-    write_authority(folder, make_authority(cell, now_s=_now_s(settings), days=days))
-    _show(settings, find_certificates(folder / CA))
+    now_s = _now_s(settings)
+    write_authority(folder, make_authority(cell, now_s=now_s, days=days))
+    _show(settings, find_certificates(folder / CA), now_s)
     if not settings.is_json:
         click.echo(f"\n{folder / CA_KEY} signs for the whole cell: it stays here, and is backed up")
         click.echo(f"next: raftcron certs issue {folder} replica r1")
@@ -75,9 +76,10 @@ def issue_command(
     from cron.certs.making import issue
 
     authority = open_authority(folder)
-    made = issue(authority, kind, name, now_s=_now_s(settings), days=days)
+    now_s = _now_s(settings)
+    made = issue(authority, kind, name, now_s=now_s, days=days)
     issued = write_issued(out or folder, authority.pem, made)
-    _show(settings, find_certificates(issued / CERTIFICATE))
+    _show(settings, find_certificates(issued / CERTIFICATE), now_s)
     if not settings.is_json:
         click.echo(f"\n{issued}: goes {GOES[kind].format(name=name)}")
 
@@ -90,15 +92,14 @@ def show_command(settings: Settings, place: Path) -> None:
     """Show the certificates in a file or folder: whose they are, and until when."""
     from cron.certs.files import find_certificates
 
-    _show(settings, find_certificates(place))
+    _show(settings, find_certificates(place), _now_s(settings))
 
 
 def _now_s(settings: Settings) -> int:
     return settings.now_ms() // 1000
 
 
-def _show(settings: Settings, found: list[Shown]) -> None:
-    now_s = _now_s(settings)
+def _show(settings: Settings, found: list[Shown], now_s: int) -> None:
     if settings.is_json:
         render.json_lines(_row(one, now_s) for one in found)
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cron import limits
-from cron.api.views import HistoryQuery, LaunchView, OutputQuery, OutputView
+from cron.api.views import HistoryQuery, LaunchView, OutputQuery, OutputView, PartView
 from cron.cli import render
 from cron.cli.logs import split_attempt
 from cron.cli.options import About, Moment, Settings, cell_options, pass_settings
@@ -155,8 +155,22 @@ def _show_launch(view: LaunchView) -> None:
             ("revision", str(view.revision or "")),
             ("by", view.by),
             ("detail", view.detail),
+            *((f"part {part.part}", tell_part(part)) for part in view.parts),
         ],
     )
+
+
+def tell_part(part: PartView) -> str:
+    """Return what became of one part of an attempt: `failed on e2, exit code 3, ran 1.2s`."""
+    state = f"{part.state} ({part.reason})" if part.reason else part.state
+    told = [f"{state} on {part.executor or 'an executor that left'}"]
+    if part.exit_code is not None:
+        told.append(f"exit code {part.exit_code}")
+    if part.started_at_ms and part.finished_at_ms:
+        told.append(f"ran {show_length(part.finished_at_ms - part.started_at_ms)}")
+    if part.detail:
+        told.append(part.detail)
+    return ", ".join(told)
 
 
 def show_tail(tail: OutputView | None, problem: str) -> None:

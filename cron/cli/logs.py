@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 
 from cron.api.views import OutputQuery, OutputView
 from cron.cli import render
@@ -27,10 +28,14 @@ _CHUNK_BYTES: Final = 256 << 10
 @cell_options
 @pass_settings
 def logs_command(settings: Settings, launch: str, follow: bool) -> None:
-    """Print what LAUNCH wrote to standard output and error; LAUNCH#2 is its second attempt."""
+    """Print what LAUNCH wrote to standard output and error.
+
+    LAUNCH#2 is its second attempt, LAUNCH#2/3 the third part of that.
+    """
     name, attempt = split_attempt(launch)
+    wanted = OutputQuery(launch=name, attempt=attempt, part=split_part(launch))
     with settings.client() as client:
-        view = _print_all(client, name, attempt, follow=follow, is_json=settings.is_json)
+        view = _print_all(client, wanted, follow=follow, is_json=settings.is_json)
     if view is not None and view.store:
         click.echo(f"raftcron: from {view.store}: {view.note}", err=True)
     if view is not None and view.dropped:
@@ -52,16 +57,21 @@ def split_attempt(text: str) -> tuple[str, int]:
     return str(name.launch), name.attempt if "#" in text else 0
 
 
+def split_part(text: str) -> int:
+    """Return the part behind the / of a name that `split_attempt` could read, 1 for none."""
+    return parse_attempt_name(text[:400]).part
+
+
 def _print_all(
-    client: Client, name: str, attempt: int, *, follow: bool, is_json: bool
+    client: Client, wanted: OutputQuery, *, follow: bool, is_json: bool
 ) -> OutputView | None:
     """Print from the beginning; return what was read last."""
     offset = 0
     while True:
-        query = OutputQuery(launch=name, attempt=attempt, offset=offset, limit=_CHUNK_BYTES)
+        query = msgspec.structs.replace(wanted, offset=offset, limit=_CHUNK_BYTES)
         view = _read(client, query, follow=follow)
         if view is not None and view.content:
-            _print_chunk(name, view, is_json=is_json)
+            _print_chunk(wanted.launch, view, is_json=is_json)
             offset = view.offset + len(view.content)
         if view is not None and view.ended:
             return view

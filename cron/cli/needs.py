@@ -48,6 +48,8 @@ def needs_row(needs: JobNeeds) -> Row:
         "retry_on": needs.retry_codes,
         "fatal_on": needs.fatal_codes,
         "dead": needs.dead,
+        "parts": needs.parts,
+        "each": needs.each or None,
     }
 
 
@@ -78,6 +80,8 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("priority", str(needs.priority)),
         ("collection", needs.collection),
         ("where", needs.where),
+        ("parts", str(needs.parts) if needs.parts > 1 else ""),
+        ("each", needs.each),
         ("cpu", show_cpu(needs.cpu_milli)),
         ("memory", show_size(needs.memory_bytes)),
         ("running", str(view.running or "")),

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from cron.api.snapshot_views import KeepingView
-from cron.api.views import JobView, LaunchView, StatusRow
+from cron.api.views import JobView, LaunchView, PartView, StatusRow
 from cron.cli.needs import needs_row
 from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
@@ -88,6 +88,21 @@ def launch_details(view: LaunchView) -> Row:
         "deadline_at": format_ms(view.deadline_at_ms),
         "is_open": view.is_open,
         "kind": view.kind,
+        "parts": [part_row(part) for part in view.parts],
+    }
+
+
+def part_row(part: PartView) -> Row:
+    """Return one of several parts of an attempt as JSON."""
+    return {
+        "part": part.part,
+        "executor": part.executor or None,
+        "state": part.state,
+        "reason": part.reason or None,
+        "started_at": format_ms(part.started_at_ms),
+        "finished_at": format_ms(part.finished_at_ms),
+        "exit_code": part.exit_code,
+        "detail": part.detail or None,
     }
 
 

@@ -34,6 +34,9 @@ def check_together(policies: Policies, given: Mapping[str, Option], problems: Pr
         overlap = policies.overlap.name.lower()
         message = f"concurrency means nothing with overlap={overlap}: one launch runs at a time"
         error("concurrency", message, "write overlap=allow, or remove concurrency")
+    if "each" in given and "parts" in given:
+        message = "each says on how many executors it runs, and so does parts"
+        error("parts", message, "remove one of the two")
     if "retries" not in given:
         for key in _OF_RETRIES:
             if key in given and not (policies.handler and key in _OF_COMMANDS):

@@ -162,6 +162,8 @@ def _job(name: str, declared: Declaration) -> Job:
         concurrency=policies.concurrency,
         collection=policies.collection,
         where=policies.where,
+        parts=policies.parts,
+        each=policies.each,
     )
 
 

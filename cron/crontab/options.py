@@ -13,7 +13,7 @@ import msgspec
 from cron import limits
 from cron.calendar.duration import parse_duration
 from cron.crontab.conflicts import check_together
-from cron.crontab.pool_options import NOT_YET, POOL_READERS, Reader
+from cron.crontab.pool_options import POOL_READERS, Reader
 from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
 from cron.job import Catchup, OnLost, Overlap
@@ -62,6 +62,8 @@ class Policies(msgspec.Struct):
     memory_bytes: int = 0
     handler: str = ""
     heartbeat_ms: int = 0
+    parts: int = 1
+    each: str = ""
 
 
 def split_options(text: str, line: int, problems: Problems) -> list[Option]:
@@ -153,8 +155,6 @@ def _read_option(option: Option, reader: Reader, policies: Policies, problems: P
 
 def unknown_key(key: str, known: Iterable[str]) -> tuple[str, str]:
     """Return the message and hint for a key that is none of `known`."""
-    if key in NOT_YET:
-        return f"option {key} is not built yet", "remove it: a launch runs on one executor"
     near = difflib.get_close_matches(key.lower().replace("_", "-"), list(known), 1, 0.5)
     guess = f"did you mean {near[0]}? " if near else ""
     return f"option {key[:40]!r} is not known", f"{guess}known are {' '.join(known)}"

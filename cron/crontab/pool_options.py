@@ -75,8 +75,8 @@ def read_handler(text: str) -> str:
     return read_word("handler", text)
 
 
-def read_where(text: str) -> str:
-    """Return which executors are meant, in the canonical form.
+def read_where(key: str, text: str) -> str:
+    """Return which executors the option `key` means, in the canonical form.
 
     Raises:
         ScheduleError: it cannot be read; `column` counts characters of the text from 1.
@@ -84,9 +84,9 @@ def read_where(text: str) -> str:
     try:
         where = str(parse_where(text))
     except BadWhere as error:
-        raise ScheduleError(f"where: {error.problem}", error.column, error.way_out) from error
+        raise ScheduleError(f"{key}: {error.problem}", error.column, error.way_out) from error
     if not where:
-        raise InvalidInput("where is empty", "leave it out for any executor")
+        raise InvalidInput(f"{key} is empty", "leave it out for any executor")
     return where
 
 
@@ -144,11 +144,11 @@ POOL_READERS: Final[dict[str, Reader]] = {
     ),
     "retry-on": lambda text: ("retry_codes", _codes("retry-on", text)),
     "fatal-on": lambda text: ("fatal_codes", _codes("fatal-on", text)),
-    "where": lambda text: ("where", read_where(text)),
+    "where": lambda text: ("where", read_where("where", text)),
+    "parts": lambda text: ("parts", read_number("parts", text, 1, limits.PARTS_MAX)),
+    "each": lambda text: ("each", read_where("each", text)),
     "cpu": lambda text: ("cpu_milli", _cpu_milli(text)),
     "memory": lambda text: ("memory_bytes", _memory_bytes(text)),
     "handler": lambda text: ("handler", read_handler(text)),
     "heartbeat": lambda text: ("heartbeat_ms", _duration_ms("heartbeat", text, HEARTBEAT_S_MAX)),
 }
-NOT_YET: Final = ("parts", "each")
-"""What is known to be wanted, and not built."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from cron.errors import InvalidInput
 
-_NUMBERS: Final = ("priority", "concurrency", "retries")
+_NUMBERS: Final = ("priority", "concurrency", "retries", "parts")
 _LISTS: Final = ("retry-on", "fatal-on")
 
 

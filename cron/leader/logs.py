@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+import msgspec
+
 from cron.api.views import LaunchView, OutputQuery, OutputView
-from cron.errors import Conflict, CronError, ExecutorAway, NotNow
+from cron.errors import Conflict, CronError, ExecutorAway, NotFound, NotNow
 from cron.leader.stored_outputs import StoredOutputs
 from cron.leader.transfer import Executors, session_of
 from launcher.launch import LaunchState
@@ -43,6 +45,10 @@ class Logs:
         if view is None:
             raise _unbegun(views, query)
         ended = _with_output(views, view.attempt)
+        if view.parts:
+            return await self._of_part(view, query)
+        if query.part != 1:
+            raise _no_part(query, 1)
         try:
             given = await self._from_executor(view, query, is_kept=ended is not None)
             _check_known(views, view, given)
@@ -55,6 +61,14 @@ class Logs:
                 text = f"{error}; and it is not in {self._stored.url}"
                 raise type(error)(text, error.hint) from error
             return found
+
+    async def _of_part(self, view: LaunchView, query: OutputQuery) -> OutputView:
+        """Return a piece of what one of several parts wrote. Its executor alone keeps it."""
+        if query.part > len(view.parts):
+            raise _no_part(query, len(view.parts))
+        part = view.parts[query.part - 1]
+        its = msgspec.structs.replace(view, executor=part.executor)
+        return await self._from_executor(its, query, is_kept=part.output_bytes > 0)
 
     async def _from_executor(
         self, view: LaunchView, query: OutputQuery, *, is_kept: bool
@@ -69,7 +83,7 @@ class Logs:
             piece = await self._pool.output(
                 session.executor,
                 session.ledger,
-                AttemptName(parse_launch_name(query.launch), view.attempt),
+                AttemptName(parse_launch_name(query.launch), view.attempt, query.part),
                 offset=query.offset,
                 limit=query.limit,
                 tail=query.tail,
@@ -116,6 +130,12 @@ class Logs:
             store=stored.url,
             note=str(why),
         )
+
+
+def _no_part(query: OutputQuery, parts: int) -> NotFound:
+    hint = "`raftcron show` lists them" if parts > 1 else "leave out the part"
+    has = f"{parts} parts" if parts > 1 else "one part"
+    return NotFound(f"launch {query.launch} has {has}, and no part {query.part}", hint)
 
 
 def _unbegun(views: list[LaunchView], query: OutputQuery) -> NotNow:

@@ -33,6 +33,8 @@ SKIPPED_MAX: Final = 100_000
 """Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
 DETAILED_MAX: Final = 20_000
 """So many of them with a detail, which takes about 100 bytes more."""
+LOST_MAX: Final = 50_000
+"""Launches that one entry may give up, beyond those of one executor; 2.5 MB."""
 SILENT: Final = "its executor went silent"
 HELD_REST_MS: Final = 100
 """Before a launch is looked at again whose job's slot is held in a way that no entry will end."""
@@ -75,10 +77,11 @@ class View(msgspec.Struct):
 def plan(view: View, now_ms: int) -> list[c.Command]:
     """Return what to append now; nothing where nothing is to be done."""
     commands: list[c.Command] = []
-    lost = _lost(view)
+    expired = _at_once(view)
+    lost = _lost(view.state, expired)
     if lost:
         commands.append(c.Lost(tuple(lost)))
-    commands += [c.ExecutorLeft(gone.number, "its lease ended") for gone in view.expired]
+    commands += [c.ExecutorLeft(gone.number, "its lease ended") for gone in expired]
     accounts = _accounts(view, now_ms)
     if accounts:
         commands.append(c.Account(tuple(accounts)))
@@ -128,11 +131,23 @@ def postponed(view: View, commands: list[c.Command]) -> list[DueJob]:
     return view.due_jobs[places[items[-1].number] :]
 
 
-def _lost(view: View) -> list[c.LostItem]:
+def _at_once(view: View) -> list[Expired]:
+    """Return those of the expired executors whose work one entry can give up; the others are
+    expired in the next turn as well."""
+    count = 0
+    for place, one in enumerate(view.expired):
+        record = view.state.executors.get(one.number)
+        count += len(record.open) if record else 0
+        if place and count > LOST_MAX:
+            return view.expired[:place]
+    return view.expired
+
+
+def _lost(state: State, gone: list[Expired]) -> list[c.LostItem]:
     """Everything that was open on executors whose lease is over."""
     items: list[c.LostItem] = []
-    for expired in view.expired:
-        record = view.state.executors.get(expired.number)
+    for expired in gone:
+        record = state.executors.get(expired.number)
         items += [
             c.LostItem(row.key, row.attempt, expired.held_until_ms, SILENT, start.part)
             for row in (record.open.values() if record else ())

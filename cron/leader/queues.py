@@ -20,11 +20,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, cast
 
-import msgspec
-
 from cron.job import Job, Overlap
 from cron.leader.candidates import Candidate, is_queue, item_of, need_of, of_row
 from cron.leader.gates import FOREVER_MS, Gates
+from cron.leader.seating import Seating
 from cron.leader.siblings import Siblings
 from cron.state.commands import Key
 from cron.state.pool import Limits, Scope
@@ -35,7 +34,6 @@ from launcher.fairness.pump import Pump
 from launcher.launch import LaunchState
 from launcher.names import split_job_name
 from launcher.placement.place import COMMAND, Need
-from launcher.placement.places import Places
 from launcher.placement.shortage import why_not
 from launcher.pool.events import Offer
 
@@ -51,32 +49,18 @@ DEADLINES_MIN: Final = 10_000
 """Fewer deadlines of launches that do not wait any more are not worth looking for."""
 
 
-class Running(msgspec.Struct, gc=False):
-    """Where a launch runs, or is about to, and what it takes there."""
-
-    executor: int
-    need: Need
-
-
-def free_slots(places: Places, pool: str) -> int:
-    """Return the free slots of all executors that serve a pool; one pass over them."""
-    seats = (bench.by_pool.get(pool) for bench in places.benches.values())
-    return sum(max(0, seat.slots - seat.used) for seat in seats if seat is not None)
-
-
 class Queues:
     """All launches that wait or run, by what they wait for."""
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.places = Places()
+        self.seating = Seating()
+        self.places = self.seating.places
         self.pump = Pump()
         self.gates = Gates(state)
-        self.domains: dict[str, str] = {}
-        """Handler -> the group of workers that serves it, whose slots it shares."""
         self._waiting: dict[Key, Candidate] = {}
         self._siblings = Siblings()  # of what waits
-        self._running: dict[Key, Running] = {}
+        self._running = self.seating.running
         self._runs: dict[int, int] = {}  # of each job that runs, how many
         self._new: dict[Key, None] = {}
         self._deadlines: list[tuple[int, Key]] = []
@@ -87,7 +71,6 @@ class Queues:
         for row in state.active.values():
             self._run(row)
         self._taken: Item | None = None
-        self._free_slots: dict[object, int] = {}  # by domain, as of this round
         self._loading: Iterator[Key] = iter(list(state.due))
         self._is_loading = bool(state.due)
 
@@ -101,6 +84,8 @@ class Queues:
                 self._forget_waiting(key, is_running=True)
                 if key not in self._running:
                     self._run(row)
+                elif row.parts:
+                    self.seating.keep(key, [start.executor for start in row.starts()])
                 continue
             was_running = self._forget_running(key)
             row = self.state.due.get(key)
@@ -128,15 +113,7 @@ class Queues:
 
     def serve(self, offers: Iterable[Offer]) -> None:
         """Learn which handlers share the slots of a group of workers."""
-        moved = {
-            handler: offer.group
-            for offer in offers
-            for handler in offer.handlers
-            if self.domains.get(handler) != offer.group
-        }
-        if not moved:
-            return
-        self.domains.update(moved)
+        moved = self.seating.learn(offers)
         for handler, group in moved.items():
             self.pump.set_domain(handler, group)
         # All launches of a pool must be in one domain: what waits enters anew.
@@ -169,13 +146,13 @@ class Queues:
         if job is None:
             return
         need = need_of(job)
-        self.pump.add_running(item_of(of_row(row, record), job, need, self._domain(need.pool)))
-        self._occupy(row.key, row.executor, need)
+        domain = self.seating.domain(need.pool)
+        self.pump.add_running(item_of(of_row(row, record), job, need, domain))
+        self._occupy(row.key, tuple(start.executor for start in row.starts()), need)
 
-    def _occupy(self, key: Key, executor: int, need: Need) -> None:
-        self._running[key] = Running(executor, need)
+    def _occupy(self, key: Key, executors: tuple[int, ...], need: Need) -> None:
+        self.seating.occupy(key, executors, need)
         self._runs[key[0]] = self._runs.get(key[0], 0) + 1
-        self.places.take(executor, need)
 
     def _enter(self, candidate: Candidate) -> None:
         key = candidate.key
@@ -228,14 +205,13 @@ class Queues:
             self.pump.remove(key)
 
     def _forget_running(self, key: Key) -> bool:
-        ran = self._running.pop(key, None)
-        if ran is not None:
-            self._runs[key[0]] -= 1
-            if not self._runs[key[0]]:
-                del self._runs[key[0]]
-            self.places.give(ran.executor, ran.need)
-            self.pump.ended(key)
-        return ran is not None
+        if not self.seating.vacate(key):
+            return False
+        self._runs[key[0]] -= 1
+        if not self._runs[key[0]]:
+            del self._runs[key[0]]
+        self.pump.ended(key)
+        return True
 
     # ---- what the plan does
 
@@ -246,7 +222,7 @@ class Queues:
     def take_new(self, now_ms: int) -> list[Candidate]:
         """Begin a plan; return what was not judged yet, and what is past its deadline."""
         self.pump.begin_round()
-        self._free_slots.clear()
+        self.seating.begin_round()
         if self._is_loading:
             loaded = list(islice(self._loading, LOADED_AT_ONCE))
             self._is_loading = len(loaded) == LOADED_AT_ONCE
@@ -301,7 +277,7 @@ class Queues:
 
     def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> bool:
         need = self.need(candidate.key[0], job)
-        item = item_of(candidate, job, need, self._domain(need.pool))
+        item = item_of(candidate, job, need, self.seating.domain(need.pool))
         return self.pump.add(item, not_before_ms)
 
     def hold(self, candidate: Candidate, job: Job, until_ms: int) -> None:
@@ -321,7 +297,9 @@ class Queues:
 
     def take(self, now_ms: int, late_budget: int) -> Candidate | None:
         """Return the launch that may begin next; it counts as running from here on."""
-        item = self._taken = self.pump.take(now_ms, self._has_room, late_budget, self._free)
+        item = self._taken = self.pump.take(
+            now_ms, self.seating.has_room, late_budget, self.seating.free
+        )
         return None if item is None else self._waiting[cast(Key, item.key)]
 
     def put_back(self, not_before_ms: int) -> None:
@@ -330,34 +308,19 @@ class Queues:
             self.pump.put_back(self._taken, not_before_ms)
             self._taken = None
 
-    def begin(self, candidate: Candidate, job: Job) -> int | None:
-        """Return the executor that a launch which was taken goes to, now occupied by it."""
+    def begin(self, candidate: Candidate, job: Job) -> tuple[int, ...]:
+        """Return the executors that a launch which was taken goes to, now occupied by it; none
+        where it finds no room."""
         need = self.need(candidate.key[0], job)
-        executor = self.places.choose(need, candidate.refused_by or None)
-        if executor is not None:
-            self._occupy(candidate.key, executor, need)
+        executors = self.seating.choose(need, job, candidate.refused_by or None)
+        if executors:
+            self._occupy(candidate.key, executors, need)
             self._taken = None
-            domain = self._domain(need.pool)
-            if domain in self._free_slots:
-                self._free_slots[domain] -= 1
-        return executor
+        return executors
 
     def end(self, key: Key) -> None:
         """Count a launch no more that this plan gives up."""
         self._forget_running(key)
-
-    def _has_room(self, place: object) -> bool:
-        return isinstance(place, Need) and self.places.has_room(place)
-
-    def _free(self, domain: object) -> int:
-        """Return the free slots of a domain: those for commands, or those of a group. It is asked
-        for each launch that begins: so counted once in a round, and kept up."""
-        known = self._free_slots.get(domain)
-        if known is None:
-            pools = (pool for pool, group in self.domains.items() if group == domain)
-            known = free_slots(self.places, next(pools, str(domain)))
-            self._free_slots[domain] = known
-        return known
 
     def need(self, number: int, job: Job) -> Need:
         """Return the place class of a job."""
@@ -365,9 +328,6 @@ class Queues:
         if known is None or known[0] is not job:
             known = self._needs[number] = (job, need_of(job))
         return known[1]
-
-    def _domain(self, pool: str) -> str:
-        return self.domains.get(pool, pool) if pool != COMMAND else COMMAND
 
     # ---- what others ask
 
@@ -392,7 +352,9 @@ class Queues:
         """Return why no executor has room for a launch, "" where one has, or where it waits not."""
         candidate = self._waiting.get(key)
         job = candidate.record.job if candidate is not None else None
-        return why_not(self.places, self.need(key[0], job)) if job is not None else ""
+        if job is None:
+            return ""
+        return why_not(self.places, self.need(key[0], job), job.parts, job.each)
 
     def is_full(self, name: str, job: Job) -> str:
         """Return which limit keeps one more launch of a job from waiting, "" for none."""

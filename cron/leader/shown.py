@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from cron.api.pool_views import JobNeeds
-from cron.api.views import JobView, LaunchView
+from cron.api.views import JobView, LaunchView, PartView
 from cron.history.audited import OpenRow
 from cron.history.story import memory_of
 from cron.job import Job
 from cron.leader.catalog import next_times
 from cron.leader.waiting import Queued, why_waiting
-from cron.state.rows import RESTORED_BY, Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, Paused, State
+from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
+from cron.state.state import JobRecord, LaunchRow, Part, Paused, State
 from launcher.launch import ACTIVE
 from launcher.names import LaunchName, format_time, split_job_name
 from launcher.work import Epoch
@@ -57,7 +57,32 @@ def of_row(row: Row) -> LaunchView:
         last_s=row.last_s,
         count=row.count,
         output_bytes=row.output_bytes,
+        parts=[_ended_part(number, part) for number, part in enumerate(row.parts, 1)],
     )
+
+
+def _ended_part(number: int, part: PartRow) -> PartView:
+    return PartView(
+        part=number,
+        executor=part.executor,
+        state=part.state.label,
+        reason=part.reason.label,
+        started_at_ms=part.started_ms,
+        finished_at_ms=part.finished_ms,
+        exit_code=part.exit_code if part.exit_code >= 0 else None,
+        output_bytes=part.output_bytes,
+        detail=part.detail,
+    )
+
+
+def _open_part(state: State, number: int, part: Part) -> PartView:
+    executor = state.executors.get(part.executor)
+    name = executor.executor if executor is not None else ""
+    ended = PartRow(
+        name, "", part.state, part.reason, part.exit_code, part.started_ms, part.finished_ms,
+        part.output_bytes, part.detail,
+    )  # fmt: skip
+    return _ended_part(number, ended)
 
 
 def of_open(
@@ -94,11 +119,12 @@ def of_open(
         revision=row.revision,
         by=row.cancel_by or ("" if row.by == RESTORED_BY else row.by),
         detail=row.detail or _memory_of(row, executor.executor if executor else ""),
-        in_doubt=is_active and row.executor not in connected,
+        in_doubt=is_active and any(one.executor not in connected for one in row.starts()),
         waiting="" if is_active else why_waiting(state, row, connected, now_ms, queued).text,
         deadline_at_ms=row.deadline_ms,
         is_open=True,
         last_s=row.scheduled_s,
+        parts=[_open_part(state, number, part) for number, part in enumerate(row.parts, 1)],
     )
 
 
@@ -164,6 +190,8 @@ def _needs(record: JobRecord, job: Job) -> JobNeeds:
         retry_codes=list(retry.retry_codes),
         fatal_codes=list(retry.fatal_codes),
         dead=len(record.dead),
+        parts=job.parts,
+        each=job.each,
     )
 
 

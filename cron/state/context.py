@@ -8,7 +8,7 @@ from cron.limits import LOST_KEPT
 from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
-from cron.state.rows import Row, RowKind
+from cron.state.rows import PartRow, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Part, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, format_time
@@ -160,6 +160,21 @@ class Context:
             detail or row.detail,
             row.due_at_ms,
             ran.output_bytes,
+            tuple(self._part_row(part) for part in row.parts),
+        )
+
+    def _part_row(self, part: Part) -> PartRow:
+        executor = self.state.executors.get(part.executor)
+        return PartRow(
+            executor.executor if executor else "",
+            executor.ledger if executor else "",
+            part.state,
+            part.reason,
+            part.exit_code,
+            part.started_ms,
+            part.finished_ms,
+            part.output_bytes,
+            part.detail,
         )
 
     def _remember_lost(self, row: LaunchRow) -> None:

@@ -151,7 +151,7 @@ def end_of(context: Context, row: LaunchRow) -> c.FinishedItem:
         row.started_ms,
         max(one.finished_ms for one in row.parts),
         part.detail if is_fine else f"part {number} of {len(row.parts)}{where}{told}",
-        sum(one.output_bytes for one in row.parts),
+        row.parts[0].output_bytes,
         part.retry_after_ms,
     )
 

@@ -26,6 +26,20 @@ class RowKind(enum.IntEnum):
     AMENDMENT = 2  # late news about an attempt that was recorded as lost (rule R9)
 
 
+class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How one of several parts of an attempt ended, and where; times are its executor's."""
+
+    executor: str
+    ledger: str
+    state: LaunchState
+    reason: Reason
+    exit_code: int = -1
+    started_ms: int = 0
+    finished_ms: int = 0
+    output_bytes: int = 0
+    detail: str = ""
+
+
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One ended attempt, one range of skipped instants, or one amendment.
 
@@ -63,3 +77,4 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     detail: str = ""
     due_at_ms: int = 0  # of a manual trigger: when it was asked for; its lateness counts from there
     output_bytes: int = 0  # what its executor kept of its output when it ended; 0: none is known
+    parts: tuple[PartRow, ...] = ()  # where it ran in several; `output_bytes` is of the first

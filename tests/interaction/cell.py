@@ -128,9 +128,13 @@ class Cell:
         name = short(str(self.state.launch_name(item.key))).replace(f"{DAY}T", "")[:-1]
         name = name if not item.key[2] else name + item_suffix(item.key)
         words = [verb, name + (f"#{item.attempt}" if hasattr(item, "attempt") else "")]
+        if getattr(item, "part", 1) != 1:
+            words[1] += f"/{item.part}"
         if isinstance(item, c.BeginItem):
             record = self.state.executors.get(item.executor)
-            words.append(f"on {record.executor if record else 'nobody'}")
+            others = [self.state.executors[number].executor for number in item.others]
+            names = [record.executor if record else "nobody", *others]
+            words.append(f"on {', '.join(names)}")
             words.append(f"until {clock(item.not_after_ms // 1000)}")
         if isinstance(item, c.FinishedItem):
             words.append(item.state.label)
@@ -148,8 +152,10 @@ class Cell:
         self._build_leader()
         self.append([c.Claim()])
         for row in self.state.open_rows():
-            name = AttemptName(self.state.launch_name(row.key), row.attempt or 1)
-            self.say(f"   open {shown(name)} {row.state.label}")
+            for start in row.starts():
+                launch = self.state.launch_name(row.key)
+                name = AttemptName(launch, row.attempt or 1, start.part)
+                self.say(f"   open {shown(name)} {start.state.label}")
 
     def do_turn(self) -> None:
         """One turn of the leader's loop; orders that need no entry leave before it."""
@@ -190,6 +196,7 @@ class Cell:
             Overlap[fields.get("overlap", "allow").upper()],
             Catchup[fields.get("catchup", "last").upper()],
             deadline_s=deadline_s,
+            parts=int(fields.get("parts", "1")),
         )
         known = self.state.jobs.get(job.name)
         effective_s = max(self.now_ms // 1000, known.horizon_s if known else 0)
@@ -340,7 +347,8 @@ def shown(attempt: AttemptName) -> str:
     """`backup@12:01:00#1` for the full name."""
     name = attempt.launch
     suffix = f"+t{name.trigger}" if name.trigger else ""
-    return f"{short(name.job)}@{clock(name.scheduled_s)}{suffix}#{attempt.attempt}"
+    part = f"/{attempt.part}" if attempt.part != 1 else ""
+    return f"{short(name.job)}@{clock(name.scheduled_s)}{suffix}#{attempt.attempt}{part}"
 
 
 def attempt_name(text: str) -> AttemptName:

@@ -14,13 +14,13 @@ exit_code executor term lateness_ms full_name output_bytes
 """
 DETAIL_KEYS = """
 epoch replica begun_index launched_index ended_index ended_at local_time revision by detail in_doubt
-waiting deadline_at is_open kind
+waiting deadline_at is_open kind parts
 """
 JOB_KEYS = """
 job tenant schedule resolved zone next overlap catchup on_lost deadline_s timeout_ms paused
 pause_reason paused_by paused_until source revision command user running last full_name
 handler payload priority collection concurrency where cpu_milli memory_bytes heartbeat_ms retries
-backoff_ms backoff_max_ms retry_on fatal_on dead
+backoff_ms backoff_max_ms retry_on fatal_on dead parts each
 """
 STATUS_KEYS = """
 kind id address pid role term applied digest version leader clock_offset_ms tzdata since slots

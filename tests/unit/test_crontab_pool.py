@@ -61,6 +61,13 @@ def test_a_command_says_what_it_asks_of_the_pool():
     assert job.work.argv == ("/bin/sh", "-c", "run it")
 
 
+def test_a_launch_may_run_in_parts_on_several_executors():
+    job = one("#: parts=3 where=ssd\n@daily x")
+    assert (job.parts, job.each, job.has_parts) == (3, "", True)
+    assert one("#: each='!small, role=web'\n@daily x").each == "role=web,!small"
+    assert one_of_table('command = "x"\nparts = 3').parts == 3
+
+
 def test_a_job_that_says_nothing_of_the_pool_is_as_it_always_was():
     job = one("@daily x")
     assert (job.retry, job.concurrency, job.collection, job.where) == (Retry(), 0, "", "")
@@ -129,8 +136,11 @@ def test_handlers_without_a_name_are_told_apart_by_handler_and_payload():
         ("handler=command", 12, "handler 'command' is what the pool of commands", "another name"),
         ("handler=a/b", 12, "handler 'a/b' is not a plain word", "A-Z a-z"),
         ("handler=a heartbeat=2d", 24, "heartbeat 2d is not in 1s to 1d", "1d"),
-        ("parts=3", 4, "option parts is not built yet", "remove it"),
-        ("each=role=web", 4, "option each is not built yet", "remove it"),
+        ("parts=0", 10, "parts 0 is not in 1 to 100", "1 to 100"),
+        ("parts=101", 10, "parts 101 is not in 1 to 100", "1 to 100"),
+        ("each='role=web,,x'", 19, "each: there is no term here", "comma"),
+        ("each=''", 10, "each is empty", "any executor"),
+        ("each=web parts=2", 13, "each says on how many executors it runs", "one of the two"),
         ("overlap=forbid concurrency=2", 19, "concurrency means nothing with overlap=forbid",
          "overlap=allow"),
         ("backoff=10s", 4, "backoff means nothing without retries", "retries=5"),
@@ -261,7 +271,7 @@ def test_a_job_file_and_a_crontab_can_say_the_same_of_a_handler():
         ('command = "x"\nretries = 1\nretry-on = ["75"]', 5, "retry-on is not a list of exit",
          "[75, 111]"),
         ('command = "x"\nwhere = "zone=eu,="', 4, "(column 9 of the value)", "up to 100"),
-        ('command = "x"\nparts = 3', 4, "option parts is not built yet", "remove it"),
+        ('command = "x"\nparts = [3]', 4, "parts is not a number", "parts = 3"),
         ('command = "x"\npayload = 1', 4, "payload is for handlers", "handler's name"),
         ('handler = "a"\ncommand = "x"', 4, "command is for commands", "remove the command"),
         ('handler = "a"\nstdin = "x"', 4, "stdin is for commands", "payload"),

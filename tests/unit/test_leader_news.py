@@ -10,7 +10,7 @@ from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool.events import Fact, Fate
-from tests.unit.state_rig import T0, StateRig, with_job
+from tests.unit.state_rig import T0, StateRig, job, with_job
 
 KEY = (1, T0 + 60, 0)
 
@@ -140,3 +140,25 @@ def test_what_nobody_knows_is_acknowledged_unless_it_runs() -> None:
     stranger = named(job="default/stranger")
     assert digested(rig, Fact(stranger, Fate.ENDED)).acks == [stranger]
     assert digested(rig, Fact(stranger, Fate.ACCEPTED)).acks == []
+
+
+def test_a_part_is_spoken_of_by_the_executor_that_has_it_and_no_other() -> None:
+    rig = StateRig()
+    rig.put(job(parts=2))
+    for number in (1, 2):
+        rig.join(f"e{number}", f"l{number}")
+    rig.to(60).account(60)
+    rig.begin(60, others=(2,))
+    first, second = (AttemptName(named().launch, 1, part) for part in (1, 2))
+    into = digested(rig, Fact(second, Fate.ACCEPTED, started_ms=7), executor=2)
+    assert into.commands() == [c.Launched((c.LaunchedItem(KEY, 1, 7, 2),))]
+    for stranger in (1, 9):
+        into = digested(rig, Fact(second, Fate.ENDED), executor=stranger)
+        assert (into.commands(), into.acks) == ([], [second])
+    facts = (Fact(first, Fate.ENDED, exit_code=3), Fact(second, Fate.ENDED))
+    into = digested(rig, facts[0])
+    assert [(item.part, item.exit_code) for item in into.finished] == [(1, 3)]
+    commit(rig, into)
+    assert digested(rig, facts[0]).acks == [first], "it is over"
+    commit(rig, digested(rig, facts[1], executor=2))
+    assert rig.rows[0].state is LaunchState.FAILED

@@ -35,13 +35,17 @@ def told(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
         elif isinstance(command, c.Account):
             words += [f"account {item.number} to {item.to_s - T0}" for item in command.items]
         elif isinstance(command, c.Begin):
-            words += [f"begin {shown(i.key)}#{i.attempt} on {i.executor}" for i in command.items]
+            words += [f"begin {shown(i.key)}#{i.attempt} on {on(i)}" for i in command.items]
         elif isinstance(command, c.Skip | c.Cancel):
             verb = type(command).__name__.lower()
             words += [f"{verb} {shown(item.key)} {item.reason.label}" for item in command.items]
         elif isinstance(command, c.Lost):
             words += [f"lost {shown(item.key)}#{item.attempt}" for item in command.items]
     return words
+
+
+def on(item: c.BeginItem) -> str:
+    return ", ".join(map(str, (item.executor, *item.others)))
 
 
 def shown(key: c.Key) -> str:

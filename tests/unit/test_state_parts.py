@@ -114,8 +114,11 @@ def test_it_is_over_when_all_parts_are_and_has_one_row() -> None:
     assert not rig.rows
     assert ended(rig, 3) is Verdict.ACCEPTED
     (row,) = rig.rows
-    assert (row.state, row.exit_code, row.output_bytes) == (LaunchState.SUCCEEDED, 0, 12)
+    assert (row.state, row.exit_code, row.output_bytes) == (LaunchState.SUCCEEDED, 0, 7)
     assert row.finished_ms == rig.at_ms + 3
+    assert [(part.executor, part.output_bytes) for part in row.parts] == [
+        ("e1", 7), ("e2", 5), ("e3", 0),
+    ]  # fmt: skip
     assert not rig.state.active
     assert not any(record.open for record in rig.state.executors.values())
 

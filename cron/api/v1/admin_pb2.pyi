@@ -439,6 +439,7 @@ class LaunchView(google.protobuf.message.Message):
     LAST_S_FIELD_NUMBER: builtins.int
     COUNT_FIELD_NUMBER: builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
     launch: builtins.str
     job: builtins.str
     tenant: builtins.str
@@ -472,6 +473,8 @@ class LaunchView(google.protobuf.message.Message):
     last_s: builtins.int
     count: builtins.int
     output_bytes: builtins.int
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PartView]: ...
     def __init__(
         self,
         *,
@@ -508,15 +511,59 @@ class LaunchView(google.protobuf.message.Message):
         last_s: builtins.int = ...,
         count: builtins.int = ...,
         output_bytes: builtins.int = ...,
+        parts: collections.abc.Iterable[global___PartView] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "exit_code", b"exit_code", "lateness_ms", b"lateness_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "attempt", b"attempt", "begun_at_ms", b"begun_at_ms", "begun_index", b"begun_index", "by", b"by", "count", b"count", "deadline_at_ms", b"deadline_at_ms", "detail", b"detail", "ended_at_ms", b"ended_at_ms", "ended_index", b"ended_index", "epoch", b"epoch", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "in_doubt", b"in_doubt", "is_open", b"is_open", "job", b"job", "kind", b"kind", "last_s", b"last_s", "lateness_ms", b"lateness_ms", "launch", b"launch", "launched_at_ms", b"launched_at_ms", "launched_index", b"launched_index", "local_time", b"local_time", "output_bytes", b"output_bytes", "reason", b"reason", "replica", b"replica", "revision", b"revision", "scheduled_s", b"scheduled_s", "started_at_ms", b"started_at_ms", "state", b"state", "tenant", b"tenant", "term", b"term", "waiting", b"waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "attempt", b"attempt", "begun_at_ms", b"begun_at_ms", "begun_index", b"begun_index", "by", b"by", "count", b"count", "deadline_at_ms", b"deadline_at_ms", "detail", b"detail", "ended_at_ms", b"ended_at_ms", "ended_index", b"ended_index", "epoch", b"epoch", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "in_doubt", b"in_doubt", "is_open", b"is_open", "job", b"job", "kind", b"kind", "last_s", b"last_s", "lateness_ms", b"lateness_ms", "launch", b"launch", "launched_at_ms", b"launched_at_ms", "launched_index", b"launched_index", "local_time", b"local_time", "output_bytes", b"output_bytes", "parts", b"parts", "reason", b"reason", "replica", b"replica", "revision", b"revision", "scheduled_s", b"scheduled_s", "started_at_ms", b"started_at_ms", "state", b"state", "tenant", b"tenant", "term", b"term", "waiting", b"waiting"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_lateness_ms", b"_lateness_ms"]) -> typing.Literal["lateness_ms"] | None: ...
 
 global___LaunchView = LaunchView
+
+@typing.final
+class PartView(google.protobuf.message.Message):
+    """One of the parts of an attempt, each on an executor of its own."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PART_FIELD_NUMBER: builtins.int
+    EXECUTOR_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    STARTED_AT_MS_FIELD_NUMBER: builtins.int
+    FINISHED_AT_MS_FIELD_NUMBER: builtins.int
+    EXIT_CODE_FIELD_NUMBER: builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
+    part: builtins.int
+    executor: builtins.str
+    state: builtins.str
+    reason: builtins.str
+    started_at_ms: builtins.int
+    finished_at_ms: builtins.int
+    exit_code: builtins.int
+    output_bytes: builtins.int
+    detail: builtins.str
+    def __init__(
+        self,
+        *,
+        part: builtins.int = ...,
+        executor: builtins.str = ...,
+        state: builtins.str = ...,
+        reason: builtins.str = ...,
+        started_at_ms: builtins.int = ...,
+        finished_at_ms: builtins.int = ...,
+        exit_code: builtins.int | None = ...,
+        output_bytes: builtins.int = ...,
+        detail: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "detail", b"detail", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "output_bytes", b"output_bytes", "part", b"part", "reason", b"reason", "started_at_ms", b"started_at_ms", "state", b"state"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
+
+global___PartView = PartView
 
 @typing.final
 class JobView(google.protobuf.message.Message):
@@ -818,11 +865,13 @@ class OutputQuery(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
     TAIL_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
     launch: builtins.str
     attempt: builtins.int
     offset: builtins.int
     limit: builtins.int
     tail: builtins.bool
+    part: builtins.int
     def __init__(
         self,
         *,
@@ -831,8 +880,9 @@ class OutputQuery(google.protobuf.message.Message):
         offset: builtins.int = ...,
         limit: builtins.int = ...,
         tail: builtins.bool = ...,
+        part: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "launch", b"launch", "limit", b"limit", "offset", b"offset", "tail", b"tail"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "launch", b"launch", "limit", b"limit", "offset", b"offset", "part", b"part", "tail", b"tail"]) -> None: ...
 
 global___OutputQuery = OutputQuery
 
@@ -1474,6 +1524,8 @@ class JobNeeds(google.protobuf.message.Message):
     RETRY_CODES_FIELD_NUMBER: builtins.int
     FATAL_CODES_FIELD_NUMBER: builtins.int
     DEAD_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
+    EACH_FIELD_NUMBER: builtins.int
     handler: builtins.str
     payload: builtins.str
     priority: builtins.int
@@ -1487,6 +1539,8 @@ class JobNeeds(google.protobuf.message.Message):
     backoff_ms: builtins.int
     backoff_max_ms: builtins.int
     dead: builtins.int
+    parts: builtins.int
+    each: builtins.str
     @property
     def retry_codes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -1509,8 +1563,10 @@ class JobNeeds(google.protobuf.message.Message):
         retry_codes: collections.abc.Iterable[builtins.int] | None = ...,
         fatal_codes: collections.abc.Iterable[builtins.int] | None = ...,
         dead: builtins.int = ...,
+        parts: builtins.int = ...,
+        each: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["backoff_max_ms", b"backoff_max_ms", "backoff_ms", b"backoff_ms", "collection", b"collection", "concurrency", b"concurrency", "cpu_milli", b"cpu_milli", "dead", b"dead", "fatal_codes", b"fatal_codes", "handler", b"handler", "heartbeat_ms", b"heartbeat_ms", "memory_bytes", b"memory_bytes", "payload", b"payload", "priority", b"priority", "retry_codes", b"retry_codes", "tries", b"tries", "where", b"where"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backoff_max_ms", b"backoff_max_ms", "backoff_ms", b"backoff_ms", "collection", b"collection", "concurrency", b"concurrency", "cpu_milli", b"cpu_milli", "dead", b"dead", "each", b"each", "fatal_codes", b"fatal_codes", "handler", b"handler", "heartbeat_ms", b"heartbeat_ms", "memory_bytes", b"memory_bytes", "parts", b"parts", "payload", b"payload", "priority", b"priority", "retry_codes", b"retry_codes", "tries", b"tries", "where", b"where"]) -> None: ...
 
 global___JobNeeds = JobNeeds
 

@@ -1,0 +1,111 @@
+"""Which executors the launches of this leader occupy, and where one more would go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import msgspec
+
+from cron.job import Job
+from cron.state.commands import Key
+from launcher.placement.place import COMMAND, Need
+from launcher.placement.places import Places
+from launcher.pool.events import Offer
+
+
+class Running(msgspec.Struct, gc=False):
+    """Where a launch runs, or is about to, and what it takes on each executor there."""
+
+    executors: tuple[int, ...]
+    need: Need
+
+
+class Seating:
+    """What runs where, beside the places that executors offer."""
+
+    def __init__(self) -> None:
+        self.places = Places()
+        self.running: dict[Key, Running] = {}
+        self.domains: dict[str, str] = {}
+        """Handler -> the group of workers that serves it, whose slots it shares."""
+        self._free: dict[object, int] = {}  # free slots by domain, as of this round
+
+    def begin_round(self) -> None:
+        """Begin a plan: count anew what is free."""
+        self._free.clear()
+
+    # ---- who offers what
+
+    def learn(self, offers: Iterable[Offer]) -> dict[str, str]:
+        """Learn which group of workers serves which handler; return what is new, by handler."""
+        moved = {
+            handler: offer.group
+            for offer in offers
+            for handler in offer.handlers
+            if self.domains.get(handler) != offer.group
+        }
+        self.domains.update(moved)
+        return moved
+
+    def domain(self, pool: str) -> str:
+        """Return whose slots the launches of a pool share: a group's, or those for commands."""
+        return self.domains.get(pool, pool) if pool != COMMAND else COMMAND
+
+    def free(self, domain: object) -> int:
+        """Return the free slots of a domain. It is asked for each launch that begins: so counted
+        once in a round, and kept up."""
+        known = self._free.get(domain)
+        if known is None:
+            pools = (pool for pool, group in self.domains.items() if group == domain)
+            known = self._free[domain] = free_slots(self.places, next(pools, str(domain)))
+        return known
+
+    def has_room(self, place: object) -> bool:
+        """Return whether some executor has room for a start of that place class."""
+        return isinstance(place, Need) and self.places.has_room(place)
+
+    # ---- what is taken
+
+    def choose(self, need: Need, job: Job, refused_by: int | None) -> tuple[int, ...]:
+        """Return the executors of a launch, one for each of its parts; none while there is no room
+        for all of them, or nobody is such as it asks for."""
+        if job.each:
+            return tuple(self.places.choose_each(need, job.each) or ())
+        if job.parts > 1:
+            return tuple(self.places.choose_parts(need, job.parts) or ())
+        executor = self.places.choose(need, refused_by)
+        return () if executor is None else (executor,)
+
+    def occupy(self, key: Key, executors: tuple[int, ...], need: Need) -> None:
+        """Count a launch where it is begun, or runs."""
+        self.running[key] = Running(executors, need)
+        for executor in executors:
+            self.places.take(executor, need)
+        domain = self.domain(need.pool)
+        if domain in self._free:
+            self._free[domain] -= len(executors)
+
+    def keep(self, key: Key, executors: Collection[int]) -> None:
+        """Count a launch no more where parts of it are over; `executors` are where others run."""
+        ran = self.running[key]
+        if len(ran.executors) == len(executors):
+            return
+        for executor in ran.executors:
+            if executor not in executors:
+                self.places.give(executor, ran.need)
+        ran.executors = tuple(one for one in ran.executors if one in executors)
+
+    def vacate(self, key: Key) -> bool:
+        """Count a launch no more; return whether it was counted."""
+        ran = self.running.pop(key, None)
+        if ran is None:
+            return False
+        for executor in ran.executors:
+            self.places.give(executor, ran.need)
+        return True
+
+
+def free_slots(places: Places, pool: str) -> int:
+    """Return the free slots of all executors that serve a pool; one pass over them."""
+    seats = (bench.by_pool.get(pool) for bench in places.benches.values())
+    return sum(max(0, seat.slots - seat.used) for seat in seats if seat is not None)

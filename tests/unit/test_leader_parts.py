@@ -1,0 +1,38 @@
+"""Launches of several parts, as a leader plans and settles them."""
+
+from __future__ import annotations
+
+from cron.job import Overlap
+from cron.leader.plan import Expired
+from tests.unit.state_rig import StateRig, job
+from tests.unit.test_leader_plan import follow
+
+
+def in_parts(executors: int = 3, **fields: object) -> StateRig:
+    """A job whose launches run in three parts, a due one, and executors."""
+    rig = StateRig()
+    rig.put(job(**{"parts": 3} | fields), job("other"))  # type: ignore[arg-type]
+    for number in range(1, executors + 1):
+        rig.join(f"e{number}", f"l{number}")
+    rig.to(60).account(60)
+    return rig
+
+
+def test_each_part_goes_to_an_executor_of_its_own() -> None:
+    assert follow(in_parts(), slots={1: 1, 2: 9, 3: 1}) == ["begin 1@60#1 on 1, 2, 3"]
+
+
+def test_parts_wait_for_room_for_all_of_them_and_hold_up_nobody() -> None:
+    rig = in_parts()
+    rig.account(60, number=2)
+    assert follow(rig, slots={1: 9, 2: 9}) == ["begin 2@60#1 on 1"]
+    assert follow(rig, slots={1: 9, 2: 9, 3: 1}) == ["begin 1@60#1 on 2, 3, 1"]
+
+
+def test_of_a_launch_whose_executor_is_gone_the_other_parts_run_on() -> None:
+    rig = in_parts(overlap=Overlap.QUEUE)
+    follow(rig, slots={1: 1, 2: 1, 3: 1})
+    rig.to(120).account(120)
+    words = follow(rig, expired=[Expired(2, rig.at_ms)], slots={1: 9, 3: 9})
+    assert words == ["lost 1@60#1", "left 2"]
+    assert [start.part for start in rig.row(60).starts()] == [1, 3]
