@@ -1,141 +1,19 @@
-"""What waits and what runs on the leader: the order, the gates, the limits, after every entry."""
+"""What waits and what runs on the leader: the order, and what a turn costs."""
 
 from __future__ import annotations
 
-from cron.job import Catchup, Job, Overlap, Retry, Schedule
-from cron.leader.books import Books
-from cron.leader.gates import tell_gate
-from cron.leader.plan import Settings, View, plan
+from cron.job import Catchup, Overlap, Retry
+from cron.leader.plan import LOST_MAX, Expired, View, plan
 from cron.leader.queues import LOADED_AT_ONCE, Queues
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from cron.state.pool import (
-    CloseGate,
-    Drain,
-    Gate,
-    GateAction,
-    LiftGates,
-    LimitItem,
-    Limits,
-    SetLimits,
-)
-from launcher.fairness.item import WaitFor
+from cron.state.pool import LiftGates
+from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.placement.place import Capacity, Place
-from launcher.pool.events import Offer
-from launcher.work import WorkSpec
-from tests.unit.state_rig import T0, StateRig, job
-
-SECONDS = Schedule("@every 1s", every_s=1)
-EVERYTHING = ("", "", -1)
-
-
-class Rig:
-    """A leader without a log: State, books, and executor 1 with four free slots for commands."""
-
-    def __init__(self, *jobs: Job) -> None:
-        self.rig = StateRig()
-        assert self.rig.put(*jobs).verdict is Verdict.ACCEPTED
-        self.rig.join()
-        self.state = self.rig.state
-        self.lead()
-
-    def lead(self) -> None:
-        """A reign begins: nothing is left of the one before but State."""
-        self.books = Books(self.state)
-        self.queues.places.put(Place(1, {}, (Capacity(4),)))
-
-    @property
-    def queues(self) -> Queues:
-        return self.books.queues
-
-    @property
-    def now_ms(self) -> int:
-        return self.rig.at_ms
-
-    def to(self, second: float) -> Rig:
-        self.rig.at_ms = int((T0 + second) * 1000)
-        return self
-
-    def append(self, *commands: c.Command) -> list[list[Verdict]]:
-        outcome = self.rig.append(*commands)
-        self.books.follow(outcome)
-        return [[Verdict(item) for item in result.items] for result in outcome.results]
-
-    def plan(self, late_budget: int = 9, launches_max: int = 100) -> list[c.Command]:
-        """What a turn would append."""
-        settings = Settings(launches_max=launches_max)
-        view = View(self.state, [], late_budget=late_budget, queues=self.queues, settings=settings)
-        return plan(view, self.now_ms)
-
-    def turn(self, late_budget: int = 9, launches_max: int = 100) -> list[str]:
-        """One turn of the leader, all of it committed: what begins and what is skipped."""
-        commands = self.plan(late_budget, launches_max)
-        if commands:
-            self.append(*commands)
-        return told(commands)
-
-    def account(self, *seconds: int, number: int = 1, late: bool = False) -> None:
-        """Make these instants due, of a job that has none yet that is newer."""
-        record = self.state.by_number[number]
-        due = tuple(c.DueItem(T0 + second, is_late=late) for second in seconds)
-        item = c.AccountItem(number, record.revision, record.horizon_s, T0 + seconds[-1], due)
-        assert self.append(c.Account((item,))) == [[Verdict.ACCEPTED]]
-
-    def end(self, second: int, attempt: int = 1, number: int = 1, *, code: int = 0) -> None:
-        """Report the end of an attempt: a failure, where the exit code says so."""
-        state = LaunchState.FAILED if code else LaunchState.SUCCEEDED
-        key = (number, T0 + second, 0)
-        item = c.FinishedItem(key, attempt, state, Reason.NONE, code, self.now_ms, self.now_ms)
-        assert self.append(c.Finished((item,))) == [[Verdict.ACCEPTED]]
-
-    def refuse(self, second: int, attempt: int = 1, number: int = 1) -> None:
-        key = (number, T0 + second, 0)
-        refused = c.Refused((c.RefusedItem(key, attempt, "busy"),))
-        assert self.append(refused) == [[Verdict.ACCEPTED]]
-
-    def close(self, **fields: object) -> int:
-        usual = {"number": 0, "action": GateAction.PAUSE, "reason": "", "by": "anna"}
-        gate = Gate(since_ms=0, **usual | fields)  # type: ignore[arg-type]
-        self.append(CloseGate(gate))
-        return self.state.gate_numbers
-
-    def limit(self, scope: tuple[str, str, int], **limits: int) -> None:
-        self.append(SetLimits((LimitItem(scope, Limits(**limits)),), "anna"))
-
-    def agrees(self) -> bool:
-        """Whether the queues have what State has."""
-        queues, state = self.queues, self.state
-        taken = sum(sum(queues.places.used(number).slots.values()) for number in range(9))
-        return (
-            set(queues._waiting) == set(state.due)
-            and set(queues._running) == set(state.active)
-            and queues.pump.running == len(state.active) == taken
-        )
-
-
-def told(commands: list[c.Command]) -> list[str]:
-    """Commands in words, in seconds after T0."""
-    words = []
-    for command in commands:
-        if isinstance(command, c.Begin):
-            words += [f"begin {shown(item.key)}#{item.attempt}" for item in command.items]
-        elif isinstance(command, c.Skip | c.Cancel):
-            verb = type(command).__name__.lower()
-            words += [f"{verb} {shown(item.key)} {item.reason.label}" for item in command.items]
-    return words
-
-
-def shown(key: c.Key) -> str:
-    number, scheduled_s, trigger = key
-    return f"{number}@{scheduled_s - T0}" + (f"+t{trigger}" if trigger else "")
-
-
-def queue(**fields: object) -> Job:
-    """A job whose launches begin in the order of their instants."""
-    usual = {"overlap": Overlap.QUEUE, "deadline_s": 10_000}
-    return job(schedule=SECONDS, **usual | fields)  # type: ignore[arg-type]
-
+from tests.unit.queues_rig import SECONDS, queue
+from tests.unit.queues_rig import QueuesRig as Rig
+from tests.unit.state_rig import T0, job
 
 # ---- overlap=queue: the order of instants, whatever rests or is late
 
@@ -272,6 +150,10 @@ def test_of_a_thousand_that_wait_only_the_newest_replaces() -> None:
     assert rig.agrees()
 
 
+def ended(key: c.Key, now_ms: int) -> c.FinishedItem:
+    return c.FinishedItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, now_ms, now_ms)
+
+
 class Counted(dict[tuple[int, int], object]):
     """The open launches of a job, counting who reads all of them."""
 
@@ -319,3 +201,82 @@ def test_deadlines_hold_whatever_was_forgotten_of_others() -> None:
         rig.queues.follow([(1, T0 + one, 0) for one in range(second, second + 1000)])
     assert rig.turn() == []
     assert rig.to(20_001).turn() == ["skip 2@1 deadline"]
+
+
+# ---- a takeover
+
+
+def test_what_waits_is_let_in_by_and_by_without_anybody_waking_the_leader() -> None:
+    """Where nothing began there was no entry to wake it: it went on half a second later."""
+    rig = Rig(job(schedule=SECONDS, deadline_s=90_000))
+    rig.queues.places.drop(1)
+    many = 2 * LOADED_AT_ONCE + 5
+    rig.to(many).account(*range(1, many + 1))
+    rig.lead()
+    rig.queues.places.drop(1)
+    turns = 0
+    while rig.queues.next_ms() == 0:
+        assert rig.turn() == []
+        turns += 1
+    assert turns == 3
+    assert len(rig.queues.pump) == many
+
+
+def test_what_is_new_of_a_queue_does_not_go_before_what_is_not_let_in_yet() -> None:
+    """At a takeover the new instant of a job began before those that had waited for hours, since
+    these were far behind in what was let in."""
+    now = LOADED_AT_ONCE + 10
+    many = job("many", schedule=SECONDS, deadline_s=90_000)
+    rig = Rig(many, queue(name="line", deadline_s=90_000))
+    rig.to(now).account(*range(1, now))
+    rig.account(5, 6, number=2)
+    rig.lead()
+    rig.account(now, number=2)
+    rig.queues.places.put(Place(1, {}, (Capacity(30),)))
+    begun = [word for word in rig.turn() if word.startswith("begin 2@")]
+    assert begun == ["begin 2@5#1"]
+    rig.end(5, number=2)
+    rig.append(c.Finished(tuple(ended(key, rig.now_ms) for key in rig.state.active)))
+    begun = [word for word in rig.turn() if word.startswith("begin 2@")]
+    assert begun == ["begin 2@6#1"]
+
+
+def test_what_the_plan_without_queues_gives_up_is_right_in_them() -> None:
+    """While its clock is off a leader says only what is lost; it does not ask its queues."""
+    rig = Rig(job(schedule=SECONDS))
+    rig.to(1).account(1)
+    assert rig.turn() == ["begin 1@1#1"]
+    view = View(rig.state, [], expired=[Expired(1, rig.now_ms)], queues=Queues(State()))
+    rig.append(*plan(view, rig.now_ms))
+    assert rig.agrees()
+    assert not rig.state.executors
+    assert rig.queues.pump.running == 0
+
+
+def test_of_many_executors_that_fall_silent_together_one_entry_gives_up_some() -> None:
+    """Two hundred thousand launches on silent executors did not fit into an entry; the reign
+    failed, and so did the next one."""
+    rig = Rig(job(schedule=SECONDS, deadline_s=90_000))
+    rig.rig.join("e2", "l2")
+    rig.rig.join("e3", "l3")
+    each = LOST_MAX // 2 + 1
+    rig.queues.places.drop(1)
+    rig.to(3 * each).account(*range(1, 3 * each + 1))
+    keys = list(rig.state.due)
+    record = rig.state.by_number[1]
+    for number in (1, 2, 3):
+        items = tuple(
+            c.BeginItem(key, 1, record.revision, number, rig.now_ms)
+            for key in keys[number - 1 :: 3]
+        )
+        rig.append(c.Begin(items))
+    entries = 0
+    while rig.state.executors:
+        expired = [Expired(number, rig.now_ms) for number in rig.state.executors]
+        commands = plan(View(rig.state, [], expired=expired, queues=rig.queues), rig.now_ms)
+        rig.append(*commands)
+        entries += 1
+        assert entries < 9
+    assert entries == 3
+    assert rig.agrees()
+    assert not rig.state.active
