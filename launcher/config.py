@@ -46,7 +46,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     has where absent, 0 for no bound. `cgroup` is where their limits are set: the executor's own
     control group where empty, or that directory, or "off". With `workers` there is a socket for
     those of this host, which `workers_group` may open beside the executor's user; `worker_buffer`
-    launches of each of their groups may wait here.
+    launches of each of their groups may wait here, if they are so short that this takes no time.
     """
 
     id: _Name
@@ -65,7 +65,7 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     cgroup: Annotated[str, Meta(pattern=r"^(/[^\x00]*|off)?$")] = ""
     workers: bool = True
     workers_group: _Name | Literal[""] = ""
-    worker_buffer: Annotated[int, Meta(ge=0, le=GROUP_SLOTS_MAX)] = 100
+    worker_buffer: Annotated[int, Meta(ge=0, le=GROUP_SLOTS_MAX)] = 1_000
     term_grace_ms: _Ms = 10_000
     stop_grace_ms: Annotated[int, Meta(ge=1, le=3_000)] = 3_000
     start: Literal["process", "none"] = "process"

@@ -30,6 +30,7 @@ from launcher.executor.recall import read_page
 from launcher.executor.row import log_ends
 from launcher.executor.rules import Conditions
 from launcher.executor.turn import Turn, Written, record, write
+from launcher.executor.waitlist import Waitlist, left_waiting
 from launcher.executor.workers import Workers
 from launcher.failpoints import hit
 from launcher.launch import Reason
@@ -40,6 +41,7 @@ log = logs.get()
 
 TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms added to a busy executor's answer."""
+WAITED: Final = "it waited for a worker when its executor died"
 SURVIVORS_PAUSE_S: Final = 1.0
 """Before what could not be killed is looked for again."""
 
@@ -60,7 +62,7 @@ class Foreman:
         self._outputs = outputs
         self._children = self._new_children()
         self._commands = Commands(config, outputs, limits or Limits("", ()))
-        self.workers = Workers(config, outputs, self.lease, self)
+        self.workers = Workers(config, outputs, self.lease, self, Waitlist(ledger))
         self._next = Turn()
         self.able = asyncio.Event()
         """Set unless something of a dead spawner cannot be killed; be connected only then."""
@@ -350,7 +352,8 @@ def interrupt_all(
     """Kill the groups of all rows without a result and record them as interrupted (rule R4).
 
     `died` says who did, `news` is what was still said, `spared` what did not die with it. Where the
-    executor died, its workers are killed as well. In the ledger's thread. Returns the names.
+    executor died, its workers are killed as well, and what was given to none of them is refused. In
+    the ledger's thread. Returns the names of what was interrupted.
 
     Raises:
         SurvivorsRemain: something still lives; no row is interrupted. Call it again.
@@ -362,11 +365,15 @@ def interrupt_all(
         _end_workers(ledger)
     rows = [row for row in ledger.accepted() if row.name not in spared]
     killed = kill_groups(rows, ledger.uuid) if ledger.is_same_boot or died == "spawner" else []
-    names = [row.name for row in rows]
-    if names:
+    waited = left_waiting(ledger) if died == "executor" else frozenset()
+    waiting = [row.name for row in rows if row.name in waited and row.is_pending]
+    names = [row.name for row in rows if row.name not in waited or not row.is_pending]
+    if rows:
         with ledger.transaction():
+            ledger.refused((name, WAITED) for name in waiting)
             ledger.interrupted(names, wall_ms(), f"the {died} died while it ran or was to start")
-        log.warning("launches.interrupted", count=len(names), killed=len(killed), error=died)
+        counts = {"count": len(names), "waiting": len(waiting), "killed": len(killed)}
+        log.warning("launches.interrupted", **counts, error=died)
     return names
 
 

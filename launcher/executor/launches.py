@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from launcher.errors import LedgerStuck
 from launcher.executor.buffer import Waiting
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.lease import Lease
 from launcher.executor.offers import Group, Groups
 from launcher.executor.rules import Accepted
 from launcher.executor.scribe import Kept, Scribe
+from launcher.executor.waitlist import Waitlist
 from launcher.executor.watches import Ending, Watch, ending
 from launcher.executor.worker import Worker, waiting_of
 from launcher.launch import Reason
@@ -35,12 +37,18 @@ class Launches:
     """The launches of one executor's handlers, by name. `hear` gets what became of them."""
 
     def __init__(
-        self, groups: Groups, lease: Lease, scribe: Scribe, hear: Callable[[list[News]], None]
+        self,
+        groups: Groups,
+        lease: Lease,
+        scribe: Scribe,
+        waitlist: Waitlist,
+        hear: Callable[[list[News]], None],
     ) -> None:
         self.groups = groups
         self.is_stopping = False
         self._lease = lease
         self._scribe = scribe
+        self._waitlist = waitlist
         self._hear = hear
         self._homes: dict[str, Group] = {}
         self._holders: dict[str, Worker] = {}
@@ -64,6 +72,7 @@ class Launches:
     def accept(self, some: Iterable[Accepted]) -> None:
         """Take launches whose rows are in the ledger."""
         groups: dict[str, Group] = {}
+        names: list[str] = []
         for accepted in some:
             name = accepted.start.name
             # Who served it may have left within this turn; it waits a while for that to return.
@@ -72,6 +81,7 @@ class Launches:
             self._homes[name] = group
             try:
                 group.buffer.put(waiting_of(accepted))
+                names.append(name)
             except BadName as error:
                 self._news.append(["refused", name, str(error)])
             groups[group.name] = group
@@ -79,6 +89,8 @@ class Launches:
             if self.is_stopping:
                 self.refuse_all(group, STOPPING)
             self.dispatch(group)
+        # Only what found no worker at once, and will wait: the others are given, and may have run.
+        self._waitlist.add(name for name in names if name in self._homes[name].buffer)
 
     def dispatch(self, group: Group) -> None:
         """Give what waits to workers with room, to each its share."""
@@ -91,8 +103,16 @@ class Launches:
             share = -(-len(group.buffer) // (len(workers) - at))
             some = group.buffer.take(min(worker.room, share), worker.served)
             if some:
-                worker.give(some)
-                self._holders.update((waiting.name, worker) for waiting in some)
+                self._give(group, worker, some)
+
+    def _give(self, group: Group, worker: Worker, some: list[Waiting]) -> None:
+        try:
+            self._waitlist.remove(waiting.name for waiting in some)
+        except LedgerStuck:
+            group.buffer.put_back(some)
+            raise
+        worker.give(some)
+        self._holders.update((waiting.name, worker) for waiting in some)
 
     def begin(self, worker: Worker, name: str, now_ms: int, now_wall_ms: int) -> bool:
         """A worker begins with a launch; return whether it has that one."""
@@ -181,6 +201,7 @@ class Launches:
 
     def _refuse(self, waiting: Waiting, detail: str, reason: Reason) -> None:
         """It has not begun, and will not here. Where the leader was told that it had, it ends."""
+        self._waitlist.forget([waiting.name])
         if waiting.was_announced:
             now_ms = wall_ms()
             self._news.append(Ending(waiting.name, reason, detail, now_ms, now_ms).news(0, ""))

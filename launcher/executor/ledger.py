@@ -104,9 +104,9 @@ class Ledger:
         except (KeyError, ValueError) as error:
             raise sqlite3.DatabaseError("its epoch and floor are no numbers") from error
         self.uuid = meta["uuid"]
-        boot_id = _boot_id()
-        self.is_same_boot = meta.get("boot_id") == boot_id
-        self._set("boot_id", boot_id)
+        self.boot_id = _boot_id()
+        self.is_same_boot = meta.get("boot_id") == self.boot_id
+        self._set("boot_id", self.boot_id)
         newest = self._db.execute("SELECT max(begun_index) FROM launch").fetchone()[0]
         self._newest_index = max(newest or 0, self.floor)
 

@@ -23,6 +23,12 @@ from launcher.limits import (
 )
 from launcher.worker.wire import Hello
 
+AHEAD_US: Final = 200_000
+"""As many launches are asked for beside those that run as end within this: enough for some round
+trips to the leader, and nobody waits longer here behind others of his priority and handler."""
+WORKERLESS_MS: Final = 5_000
+"""Launches wait so long for a group whose workers are all gone: their parent starts them again."""
+LEASE_OVER: Final = "the executor's lease is over"
 _WORD: Final = re.compile(r"[!-~]+", re.ASCII)
 
 
@@ -36,13 +42,15 @@ class Offer(NamedTuple):
 
 class Group:
     """Workers that share slots. `opened` counts launches that have a slot: those that wait, those
-    that a worker has, and those whose end is not in the ledger yet."""
+    that a worker has, and those whose end is not in the ledger yet. `ahead` is how many are asked
+    for beside those that run; nothing is known of how long they take while it is negative."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.workers: dict[int, Worker] = {}
         self.buffer = Buffer()
         self.opened = 0
+        self.ahead = -1
         self.left_ms = 0
 
     def serving(self) -> list[Worker]:
@@ -57,6 +65,34 @@ class Group:
         """Return how many launches it takes: in its workers, and `waiting_max` beside them."""
         capacity = sum(worker.capacity for worker in self.serving())
         return min(capacity + waiting_max, GROUP_SLOTS_MAX) if capacity else 0
+
+    def offered(self, waiting_max: int) -> int:
+        """Return how many launches it asks for: what it runs at once, and what is over soon."""
+        threads = sum(worker.threads for worker in self.serving())
+        ahead = self.ahead if self.ahead >= 0 else threads
+        return min(self.slots(waiting_max), threads + ahead)
+
+    def paced(self) -> None:
+        """Ask for more or less where launches have become twice as short or as long."""
+        workers = [worker for worker in self.serving() if worker.has_run]
+        if workers:
+            ahead = min(sum(worker.ahead(AHEAD_US) for worker in workers), GROUP_SLOTS_MAX)
+            if ahead >= 2 * self.ahead or self.ahead >= 2 * ahead:
+                self.ahead = ahead
+
+    def hopeless(self, now_ms: int, *, is_leased: bool) -> str:
+        """Why nothing that waits here will be begun, or nothing."""
+        if self.serving():
+            self.left_ms = 0
+        elif not self.left_ms:
+            self.left_ms = now_ms
+        if not len(self.buffer):
+            return ""
+        if not is_leased:
+            return LEASE_OVER
+        if self.left_ms and now_ms - self.left_ms >= WORKERLESS_MS:
+            return "no worker here serves it any more"
+        return ""
 
 
 class Groups:
@@ -119,6 +155,13 @@ class Groups:
             return f"with these there would be more than {HANDLERS_MAX} handlers here"
         return ""
 
+    def paced(self) -> bool:
+        """Work out what is offered after launches have ended; return whether it is other."""
+        before = [group.ahead for group in self]
+        for group in self:
+            group.paced()
+        return before != [group.ahead for group in self] and self.changed()
+
     def changed(self) -> bool:
         """Work out what is offered after workers came or left; return whether it is other."""
         self._groups = {
@@ -128,7 +171,7 @@ class Groups:
         self.offers = tuple(
             Offer(group.name, slots, tuple(group.handlers()))
             for group in sorted(self._groups.values(), key=lambda one: one.name)
-            if (slots := group.slots(self._waiting_max))
+            if (slots := group.offered(self._waiting_max))
         )
         self.handlers = {name: offer.group for offer in self.offers for name in offer.handlers}
         return self.offers != before

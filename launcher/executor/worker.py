@@ -69,6 +69,7 @@ class Worker:
         self.is_unheard = False
         self.unwritten_bytes = 0
         self.is_confused = False
+        self.has_run = False
         self._pace_us = PACE_US
 
     @property
@@ -86,8 +87,11 @@ class Worker:
         """How many launches more it should be given now. A few more than it has threads where they
         are short, so that no thread waits; where they are long, the others wait here, for whichever
         worker is free first."""
-        ahead = self.threads * AHEAD_US // max(self._pace_us, 1)
-        return min(self.capacity, self.threads + ahead) - len(self.given)
+        return min(self.capacity, self.threads + self.ahead(AHEAD_US)) - len(self.given)
+
+    def ahead(self, us: int) -> int:
+        """Return how many launches it ends within so many microseconds."""
+        return self.threads * us // max(self._pace_us, 1)
 
     def give(self, some: list[Waiting]) -> None:
         """Send it launches to run."""
@@ -127,4 +131,5 @@ class Worker:
 
     def ran(self, ran_ms: int) -> None:
         """Learn how long its launches take."""
+        self.has_run = True
         self._pace_us = max(0, pace_us(self._pace_us, ran_ms))

@@ -20,10 +20,11 @@ from launcher.executor.door import Door
 from launcher.executor.entrance import Entrance
 from launcher.executor.launches import KILLED, STOPPING, Launches
 from launcher.executor.lease import Lease
-from launcher.executor.offers import Group, Groups, Offer
+from launcher.executor.offers import LEASE_OVER, Groups, Offer
 from launcher.executor.outputs import Outputs
 from launcher.executor.rules import Accepted
 from launcher.executor.scribe import Scribe
+from launcher.executor.waitlist import Waitlist
 from launcher.executor.watches import ANSWER_MS, Ending, Step, Watch
 from launcher.executor.worker import Worker
 from launcher.launch import Reason
@@ -35,10 +36,7 @@ log = logs.get()
 News = list[Any]
 
 TICK_MS: Final = 100
-WORKERLESS_MS: Final = 5_000
-"""Launches wait so long for a group whose workers are all gone: their parent starts them again."""
 FLOOD_PAUSE_S: Final = 0.01
-LEASE_OVER: Final = "the executor's lease is over"
 
 
 class Listener(Protocol):
@@ -61,14 +59,20 @@ class Workers:
     """All workers of one executor."""
 
     def __init__(
-        self, config: ExecutorConfig, outputs: Outputs, lease: Lease, listener: Listener
+        self,
+        config: ExecutorConfig,
+        outputs: Outputs,
+        lease: Lease,
+        listener: Listener,
+        waitlist: Waitlist,
     ) -> None:
         self._config = config
         self._lease = lease
         self._listener = listener
         self._groups = Groups(config.worker_buffer)
         self._scribe = Scribe(outputs, config.output_bytes_max)
-        self._launches = Launches(self._groups, lease, self._scribe, listener.hear)
+        self._waitlist = waitlist
+        self._launches = Launches(self._groups, lease, self._scribe, waitlist, listener.hear)
         self._entrance = Entrance(self)
         self._door: Door | None = None
         self._hearers: dict[type[wire.FromChild], Callable[[Worker, Any], None]] = {
@@ -186,6 +190,7 @@ class Workers:
             if self._groups.remove(worker):
                 self._unwatch(worker)
         await asyncio.to_thread(self._scribe.stop)
+        self._waitlist.close()
 
     def _close_door(self) -> None:
         self._launches.is_stopping = True
@@ -334,7 +339,7 @@ class Workers:
         is_leased = self._lease.valid(now_ms)
         for group in self._groups:
             self._launches.refuse_late(group, now_wall_ms)
-            if detail := _hopeless(group, now_ms, is_leased=is_leased):
+            if detail := group.hopeless(now_ms, is_leased=is_leased):
                 self._launches.refuse_all(group, detail)
             self._launches.dispatch(group)
         for worker in self._groups.workers():
@@ -342,6 +347,8 @@ class Workers:
                 self._look(worker, now_ms, now_wall_ms)
                 if not is_leased:
                     self._end_lease(worker)
+        if self._groups.paced():
+            self._listener.offered()
         self._launches.flush()
 
     def _look(self, worker: Worker, now_ms: int, now_wall_ms: int) -> None:
@@ -367,21 +374,6 @@ class Workers:
             return
         unbegun = [name for name, watch in worker.given.items() if not watch.began_ms]
         self._order(worker, unbegun, Reason.EXECUTOR_LOST, ANSWER_MS)
-
-
-def _hopeless(group: Group, now_ms: int, *, is_leased: bool) -> str:
-    """Why nothing that waits for a group will be begun, or nothing."""
-    if group.serving():
-        group.left_ms = 0
-    elif not group.left_ms:
-        group.left_ms = now_ms
-    if not len(group.buffer):
-        return ""
-    if not is_leased:
-        return LEASE_OVER
-    if group.left_ms and now_ms - group.left_ms >= WORKERLESS_MS:
-        return "no worker here serves it any more"
-    return ""
 
 
 def _confused(worker: Worker, name: str) -> None:

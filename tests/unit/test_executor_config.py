@@ -29,7 +29,7 @@ def test_the_least_configuration_has_the_documented_defaults() -> None:
     assert (config.cell, config.slots, config.start, config.users) == ("default", 64, "process", ())
     assert (config.term_grace_ms, config.output_bytes_max) == (10_000, 1 << 20)
     assert config.data == "/etc/raftcron/data"
-    assert (config.workers, config.workers_group, config.worker_buffer) == (True, "", 100)
+    assert (config.workers, config.workers_group, config.worker_buffer) == (True, "", 1_000)
     assert (config.cpu_milli, config.memory_bytes, config.cgroup) == (None, None, "")
 
 

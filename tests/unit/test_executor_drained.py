@@ -103,7 +103,7 @@ async def test_a_handlers_launch_goes_from_pool_to_worker_and_back(tmp_path: Pat
         puppet = await asyncio.to_thread(Puppet, tmp_path / "workers.sock")
         puppet.greet(threads=3, buffer=4)
         await rig.heard(Offered)
-        assert rig.pool.sessions()[0].offers == (Offer("app", 107, (HANDLER,)),)
+        assert rig.pool.sessions()[0].offers == (Offer("app", 6, (HANDLER,)),)
         await answered(rig)
         await puppet.read()
         work = msgspec.msgpack.encode(WorkSpec((), handler=HANDLER, payload=b"{}"))

@@ -133,7 +133,7 @@ async def test_a_worker_gets_no_more_than_it_has_room_for(shop: Floor) -> None:
     puppet.start(A)
     puppet.finish(A)
     assert names_of(await puppet.tasks(1)) == [C]
-    await until(lambda: shop.foreman.workers.free() == {"app": 1 + 1 + 100 - 3})
+    await until(lambda: shop.foreman.workers.free() == {"app": 1 + 1 + 1_000 - 3})
 
 
 async def test_two_workers_of_a_group_share_what_waits(shop: Floor) -> None:
@@ -265,10 +265,10 @@ async def test_the_leader_is_told_what_workers_serve_when_it_changes(shop: Floor
     assert shop.ear.offers == []
     one = await shop.puppet(threads=3, buffer=5, handlers=["b", "a"])
     await until(lambda: len(shop.ear.offers) == 1)
-    assert shop.ear.offers[-1] == (Offer("app", 108, ("a", "b")),)
+    assert shop.ear.offers[-1] == (Offer("app", 6, ("a", "b")),)
     two = await shop.puppet(group="web", threads=1, buffer=0, handlers=["c"])
     await until(lambda: len(shop.ear.offers) == 2)
-    assert shop.ear.offers[-1][1] == Offer("web", 101, ("c",))
+    assert shop.ear.offers[-1][1] == Offer("web", 2, ("c",))
     two.say(wire.Leaving([]))
     await until(lambda: len(shop.ear.offers) == 3)
     one.hang_up()

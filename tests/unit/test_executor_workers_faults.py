@@ -111,7 +111,7 @@ async def test_one_with_nothing_to_do_may_go(shop: Floor) -> None:
 async def test_what_waits_for_a_group_that_is_gone_is_refused_after_a_while(
     shop: Floor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("launcher.executor.workers.WORKERLESS_MS", 200)
+    monkeypatch.setattr("launcher.executor.offers.WORKERLESS_MS", 200)
     puppet = await running(shop, A, threads=1, buffer=0)
     shop.give(B)
     await until(lambda: shop.foreman.running == 2)
