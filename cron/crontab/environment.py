@@ -26,6 +26,7 @@ _OVERRIDDEN: Final = (
     "RAFTCRON_JOB",
     "RAFTCRON_SCHEDULED_TIME",
     "RAFTCRON_ATTEMPT",
+    "RAFTCRON_PART",
     "RAFTCRON_EPOCH",
 )
 """What each launch sets itself, after the crontab's lines."""

@@ -105,7 +105,7 @@ def item_of(candidate: Candidate, job: Job, need: Need, domain: str) -> Item:
         tenant,
         need.pool,
         min(max(job.work.priority, 0), 9),
-        need,
+        (need, job.parts, job.each) if job.has_parts else need,
         candidate.enqueued_ms,
         candidate.is_late,
         1 if is_exclusive else job.concurrency,

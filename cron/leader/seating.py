@@ -61,18 +61,25 @@ class Seating:
         return known
 
     def has_room(self, place: object) -> bool:
-        """Return whether some executor has room for a start of that place class."""
-        return isinstance(place, Need) and self.places.has_room(place)
+        """Return whether there is room for a start of that place class: on some executor, or for
+        all of its parts, where it is (need, parts, each). While there is not, the pump does not ask
+        for any other launch of the class."""
+        if isinstance(place, Need):
+            return self.places.has_room(place)
+        return isinstance(place, tuple) and bool(self._seats(*place))
+
+    def _seats(self, need: Need, parts: int, each: str) -> list[int] | None:
+        if each:
+            return self.places.choose_each(need, each)
+        return self.places.choose_parts(need, parts)
 
     # ---- what is taken
 
     def choose(self, need: Need, job: Job, refused_by: int | None) -> tuple[int, ...]:
         """Return the executors of a launch, one for each of its parts; none while there is no room
         for all of them, or nobody is such as it asks for."""
-        if job.each:
-            return tuple(self.places.choose_each(need, job.each) or ())
-        if job.parts > 1:
-            return tuple(self.places.choose_parts(need, job.parts) or ())
+        if job.has_parts:
+            return tuple(self._seats(need, job.parts, job.each) or ())
         executor = self.places.choose(need, refused_by)
         return () if executor is None else (executor,)
 

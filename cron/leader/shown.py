@@ -77,7 +77,7 @@ def _ended_part(number: int, part: PartRow) -> PartView:
 
 def _open_part(state: State, number: int, part: Part) -> PartView:
     executor = state.executors.get(part.executor)
-    name = executor.executor if executor is not None else ""
+    name = executor.executor if executor is not None else part.name
     ended = PartRow(
         name, "", part.state, part.reason, part.exit_code, part.started_ms, part.finished_ms,
         part.output_bytes, part.detail,

@@ -91,6 +91,9 @@ class Context:
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""
         self.moved[row.key] = None
+        record = self.state.executors.get(part.executor)
+        if record is not None:
+            part.name, part.ledger = record.executor, record.ledger
         self._leave(row, part.executor)
 
     def _leave_executor(self, row: LaunchRow) -> None:
@@ -160,21 +163,7 @@ class Context:
             detail or row.detail,
             row.due_at_ms,
             ran.output_bytes,
-            tuple(self._part_row(part) for part in row.parts),
-        )
-
-    def _part_row(self, part: Part) -> PartRow:
-        executor = self.state.executors.get(part.executor)
-        return PartRow(
-            executor.executor if executor else "",
-            executor.ledger if executor else "",
-            part.state,
-            part.reason,
-            part.exit_code,
-            part.started_ms,
-            part.finished_ms,
-            part.output_bytes,
-            part.detail,
+            tuple(map(_part_row, row.parts)),
         )
 
     def _remember_lost(self, row: LaunchRow) -> None:
@@ -183,6 +172,20 @@ class Context:
         lost[(row.key, row.attempt)] = (row.revision, row.local_min)
         while len(lost) > LOST_KEPT:
             del lost[next(iter(lost))]
+
+
+def _part_row(part: Part) -> PartRow:
+    return PartRow(
+        part.name,
+        part.ledger,
+        part.state,
+        part.reason,
+        part.exit_code,
+        part.started_ms,
+        part.finished_ms,
+        part.output_bytes,
+        part.detail,
+    )
 
 
 def pause_told(record: JobRecord, reason: Reason) -> str:

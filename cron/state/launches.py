@@ -155,7 +155,7 @@ def _if_over(context: Context, row: LaunchRow, verdict: Verdict) -> Verdict:
     if parts.never_ran(row):
         _take_back(context, row, row.parts[0].detail)
         return verdict
-    item = parts.end_of(context, row)
+    item = parts.end_of(row)
     if item.state is LaunchState.LOST:
         _lose(context, row, parts.lost_item(row, item))
     else:

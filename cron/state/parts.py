@@ -134,12 +134,11 @@ def worst(row: LaunchRow) -> tuple[int, Part]:
     return 1, row.parts[0]
 
 
-def end_of(context: Context, row: LaunchRow) -> c.FinishedItem:
+def end_of(row: LaunchRow) -> c.FinishedItem:
     """Return the end of a launch all of whose parts are over, as if it had run as a whole."""
     number, part = worst(row)
     state = LaunchState.FAILED if part.state is LaunchState.SKIPPED else part.state
-    executor = context.state.executors.get(part.executor)
-    where = f" on {executor.executor}" if executor is not None else ""
+    where = f" on {part.name}" if part.name else ""
     told = f": {part.detail}" if part.detail else ""
     is_fine = state is LaunchState.SUCCEEDED
     return c.FinishedItem(

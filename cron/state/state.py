@@ -57,6 +57,8 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     held_until_ms: int = 0
     retry_after_ms: int = 0
     detail: str = ""
+    name: str = ""  # of its executor, once it is over: that may leave before the launch is
+    ledger: str = ""
 
 
 class Start(NamedTuple):

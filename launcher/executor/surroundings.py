@@ -89,6 +89,7 @@ def environment_of(accepted: Accepted, account: Account) -> dict[str, str]:
         "RAFTCRON_JOB": name.launch.job,
         "RAFTCRON_SCHEDULED_TIME": accepted.start.scheduled_time,
         "RAFTCRON_ATTEMPT": str(name.attempt),
+        "RAFTCRON_PART": str(name.part),
         "RAFTCRON_EPOCH": str(accepted.epoch),
     }
 

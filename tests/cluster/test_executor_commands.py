@@ -56,6 +56,7 @@ async def test_the_environment_is_clean_and_names_the_launch(
         "RAFTCRON_JOB": "acme/a",
         "RAFTCRON_SCHEDULED_TIME": "2026-11-20T15:00:00Z",
         "RAFTCRON_ATTEMPT": "2",
+        "RAFTCRON_PART": "1",
         "RAFTCRON_EPOCH": "2.7.r3",
     }
 

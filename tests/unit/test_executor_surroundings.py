@@ -59,6 +59,7 @@ def test_the_environment_is_complete_and_in_order() -> None:
         ("RAFTCRON_JOB", "acme/a"),
         ("RAFTCRON_SCHEDULED_TIME", "2026-11-20T15:00:00Z"),
         ("RAFTCRON_ATTEMPT", "3"),
+        ("RAFTCRON_PART", "4"),
         ("RAFTCRON_EPOCH", "1.2.r3"),
     ]
 

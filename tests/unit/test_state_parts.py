@@ -256,3 +256,17 @@ def test_an_image_keeps_parts_and_what_is_open_where() -> None:
     assert state.active[KEY].parts == active(rig).parts
     opened = {number: list(record.open) for number, record in state.executors.items()}
     assert opened == {1: [KEY], 2: [], 3: [KEY]}
+
+
+def test_a_part_keeps_the_name_of_an_executor_that_left_before_the_launch_was_over() -> None:
+    rig = begun()
+    launched(rig, 1)
+    lost(rig, 1)
+    assert rig.answer(c.ExecutorLeft(1)).verdict is Verdict.ACCEPTED
+    for part in (2, 3):
+        ended(rig, part)
+    (row,) = rig.rows
+    assert [(part.executor, part.ledger) for part in row.parts] == [
+        ("e1", "l1"), ("e2", "l2"), ("e3", "l3"),
+    ]  # fmt: skip
+    assert row.detail == "part 1 of 3 on e1: silent"

@@ -1,0 +1,102 @@
+"""A launch of three parts, and a leader that dies when only one of them has been started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cron.api.views import LaunchView
+from tests.cluster.failover import PATIENT
+from tests.cluster.harness import Cell, wait_until
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def parts_job(folder: Path, body: str = ":") -> str:
+    """A job of three parts, each of which writes itself down as it begins and as it ends."""
+    who = "$RAFTCRON_LAUNCH#$RAFTCRON_ATTEMPT/$RAFTCRON_PART"
+    line = f'echo "{who} start" >>{folder}/ran; {body}; echo "{who} end" >>{folder}/ran'
+    return f"#: name=rebuild parts=3 deadline=1h overlap=forbid\n@yearly {line}\n"
+
+
+def said(folder: Path) -> list[str]:
+    """What the parts have written so far."""
+    file = folder / "ran"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def whole(cell: Cell, name: str) -> LaunchView:
+    """The launch once it is over."""
+
+    def over() -> LaunchView | None:
+        view = cell.client.show(name)[-1]
+        return None if view.is_open else view
+
+    return wait_until(over, 60, f"the end of {name}")
+
+
+def test_each_part_runs_once_though_the_leader_died_after_the_first(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    with make_cell(executors=3, replica_extra=PATIENT) as cell:
+        leader = cell.start().leader()
+        cell.wait_connected()
+        cell.apply(parts_job(tmp_path))
+        first, *others = cell.executors
+        cell.stop(*others)
+        (row,) = cell.rows("trigger", "rebuild")
+        name = row["launch"]
+        wait_until(lambda: len(said(tmp_path)) == 2, 30, "the first part")
+        cell.kill(leader)
+        cell.wake(*others)
+        view = whole(cell, name)
+        assert view.state == "succeeded", view
+        states = {part.executor: part.state for part in view.parts}
+        assert states == dict.fromkeys((first, *others), "succeeded")
+        runs = Counter(said(tmp_path))
+        expected = {f"{name}#1/{part} {word}" for part in (1, 2, 3) for word in ("start", "end")}
+        assert set(runs) == expected
+        assert set(runs.values()) == {1}
+        cell.cli("audit", "--since", "1h")
+
+
+def test_the_part_of_an_executor_that_is_lost_makes_the_launch_lost_and_the_others_run_on(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    with make_cell(executors=3) as cell:
+        cell.start().leader()
+        cell.wait_connected()
+        gate = tmp_path / "gate"
+        cell.apply(parts_job(tmp_path, f"while [ ! -e {gate} ]; do sleep 0.1; done"))
+        (row,) = cell.rows("trigger", "rebuild")
+        wait_until(lambda: len(said(tmp_path)) == 3, 30, "all parts to begin")
+        lost = cell.executors[1]
+        cell.kill(lost)
+        wait_until(
+            lambda: "lost" in [part.state for part in cell.client.show(row["launch"])[-1].parts],
+            60,
+            "the loss of a part",
+        )
+        assert cell.client.show(row["launch"])[-1].is_open
+        gate.touch()
+        view = whole(cell, row["launch"])
+        states = {part.executor: part.state for part in view.parts}
+        assert states == {name: "succeeded" for name in cell.executors} | {lost: "lost"}
+        assert (view.state, view.reason) == ("lost", "executor-lost")
+        assert cell.cli("show", row["launch"]).stdout.count("succeeded on executor-") == 2
+
+
+def test_a_launch_of_more_parts_than_there_are_executors_waits_and_says_why(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    with make_cell(executors=2) as cell:
+        cell.start().leader()
+        cell.wait_connected()
+        cell.apply(parts_job(tmp_path))
+        (row,) = cell.rows("trigger", "rebuild")
+        waits = wait_until(lambda: cell.rows("queue", row["launch"]), 20, "the queue")
+        assert "3" in waits[0]["waiting"], waits
+        assert said(tmp_path) == []
