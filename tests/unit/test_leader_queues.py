@@ -280,3 +280,17 @@ def test_of_many_executors_that_fall_silent_together_one_entry_gives_up_some() -
     assert entries == 3
     assert rig.agrees()
     assert not rig.state.active
+
+
+def test_launches_of_several_parts_that_find_no_room_are_not_asked_again_for_nothing() -> None:
+    """Each of them was taken and put back for a tenth of a second, all of them in each plan:
+    twenty thousand kept a leader busy for good."""
+    rig = Rig(job(schedule=SECONDS, deadline_s=9000, parts=2))
+    rig.to(100).account(*range(1, 101))
+    assert rig.turn() == []
+    assert rig.queues.next_ms() is None
+    rig.rig.join("e2", "l2")
+    rig.queues.places.put(Place(2, {}, (Capacity(1),)))
+    (begin,) = rig.plan()
+    assert isinstance(begin, c.Begin)
+    assert len(begin.items) == 1
