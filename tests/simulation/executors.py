@@ -9,13 +9,15 @@ import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import grpc
 
 from launcher.config import ExecutorConfig
 from launcher.executor import foreman as foreman_module
 from launcher.executor import stream as stream_module
+from launcher.executor.cgroups import Limits
+from launcher.executor.commands import Commands
 from launcher.executor.foreman import Foreman, interrupt_all
 from launcher.executor.ledger import Ledger
 from launcher.executor.offers import Offer
@@ -30,6 +32,8 @@ from tests.simulation.network import APART_S, Network, Stream
 from tests.simulation.patching import patched
 
 News = list[Any]
+FAILS: Final = 0.1
+"""How often a command fails that does not say how often it does."""
 
 
 class Witness(Protocol):
@@ -124,7 +128,8 @@ class Spawner:
         self._host.witness.started(child.name, self._host.id, self._host.ledger.uuid)
         self._tell(["started", child.name, 1, 1, self._host.wall_ms()])
         run_s = order["run_s"] * self._rng.uniform(0.7, 1.3)
-        exit_code = 1 if self._rng.random() < 0.1 else 0
+        fails = self._rng.random() < order["fails"]
+        exit_code = self._rng.choice(order["codes"]) if fails else 0
         later = self._host.loop.call_later
         child.timers.append(later(run_s, self._gone, child, exit_code))
         if order["timeout_ms"]:
@@ -194,13 +199,45 @@ class Ghost:
         """It is left already."""
 
 
+def plan_of(command: str) -> tuple[float, float, tuple[int, ...]]:
+    """Return how long a simulated command runs, in seconds, how likely it fails, and with which
+    exit codes: `run 3`, which fails now and then, or `run 3 0.5 7,75`."""
+    _, run_s, *rest = command.split()
+    if not rest:
+        return float(run_s), FAILS, (1,)
+    return float(run_s), float(rest[0]), tuple(int(code) for code in rest[1].split(","))
+
+
+class SimCommands(Commands):
+    """Commands as the spawner of this simulation is told of them."""
+
+    host: Host
+
+    def _order(self, name: str, accepted: Accepted) -> dict[str, Any]:
+        work = accepted.work
+        run_s, fails, codes = plan_of(work.argv[-1])
+        self.host.accepted_at[name] = self.host.boot_ms()
+        return {
+            "name": name,
+            "guarded": work.guarded,
+            "timeout_ms": work.timeout_ms,
+            "not_after_ms": accepted.start.not_after_ms,
+            "run_s": run_s,
+            "fails": fails,
+            "codes": codes,
+        }
+
+
 class SimForeman(Foreman):
     """A foreman whose commands are timers."""
 
     def __init__(self, host: Host, config: ExecutorConfig, ledger: Ledger) -> None:
-        super().__init__(config, ledger, NoOutputs())  # type: ignore[arg-type]
+        outputs: Any = NoOutputs()
+        super().__init__(config, ledger, outputs)
         self.host = host
-        self.spawner = Spawner(host, self.hear)
+        self._commands = SimCommands(config, outputs, Limits("", ()))
+        self._commands.host = host
+        self.spawner = Spawner(host, self._hear_spawner)
         self._children = self.spawner  # type: ignore[assignment]
 
     def welcome(self, epoch: Epoch) -> None:
@@ -220,19 +257,6 @@ class SimForeman(Foreman):
                 host.witness.obeyed(one.start.name, host.id, one.epoch, host.seen)
                 host.seen = max(host.seen, one.epoch)
         return written
-
-    def _start_message(self, accepted: Accepted) -> News | None:
-        start, work = accepted.start, accepted.work
-        self._running[start.name] = None
-        order = {
-            "name": start.name,
-            "guarded": work.guarded,
-            "timeout_ms": work.timeout_ms,
-            "not_after_ms": start.not_after_ms,
-            "run_s": float(work.argv[-1].split()[-1]),
-        }
-        self.host.accepted_at[start.name] = self.host.boot_ms()
-        return ["start", order]
 
 
 class SimVisit(Visit):
@@ -321,8 +345,18 @@ class Host:
         way = self._way = Way(self.config, self.foreman, incarnation)
         self._tasks = [
             self.loop.create_task(self.foreman.run(self)),  # type: ignore[arg-type]
-            self.loop.create_task(way.run()),
+            self.loop.create_task(self._be_connected(way)),
         ]
+
+    async def _be_connected(self, way: Way) -> None:
+        """Until a leader says that it is drained; somebody starts it again some time later."""
+        await way.run()
+        self.loop.call_later(self.rng.choice((0.2, 10.0)), self._return, self._lives)
+
+    def _return(self, life: int) -> None:
+        if self._lives == life and self.is_alive:
+            self.crash(loses_ledger=False)
+            self.start()
 
     def crash(self, *, loses_ledger: bool) -> None:
         """Kill the process: what it ran dies with it, its ledger stays unless the disk is lost."""
