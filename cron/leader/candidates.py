@@ -70,6 +70,11 @@ def turn(candidate: Candidate) -> tuple[bool, int]:
     return (candidate.is_late and not is_queue(candidate.record.job), candidate.key[1])
 
 
+def has_run(candidate: Candidate) -> bool:
+    """Whether an attempt before ran, so that this is another try of a launch that is not over."""
+    return candidate.attempt > 0 and not candidate.refused_by
+
+
 def is_queue(job: Job | None) -> bool:
     """Whether the launches of a job begin one after the other, in the order of their instants."""
     return job is not None and job.overlap is Overlap.QUEUE
@@ -85,8 +90,9 @@ def too_late(candidate: Candidate) -> Reason:
 
 def is_exempt(candidate: Candidate, job: Job) -> bool:
     """Whether it waits its turn where overlap is forbidden: whoever wants all that was missed wants
-    one after the other, not the first alone."""
-    return candidate.is_reopened or (candidate.is_late and job.catchup is Catchup.ALL)
+    one after the other, not the first alone; and what has begun goes on with its tries."""
+    is_asked_for = candidate.is_reopened or (candidate.is_late and job.catchup is Catchup.ALL)
+    return is_asked_for or has_run(candidate)
 
 
 def need_of(job: Job) -> Need:

@@ -17,7 +17,7 @@ import msgspec
 
 from cron.job import Job, OnLost, Overlap
 from cron.leader.agenda import DueJob
-from cron.leader.candidates import Candidate, is_exempt, is_queue, of_due, too_late, turn
+from cron.leader.candidates import Candidate, has_run, is_exempt, is_queue, of_due, too_late, turn
 from cron.leader.gates import FOREVER_MS, tell_gate
 from cron.leader.policies import NEVER_MS, Memo, account_for, tell_before_restore
 from cron.leader.queues import Queues
@@ -236,7 +236,12 @@ class _Choice:
         if paused is not None and paused.holds(self._now_ms):
             return Reason.PAUSED
         is_forbidden = job.overlap is Overlap.FORBID and not is_exempt(candidate, job)
-        return Reason.OVERLAP if is_forbidden and self._is_held(record) else Reason.NONE
+        is_held = is_forbidden and (self._is_held(record) or self._is_tried_again(candidate))
+        return Reason.OVERLAP if is_held else Reason.NONE
+
+    def _is_tried_again(self, candidate: Candidate) -> bool:
+        """Whether another launch of the job rests between two tries: it is not over."""
+        return any(map(has_run, self._queues.waiting_of(candidate.key[0])))
 
     def _is_full(self, candidate: Candidate, job: Job) -> bool:
         """Whether its queue takes no more. What waits already, and what a person asked for and was

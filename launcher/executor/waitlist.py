@@ -152,5 +152,7 @@ def left_waiting(ledger: Ledger) -> frozenset[str]:
 
 
 def _head(ledger: Ledger) -> str:
-    """Which ledger and which boot the file is of; empty where the boot is not known."""
-    return f"{ledger.uuid} {ledger.boot_id}" if ledger.boot_id else ""
+    """Which ledger and which boot the file is of; empty where the boot is not known, or the ledger
+    is no file itself."""
+    is_file = ledger.path.is_file()
+    return f"{ledger.uuid} {ledger.boot_id}" if ledger.boot_id and is_file else ""

@@ -347,6 +347,9 @@ class Pump:
     def set_domain(self, pool: str, domain: Hashable) -> None:
         """Say where the slots are that are reserved for `pool`; else its first launch tells."""
         self._floor.book.claims.set_domain(pool, domain)
+        for (name, _), place in self._floor.places.items():
+            if name == pool:  # what runs keeps its class, whose slots are elsewhere now
+                place.domain = domain
 
     # ---- what people ask
 

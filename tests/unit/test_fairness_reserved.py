@@ -134,3 +134,15 @@ def test_a_pool_that_moves_takes_its_reservation_along(rig: Rig) -> None:
     assert len(rig.take(9, reserves=True)) == 4
     rig.add("ann/scan", 9, pool="scan", domain="right")
     assert rig.take(9, reserves=True) == []
+
+
+def test_a_reservation_holds_also_for_launches_of_a_pool_that_moved_while_others_of_it_ran(
+    rig: Rig,
+) -> None:
+    """What ran kept the place class in the old domain, and all that came later with it."""
+    rig.pump.set_limits(("", "bill", -1), Limits(reserved=3))
+    rig.add("ann/scan", 1, pool="scan", domain="right")
+    assert len(rig.take(9, reserves=True)) == 1
+    rig.pump.set_domain("scan", "left")
+    rig.add("ann/scan", 9, pool="scan", domain="left")
+    assert len(rig.take(9, reserves=True)) == 1
