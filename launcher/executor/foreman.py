@@ -28,7 +28,7 @@ from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
 from launcher.executor.row import log_ends
-from launcher.executor.rules import Conditions
+from launcher.executor.rules import LEASE_OVER, Conditions
 from launcher.executor.turn import Turn, Written, record, write
 from launcher.executor.waitlist import Waitlist, left_waiting
 from launcher.executor.workers import Workers
@@ -64,6 +64,7 @@ class Foreman:
         self._commands = Commands(config, outputs, limits or Limits("", ()))
         self.workers = Workers(config, outputs, self.lease, self, Waitlist(ledger))
         self._next = Turn()
+        self._lapses = 0
         self.able = asyncio.Event()
         """Set unless something of a dead spawner cannot be killed; be connected only then."""
         self.able.set()
@@ -110,6 +111,17 @@ class Foreman:
             self._next.arriving = None
         if self._next.recall is not None and self._next.recall.outlet is outlet:
             self._next.recall = None
+
+    def answered(self, number: int) -> bool:
+        """Count an answer to a heartbeat; return whether it is one of ours. What came before a gap
+        between two leases may have been begun elsewhere, and is not begun any more."""
+        if not self.lease.valid(boot_ms()):
+            self._lapses += 1
+            self._next.unleased = len(self._next.orders)
+            self.workers.tick()
+        if is_ours := self.lease.answered(number):
+            self.renewed()
+        return is_ours
 
     def renewed(self) -> None:
         """Tell the spawner and the workers that the lease was renewed."""
@@ -229,14 +241,14 @@ class Foreman:
         lost: list[str] | None = None
         if turn.spawner_died:
             lost = await self._interrupted(ledger_thread, turn.news)
-        conditions = self._conditions()
+        conditions, lapses = self._conditions(), self._lapses
         written = await loop.run_in_executor(ledger_thread, self._write, turn, conditions, lost)
         self.highest = self._ledger.highest
         if lost is not None:
             await self._replace_spawner()
         self._count(turn.news)
         self.workers.enlisted([pid for pid, _ in turn.came])
-        self._act(written)
+        self._act(written, has_lapsed=self._lapses != lapses)
         self._tell(written)
         if turn.arriving is not None:
             self._outlet = turn.arriving
@@ -291,22 +303,22 @@ class Foreman:
             if verb in ("ended", "done"):
                 self._outputs.finished(name, rest[3])
 
-    def _act(self, written: Written) -> None:
+    def _act(self, written: Written, *, has_lapsed: bool) -> None:
         accepted = [one for _, settled in written.settled for one in settled.accepted]
         kills = [kill for _, settled in written.settled for kill in settled.kills]
+        if has_lapsed:  # while it was written: the lease that is valid now is not theirs
+            self.hear([["refused", one.start.name, LEASE_OVER] for one in accepted])
+            accepted.clear()
         if accepted:
             hit("after-ledger")
         commands = [one for one in accepted if not one.work.handler]
         messages, failures = self._commands.orders(commands)
         if failures:
             self.hear(failures)
-        if len(commands) < len(accepted):
-            self.workers.accept(one for one in accepted if one.work.handler)
-        messages += [
-            ["kill", name, reason]
-            for name, reason in kills
-            if not self.workers.kill(name, Reason(reason))
-        ]
+        self.workers.accept(one for one in accepted if one.work.handler)
+        for name, reason in kills:
+            if not self.workers.kill(name, Reason(reason)):
+                messages.append(["kill", name, reason])
         self._children.send(messages)
         for outlet, settled in written.settled:
             if settled.is_stale:

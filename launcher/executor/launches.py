@@ -15,7 +15,7 @@ from launcher.executor.buffer import Waiting
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.lease import Lease
 from launcher.executor.offers import Group, Groups
-from launcher.executor.rules import Accepted
+from launcher.executor.rules import LEASE_OVER, Accepted
 from launcher.executor.scribe import Kept, Scribe
 from launcher.executor.waitlist import Waitlist
 from launcher.executor.watches import Ending, Watch, ending
@@ -169,7 +169,9 @@ class Launches:
                 self._refuse(waiting, STOPPING, Reason.EXECUTOR_LOST)
             elif watch.reason is Reason.DEADLINE:
                 self._refuse(waiting, LATE, watch.reason)
-            elif watch.reason not in (Reason.NONE, Reason.EXECUTOR_LOST):
+            elif watch.reason is Reason.EXECUTOR_LOST:
+                self._refuse(waiting, LEASE_OVER, watch.reason)
+            elif watch.reason is not Reason.NONE:
                 self._refuse(waiting, KILLED, watch.reason)
             elif waiting.returns >= RETURNS_MAX:
                 self._refuse(waiting, "no worker here begins with it", Reason.WORKER_DIED)

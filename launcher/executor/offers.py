@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from launcher.executor.buffer import Buffer
+from launcher.executor.rules import LEASE_OVER
 from launcher.executor.worker import Worker
 from launcher.limits import (
     GROUP_CHARS_MAX,
@@ -28,7 +29,6 @@ AHEAD_US: Final = 200_000
 trips to the leader, and nobody waits longer here behind others of his priority and handler."""
 WORKERLESS_MS: Final = 5_000
 """Launches wait so long for a group whose workers are all gone: their parent starts them again."""
-LEASE_OVER: Final = "the executor's lease is over"
 _WORD: Final = re.compile(r"[!-~]+", re.ASCII)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -27,6 +28,8 @@ from launcher.executor.row import (
 from launcher.limits import WORK_BYTES_CACHED, WORK_SPECS_CACHED
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch, WorkSpec
+
+LEASE_OVER: Final = "the executor's lease is over"
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -172,7 +175,7 @@ def _refusal(
     if conditions.obstacle:
         return conditions.obstacle
     if not conditions.lease_valid:
-        return "the executor's lease is over"
+        return LEASE_OVER
     if conditions.wall_ms > start.not_after_ms:
         return f"{conditions.wall_ms - start.not_after_ms} ms too late"
     if work is None:

@@ -264,8 +264,7 @@ class Visit:
             else:
                 self._parked.append(message.orders)
         elif kind == "heartbeat":
-            if self._foreman.lease.answered(message.heartbeat.number):
-                self._foreman.renewed()
+            if self._foreman.answered(message.heartbeat.number):
                 self._unpark()
         elif kind == "output":
             chunk = self._foreman.output(message.output)

@@ -25,10 +25,11 @@ ReadPage = Callable[[Ledger, Recall], Page | None]
 class Turn(msgspec.Struct):
     """What arrived since the last turn, in the order it is served in. `came` are worker processes
     (id, start time) that wait to be fed, `went` the ids of dead ones; `offered`: what workers serve
-    has changed."""
+    has changed. The first `unleased` orders came before a gap between two leases."""
 
     news: list[News] = []
     orders: list[tuple[Outlet, pool_pb2.Orders]] = []
+    unleased: int = 0
     epoch: Epoch | None = None
     arriving: Outlet | None = None
     recall: Recall | None = None
@@ -74,8 +75,9 @@ def write(
             ledger.record_workers(turn.came, turn.went)
         if turn.epoch is not None:
             ledger.raise_epoch(turn.epoch)
-        for outlet, orders in turn.orders:
-            settled = settle(ledger, orders, conditions)
+        gone = msgspec.structs.replace(conditions, lease_valid=False)
+        for place, (outlet, orders) in enumerate(turn.orders):
+            settled = settle(ledger, orders, conditions if place >= turn.unleased else gone)
             if settled.accepted:
                 conditions = conditions.after(settled.accepted)
             written.settled.append((outlet, settled))

@@ -20,9 +20,9 @@ from launcher.executor.door import Door
 from launcher.executor.entrance import Entrance
 from launcher.executor.launches import KILLED, STOPPING, Launches
 from launcher.executor.lease import Lease
-from launcher.executor.offers import LEASE_OVER, Groups, Offer
+from launcher.executor.offers import Groups, Offer
 from launcher.executor.outputs import Outputs
-from launcher.executor.rules import Accepted
+from launcher.executor.rules import LEASE_OVER, Accepted
 from launcher.executor.scribe import Scribe
 from launcher.executor.waitlist import Waitlist
 from launcher.executor.watches import ANSWER_MS, Ending, Step, Watch
