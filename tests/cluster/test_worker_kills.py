@@ -148,4 +148,4 @@ def test_what_ran_under_a_killed_leader_runs_to_its_end_once(
         assert unfinished(shop, names) == []
         assert repeated(shop, *JOBS) == []
         assert shop.wrong() == []
-        assert len({run.epoch for run in shop.runs()}) == 2, "two leaders launched"
+        assert len({run.epoch for run in shop.runs()}) >= 2, "two leaders launched"
