@@ -11,7 +11,7 @@ import pytest
 
 from tests.style.tree import ROOT
 
-JOBS = ("examples/crontab", "examples/jobs.toml")
+JOBS = ("examples/crontab", "examples/jobs.toml", "examples/shop.toml")
 
 
 def raftcron(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -45,4 +45,6 @@ def test_the_next_times_of_an_example_can_be_seen_without_a_cell(name: str) -> N
 
 def test_there_is_no_example_that_nobody_looked_at() -> None:
     names = {path.name for path in Path(ROOT / "examples").iterdir()}
-    assert names == {"crontab", "jobs.toml", "replica.toml", "executor.toml"}
+    looked_at = {path.removeprefix("examples/") for path in JOBS}
+    # The handlers: tests/unit/test_worker_testing.py.
+    assert names == looked_at | {"replica.toml", "executor.toml", "handlers"}
