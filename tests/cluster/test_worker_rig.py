@@ -68,7 +68,7 @@ def test_handlers_that_are_alive_at_once_are_found(tmp_path: Path) -> None:
 def test_a_command_that_lives_on_although_its_shell_is_dead_is_found(tmp_path: Path) -> None:
     folder = shop(tmp_path)
     first = subprocess.Popen(
-        shell(folder, "echo up; sleep 100"),
+        shell(folder, 'sh -c "echo up; exec sleep 100"; true'),
         env=environment(folder, 1),
         stdout=subprocess.PIPE,
         process_group=0,
