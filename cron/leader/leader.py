@@ -158,7 +158,8 @@ class Leader:
                     await self._turn()
                     await self._pause()
         except* ConsensusError as group:
-            _log.warning("reign.ended", replica=self._replica, term=term, error=str(group))
+            why = "; ".join(str(error) for error in group.exceptions)
+            _log.warning("reign.ended", replica=self._replica, term=term, error=why)
         if self._reign is asyncio.current_task():
             # Not cancelled: something failed while the log may still think that we lead.
             self._reign = None
