@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 RATE ?= 1000
 SECONDS ?= 20
+KIND ?= handler
 SEEDS ?= 0-199
 ROUNDS ?= 100
 export PYTHONTZPATH :=
 
 .PHONY: help setup run test check unit simulate simulate-launches soak fuzz cluster bench \
-  bench-keeping bench-launches lock proto wheel clean
+  bench-flood bench-keeping bench-launches lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -57,15 +58,22 @@ fuzz: setup ## a minute of every fuzzer
 cluster: setup ## only the tests with real processes
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/cluster
 
-bench: setup ## launches, the log beside etcd, snapshots and history; writes bench/README.md
+bench: setup ## everything that is measured, one after the other; writes bench/README.md
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.keeping
+	$(BIN)/python -m bench.pump
+	$(BIN)/python -m bench.launches --bend
+	$(BIN)/python -m bench.flood
+	$(BIN)/python -m bench.starts --executor --readme
 
 bench-keeping: setup ## only snapshots and history, up to ten million launches
 	$(BIN)/python -m bench.keeping
 
-bench-launches: setup ## no-op launches through the whole path: RATE=1000 SECONDS=20
-	@$(BIN)/python -m bench.launches --rate $(RATE) --seconds $(SECONDS)
+bench-launches: setup ## no-op handlers through the whole path: RATE=10000 SECONDS=60 KIND=handler
+	@$(BIN)/python -m bench.launches --kind $(KIND) --rate $(RATE) --seconds $(SECONDS)
+
+bench-flood: setup ## one tenant floods one handler: how late the others are before and during it
+	$(BIN)/python -m bench.flood
 
 lock: ## write requirements.lock anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

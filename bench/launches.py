@@ -1,193 +1,147 @@
 """How many launches a second, how late, at what cost? No-op work through the whole path.
 
     python -m bench.launches --rate 1000 --seconds 20 [--jobs 100000] [--snapshots 2]
+    python -m bench.launches --kind handler --rate 10000 --seconds 60 [--executors 2] [--profile 20]
+    python -m bench.launches --bend [--rates 2000 5000 10000] [--seconds 60] [--json]
 
-Three replicas and one executor, each a process of its own, on this machine, over loopback and real
-files. The executor accepts and reports work without starting a process (`start = "none"`), because
-to start one costs more than all the rest and is the operating system's doing. Everything else is
-what it is in earnest: both log points of each launch are on two of three disks. With `--snapshots`
-one is taken, verified and put into object storage every so many seconds, with all history, which is
-sealed as often. Prints one JSON row.
+Three replicas and executors, each a process of its own, on this machine, over loopback and real
+files: both log points of each launch are on two of three disks. `--kind` says what is launched:
+
+- `none`: the executor accepts and reports work without starting anything (`start = "none"`).
+- `command`: it starts `true`, a process each.
+- `handler`: real workers, `raftcron worker bench.noop_tasks`, with a hundred handlers that do
+  nothing. This is the test of Dropbox's ATF: 10,000 a second for a minute, 95 % within 5 s.
+
+All jobs are `@every` some whole seconds, since schedules know nothing shorter: all launches of
+a second are due at its first instant, which is the worst case of that test, and cannot be spread.
+With `--snapshots` one is taken, verified and put into object storage every so many seconds, with
+all history, which is sealed as often. Prints one JSON row; `--bend` writes a table into README.md.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from bench import launches_bend, launches_sampler
+from bench.launches_cell import (
+    APPLY_MS,
+    REPLICA,
+    Crew,
+    Running,
+    Shape,
+    apply,
+    free_ports,
+    running_cell,
+)
+from bench.launches_tally import Tally, percentile, summarize
 from bench.load import Load, make_load
+from bench.noop_tasks import HANDLERS
 from bench.physics import fdatasyncs_per_second, loops_per_second
-from bench.processes import Usage, usage
+from bench.processes import descendants, journal_bytes
 from cron.api.client import Client
-from cron.api.views import ApplyRequest, HistoryQuery, LaunchView, SourceFile
-from cron.clock import SystemClock
-from cron.dev.cell import LocalCell
-from cron.dev.files import Ports, write_cell
-from cron.dev.ports import taken
-from cron.errors import OutcomeUnknown, Unavailable
+from cron.api.views import HistoryQuery, LaunchView
 
-EXECUTOR: Final = 'start = "none"\nslots = 10000\n'
-REPLICA: Final = "[limits]\nsnapshot_entries = 1000000\n"
-"""No dump of the log within the window: what it grows by is what the launches wrote."""
-APPLY_MS: Final = 300_000
-START_S: Final = 60.0
+__all__ = ("APPLY_MS", "REPLICA", "free_ports", "percentile", "summarize")
+
 SETTLE_S: Final = 15.0
 ROWS_MAX: Final = 100_000
+SOON_S: Final = 2
+HALF_S: Final = 0.5
+"""The window is measured from half a second before its first launches are due, when those of the
+second before are over."""
+COSTS_MAX: Final = 25
 
 
-def free_ports() -> Ports:
-    """Return ports that nobody listens on."""
-    first = 20_000 + os.getpid() % 10_000
-    while taken(Ports.from_first(first)):
-        first += 20
-    return Ports.from_first(first)
+def crontab(load: Load, shape: Shape) -> str:
+    """Return the jobs; of handlers, each of the hundred has as many."""
+    if shape.kind != "handler":
+        return load.crontab()
+    lines, number = [], 0
+    for period, count in load.periods.items():
+        for _ in range(count):
+            name = HANDLERS[number % len(HANDLERS)]
+            number += 1
+            lines.append(f'#: name=j{number} handler={name}\n@every {period}s {{"n": {number}}}')
+    return "\n".join(lines) + "\n"
 
 
-def keeping(folder: Path, interval_s: int) -> str:
-    """Return the configuration of a cell that takes and stores a snapshot every so often."""
-    if not interval_s:
-        return REPLICA
-    return (
-        f'{REPLICA}[object_storage]\nurl = "{(folder / "store").as_uri()}"\n'
-        f"[snapshots]\ninterval_s = {interval_s}\n"
-        f"[history]\nsegment_age_s = {interval_s}\n"
-    )
-
-
-@contextmanager
-def running_cell(folder: Path, snapshots_s: int = 0) -> Iterator[tuple[Client, list[int]]]:
-    """A cell without jobs: its client and the process ids."""
-    ports = free_ports()
-    extra = keeping(folder, snapshots_s)
-    members = write_cell(folder, ports, replica_extra=extra, executor_extra=EXECUTOR)
-    cell = LocalCell(members, lambda member: member.argv, SystemClock(), os.environ)
-    cell.start()
-    try:
-        with Client(ports.servers, timeout_ms=APPLY_MS) as client:
-            yield client, [child.pid for child in cell.children]
-    finally:
-        cell.kill()
-
-
-def measure(load: Load, seconds: int, warm_up_s: int, snapshots_s: int = 0) -> dict[str, Any]:
+def measure(load: Load, shape: Shape, seconds: int, warm_up_s: int) -> dict[str, Any]:
     """Return the row of one run."""
-    with tempfile.TemporaryDirectory(prefix="raftcron-bench-") as folder:
-        with running_cell(Path(folder), snapshots_s) as (client, pids):
-            _wait_connected(client)
-            applied = _apply(client, load)
-            from_s = int(time.time()) + 2 + warm_up_s
-            leader = _leader(client)
-            journal = Path(folder) / leader / "raft"
-            before = _usage_at(from_s, pids, journal)
-            after = _usage_at(from_s + seconds, pids, journal)
-            rows = _rows(client, from_s, from_s + seconds)
-        stored = list((Path(folder) / "store").rglob("*.snap"))
-        return {
-            "rate": round(load.rate, 1),
-            "jobs": load.jobs,
-            "seconds": seconds,
-            "snapshots_s": snapshots_s,
-            "snapshots_stored": len(stored),
-            **summarize(rows, load.due(from_s, from_s + seconds), seconds),
-            **_costs(rows, before, after),
-            **applied,
-        }
-
-
-def summarize(rows: list[LaunchView], due: int, seconds: int) -> dict[str, Any]:
-    """Return what became of the launches of a window in which `due` instants lie."""
-    started = [row for row in rows if row.lateness_ms is not None]
-    late = sorted(row.lateness_ms or 0 for row in started)
-    done = sum(row.state == "succeeded" for row in rows)
+    with tempfile.TemporaryDirectory(prefix="raftcron-bench-") as name:
+        folder = Path(name)
+        with running_cell(folder, shape) as running:
+            applied = apply(running.client, crontab(load, shape))
+            from_s = int(time.time()) + SOON_S + warm_up_s
+            row = _window(running, load, (from_s, from_s + seconds), warm_up_s)
+            if shape.is_profiled:
+                row["profile"] = _profile(running, from_s, seconds, row["launches_per_second"])
+        stored = list((folder / "store").rglob("*.snap"))
     return {
-        "launches_per_second": round(done / seconds, 1),
-        "lateness_p50_ms": percentile(late, 50),
-        "lateness_p95_ms": percentile(late, 95),
-        "lateness_p99_ms": percentile(late, 99),
-        "lateness_max_ms": percentile(late, 100),
-        "due": due,
-        "succeeded": done,
-        "skipped": sum(row.count for row in rows if row.state == "skipped"),
-        "open": sum(row.is_open for row in rows),
-        "missing": due - sum(row.count for row in rows),
+        "kind": shape.kind,
+        "rate": round(load.rate, 1),
+        "jobs": load.jobs,
+        "seconds": seconds,
+        "executors": shape.executors,
+        "snapshots_s": shape.snapshots_s,
+        "snapshots_stored": len(stored),
+        **row,
+        **applied,
     }
 
 
-def percentile(ordered: list[int], share: int) -> int | None:
-    """Return the smallest value that `share` per cent of the values do not exceed."""
-    return ordered[max(0, -(-len(ordered) * share // 100) - 1)] if ordered else None
-
-
-def _costs(rows: list[LaunchView], before: Usage, after: Usage) -> dict[str, Any]:
-    launches = max(1, sum(row.state == "succeeded" for row in rows))
+def _window(
+    running: Running, load: Load, window: tuple[int, int], warm_up_s: int
+) -> dict[str, Any]:
+    """Return what became of the launches due in the window, and what was spent meanwhile."""
+    from_s, to_s = window
+    leader = running.leader()
+    journal = running.folder / leader / "raft"
+    _sleep_until(from_s - HALF_S)
+    spent, written = running.spent_us(leader), journal_bytes(journal)
+    _sleep_until(to_s - HALF_S)
+    spent = {part: now - spent[part] for part, now in running.spent_us(leader).items()}
+    written = journal_bytes(journal) - written
+    tally = _count(running.client, window, warm_up_s)
+    done = max(1, tally.done)
     return {
-        "cpu_us_per_launch": round((after.cpu_us - before.cpu_us) / launches, 1),
-        "log_bytes_per_launch": round((after.log_bytes - before.log_bytes) / launches, 1),
+        **tally.row(load.due(from_s, to_s), to_s - from_s),
+        "cpu_us_per_launch": round(sum(spent.values()) / done, 1),
+        **{f"{part}_us": round(us / done, 1) for part, us in spent.items()},
+        "log_bytes_per_launch": round(written / done, 1),
+        "leader_changed": running.leader() != leader,
     }
 
 
-def _wait_connected(client: Client) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            if any(row.role == "connected" for row in client.status()):
-                return
-        except (Unavailable, OutcomeUnknown):
-            pass
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no executor is connected after {START_S} s")
-        time.sleep(0.1)
+def _sleep_until(moment_s: float) -> None:
+    time.sleep(max(0.0, moment_s - time.time()))
 
 
-def _leader(client: Client) -> str:
-    return next(row.id for row in client.status() if row.role == "leader")
+def _count(client: Client, window: tuple[int, int], warm_up_s: int) -> Tally:
+    """Read every row of the window, once nothing in it is open any more or has been long enough.
 
-
-def _apply(client: Client, load: Load) -> dict[str, int]:
-    """Apply the crontab until it is certain, which may take several times under load."""
-    file = SourceFile("bench", load.crontab().encode())
-    request = ApplyRequest(files=[file], prune=True, by="bench")
-    deadline = time.monotonic() + START_S
-    for number in itertools.count(1):
-        began = time.monotonic()
-        try:
-            client.put_jobs(request)
-        except (Unavailable, OutcomeUnknown):
-            if time.monotonic() > deadline:
-                raise
-            continue
-        return {"apply_ms": round((time.monotonic() - began) * 1000), "apply_attempts": number}
-    raise AssertionError("itertools.count ended")
-
-
-def _usage_at(moment_s: int, pids: list[int], journal: Path) -> Usage:
-    """Wait for half a second before a whole one, when the launches of the last are over."""
-    time.sleep(max(0.0, moment_s - 0.5 - time.time()))
-    return usage(pids, journal)
-
-
-def _rows(client: Client, from_s: int, to_s: int) -> list[LaunchView]:
-    """Every row of the window, once nothing in it is open any more or has been long enough."""
+    Of the seconds before it is read what was late enough to be done in it.
+    """
+    from_s, to_s = window
+    tally = Tally((int((from_s - HALF_S) * 1000), int((to_s - HALF_S) * 1000)))
     deadline = time.monotonic() + SETTLE_S
     time.sleep(1)
-    rows: list[LaunchView] = []
-    for second in range(from_s, to_s):
+    for second in range(from_s - warm_up_s, to_s):
         while True:
             found = _second(client, second)
             if not any(row.is_open for row in found) or time.monotonic() > deadline:
                 break
             time.sleep(0.5)
-        rows += found
-    return rows
+        tally.note_work(found)
+        if second >= from_s:
+            tally.add(found)
+    return tally
 
 
 def _second(client: Client, second: int) -> list[LaunchView]:
@@ -195,26 +149,90 @@ def _second(client: Client, second: int) -> list[LaunchView]:
     return [row for row in client.history(query) if row.kind != "amendment"]
 
 
-def main() -> int:
-    """Measure once and print the row."""
-    parser = argparse.ArgumentParser(prog="bench.launches", description="launches of no-op work")
-    parser.add_argument("--rate", type=int, required=True, help="launches a second")
-    parser.add_argument("--seconds", type=int, required=True, help="length of the window")
-    parser.add_argument("--jobs", type=int, help="number of jobs; default as many as RATE")
-    parser.add_argument("--warm-up", type=int, default=5, help="seconds before the window")
-    parser.add_argument("--snapshots", type=int, default=0, help="seconds between them; 0 is none")
-    options = parser.parse_args()
-    if min(options.rate, options.seconds, options.jobs or 1) < 1:
-        parser.error("--rate, --seconds and --jobs are at least 1")
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+def _profile(running: Running, from_s: int, seconds: int, rate: float) -> dict[str, list[str]]:
+    """Return the dearest functions of each kind of process, with microseconds per launch."""
+    launches = max(1, round(rate * seconds))
+    told = {}
+    for part, pids in running.groups(running.leader()).items():
+        family = descendants(pids)
+        stacks = launches_sampler.read(running.profile, family, from_s, from_s + seconds)
+        told[part] = [
+            f"{one.self_us:7.2f} self {one.total_us:7.2f} total  {one.function}"
+            for one in launches_sampler.costs(stacks, launches)[:COSTS_MAX]
+        ]
+    return told
+
+
+def shape_of(options: argparse.Namespace) -> Shape:
+    """Return the cell that the options ask for."""
+    crew = Crew(processes=options.processes, threads=options.threads)
+    return Shape(
+        kind=options.kind,
+        executors=options.executors or (2 if options.kind == "handler" else 1),
+        slots=options.slots,
+        buffer=options.buffer,
+        crews=(crew,) if options.kind == "handler" else (),
+        snapshots_s=options.snapshots,
+        is_profiled=options.profile,
+    )
+
+
+def measured(options: argparse.Namespace, rate: int, seconds: int) -> dict[str, Any]:
+    """Return one row with what the machine could do just before."""
     physics = {
         "fdatasync_per_second": fdatasyncs_per_second(),
         "loops_per_second": loops_per_second(),
     }
-    row = measure(
-        make_load(options.rate, options.jobs), options.seconds, options.warm_up, options.snapshots
+    load = make_load(rate, options.jobs)
+    return {**measure(load, shape_of(options), seconds, options.warm_up), **physics}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    said = argparse.ArgumentParser(prog="bench.launches", description="launches of no-op work")
+    said.add_argument("--rate", type=int, default=10_000, help="launches a second")
+    said.add_argument("--seconds", type=int, default=60, help="length of the window")
+    said.add_argument("--jobs", type=int, help="number of jobs; default as many as RATE")
+    said.add_argument("--warm-up", type=int, default=5, help="seconds before the window")
+    said.add_argument("--snapshots", type=int, default=0, help="seconds between them; 0 is none")
+    said.add_argument("--kind", choices=("none", "command", "handler"), default="none")
+    said.add_argument("--executors", type=int, help="default 2 with workers, else 1")
+    said.add_argument("--slots", type=int, default=10_000, help="of each executor, for commands")
+    said.add_argument("--buffer", type=int, default=5_000, help="may wait there for the worker")
+    said.add_argument("--processes", type=int, default=1, help="of the worker at each executor")
+    said.add_argument("--threads", type=int, default=8, help="of each of them")
+    said.add_argument("--profile", action="store_true", help="where the CPU time goes, by function")
+    said.add_argument("--bend", action="store_true", help="the test, then rising rates")
+    said.add_argument("--rates", type=int, nargs="+", default=launches_bend.RATES)
+    said.add_argument("--step", type=int, default=12, help="seconds of each of these rates")
+    said.add_argument("--json", action="store_true", help="with --bend: leave README.md alone")
+    return said
+
+
+def main() -> int:
+    """Measure, and print the row or write the table."""
+    said = parser()
+    options = said.parse_args()
+    numbers = (
+        options.rate,
+        options.seconds,
+        options.jobs or 1,
+        options.executors or 1,
+        options.step,
     )
-    print(json.dumps({**row, **physics}))
+    if min(*numbers, *options.rates) < 1:
+        said.error("rates, seconds, jobs and executors are at least 1")
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+    if not options.bend:
+        row = measured(options, options.rate, options.seconds)
+        for part, lines in row.pop("profile", {}).items():
+            print(f"{part}:", *lines, sep="\n  ", file=sys.stderr)
+        print(json.dumps(row))
+        return 0
+    options.kind = "handler"
+    plan = launches_bend.Plan(options.rate, options.seconds, tuple(options.rates), options.step)
+    rows = launches_bend.climb(plan, lambda rate, seconds: measured(options, rate, seconds))
+    launches_bend.report(rows, options.processes, options.threads, writes=not options.json)
     return 0
 
 

@@ -43,8 +43,17 @@ def journal_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+def descendants(pids: list[int]) -> list[int]:
+    """Return these processes and all below them, as far as they are there now."""
+    return list(_tree(set(pids)))
+
+
 def _family(pids: set[int]) -> list[list[str]]:
     """The stat fields of the processes and of those below them."""
+    return list(_tree(pids).values())
+
+
+def _tree(pids: set[int]) -> dict[int, list[str]]:
     stats = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(entry)) is not None:
@@ -52,7 +61,7 @@ def _family(pids: set[int]) -> list[list[str]]:
     known = set(pids)
     while more := {pid for pid, fields in stats.items() if int(fields[1]) in known} - known:
         known |= more
-    return [stats[pid] for pid in known if pid in stats]
+    return {pid: stats[pid] for pid in known if pid in stats}
 
 
 def _stat(entry: Path) -> list[str] | None:
