@@ -2,8 +2,9 @@
 
 An instant is *live* while it is fresh, or while it is the newest of its job and not older than a
 failover may take, or than the time for which a leader has been at work without a break: neither a
-change of leader nor a great many launches at once are a reason to call one missed. All others that
-come up are *late*, and the job's `catchup` says what becomes of them. Nothing past its deadline is
+change of leader nor a great many launches at once are a reason to call one missed. Of a leader that
+was at work all the time older ones are live as well, up to the age of a failover: that it was busy
+for two seconds is no reason to skip one of two instants. All others that come up are *late*, and the job's `catchup` says what becomes of them. Nothing past its deadline is
 ever started (SRE book ch. 24, "Cron jobs and idempotency": skipping beats launching twice or at a
 time that nobody expects).
 """
@@ -204,9 +205,11 @@ def _item(
 
 def _is_live(tick: Tick, now_ms: int, steady_ms: int, *, is_newest: bool) -> bool:
     due_ms = tick.scheduled_s * 1000
-    if now_ms - due_ms <= FRESH_MS:
+    age_ms = now_ms - due_ms
+    if age_ms <= FRESH_MS:
         return True
-    return is_newest and (now_ms - due_ms <= FAILOVER_MS or due_ms >= steady_ms)
+    is_young, is_seen = age_ms <= FAILOVER_MS, due_ms >= steady_ms
+    return (is_young or is_seen) if is_newest else (is_young and is_seen)
 
 
 def tell_before_restore(state: State, until_ms: int, now_ms: int) -> str:

@@ -112,6 +112,26 @@ def test_of_several_that_fell_due_meanwhile_the_newest_alone_is_live() -> None:
     assert rig.shown(at(17)) == [(5, "missed x2"), (15, "live")]
 
 
+def test_a_leader_that_is_busy_for_some_seconds_skips_nothing() -> None:
+    rig = every(1)
+    rig.steady_ms = at(0)
+    assert rig.shown(at(3) + 900) == [(1, "live"), (2, "live"), (3, "live")]
+
+
+def test_a_leader_that_is_too_slow_for_all_skips_what_is_older_than_a_failover() -> None:
+    rig = every(1)
+    rig.steady_ms = at(0)
+    shown = rig.shown(at(9))
+    assert shown[0] == (1, "missed x3")
+    assert shown[1:] == [(second, "live") for second in range(4, 10)]
+
+
+def test_what_fell_due_in_a_break_of_the_leader_is_missed_as_ever() -> None:
+    rig = every(1)
+    rig.steady_ms = at(2)
+    assert rig.shown(at(4)) == [(1, "missed"), (2, "live"), (3, "live"), (4, "live")]
+
+
 @pytest.mark.parametrize("catchup", [Catchup.LAST, Catchup.ALL])
 def test_nothing_past_its_deadline_is_caught_up(catchup: Catchup) -> None:
     assert every(3600, catchup=catchup).shown(at(3600) + 299_999) == [(3600, "late")]
