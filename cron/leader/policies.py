@@ -4,9 +4,10 @@ An instant is *live* while it is fresh, or while it is the newest of its job and
 failover may take, or than the time for which a leader has been at work without a break: neither a
 change of leader nor a great many launches at once are a reason to call one missed. Of a leader that
 was at work all the time older ones are live as well, up to the age of a failover: that it was busy
-for two seconds is no reason to skip one of two instants. All others that come up are *late*, and the job's `catchup` says what becomes of them. Nothing past its deadline is
-ever started (SRE book ch. 24, "Cron jobs and idempotency": skipping beats launching twice or at a
-time that nobody expects).
+for two seconds is no reason to skip one of two instants. All others that come up are *late*, and
+the job's `catchup` says what becomes of them. Nothing past its deadline is ever started (SRE book
+ch. 24, "Cron jobs and idempotency": skipping beats launching twice or at a time that nobody
+expects).
 """
 
 from __future__ import annotations
