@@ -25,8 +25,9 @@ from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
 from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
-from tests.simulation.executors import Host, Spawner
+from tests.simulation.executors import Host
 from tests.simulation.patching import patched
+from tests.simulation.spawners import Spawner
 
 Mutant = Callable[[], contextlib.AbstractContextManager[None]]
 

@@ -354,8 +354,7 @@ def test_an_expired_executor_that_nobody_knows_is_no_trouble() -> None:
 SECONDS = Schedule("@every 1s", every_s=1)
 
 
-TENTH = 10
-"""Bounds and sizes in these tests are a tenth of the real ones."""
+TENTH = 10  # of the real bounds and sizes
 
 
 def test_a_great_outage_of_many_jobs_comes_in_several_entries(
