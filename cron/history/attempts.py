@@ -94,8 +94,11 @@ def _succession(before: Row, row: Row) -> Iterator[Told]:
     is_next = row.begun_index > 0 or row.attempt >= before.attempt > 0
     is_retry = is_next and (before.state in _RETRIED or is_put_off(before))
     is_again = row.begun_index > 0 and row.attempt <= before.attempt
+    # An entry with its failure may also have what replaced it while it waited for its next attempt.
+    waited = is_retry and row.begun_index == 0 and row.ended_index == before.ended_index
     may_follow = (is_retry or bool(row.by)) and before.state is not LaunchState.SUCCEEDED
-    if row.ended_index <= before.ended_index or is_again or not may_follow:
+    is_after = row.ended_index > before.ended_index or waited
+    if not is_after or is_again or not may_follow:
         yield (
             FindingKind.ACCOUNTED_TWICE,
             f"{_named(row)} at index {row.ended_index} follows {_named(before)} at index "

@@ -132,7 +132,8 @@ class _Walk:
         for trigger in sorted({row.trigger for row in launches}):
             mine = [row for row in ended if row.trigger == trigger]
             # A restore records several attempts at one index: failures are in another stream.
-            mine.sort(key=lambda row: (row.ended_index, row.attempt))
+            # One entry may have a failure and the end of what then waited for its next attempt.
+            mine.sort(key=lambda row: (row.ended_index, row.attempt, row.begun_index == 0))
             if trigger == 0:
                 mine = around + mine
             yield from audit_launch(

@@ -54,31 +54,44 @@ def gather(state: State, memories: Memories) -> Gathered:
         for recalled in memories[number].values():
             if recalled.fact.fate in _RAN:
                 _gather_one(state, number, recalled, gathered)
-    for items in (*gathered.by_job.values(), *gathered.strangers.values()):
-        items.sort(key=_place)
-        items[:] = [one for _, parts in groupby(items, key=_place) for one in _whole(list(parts))]
+    for job_number, items in gathered.by_job.items():
+        job = state.by_number[job_number].job
+        _join_parts(items, job.parts if job is not None else 1)
+    for items in gathered.strangers.values():
+        _join_parts(items, 1)
     return gathered
+
+
+def _join_parts(items: list[RanItem], count: int) -> None:
+    items.sort(key=_place)
+    items[:] = [
+        one for _, parts in groupby(items, key=_place) for one in _whole(list(parts), count)
+    ]
 
 
 def _place(item: RanItem) -> tuple[int, int, int]:
     return (item.scheduled_s, item.trigger, item.attempt)
 
 
-def _whole(parts: list[RanItem]) -> list[RanItem]:
-    """Return what is recorded of one attempt, which may have run in several parts.
+def _whole(parts: list[RanItem], count: int) -> list[RanItem]:
+    """Return what is recorded of one attempt, which may have run in several parts: in `count`, if
+    its job was then as it is in the snapshot.
 
-    One of which a part still runs, or may have, is lost: nobody knows here how many parts it had.
-    Of one whose parts are all over the worst is told.
+    One of which a part still runs, or may have run, is lost. Of one whose parts are all known to be
+    over the worst is told.
     """
-    if all(item.part == 1 for item in parts):
+    if count == 1 and all(item.part == 1 for item in parts):
         return parts
+    known = {item.part: item.state.label for item in parts}
+    missing = dict.fromkeys((n for n in range(1, count + 1) if n not in known), "not known")
     is_open = any(item.state in (LaunchState.LAUNCHED, LaunchState.LOST) for item in parts)
+    is_lost = is_open or bool(missing)
     worst = next((item for item in parts if item.state is not LaunchState.SUCCEEDED), parts[0])
-    told = ", ".join(f"part {item.part} {item.state.label}" for item in parts)
+    told = ", ".join(f"part {part} {label}" for part, label in sorted({**known, **missing}.items()))
     whole = msgspec.structs.replace(
         worst,
-        state=LaunchState.LOST if is_open else worst.state,
-        reason=Reason.RESTORED if is_open else worst.reason,
+        state=LaunchState.LOST if is_lost else worst.state,
+        reason=Reason.RESTORED if is_lost else worst.reason,
         detail=f"{told}; {worst.detail}".rstrip("; ")[:DETAIL_CHARS_MAX],
         part=1,
     )
@@ -109,9 +122,12 @@ def _gather_one(state: State, number: int, recalled: Recalled, into: Gathered) -
 
 
 def _is_new(state: State, recalled: Recalled) -> bool:
-    """Whether the attempt began after the snapshot, in the life of the cell before this one."""
+    """Whether the attempt began after the snapshot, in a life of the cell before this one. Who
+    tells late may have had work from this life meanwhile, which is no news."""
     restored = state.restored
-    return restored is not None and restored.index < recalled.begun_index < state.index
+    if restored is None or not restored.index < recalled.begun_index < state.index:
+        return False
+    return _epoch(recalled.epoch).lineage < restored.lineage
 
 
 def _ran_item(executor: int, recalled: Recalled) -> RanItem:
@@ -259,6 +275,9 @@ def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> li
                 continue  # it is open again, or still: what comes is news of that
             name = recalled.fact.name.launch.job
             item = _ran_item(number, recalled)
+            if item.part != 1:
+                told = f"part {item.part}: {item.detail}".rstrip(": ")
+                item = msgspec.structs.replace(item, detail=told[:DETAIL_CHARS_MAX])
             if key is None:
                 gathered.strangers.setdefault(name, []).append(item)
             else:

@@ -137,7 +137,11 @@ def worst(row: LaunchRow) -> tuple[int, Part]:
 def end_of(row: LaunchRow) -> c.FinishedItem:
     """Return the end of a launch all of whose parts are over, as if it had run as a whole."""
     number, part = worst(row)
-    state = LaunchState.FAILED if part.state is LaunchState.SKIPPED else part.state
+    state, reason = part.state, part.reason
+    if state is LaunchState.SKIPPED and row.cancel is not Reason.NONE:
+        state, reason = LaunchState.CANCELLED, row.cancel  # it was to run no more
+    elif state is LaunchState.SKIPPED:
+        state = LaunchState.FAILED
     where = f" on {part.name}" if part.name else ""
     told = f": {part.detail}" if part.detail else ""
     is_fine = state is LaunchState.SUCCEEDED
@@ -145,7 +149,7 @@ def end_of(row: LaunchRow) -> c.FinishedItem:
         row.key,
         row.attempt,
         state,
-        part.reason,
+        reason,
         part.exit_code,
         row.started_ms,
         max(one.finished_ms for one in row.parts),

@@ -9,6 +9,10 @@ b  two attempts of a launch ran at once           g  replicas differ at one log 
 c  what never ran by the log was started          h  a row says what the witness did not see
 d  started without a Begin of a current epoch     i  started after its deadline
 e  two launches ran at once that must not         l  a launch never ends, a horizon stands still
+p  a launch is not what its parts were            r  tries, rests, dead letters (`tries.py`)
+m  more runs than a limit allows, or what a gate or a drain holds (`bounds.py`)
+
+An attempt of several parts is begun part by part here: each has its name, and may start once.
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ import msgspec
 from consensus.leadership import Position
 from cron.job import OnLost, Overlap
 from cron.leader.applier import StateApplier
-from cron.leader.dispatch import attempt_name
 from cron.state import commands as c
 from cron.state.codec import decode_entry
 from cron.state.image import image_digest
@@ -29,8 +32,10 @@ from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
-from launcher.names import AttemptName, parse_attempt_name
+from launcher.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.work import Epoch
+from tests.simulation.bounds import Bounds
+from tests.simulation.tries import Tries
 
 IMAGE_EVERY = 64
 CLOCK_MS = 50
@@ -50,12 +55,14 @@ class Begun(msgspec.Struct):
     executor: str
     ledger: str
     is_current: bool
+    parts: int = 1  # of its attempt
     started_ms: int = 0
     ended_ms: int = 0
     exit_code: int = -1
     reason: int = 0
     never_ran: bool = False  # the log says that it never ran and never will
     is_lost: bool = False
+    is_cancelled: bool = False  # by the log, before it ended
 
 
 class Judge:
@@ -74,6 +81,8 @@ class Judge:
         self._images: dict[int, str] = {}
         self.verdicts: dict[Verdict, int] = {}
         self._before: frozenset[str] = frozenset()  # launches that ran in a life before
+        self._tries = Tries(self.accuse)
+        self._bounds = Bounds(self.accuse, wall_ms)
 
     def accuse(self, letter: str, message: str) -> None:
         """Note what is wrong."""
@@ -89,6 +98,8 @@ class Judge:
         self._highest = state.epoch
         self._digests.clear()
         self._images.clear()
+        self._tries.restored(state)
+        self._bounds.restored(state)
         # A leader whose clock was an hour ahead has launched what is due in an hour. Where no
         # ledger remembers that either, nobody can know.
         until_s = self.wall_ms() // 1000 + 10
@@ -118,10 +129,20 @@ class Judge:
             self._images[position.index] = image_digest(encode_state(state))
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             self._read(command, result, is_current=is_current)
+        if outcome.commands:
+            self._tries.read(state, outcome)
+            self._bounds.read(state, outcome)
+
+    def dead_letters(self) -> None:
+        """Compare State's dead letters with those that there have to be; at the end."""
+        self._tries.compare(self.machine.state)
 
     def _read(self, command: c.Command, result: Result, *, is_current: bool) -> None:
         if isinstance(command, c.Recover):
             self._note_lost(command)
+            self._check_memories(command, result)
+        if isinstance(command, c.Cancel):
+            self._note_cancelled(command, result)
         if not isinstance(command, c.Begin | c.Refused | c.Lost | c.Finished):
             return
         for item, code in zip(command.items, result.items, strict=True):
@@ -133,11 +154,19 @@ class Judge:
             if isinstance(item, c.BeginItem):
                 self._note_begun(item, is_current=is_current)
             elif isinstance(item, c.RefusedItem):
-                self._never_ran(self._of(item.key, item.attempt))
+                self._never_ran(self._of(item.key, item.attempt, item.part))
             elif isinstance(item, c.LostItem):
-                self._of(item.key, item.attempt).is_lost = True
+                self._of(item.key, item.attempt, item.part).is_lost = True
             else:
                 self._check_end(item)
+
+    def _note_cancelled(self, command: c.Cancel, result: Result) -> None:
+        state = self.machine.state
+        for item, verdict in zip(command.items, result.items, strict=True):
+            row = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
+            if row is not None:
+                for one in self.parts_of(AttemptName(state.launch_name(item.key), row.attempt)):
+                    one.is_cancelled = True
 
     def _note_lost(self, command: c.Recover) -> None:
         """What ran in the life before and is not open now may be running, and nobody knows."""
@@ -149,22 +178,45 @@ class Judge:
             if one.number in numbers and (row is None or row.attempt != one.name.attempt):
                 one.is_lost = True
 
-    def _of(self, key: c.Key, attempt: int) -> Begun:
-        return self.begun[str(attempt_name(self.machine.state, key, attempt))]
+    def _check_memories(self, command: c.Recover, result: Result) -> None:
+        """A success that a restored cell takes over was one; late news may be of one part."""
+        state = self.machine.state
+        for item, verdict in zip(command.items, result.items, strict=True):
+            job = state.by_number[item.number].job if item.number else None
+            for ran in item.ran if job is not None and verdict == Verdict.ACCEPTED else ():
+                launch = LaunchName(job.name, ran.scheduled_s, ran.trigger)
+                parts = self.parts_of(AttemptName(launch, ran.attempt))
+                is_clean = all(one.ended_ms and not one.exit_code for one in parts)
+                # Of what the job was when the attempt began only this judge knows.
+                if ran.state is LaunchState.SUCCEEDED and len(parts) == job.parts and not is_clean:
+                    self.accuse("p", f"{launch} is remembered as a success, not by all its parts")
+
+    def _of(self, key: c.Key, attempt: int, part: int) -> Begun:
+        return self.begun[str(AttemptName(self.machine.state.launch_name(key), attempt, part))]
+
+    def parts_of(self, name: AttemptName) -> list[Begun]:
+        """Return all parts that were begun of an attempt, by any of their names."""
+        first = self.begun.get(str(AttemptName(name.launch, name.attempt)))
+        numbers = range(1, first.parts + 1) if first is not None else ()
+        return [self.begun[str(AttemptName(name.launch, name.attempt, one))] for one in numbers]
 
     def _note_begun(self, item: c.BeginItem, *, is_current: bool) -> None:
         state = self.machine.state
         row = state.active[item.key]
-        executor = state.executors[item.executor]
         assert row.job is not None
-        name = attempt_name(state, item.key, item.attempt)
+        launch = state.launch_name(item.key)
         is_asked_for = bool(row.by) or row.job.on_lost is OnLost.RETRY
-        if str(name.launch) in self._before and not is_asked_for:
-            self.accuse("a", f"{name} was begun, and ran before the cell was restored")
-        self.begun[str(name)] = Begun(
-            name, row.job.name, row.number, state.index, row.job.overlap, row.job.work.guarded,
-            row.deadline_ms, executor.executor, executor.ledger, is_current,
-        )  # fmt: skip
+        if str(launch) in self._before and not is_asked_for:
+            self.accuse("a", f"{launch} was begun, and ran before the cell was restored")
+        numbers = (item.executor, *item.others)
+        if len(dict.fromkeys(numbers)) != row.job.parts:
+            self.accuse("p", f"{launch} of {row.job.parts} parts was begun on {numbers}")
+        for part, number in enumerate(numbers, 1):
+            name, executor = AttemptName(launch, item.attempt, part), state.executors[number]
+            self.begun[str(name)] = Begun(
+                name, row.job.name, row.number, state.index, row.job.overlap, row.job.work.guarded,
+                row.deadline_ms, executor.executor, executor.ledger, is_current, len(numbers),
+            )  # fmt: skip
 
     def _never_ran(self, attempt: Begun) -> None:
         attempt.never_ran = True
@@ -172,7 +224,7 @@ class Judge:
             self.accuse("c", f"{attempt.name} was started, and the log says that it never ran")
 
     def _check_end(self, item: c.FinishedItem) -> None:
-        attempt = self._of(item.key, item.attempt)
+        attempt = self._of(item.key, item.attempt, item.part)
         if not attempt.ended_ms or attempt.exit_code != item.exit_code:
             self.accuse(
                 "h",
@@ -217,6 +269,8 @@ class Judge:
             return
         later = max(attempt, other, key=lambda one: one.index)
         if attempt.name.launch == other.name.launch:
+            if attempt.name.attempt == other.name.attempt and attempt.name != other.name:
+                return  # another part of it
             self.accuse("b", f"{attempt.name} was started while {other.name} was running")
         elif later.overlap is not Overlap.ALLOW:
             self.accuse("e", f"{attempt.name} was started while {other.name} was running")

@@ -1,5 +1,5 @@
 """Executors of the simulation: the real foreman, rules, ledger, lease and way; only what would be
-processes are timers here, and the spawner that watches them with its self-kill (rule R6)."""
+processes are timers here (`spawner.py`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import random
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any
 
 import grpc
 
@@ -29,24 +29,7 @@ from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.simulation.network import Network, Stream
 from tests.simulation.patching import patched
-from tests.simulation.spawners import Spawner
-
-News = list[Any]
-FAILS: Final = 0.1
-"""How often a command fails that does not say how often it does."""
-
-
-class Witness(Protocol):
-    """Who sees what really happens on the hosts."""
-
-    def started(self, name: str, executor: str, ledger: str) -> None:
-        """A command runs."""
-
-    def ended(self, name: str, exit_code: int, reason: int) -> None:
-        """It does not any more."""
-
-    def obeyed(self, name: str, executor: str, epoch: Epoch, seen: Epoch) -> None:
-        """An executor that has seen one epoch accepts a start of another."""
+from tests.simulation.spawner import Spawner, Witness, plan_of
 
 
 class NoOutputs:
@@ -70,15 +53,6 @@ class Ghost:
 
     def leave(self, reason: str) -> None:
         """It is left already."""
-
-
-def plan_of(command: str) -> tuple[float, float, tuple[int, ...]]:
-    """Return how long a simulated command runs, in seconds, how likely it fails, and with which
-    exit codes: `run 3`, which fails now and then, or `run 3 0.5 7,75`."""
-    _, run_s, *rest = command.split()
-    if not rest:
-        return float(run_s), FAILS, (1,)
-    return float(run_s), float(rest[0]), tuple(int(code) for code in rest[1].split(","))
 
 
 class SimCommands(Commands):
@@ -197,6 +171,11 @@ class Host:
     def delay_s(self) -> float:
         """How long its disk takes for a commit."""
         return self.rng.uniform(0.0005, 0.01) if self.rng.random() < 0.98 else 0.3
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The executor's id and that of its ledger."""
+        return self.id, self.ledger.uuid
 
     @property
     def is_alive(self) -> bool:

@@ -12,14 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from cron.leader import queues
+from cron.leader import dispatch, queues
+from cron.leader.gates import Gates
 from cron.leader.leader import Leader
 from cron.leader.plan import _Choice
-from cron.state import launches, machine
+from cron.leader.settle import Settler
+from cron.state import launches, machine, parts, retries
 from launcher.executor import rules
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, Row, epoch_of
 from launcher.fairness.item import Item
+from launcher.fairness.pump import Pump
 from launcher.names import AttemptName
 from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
@@ -27,7 +30,7 @@ from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
 from tests.simulation.executors import Host
 from tests.simulation.patching import patched
-from tests.simulation.spawners import Spawner
+from tests.simulation.spawner import Spawner
 
 Mutant = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -143,6 +146,67 @@ def no_self_kill() -> contextlib.AbstractContextManager[None]:
     return patched(Spawner, _lease_over=lambda self: None)
 
 
+def one_name_for_all_parts() -> contextlib.AbstractContextManager[None]:
+    """All parts of an attempt are started under the name of the first."""
+    real = dispatch.attempt_name
+
+    def attempt_name(state: Any, key: Any, attempt: int, part: int = 1) -> AttemptName:
+        return real(state, key, attempt)
+
+    return patched(dispatch, attempt_name=attempt_name)
+
+
+@contextlib.contextmanager
+def first_part_only() -> Iterator[None]:
+    """Of a launch of several parts only the first is settled and asked again."""
+    open_attempt, ask_again = Settler._open_attempt, Settler._ask_again
+
+    def of_first(self: Settler, state: Any, row: Any, start: Any, *rest: Any) -> Any:
+        return open_attempt(self, state, row, start, *rest) if start.part == 1 else None
+
+    def ask_first(self: Settler, state: Any, record: Any, row: Any, part: int, now: int) -> None:
+        if part == 1:
+            ask_again(self, state, record, row, part, now)
+
+    with patched(Settler, _open_attempt=of_first, _ask_again=ask_first):
+        yield
+
+
+def succeeds_by_its_first_part() -> contextlib.AbstractContextManager[None]:
+    """What becomes of a launch is what became of its first part."""
+    return patched(parts, worst=lambda row: (1, row.parts[0]))
+
+
+def endless_tries() -> contextlib.AbstractContextManager[None]:
+    """Nobody counts how often a launch has failed."""
+    real = retries._why_not
+
+    def why_not(context: Any, record: Any, row: Any, *rest: Any) -> Any:
+        return real(context, record, msgspec.structs.replace(row, tries=0), *rest)
+
+    return patched(retries, _why_not=why_not)
+
+
+def no_rest() -> contextlib.AbstractContextManager[None]:
+    """The next attempt is due at once."""
+    return patched(retries, _rest_ends_ms=lambda context, row, item, job: context.at_ms)
+
+
+def no_dead_letters() -> contextlib.AbstractContextManager[None]:
+    """What is given up is forgotten."""
+    return patched(retries, _bury=lambda *told: None)
+
+
+def limits_from_zero() -> contextlib.AbstractContextManager[None]:
+    """A new leader counts what it begins, and not what runs already."""
+    return patched(Pump, add_running=lambda self, item: True)
+
+
+def open_gates() -> contextlib.AbstractContextManager[None]:
+    """Nobody looks at gates."""
+    return patched(Gates, of=lambda self, record, job, now_ms: None)
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "epoch-in-machine": no_epoch_in_machine,
     "epoch-at-executors": no_epoch_at_executors,
@@ -154,4 +218,12 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "majority": no_majority,
     "durable-rows": forgets_young_rows,
     "self-kill": no_self_kill,
+    "part-names": one_name_for_all_parts,
+    "other-parts": first_part_only,
+    "worst-part": succeeds_by_its_first_part,
+    "tries": endless_tries,
+    "rests": no_rest,
+    "dead-letters": no_dead_letters,
+    "running": limits_from_zero,
+    "gates": open_gates,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -26,7 +27,7 @@ PERIOD_S = 60
 class Court:
     """A judge, a log that a test writes, and a clock that it turns."""
 
-    def __init__(self, overlap: Overlap = Overlap.ALLOW) -> None:
+    def __init__(self, overlap: Overlap = Overlap.ALLOW, **fields: Any) -> None:
         self.ms = T0 * 1000
         self.judge = Judge(lambda: self.ms, lambda _line: None)
         self.eyes = Eyes(self.judge)
@@ -36,7 +37,7 @@ class Court:
         self.write(c.ExecutorJoined("e1", LEDGER, 9))
         every = msgspec.structs.replace(job().schedule, text="@every 60s", every_s=PERIOD_S)
         declared = msgspec.structs.replace(
-            job(overlap=overlap, deadline_s=90), schedule=every, name="default/j"
+            job(overlap=overlap, deadline_s=90, **fields), schedule=every, name="default/j"
         )
         self.write(c.PutJobs("crontab", 0, T0, (declared,)))
 

@@ -24,6 +24,10 @@ LONG = "".join(
     f"#: name=long{number} overlap=forbid deadline=60s\n@every 20s run 90\n\n"
     for number in range(3)
 )
+PARTS = "#: name=trio parts=2 deadline=40s\n@every 10s run 4 0.3 7\n"
+FAILING = "#: name=bad retries=2 backoff=2s deadline=40s\n@every 15s run 1 0.9 7\n"
+FEW = "#: name=few concurrency=1 deadline=60s\n@every 5s run 15\n"
+DEPOSED = Mood(8.0, {"depose": 1})
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -48,6 +52,14 @@ GATES = (
     Gate("majority", ENTRENCHED, "e", 0, {"append_timeout_ms": 90_000, "crontab": LONG}),
     Gate("durable-rows", AMBUSH, "ac"),
     Gate("self-kill", Mood(15.0, {"part_executor": 1}), "e", 3),
+    Gate("part-names", DEPOSED, "ad", 0, {"crontab": PARTS}),
+    Gate("other-parts", AMBUSH, "l", 0, {"crontab": PARTS}),
+    Gate("worst-part", DEPOSED, "p", 0, {"crontab": PARTS}),
+    Gate("tries", DEPOSED, "r", 0, {"crontab": FAILING}),
+    Gate("rests", DEPOSED, "r", 0, {"crontab": FAILING}),
+    Gate("dead-letters", DEPOSED, "r", 0, {"crontab": FAILING}),
+    Gate("running", DEPOSED, "m", 0, {"crontab": FEW}),
+    Gate("gates", DEPOSED, "m"),
 )
 
 

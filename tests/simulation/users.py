@@ -14,31 +14,9 @@ from cron.leader.requests import appending
 from cron.state import commands as c
 from launcher.launch import Reason
 from launcher.names import parse_attempt_name
+from tests.simulation.crontabs import draw_crontab
+from tests.simulation.operators import Operators
 from tests.simulation.replicas import Replica
-
-PERIODS_S = (1, 2, 3, 5, 7, 10, 15, 20, 30, 45, 60)
-DEADLINES_S = (2, 5, 10, 20, 40, 60, 90)
-OVERLAPS = ("allow", "forbid", "queue", "replace")
-CATCHUPS = ("none", "last", "all")
-RUNS_S = (0, 0.2, 1, 3, 8, 15, 30, 60, 90)
-
-
-def draw_crontab(rng: random.Random, jobs: int) -> str:
-    """Return a crontab of `@every` jobs with all policies."""
-    lines = []
-    for number in range(jobs):
-        period_s = rng.choice(PERIODS_S if number else PERIODS_S[2:6])
-        options = [
-            f"name=j{number}",
-            f"overlap={rng.choice(OVERLAPS)}",
-            f"catchup={rng.choice(CATCHUPS)}",
-            f"deadline={rng.choice(DEADLINES_S)}s",
-        ]
-        if rng.random() < 0.25:
-            options.append(f"timeout={rng.choice((2, 10, 40))}s")
-        run_s = rng.choice(RUNS_S) if period_s > 2 else rng.choice(RUNS_S[:5])
-        lines += [f"#: {' '.join(options)}", f"@every {period_s}s run {run_s}", ""]
-    return "\n".join(lines)
 
 
 class Users:
@@ -53,6 +31,7 @@ class Users:
         self._tell = tell
         self._jobs = jobs
         self._requests = 0
+        self._operators = Operators(rng)
         self.fixed = ""  # a crontab that nobody changes
         self._recent: list[tuple[str, str]] = []
         self.triggered: dict[str, set[tuple[int, int]]] = {}
@@ -75,11 +54,20 @@ class Users:
         report = await leader.catalog.put(request, state, leader.clock.wall_ms() // 1000)
         return report.applied
 
+    async def calm(self) -> None:
+        """Let everything run again, as far as somebody leads."""
+        for act in (self._operators.lift_gates, self._operators.use_again):
+            if (leader := self.leader()) is not None:
+                await self._try(act, leader)
+
     async def live(self) -> None:
         """Act now and then, for ever."""
+        operators = self._operators
         acts = (
             [self._trigger] * 4 + [self._kill] * 3 + [self._edit] * 2
             + [self._pause, self._resume, self._resume, self._backfill]
+            + [operators.limit, operators.close_gate, operators.lift_gates]
+            + [operators.drain, operators.use_again, operators.redrive]
         )  # fmt: skip
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / 6.0))

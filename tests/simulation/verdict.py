@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Iterable
 
 from cron.history.audit import audit
+from cron.history.audited import is_recalled
 from cron.leader.questions import _open, audited_job
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, State
-from launcher.launch import LaunchState
+from launcher.launch import ACTIVE, LaunchState
 from launcher.names import AttemptName, LaunchName
-from tests.simulation.checkers import Judge
+from tests.simulation.checkers import Begun, Judge
 
+_DONE = LaunchState.SUCCEEDED
 REFUSED_MAX = 25
 """Attempts of one launch: two a second while clocks disagree about its deadline, and some more."""
 
@@ -31,7 +33,9 @@ def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
                 judge.accuse("h", f"audit: {finding.kind}: {finding.message}")
         _count_instants(judge, record, ordered)
     for row in rows:
-        _look(judge, row)
+        if row.kind is RowKind.ENDED and row.begun_index:
+            # Not what was reopened and did not begin again: it keeps its attempt's number.
+            _look(judge, row)
 
 
 def _count_instants(judge: Judge, record: JobRecord, rows: list[Row]) -> None:
@@ -68,20 +72,56 @@ def _instants(record: JobRecord) -> Iterable[int]:
 
 
 def _look(judge: Judge, row: Row) -> None:
-    """What a row says against what the witness saw (checks c and h)."""
-    if row.kind is not RowKind.ENDED or not row.begun_index:
-        return  # also what was reopened and did not begin again: it keeps its attempt's number
+    """What a row says against what the witness saw (checks c, h and p)."""
     name = AttemptName(LaunchName(row.job, row.scheduled_s, row.trigger), row.attempt)
-    seen = judge.begun.get(str(name))
-    if seen is None:
+    begun = judge.parts_of(name)
+    if not begun:
         judge.accuse("h", f"{name} is {row.state.label} and was never begun")
         return
-    if row.state is LaunchState.SKIPPED and seen.started_ms:
-        judge.accuse("c", f"{name} is skipped and was started")
-    if row.state is LaunchState.SUCCEEDED and not (seen.started_ms and seen.ended_ms):
-        judge.accuse("h", f"{name} succeeded, and the witness saw no run of it")
-    if row.state is LaunchState.CANCELLED and not row.started_ms and seen.started_ms:
-        judge.accuse("c", f"{name} is cancelled before its start, and was started")
+    is_taken_back = not row.parts and row.state in (LaunchState.SKIPPED, LaunchState.CANCELLED)
+    if len(begun) == 1 or is_taken_back:
+        for seen in begun:
+            _compare(judge, seen, row.state, is_started=row.started_ms > 0)
+        return
+    if is_recalled(row):
+        return  # judged when it was recorded
+    if len(row.parts) != len(begun):
+        judge.accuse("p", f"{name} has {len(row.parts)} parts, and {len(begun)} were begun")
+        return
+    for part, seen in zip(row.parts, begun, strict=True):
+        _compare(judge, seen, part.state, is_started=part.started_ms > 0)
+        if (part.executor, part.ledger) != (seen.executor, seen.ledger):
+            judge.accuse("p", f"{seen.name} ran on {seen.executor}, its row says {part.executor}")
+        if part.state in ACTIVE:
+            judge.accuse("p", f"{seen.name} is {part.state.label}, and its launch is over")
+    states = [part.state for part in row.parts]
+    if row.state is not _whole(states, is_cancelled=begun[0].is_cancelled):
+        judge.accuse("p", f"{name} is {row.state.label} of parts {[one.label for one in states]}")
+
+
+def _whole(states: list[LaunchState], *, is_cancelled: bool) -> LaunchState:
+    """What becomes of a launch of these parts; where none ran, nobody wanted it any more."""
+    if LaunchState.LOST in states:
+        return LaunchState.LOST
+    if LaunchState.FAILED in states:
+        return LaunchState.FAILED
+    never_ran = states.count(LaunchState.SKIPPED)
+    if 0 < never_ran < len(states) and not is_cancelled:
+        return LaunchState.FAILED
+    return LaunchState.CANCELLED if never_ran or LaunchState.CANCELLED in states else _DONE
+
+
+def _compare(judge: Judge, seen: Begun, state: LaunchState, *, is_started: bool) -> None:
+    if state is LaunchState.SKIPPED and (seen.started_ms or not seen.never_ran):
+        judge.accuse("c", f"{seen.name} is skipped, and was started or never refused")
+    if state is LaunchState.SUCCEEDED and not (seen.started_ms and seen.ended_ms):
+        judge.accuse("h", f"{seen.name} succeeded, and the witness saw no run of it")
+    if state is LaunchState.SUCCEEDED and (seen.exit_code or seen.reason):
+        judge.accuse("h", f"{seen.name} succeeded with exit {seen.exit_code}")
+    if state is LaunchState.FAILED and not seen.started_ms:
+        judge.accuse("h", f"{seen.name} failed, and the witness saw no run of it")
+    if state is LaunchState.CANCELLED and not is_started and seen.started_ms:
+        judge.accuse("c", f"{seen.name} is cancelled before its start, and was started")
 
 
 def judge_liveness(judge: Judge, state: State, calm_ms: int, now_ms: int) -> None:
@@ -96,7 +136,8 @@ def judge_liveness(judge: Judge, state: State, calm_ms: int, now_ms: int) -> Non
             judge.accuse("l", f"{name} is {row.state.label} since {row.begun_at_ms}")
         if row.state is LaunchState.DUE and now_ms > max(row.deadline_ms, calm_ms) + 30_000:
             judge.accuse("l", f"{name} is due past its deadline")
-        is_stale = row.state is LaunchState.BEGUN and now_ms - row.begun_at_ms > 75_000
+        is_begun = any(start.state is LaunchState.BEGUN for start in row.starts())
+        is_stale = row.state in ACTIVE and is_begun and now_ms - row.begun_at_ms > 75_000
         if is_stale and row.begun_at_ms < calm_ms + 60_000:
             judge.accuse("l", f"{name} is begun for {now_ms - row.begun_at_ms} ms")
     refused = Counter(one.name.launch for one in judge.begun.values() if one.never_ran)

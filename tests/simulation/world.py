@@ -19,13 +19,14 @@ from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
 from launcher.pool.lease import LeaseTimes
 from tests.simulation.checkers import Eyes, Judge
+from tests.simulation.crontabs import draw_crontab
 from tests.simulation.disaster import Disaster, draw_disaster, strike
 from tests.simulation.executors import Host, simulated_modules
 from tests.simulation.loop import START_S, SimLoop
 from tests.simulation.nemesis import Mood, Nemesis, draw_mood
 from tests.simulation.network import Network
 from tests.simulation.replicas import ADDRESSES, IDS, Replica, SimCell, SimClock
-from tests.simulation.users import Users, draw_crontab
+from tests.simulation.users import Users
 from tests.simulation.verdict import judge_liveness, judge_rows
 
 BASE_MS = 1_795_190_400_000
@@ -67,7 +68,7 @@ class World:
                 ),
                 peers=self.replicas, fail=self._fatal.append, applied=self._applied,
             )  # fmt: skip
-        self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 3) + 1)}
+        self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 4) + 1)}
         if rng.random() < TWINS:
             self.hosts["twin"] = self._host("e1", rng, chance="twin")
         jobs = rng.randint(3, 6)
@@ -140,7 +141,9 @@ class World:
         await self.nemesis.calm()
         self.tell("calm")
         calm_ms = self.wall_ms()
-        await asyncio.sleep(CALM_S)
+        await asyncio.sleep(CALM_S / 4)
+        await self.users.calm()
+        await asyncio.sleep(CALM_S * 3 / 4)
         for _ in range(9):  # what was committed at this very moment is applied at this moment
             await asyncio.sleep(0)
         self._judge(calm_ms)
@@ -164,6 +167,7 @@ class World:
         for request, keys in self.users.triggered.items():
             if len(keys) > 1 and self.disaster is None:  # a restore forgets what was asked since
                 judge.accuse("a", f"{request} was given {sorted(keys)}")
+        judge.dead_letters()
         judge_liveness(judge, state, calm_ms, self.wall_ms())
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:

@@ -1,0 +1,79 @@
+"""People who run the pool: limits, gates, drains, dead letters; each now and then."""
+
+from __future__ import annotations
+
+import random
+
+from cron.leader.requests import appending
+from cron.state import pool as p
+from tests.simulation.replicas import Replica
+
+SCOPES: tuple[p.Scope, ...] = (
+    ("*", "", -1), ("default", "", -1), ("blue", "", -1), ("", "command", -1),
+)  # fmt: skip
+
+
+class Operators:
+    """Each act is told to a replica that believes to lead; it returns what was done."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    async def limit(self, leader: Replica) -> str:
+        """Limit how many launches run at once, of a tenant or of all; or take a limit away."""
+        scope = self._rng.choice(SCOPES)
+        limits = None
+        if self._rng.random() < 0.7:
+            concurrent = self._rng.choice((1, 2, 4))
+            is_soft = bool(scope[0]) and self._rng.random() < 0.3
+            limits = p.Limits(concurrent=concurrent, burst=2 * concurrent if is_soft else 0)
+        command = p.SetLimits((p.LimitItem(scope, limits),), "olga")
+        await leader.leader.submit(appending(command))
+        return f"{scope} {limits.concurrent if limits else 'free'}"
+
+    async def close_gate(self, leader: Replica) -> str:
+        """Close a gate for a while, for a tenant or for one job."""
+        drops = self._rng.random() < 0.4
+        action = p.GateAction.DROP if drops else p.GateAction.PAUSE
+        until_ms = leader.clock.wall_ms() + self._rng.choice((3_000, 20_000, 40_000))
+        jobs = self._rng.choice(("", "*/j0", "default/*"))
+        tenant = "" if jobs else self._rng.choice(("default", "blue"))
+        gate = p.Gate(0, action, "why not", "olga", 0, until_ms, tenant=tenant, jobs=jobs)
+        _, results = await leader.leader.submit(appending(p.CloseGate(gate)))
+        return f"{results[0].number} {action.name} {tenant}{jobs}"
+
+    async def lift_gates(self, leader: Replica) -> str:
+        """Open all gates."""
+        numbers = tuple(leader.applier.state.gates)
+        if numbers:
+            await leader.leader.submit(appending(p.LiftGates(numbers, "olga")))
+        return str(numbers)
+
+    async def drain(self, leader: Replica) -> str:
+        """Take an executor out of service; some time later it is started again."""
+        executors = [one.executor for one in leader.applier.state.executors.values()]
+        if not executors:
+            return "nobody"
+        executor = self._rng.choice(executors)
+        await leader.leader.submit(appending(p.Drain(executor, "olga")))
+        return executor
+
+    async def use_again(self, leader: Replica) -> str:
+        """Give work again to all that are drained."""
+        records = leader.applier.state.executors.values()
+        drained = dict.fromkeys(one.executor for one in records if one.drained_by)
+        for executor in drained:
+            await leader.leader.submit(appending(p.Drain(executor, "olga", is_over=True)))
+        return " ".join(drained)
+
+    async def redrive(self, leader: Replica) -> str:
+        """Launch some of the dead letters again, and forget some."""
+        dead = list(leader.applier.state.dead)
+        if not dead:
+            return "nothing is dead"
+        keys = tuple(self._rng.sample(dead, min(len(dead), 3)))
+        if self._rng.random() < 0.3:
+            await leader.leader.submit(appending(p.DropDead(keys, "olga")))
+            return f"dropped {len(keys)}"
+        await leader.leader.submit(appending(p.Redrive(keys, "olga")))
+        return f"{len(keys)}"

@@ -1,0 +1,183 @@
+"""The judge on parts, tries, limits, gates and drains: right is right, and wrong has its letter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from cron.job import Retry
+from cron.state import commands as c
+from cron.state import pool as p
+from launcher.launch import LaunchState, Reason
+from tests.simulation.bounds import UNSEEN_MS
+from tests.simulation.mutants import Mutant, endless_tries, no_dead_letters, no_rest
+from tests.simulation.test_judge import LEDGER, Court
+from tests.simulation.verdict import judge_rows
+
+FAILED = LaunchState.FAILED
+TWICE = Retry(2, 1_000)
+
+
+class PoolCourt(Court):
+    """A court with a second executor."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.write(c.ExecutorJoined("e2", LEDGER, 9))
+
+    def begin_parts(self, key: c.Key) -> list[str]:
+        """Begin a launch of two parts; the names of both."""
+        row = self.judge.machine.state.due[key]
+        self.write(c.Begin((c.BeginItem(key, 1, row.revision, 1, row.deadline_ms, (2,)),)))
+        return list(self.judge.begun)[-2:]
+
+    def run(self, name: str, executor: str, exit_code: int = 0) -> None:
+        self.eyes.started(name, executor, LEDGER)
+        self.eyes.ended(name, exit_code, 0)
+
+    def finish_part(self, key: c.Key, part: int, exit_code: int = 0) -> None:
+        state = FAILED if exit_code else LaunchState.SUCCEEDED
+        item = c.FinishedItem(
+            key, 1, state, Reason.NONE, exit_code, self.ms, self.ms, "", 0, 0, part
+        )
+        self.write(c.Finished((item,)))
+
+    def fail(self, key: c.Key, attempt: int) -> None:
+        """An attempt fails, and the log says so."""
+        row = self.judge.machine.state.due[key]
+        begin = c.BeginItem(key, attempt, row.revision, 1, row.deadline_ms)
+        self.write(c.Begin((begin,)))
+        self.run(list(self.judge.begun)[-1], "e1", 7)
+        end = c.FinishedItem(key, attempt, FAILED, Reason.NONE, 7, self.ms, self.ms)
+        self.write(c.Finished((end,)))
+
+    def judge_all(self) -> str:
+        state = self.judge.machine.state
+        judge_rows(self.judge, state, list(state.history.rows_after(0)))
+        self.judge.dead_letters()
+        return self.letters
+
+
+def test_both_parts_run_each_once_and_the_launch_succeeds() -> None:
+    court = PoolCourt(parts=2)
+    key = court.due(1)
+    for part, name in enumerate(court.begin_parts(key), 1):
+        court.run(name, f"e{part}")
+    court.finish_part(key, 1)
+    court.finish_part(key, 2)
+    assert court.judge_all() == ""
+
+
+def both_under_one_name(court: PoolCourt) -> None:
+    first, _ = court.begin_parts(court.due(1))
+    court.run(first, "e1")
+    court.run(first, "e2")
+
+
+def part_that_was_taken_back(court: PoolCourt) -> None:
+    key = court.due(1)
+    _, second = court.begin_parts(key)
+    court.write(c.Refused((c.RefusedItem(key, 1, "full", 2),)))
+    court.run(second, "e2")
+
+
+def part_that_never_ran(court: PoolCourt) -> None:
+    key = court.due(1)
+    first, _ = court.begin_parts(key)
+    court.run(first, "e1")
+    court.finish_part(key, 1)
+    court.finish_part(key, 2)
+
+
+@pytest.mark.parametrize(
+    ("crime", "letter"),
+    [(both_under_one_name, "a"), (part_that_was_taken_back, "c"), (part_that_never_ran, "h")],
+)
+def test_parts_are_judged_one_by_one(crime: Callable[[PoolCourt], None], letter: str) -> None:
+    court = PoolCourt(parts=2)
+    crime(court)
+    assert letter in court.judge_all()
+
+
+def test_a_row_that_is_not_what_its_parts_were_is_found() -> None:
+    court = PoolCourt(parts=2)
+    key = court.due(1)
+    first, second = court.begin_parts(key)
+    court.run(first, "e1")
+    court.run(second, "e2", 7)
+    court.finish_part(key, 1)
+    court.finish_part(key, 2, 7)
+    (row,) = [row for row in court.judge.machine.state.history.rows_after(0) if row.parts]
+    wrong = msgspec.structs.replace(row, state=LaunchState.SUCCEEDED)
+    judge_rows(court.judge, court.judge.machine.state, [wrong])
+    assert "p" in court.letters
+
+
+def tried_twice(court: PoolCourt) -> None:
+    key = court.due(1)
+    court.fail(key, 1)
+    court.ms += 1_200
+    court.fail(key, 2)
+
+
+def test_what_failed_for_the_last_time_is_a_dead_letter() -> None:
+    court = PoolCourt(retry=TWICE)
+    tried_twice(court)
+    assert court.judge_all() == ""
+    assert len(court.judge.machine.state.dead) == 1
+
+
+@pytest.mark.parametrize("mutant", [endless_tries, no_rest, no_dead_letters])
+def test_tries_rests_and_dead_letters_are_counted(mutant: Mutant) -> None:
+    court = PoolCourt(retry=TWICE)
+    with mutant():
+        key = court.due(1)
+        court.fail(key, 1)
+        court.ms += 0 if mutant is no_rest else 1_200
+        court.fail(key, 2)
+    assert "r" in court.judge_all()
+
+
+def over_a_tenants_limit(court: PoolCourt) -> None:
+    court.write(p.SetLimits((p.LimitItem(("default", "", -1), p.Limits(concurrent=1)),)))
+    court.ms += 2 * UNSEEN_MS
+    court.begin(court.due(1))
+    court.begin(court.due(2))
+
+
+def over_a_jobs_limit(court: PoolCourt) -> None:
+    court.begin(court.due(1))
+    court.begin(court.due(2))
+
+
+def through_a_gate(court: PoolCourt) -> None:
+    court.write(p.CloseGate(p.Gate(0, p.GateAction.PAUSE, "", "", 0, jobs="default/*")))
+    court.ms += 2 * UNSEEN_MS
+    court.begin(court.due(1))
+
+
+def on_what_is_drained(court: PoolCourt) -> None:
+    court.write(p.Drain("e1", "olga"))
+    court.ms += 2 * UNSEEN_MS
+    court.begin(court.due(1))
+
+
+@pytest.mark.parametrize(
+    "crime", [over_a_tenants_limit, over_a_jobs_limit, through_a_gate, on_what_is_drained]
+)
+def test_what_must_not_begin_is_found(crime: Callable[[PoolCourt], None]) -> None:
+    court = PoolCourt(concurrency=1 if crime is over_a_jobs_limit else 0)
+    crime(court)
+    assert "m" in court.letters
+
+
+def test_who_cannot_have_heard_of_a_limit_is_not_blamed() -> None:
+    court = PoolCourt()
+    key, other = court.due(1), court.due(2)
+    court.write(p.SetLimits((p.LimitItem(("default", "", -1), p.Limits(concurrent=1)),)))
+    court.begin(key)
+    court.begin(other)
+    assert court.letters == ""

@@ -1,0 +1,82 @@
+"""What a restored cell records of launches of several parts (R13)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cron.leader.recovery import amend_items
+from cron.state import commands as c
+from cron.state.outcome import Verdict
+from cron.state.rows import Row
+from launcher.launch import LaunchState, Reason
+from launcher.names import AttemptName
+from launcher.pool.events import Fate
+from launcher.work import Epoch
+from tests.unit.restored_rig import BASE, RestoredRig
+from tests.unit.state_rig import job
+
+
+def restored(parts: int = 2) -> RestoredRig:
+    return RestoredRig(job(parts=parts)).restore(120)
+
+
+def remember(
+    rig: RestoredRig, part: int, *, executor: int, fate: Fate = Fate.ENDED, exit_code: int = 0
+) -> None:
+    """Let an executor remember a part of the first attempt of the first instant."""
+    before, rig.memories[executor] = rig.memories[executor], {}
+    rig.remember(60, fate, executor=executor, exit_code=exit_code)
+    (recalled,) = rig.memories[executor].values()
+    fact = msgspec.structs.replace(
+        recalled.fact, name=AttemptName(recalled.fact.name.launch, 1, part)
+    )
+    recalled = msgspec.structs.replace(recalled, fact=fact)
+    rig.memories[executor] = {**before, str(fact.name): recalled}
+
+
+def recorded(rig: RestoredRig) -> Row:
+    (row,) = [row for row in rig.rows if row.ended_index > BASE and row.attempt]
+    return row
+
+
+def test_a_launch_all_of_whose_parts_succeeded_did() -> None:
+    rig = restored()
+    remember(rig, 1, executor=1)
+    remember(rig, 2, executor=2)
+    rig.resolve()
+    assert recorded(rig).state is LaunchState.SUCCEEDED
+
+
+def test_a_launch_of_which_a_part_failed_did() -> None:
+    rig = restored()
+    remember(rig, 1, executor=1)
+    remember(rig, 2, executor=2, exit_code=7)
+    rig.resolve()
+    assert (recorded(rig).state, recorded(rig).exit_code) == (LaunchState.FAILED, 7)
+
+
+def test_a_launch_is_lost_of_whose_other_part_nobody_knows() -> None:
+    rig = restored()
+    remember(rig, 1, executor=1)
+    rig.resolve()
+    row = recorded(rig)
+    assert (row.state, row.reason) == (LaunchState.LOST, Reason.RESTORED)
+    assert row.detail == "part 1 succeeded, part 2 not known"
+
+
+def test_who_tells_late_is_believed_only_of_what_it_ran_before_the_restore() -> None:
+    rig = restored(parts=1)
+    rig.resolve()
+    rig.remember(60, executor=2)
+    (name, recalled), *_ = rig.memories[2].items()
+    rig.memories[2][name] = msgspec.structs.replace(recalled, epoch=str(Epoch(2, 7, "r2")))
+    assert amend_items(rig.state, 2, rig.memories[2]) == []
+
+
+def test_late_news_of_a_part_says_of_which() -> None:
+    rig = restored()
+    rig.resolve()
+    remember(rig, 2, executor=2)
+    items = amend_items(rig.state, 2, rig.memories[2])
+    assert rig.items(c.Recover(tuple(items), (2,))) == [Verdict.AMENDED]
+    assert rig.rows[-1].detail == "part 2"
