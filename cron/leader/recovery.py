@@ -73,29 +73,40 @@ def _place(item: RanItem) -> tuple[int, int, int]:
     return (item.scheduled_s, item.trigger, item.attempt)
 
 
-def _whole(parts: list[RanItem], count: int) -> list[RanItem]:
+def _whole(told: list[RanItem], count: int) -> list[RanItem]:
     """Return what is recorded of one attempt, which may have run in several parts: in `count`, if
-    its job was then as it is in the snapshot.
+    its job was then as it is in the snapshot. A part that nobody remembers is lost.
 
-    One of which a part still runs, or may have run, is lost. Of one whose parts are all known to be
-    over the worst is told.
+    It runs while one of its parts does. Of one whose parts are all over the worst is told.
     """
-    if count == 1 and all(item.part == 1 for item in parts):
-        return parts
-    known = {item.part: item.state.label for item in parts}
-    missing = dict.fromkeys((n for n in range(1, count + 1) if n not in known), "not known")
-    is_open = any(item.state in (LaunchState.LAUNCHED, LaunchState.LOST) for item in parts)
-    is_lost = is_open or bool(missing)
-    worst = next((item for item in parts if item.state is not LaunchState.SUCCEEDED), parts[0])
-    told = ", ".join(f"part {part} {label}" for part, label in sorted({**known, **missing}.items()))
-    whole = msgspec.structs.replace(
-        worst,
-        state=LaunchState.LOST if is_lost else worst.state,
-        reason=Reason.RESTORED if is_lost else worst.reason,
-        detail=f"{told}; {worst.detail}".rstrip("; ")[:DETAIL_CHARS_MAX],
-        part=1,
+    known = {item.part: item for item in told}
+    numbers = range(1, max(count, *known) + 1)
+    if len(numbers) == 1:
+        return told
+    parts = tuple(known.get(number) or _forgotten(told[0], number) for number in numbers)
+    ends = (LaunchState.LAUNCHED, LaunchState.LOST, LaunchState.FAILED, LaunchState.CANCELLED)
+    of_state = {item.state: item for item in reversed(parts)}
+    worst = next((of_state[end] for end in ends if end in of_state), parts[0])
+    shown = ", ".join(f"part {item.part} {item.state.label}" for item in parts)
+    detail = f"{shown}; {worst.detail}".rstrip("; ")[:DETAIL_CHARS_MAX]
+    return [msgspec.structs.replace(worst, detail=detail, part=1, parts=parts)]
+
+
+def _forgotten(other: RanItem, number: int) -> RanItem:
+    """Return a part of which nobody knows anything, beside one that somebody remembers."""
+    return RanItem(
+        scheduled_s=other.scheduled_s,
+        trigger=other.trigger,
+        attempt=other.attempt,
+        state=LaunchState.LOST,
+        reason=Reason.RESTORED,
+        executor=0,
+        begun_index=other.begun_index,
+        local_min=other.local_min,
+        epoch=other.epoch,
+        detail="nobody remembers it",
+        part=number,
     )
-    return [whole]
 
 
 def _gather_one(state: State, number: int, recalled: Recalled, into: Gathered) -> None:

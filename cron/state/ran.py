@@ -10,7 +10,8 @@ from launcher.work import Epoch
 
 class RanItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What an executor's ledger remembers of an attempt that began after the snapshot from which
-    the cell was restored. `state` is LAUNCHED while it runs. `executor` is its number."""
+    the cell was restored. `state` is LAUNCHED while it runs. `executor` is its number, 0 where
+    nobody remembers that part. `parts` are all parts of an attempt that has several, in order."""
 
     scheduled_s: int
     trigger: int
@@ -27,3 +28,4 @@ class RanItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     detail: str = ""
     output_bytes: int = 0
     part: int = 1
+    parts: tuple[RanItem, ...] = ()

@@ -21,7 +21,7 @@ from cron.state.outcome import Result, Verdict
 from cron.state.ran import RanItem
 from cron.state.retries import after_recovery
 from cron.state.rows import RESTORED_BY, Row, RowKind
-from cron.state.state import JobRecord, LaunchRow
+from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, Part
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX
 
@@ -102,7 +102,8 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     for row in record.open.values():
         if row.state is LaunchState.DUE:
             row.not_before_ms = max(row.not_before_ms, item.not_before_ms)
-    if item.lost or item.doubtful:
+    forgotten = any(not part.executor for ran in item.ran for part in ran.parts)
+    if item.lost or item.doubtful or forgotten:
         # What is in doubt may be running where nobody has asked; it holds its slot (rule R6).
         record.held_until_ms = max(record.held_until_ms, item.not_before_ms)
     record.horizon_s = item.to_s
@@ -140,10 +141,12 @@ def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms
         record.local_horizon_min = ran.local_min
     if (ran.scheduled_s, ran.trigger) > (record.trigger_s, record.trigger_n) and ran.trigger:
         record.trigger_s, record.trigger_n = ran.scheduled_s, ran.trigger
-    _begin(context, row, record, ran)
-    if ran.state is LaunchState.LAUNCHED and ran.executor not in state.executors:
+    _begin(context, row, record, ran, not_before_ms)
+    if key in state.active:
+        return
+    if ran.state is LaunchState.LAUNCHED:
         context.end(row, LaunchState.LOST, Reason.RESTORED, detail="its executor is not known")
-    elif ran.state is not LaunchState.LAUNCHED:
+    else:
         context.end(
             row,
             ran.state,
@@ -186,8 +189,12 @@ def _new_row(context: Context, record: JobRecord, ran: RanItem) -> LaunchRow:
     )
 
 
-def _begin(context: Context, row: LaunchRow, record: JobRecord, ran: RanItem) -> None:
-    """Give a row both log points: one entry is both, and the executor's ledger the witness."""
+def _begin(
+    context: Context, row: LaunchRow, record: JobRecord, ran: RanItem, not_before_ms: int
+) -> None:
+    """Give a row both log points: one entry is both, and the executor's ledger the witness. It is
+    open while something of it runs."""
+    executors = context.state.executors
     row.state = LaunchState.LAUNCHED
     row.attempt = ran.attempt
     row.revision = record.revision
@@ -200,8 +207,30 @@ def _begin(context: Context, row: LaunchRow, record: JobRecord, ran: RanItem) ->
     row.launched_at_ms = context.at_ms if ran.started_ms else 0
     row.started_ms = ran.started_ms
     row.detail = ""
-    if ran.state is LaunchState.LAUNCHED and ran.executor in context.state.executors:
+    row.parts = [_part(executors.get(one.executor), one, not_before_ms) for one in ran.parts]
+    runs = row.starts() if ran.state is LaunchState.LAUNCHED else []
+    if any(start.executor in executors for start in runs):
         context.set_active(row)
+
+
+def _part(executor: ExecutorRecord | None, ran: RanItem, not_before_ms: int) -> Part:
+    """Return a part as it was remembered; with an unknown executor it may run until then."""
+    part = Part(
+        ran.executor,
+        ran.state,
+        ran.reason,
+        ran.exit_code,
+        ran.started_ms,
+        ran.finished_ms,
+        ran.output_bytes,
+        detail=ran.detail,
+        name=executor.executor if executor is not None else "",
+        ledger=executor.ledger if executor is not None else "",
+    )
+    if executor is None and ran.state in (LaunchState.LAUNCHED, LaunchState.LOST):
+        part.state, part.reason = LaunchState.LOST, Reason.RESTORED
+        part.held_until_ms = not_before_ms
+    return part
 
 
 def _record_lost(context: Context, record: JobRecord, item: c.SkipItem) -> None:

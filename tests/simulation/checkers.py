@@ -81,6 +81,7 @@ class Judge:
         self._images: dict[int, str] = {}
         self.verdicts: dict[Verdict, int] = {}
         self._before: frozenset[str] = frozenset()  # launches that ran in a life before
+        self._again: dict[c.Key, None] = {}  # caught up by jobs that would rather run twice
         self._tries = Tries(self.accuse)
         self._bounds = Bounds(self.accuse, wall_ms)
 
@@ -172,10 +173,17 @@ class Judge:
         """What ran in the life before and is not open now may be running, and nobody knows."""
         state = self.machine.state
         numbers = {item.number for item in command.items}
+        for key in state.due:
+            job = state.by_number[key[0]].job
+            if key[0] in numbers and job is not None and job.on_lost is OnLost.RETRY:
+                self._again[key] = None
         for one in self.begun.values():
             key = state.key_of(one.name.launch)
             row = state.row(key) if key is not None else None
-            if one.number in numbers and (row is None or row.attempt != one.name.attempt):
+            is_open = row is not None and row.attempt == one.name.attempt
+            if is_open and row is not None:
+                is_open = any(start.part == one.name.part for start in row.starts())
+            if one.number in numbers and not is_open:
                 one.is_lost = True
 
     def _check_memories(self, command: c.Recover, result: Result) -> None:
@@ -205,7 +213,7 @@ class Judge:
         row = state.active[item.key]
         assert row.job is not None
         launch = state.launch_name(item.key)
-        is_asked_for = bool(row.by) or row.job.on_lost is OnLost.RETRY
+        is_asked_for = bool(row.by) or row.job.on_lost is OnLost.RETRY or item.key in self._again
         if str(launch) in self._before and not is_asked_for:
             self.accuse("a", f"{launch} was begun, and ran before the cell was restored")
         numbers = (item.executor, *item.others)

@@ -27,7 +27,7 @@ from tests.simulation.test_simulation import expect_sound
 from tests.simulation.world import simulate
 
 FIRST = int(os.environ.get("SIM_SEED", "0"))
-PINNED = () if FIRST else (130, 141, 177, 77067, 78010, 78256)
+PINNED = () if FIRST else (70, 115, 130, 141, 177, 77067, 78010, 78256)
 TWICE = range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "30")))
 SEEDS = (*range(FIRST, FIRST + int(os.environ.get("SIM_SEEDS", "60"))), *PINNED)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.leader.recovery import amend_items
+from cron.job import Overlap
+from cron.leader.recovery import amend_items, recover_items
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
@@ -13,7 +14,7 @@ from launcher.names import AttemptName
 from launcher.pool.events import Fate
 from launcher.work import Epoch
 from tests.unit.restored_rig import BASE, RestoredRig
-from tests.unit.state_rig import job
+from tests.unit.state_rig import T0, job
 
 
 def restored(parts: int = 2) -> RestoredRig:
@@ -61,7 +62,35 @@ def test_a_launch_is_lost_of_whose_other_part_nobody_knows() -> None:
     rig.resolve()
     row = recorded(rig)
     assert (row.state, row.reason) == (LaunchState.LOST, Reason.RESTORED)
-    assert row.detail == "part 1 succeeded, part 2 not known"
+    assert row.detail == "part 1 succeeded, part 2 lost; nobody remembers it"
+    assert [part.executor for part in row.parts] == ["e1", ""]
+
+
+def test_a_launch_of_which_a_part_runs_goes_on_and_ends_as_its_parts_do() -> None:
+    rig = restored(parts=3)
+    remember(rig, 1, executor=1)
+    remember(rig, 2, executor=2, fate=Fate.ACCEPTED)
+    rig.resolve()
+    key = (1, T0 + 60, 0)
+    assert [start.part for start in rig.state.active[key].starts()] == [2]
+    assert key in rig.state.executors[2].open
+    assert key not in rig.state.executors[1].open
+    ended = c.FinishedItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2, part=2)
+    assert rig.item(c.Finished((ended,))) is Verdict.ACCEPTED
+    row = recorded(rig)
+    assert row.state is LaunchState.LOST, "nobody remembers the third part"
+    states = [LaunchState.SUCCEEDED, LaunchState.SUCCEEDED, LaunchState.LOST]
+    assert [part.state for part in row.parts] == states
+
+
+def test_a_part_that_nobody_remembers_may_be_running_for_a_while() -> None:
+    rig = RestoredRig(job(parts=2, overlap=Overlap.FORBID)).restore(120)
+    remember(rig, 1, executor=1)
+    gathered = rig.gathered()
+    until_ms = rig.at_ms + 30_000
+    items = tuple(recover_items(rig.state, gathered, T0 + 120, until_ms))
+    assert set(rig.items(c.Recover(items, (1, 2)))) == {Verdict.ACCEPTED}
+    assert rig.state.by_number[1].held_until_ms == until_ms
 
 
 def test_who_tells_late_is_believed_only_of_what_it_ran_before_the_restore() -> None:
