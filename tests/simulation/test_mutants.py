@@ -41,7 +41,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 
 GATES = (
-    Gate("epoch-in-machine", Mood(4.0, {"isolate": 1, "depose": 2}), "d"),
+    Gate("epoch-in-machine", Mood(4.0, {"isolate": 1, "depose": 2}), "d", 15),
     Gate("epoch-at-executors", AMBUSH, "d"),
     Gate("fence", AMBUSH, "c"),
     Gate("tombstones", AMBUSH, "c"),
@@ -49,7 +49,7 @@ GATES = (
     Gate("not-after", Mood(2.0, {"stall": 1}), "i", 1),
     Gate("overlap", Mood(8.0, {"break_stream": 1}), "e"),
     # A leader that does not know that it is none, for longer than a lease.
-    Gate("majority", ENTRENCHED, "e", 0, {"append_timeout_ms": 90_000, "crontab": LONG}),
+    Gate("majority", ENTRENCHED, "e", 3, {"append_timeout_ms": 90_000, "crontab": LONG}),
     Gate("durable-rows", AMBUSH, "ac"),
     Gate("self-kill", Mood(15.0, {"part_executor": 1}), "e", 3),
     Gate("part-names", DEPOSED, "ad", 0, {"crontab": PARTS}),
