@@ -1,5 +1,5 @@
 """Executors of the simulation: the real foreman, rules, ledger, lease and way; only what would be
-processes are timers here (`spawner.py`)."""
+processes are timers here (`spawners.py`)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.simulation.network import Network, Stream
 from tests.simulation.patching import patched
-from tests.simulation.spawner import Spawner, Witness, plan_of
+from tests.simulation.spawners import Spawner, Witness, plan_of
 
 
 class NoOutputs:

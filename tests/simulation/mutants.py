@@ -30,7 +30,7 @@ from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
 from tests.simulation.executors import Host
 from tests.simulation.patching import patched
-from tests.simulation.spawner import Spawner
+from tests.simulation.spawners import Spawner
 
 Mutant = Callable[[], contextlib.AbstractContextManager[None]]
 

@@ -1,19 +1,50 @@
-"""The spawner of a simulated executor: its commands are timers, and it kills those that must not
-outlive the lease (rule R6)."""
+"""The spawner of simulated executors, whose processes are timers; with its self-kill (rule R6)."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final, Protocol
 
 from launcher.launch import Reason
+from launcher.work import Epoch
 from tests.simulation.network import APART_S
 
-if TYPE_CHECKING:
-    from tests.simulation.executors import Host
-
 News = list[Any]
+FAILS: Final = 0.1
+"""How often a command fails that does not say how often it does."""
+
+
+class Witness(Protocol):
+    """Who sees what really happens on the hosts."""
+
+    def started(self, name: str, executor: str, ledger: str) -> None:
+        """A command runs."""
+
+    def ended(self, name: str, exit_code: int, reason: int) -> None:
+        """It does not any more."""
+
+    def obeyed(self, name: str, executor: str, epoch: Epoch, seen: Epoch) -> None:
+        """An executor that has seen one epoch accepts a start of another."""
+
+
+class Host(Protocol):
+    """The host that it is on."""
+
+    rng: random.Random
+    loop: asyncio.AbstractEventLoop
+    witness: Witness
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The executor's id and that of its ledger."""
+
+    def boot_ms(self) -> int:
+        """The boot-time clock."""
+
+    def wall_ms(self) -> int:
+        """The wall clock."""
 
 
 class Child:
@@ -92,7 +123,7 @@ class Spawner:
             return
         child = Child(order)
         self._children[child.name] = child
-        self._host.witness.started(child.name, self._host.id, self._host.ledger.uuid)
+        self._host.witness.started(child.name, *self._host.place)
         self._tell(["started", child.name, 1, 1, self._host.wall_ms()])
         run_s = order["run_s"] * self._rng.uniform(0.7, 1.3)
         fails = self._rng.random() < order["fails"]
@@ -141,3 +172,12 @@ class Spawner:
     def _told(self, news: News) -> None:
         if not self._is_alone:
             self._hear([news])
+
+
+def plan_of(command: str) -> tuple[float, float, tuple[int, ...]]:
+    """Return how long a simulated command runs, in seconds, how likely it fails, and with which
+    exit codes: `run 3`, which fails now and then, or `run 3 0.5 7,75`."""
+    _, run_s, *rest = command.split()
+    if not rest:
+        return float(run_s), FAILS, (1,)
+    return float(run_s), float(rest[0]), tuple(int(code) for code in rest[1].split(","))
