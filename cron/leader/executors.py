@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 
-import msgspec
-
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.plan import Expired
@@ -132,13 +130,12 @@ class Executors:
 def _place_of(session: SessionView, record: ExecutorRecord) -> Place:
     """Return an executor as launches are placed: its slots for commands, and those of workers."""
     groups = tuple(Capacity(offer.slots, offer.handlers) for offer in session.offers)
-    place = Place.of(
+    return Place.of(
         record.number,
         record.executor,
         record.host,
         dict(record.labels),
         (Capacity(record.slots), *groups),
-    )
-    return msgspec.structs.replace(
-        place, cpu_milli=record.cpu_milli, memory_bytes=record.memory_bytes
+        record.cpu_milli,
+        record.memory_bytes,
     )

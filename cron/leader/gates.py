@@ -34,12 +34,10 @@ class Gates:
         ]
 
     def of(self, record: JobRecord, job: Job, now_ms: int) -> Gate | None:
-        """Return the gate that holds its launches now; one that drops goes before one that pauses,
-        and of those that pause the one that lasts longest."""
+        """Return the gate that holds its launches now, see `severest`."""
         if not self._state.gates:
             return None
-        held = [gate for gate in self._of(record, job) if gate.holds(now_ms)]
-        return max(held, key=_severity, default=None)
+        return severest(self._of(record, job), now_ms)
 
     def _of(self, record: JobRecord, job: Job) -> tuple[Gate, ...]:
         known = self._known.get(record.number)
@@ -62,6 +60,18 @@ def fits(gate: Gate, record: JobRecord, job: Job) -> bool:
     if gate.priority >= 0 and gate.priority != job.work.priority:
         return False
     return not gate.jobs or fnmatchcase(record.name, gate.jobs)
+
+
+def severest(gates: Iterable[Gate], now_ms: int) -> Gate | None:
+    """Return which of these gates decides now; one that drops goes before one that pauses, and of
+    those that pause the one that lasts longest."""
+    held = [gate for gate in gates if gate.holds(now_ms)]
+    return max(held, key=_severity, default=None)
+
+
+def gate_of(state: State, record: JobRecord, job: Job, now_ms: int) -> Gate | None:
+    """Return the gate that holds the launches of a job now; compares all gates with it."""
+    return severest((gate for gate in state.gates.values() if fits(gate, record, job)), now_ms)
 
 
 def tell_gate(gate: Gate) -> str:

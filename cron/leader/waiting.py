@@ -6,10 +6,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from cron.job import Job, Overlap
-from cron.leader.gates import fits, tell_gate
+from cron.leader.gates import gate_of, tell_gate
 from cron.leader.policies import tell_before_restore
 from cron.state.commands import Key
-from cron.state.pool import Gate
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.fairness.item import Depth, Wait, WaitFor, scope_text
 from launcher.launch import ACTIVE
@@ -100,7 +99,7 @@ def why_waiting(
 
 def _held(state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> Reason | None:
     """Return what keeps a launch out of its queue."""
-    gate = _gate(state, record, job, now_ms)
+    gate = gate_of(state, record, job, now_ms)
     if gate is not None:
         return Reason(tell_gate(gate), gate.until_ms)
     held_until_ms = row.not_before_ms
@@ -125,12 +124,6 @@ def _rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:
         if job.work.handler:
             return f"it rests {until}: its handler asked for that, or an attempt was lost"
     return "a lost launch of the same job may be running until its executor's self-kill"
-
-
-def _gate(state: State, record: JobRecord, job: Job, now_ms: int) -> Gate | None:
-    """Return the gate that holds a job's launches, of several the one that lasts longest."""
-    held = [gate for gate in state.gates.values() if gate.holds(now_ms) and fits(gate, record, job)]
-    return max(held, key=lambda gate: (not gate.until_ms, gate.until_ms), default=None)
 
 
 def _of_wait(wait: Wait, queued: Queued, key: Key) -> Reason:
