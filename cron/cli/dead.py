@@ -14,7 +14,9 @@ from cron.cli.launches import show_tail, tail_of
 from cron.cli.logs import split_attempt
 from cron.cli.options import Moment, Settings, cell_options, pass_settings, person
 from cron.cli.rows import job_keys
+from cron.cli.scopes import pool_of, pool_options, word_option
 from cron.cli.times import format_ms, show_exact_ms, show_ms
+from cron.cli.values import Count, not_empty
 from cron.errors import InvalidInput
 from launcher.names import DEFAULT_TENANT
 
@@ -30,10 +32,10 @@ def filter_options(command: F) -> F:
     for option in (
         click.option("--before", type=Moment(), help="Died before this time."),
         click.option("--since", type=Moment(), help="Died at or after this time."),
-        click.option("--reason", default="", help="Such as failed, timeout, raised or budget."),
-        click.option("--handler", metavar="H", default="", help="Of this handler, or command."),
-        click.option("--tenant", metavar="T", default="", help="Of this tenant."),
-        click.option("--job", metavar="PATTERN", default="", help="Of jobs such as 'billing/*'."),
+        word_option("--reason", metavar="WORD", help="Such as failed, timeout, raised or budget."),
+        pool_options,
+        word_option("--tenant", metavar="T", help="Of this tenant."),
+        word_option("--job", metavar="PATTERN", help="Of jobs such as 'billing/*'."),
     ):
         command = option(command)
     return command
@@ -45,7 +47,7 @@ def query_of(said: dict[str, Any], launch: str = "", limit: int = DEAD_MAX) -> D
         launch=split_attempt(launch)[0] if launch else "",
         jobs=said["job"],
         tenant=said["tenant"],
-        pool=said["handler"],
+        pool=pool_of(said["handler"], said["pool"]),
         reason=said["reason"],
         since_ms=said["since"] or 0,
         until_ms=said["before"] or 0,
@@ -61,7 +63,7 @@ def dead_command() -> None:
 
 @dead_command.command("list")
 @filter_options
-@click.option("--limit", type=click.IntRange(1, DEAD_MAX), default=50, show_default=True)
+@click.option("--limit", type=Count(1, DEAD_MAX), default=50, show_default=True)
 @cell_options
 @pass_settings
 def list_command(settings: Settings, /, limit: int, **said: Any) -> None:
@@ -97,7 +99,7 @@ def show_command(settings: Settings, launch: str) -> None:
 
 
 @dead_command.command("redrive")
-@click.argument("launch", default="")
+@click.argument("launch", default="", callback=not_empty)
 @filter_options
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")
@@ -113,7 +115,7 @@ def redrive_command(settings: Settings, /, launch: str, **said: Any) -> None:
 
 
 @dead_command.command("drop")
-@click.argument("launch", default="")
+@click.argument("launch", default="", callback=not_empty)
 @filter_options
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +12,7 @@ from cron.api.pool_views import DrainRequest, ExecutorView
 from cron.cli import render
 from cron.cli.become import become
 from cron.cli.options import Settings, cell_options, pass_settings, person
-from cron.errors import NotNow, OutcomeUnknown, Unavailable
+from cron.errors import NotFound, NotNow, OutcomeUnknown, Unavailable
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -32,9 +33,16 @@ class _Executor(click.Command):
     ) -> click.Context:
         """Return the context of whichever is meant."""
         others = {"drain": drain_command, "undrain": undrain_command}
-        other = others.get(args[0]) if args else None
-        if other is not None:
-            return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        first = args[0] if args else ""
+        if first in others:
+            return others[first].make_context(f"{info_name} {first}", args[1:], parent, **extra)
+        if first and not first.startswith("-"):
+            near = difflib.get_close_matches(first, others, 1)
+            guess = (
+                f": did you mean {near[0]}?" if near else "; there are drain, undrain and --config"
+            )
+            ctx = click.Context(self, parent=parent, info_name=info_name)
+            raise click.UsageError(f"executor has no {first[:40]!r}{guess}", ctx)
         return super().make_context(info_name, args, parent, **extra)
 
 
@@ -64,10 +72,11 @@ def executor_command(config: str, more: tuple[str, ...]) -> None:
 def drain_command(settings: Settings, executor: str, wait: bool) -> None:
     """Give executor ID no more work: it finishes what it has, and leaves.
 
-    With --wait, --timeout bounds the wait, where it is given: it ends with 6 then.
+    With --wait, --timeout bounds the wait, where it is given: it ends with 6 then. Of one that has
+    left nothing is known any more: it is not found (3), as one whose ID is misspelt.
     """
     with settings.client() as client:
-        view = client.drain(DrainRequest(executor=executor, by=person()))
+        view = _drained(client, executor)
         if not settings.is_json:
             click.echo(f"{executor} gets no more work; {_rest(view)}")
         if wait:
@@ -88,6 +97,16 @@ def undrain_command(settings: Settings, executor: str) -> None:
     if not settings.is_json:
         click.echo(f"{executor} gets work again")
     _as_json(settings, view, has_left=False)
+
+
+def _drained(client: Client, executor: str) -> ExecutorView:
+    """Drain it. Not to find it must not pass for done: its id may be misspelt, and then whoever
+    switches its host off ends what runs there."""
+    try:
+        return client.drain(DrainRequest(executor=executor, by=person()))
+    except NotFound as error:
+        text = f"executor {executor} is not there: it has left already, or its id is misspelt"
+        raise NotFound(text, error.hint) from error
 
 
 def _rest(view: ExecutorView) -> str:

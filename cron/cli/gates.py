@@ -9,11 +9,13 @@ import click
 from cron.api.pool_views import GateOpening, GateRequest, GateView
 from cron.cli import render
 from cron.cli.options import Settings, cell_options, pass_settings, person
-from cron.cli.scopes import pool_of, pool_options, priority_option
+from cron.cli.scopes import pool_of, pool_options, priority_option, word_option
 from cron.cli.times import format_ms, show_ms
 from cron.cli.until import until_ms, until_options
+from cron.cli.values import Count
 from cron.errors import NotFound
 
+NUMBER_MAX: Final = 1 << 62
 GATE_COLUMNS: Final = ("gate", "action", "holds", "since utc", "until utc", "by", render.NOTE)
 
 
@@ -25,9 +27,9 @@ def gate_command() -> None:
 
 @gate_command.command("close")
 @pool_options
-@click.option("--collection", metavar="WORD", default="", help="Jobs with this collection.")
-@click.option("--tenant", metavar="T", default="", help="Jobs of this tenant.")
-@click.option("--jobs", metavar="PATTERN", default="", help="Jobs such as 'billing/*'.")
+@word_option("--collection", metavar="WORD", help="Jobs with this collection.")
+@word_option("--tenant", metavar="T", help="Jobs of this tenant.")
+@word_option("--jobs", metavar="PATTERN", help="Jobs such as 'billing/*'.")
 @priority_option
 @click.option("--all", "is_everything", is_flag=True, help="All launches of the cell.")
 @click.option(
@@ -74,7 +76,7 @@ def _request(now_ms: int, said: dict[str, Any]) -> GateRequest:
 
 
 @gate_command.command("open")
-@click.argument("numbers", nargs=-1, required=True, type=click.IntRange(1), metavar="N...")
+@click.argument("numbers", nargs=-1, required=True, type=Count(1, NUMBER_MAX), metavar="N...")
 @cell_options
 @pass_settings
 def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:

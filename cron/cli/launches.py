@@ -22,6 +22,7 @@ from cron.cli.rows import (
 )
 from cron.cli.times import format_ms, format_s, show_exact_ms, show_length, show_ms, show_s
 from cron.errors import CronError, UnknownLaunch
+from launcher.names import parse_launch_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -112,6 +113,18 @@ def show_command(settings: Settings, launch: str) -> None:
     show_tail(tail, problem)
 
 
+def _asked(job: str, time: tuple[int, bool] | None) -> tuple[str, int, bool]:
+    """Return the job, the time and whether about then is meant, from `JOB TIME` or a launch."""
+    if "@" not in job:
+        if time is None:
+            raise click.UsageError("TIME is missing: such as 5m, or name a launch, JOB@TIME")
+        return job, *time
+    if time is not None:
+        raise click.UsageError("a launch says its time itself: leave TIME out")
+    launch = parse_launch_name(split_attempt(job)[0])
+    return launch.job, launch.scheduled_s * 1000, False
+
+
 def tail_of(client: Client, launch: str, attempt: int) -> tuple[OutputView | None, str]:
     """Return the end of an attempt's output, or why there is none."""
     if not attempt:
@@ -189,16 +202,16 @@ def show_tail(tail: OutputView | None, problem: str) -> None:
 
 
 @click.command("why")
-@click.argument("job")
-@click.argument("time", type=About())
+@click.argument("job", metavar="JOB|LAUNCH")
+@click.argument("time", type=About(), required=False)
 @cell_options
 @pass_settings
-def why_command(settings: Settings, job: str, time: tuple[int, bool]) -> None:
-    """Tell why JOB did or did not run at TIME.
+def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> None:
+    """Tell why JOB did or did not run at TIME, or what became of LAUNCH.
 
     An age such as 5m is about the newest scheduled time that is not after it.
     """
-    at_ms, is_nearest = time
+    job, at_ms, is_nearest = _asked(job, time)
     with settings.client() as client:
         report = client.why(job, at_ms // 1000, is_nearest)
     if settings.is_json:

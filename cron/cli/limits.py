@@ -11,8 +11,10 @@ from cron.api.pool_views import LimitChange, LimitRemoval, LimitView
 from cron.cli import render
 from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.scopes import Scope, scope_of, scope_options
+from cron.cli.values import Count
 
 _RATE: Final = re.compile(r"([0-9]{1,9})/([smh])", re.ASCII)
+WEIGHT_MAX: Final = 10_000
 _UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
 LIMIT_COLUMNS: Final = (
     "whose", "concurrent", "burst", "rate", "waiting", "reserve", "weight", "retry budget",
@@ -59,15 +61,15 @@ def limit_command() -> None:
 
 @limit_command.command("set")
 @scope_options
-@click.option("--concurrent", type=click.IntRange(0), help="Launches at once.")
-@click.option("--burst", type=click.IntRange(0), help="As many, while others are idle.")
+@click.option("--concurrent", type=Count(), help="Launches at once.")
+@click.option("--burst", type=Count(), help="As many, while others are idle.")
 @click.option("--rate", "rate_milli", type=Rate(), help="Starts, such as 100/s or 90/m.")
-@click.option("--waiting", "waiting_max", type=click.IntRange(0), help="Launches that may wait.")
-@click.option("--reserve", "reserved", type=click.IntRange(0), help="Slots kept for nobody else.")
-@click.option("--weight", type=click.IntRange(0), help="A tenant's share beside others, 1 if not.")
+@click.option("--waiting", "waiting_max", type=Count(), help="Launches that may wait.")
+@click.option("--reserve", "reserved", type=Count(), help="Slots kept for nobody else.")
 @click.option(
-    "--retry-budget", type=click.IntRange(0), help="Retries a tenant may be ahead of successes."
+    "--weight", type=Count(most=WEIGHT_MAX), help="A tenant's share beside others, 1 if not."
 )
+@click.option("--retry-budget", type=Count(), help="Retries a tenant may be ahead of successes.")
 @cell_options
 @pass_settings
 def set_command(settings: Settings, /, **said: Any) -> None:

@@ -10,8 +10,9 @@ from cron.api.pool_views import QueueQuery, QueueView, WaitQuery, WaitView
 from cron.cli import render
 from cron.cli.logs import split_attempt
 from cron.cli.options import Settings, cell_options, pass_settings
-from cron.cli.scopes import pool_of, pool_options
+from cron.cli.scopes import pool_of, pool_options, word_option
 from cron.cli.times import format_ms, show_length, show_ms
+from cron.cli.values import Count, not_empty
 from launcher.names import DEFAULT_TENANT
 
 if TYPE_CHECKING:
@@ -27,10 +28,10 @@ WAIT_NARROW: Final = ("pool", "priority", "start until utc")
 
 
 @click.command("queue")
-@click.argument("target", default="", metavar="[JOB|LAUNCH]")
-@click.option("--tenant", metavar="T", default="", help="Only this tenant.")
+@click.argument("target", default="", metavar="[JOB|LAUNCH]", callback=not_empty)
+@word_option("--tenant", metavar="T", help="Only this tenant.")
 @pool_options
-@click.option("--limit", type=click.IntRange(1, 1_000), default=50, show_default=True)
+@click.option("--limit", type=Count(1, 1_000), default=50, show_default=True)
 @cell_options
 @pass_settings
 def queue_command(

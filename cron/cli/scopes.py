@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import click
 
+from cron.cli.values import Count, not_empty
 from launcher.fairness.item import EACH_TENANT, scope_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,10 +26,14 @@ class Scope(NamedTuple):
 
 def pool_options(command: F) -> F:
     """Add --handler and --pool, of which `pool_of` makes one name."""
-    command = click.option("--pool", metavar="NAME", default="", help="command, or a handler.")(
-        command
-    )
-    return click.option("--handler", metavar="H", default="", help="Of this handler.")(command)
+    command = word_option("--pool", metavar="NAME", help="command, or a handler.")(command)
+    return word_option("--handler", metavar="H", help="Of this handler.")(command)
+
+
+def word_option(*names: str, metavar: str, help: str) -> Callable[[F], F]:
+    """Return what adds an option that is a word: "" where it is left out, never where it is
+    given."""
+    return click.option(*names, metavar=metavar, default="", callback=not_empty, help=help)
 
 
 def pool_of(handler: str, pool: str) -> str:
@@ -40,7 +45,7 @@ def pool_of(handler: str, pool: str) -> str:
 
 def priority_option(command: F) -> F:
     """Add --priority, as a number or None."""
-    return click.option("--priority", type=click.IntRange(0, 9), help="0 (first) to 9.")(command)
+    return click.option("--priority", type=Count(0, 9), help="0 (first) to 9.")(command)
 
 
 def scope_options(command: F) -> F:
@@ -50,7 +55,7 @@ def scope_options(command: F) -> F:
     )
     command = pool_options(priority_option(command))
     command = click.option("--each-tenant", is_flag=True, help="Each tenant by itself.")(command)
-    return click.option("--tenant", metavar="T", default="", help="Of this tenant.")(command)
+    return word_option("--tenant", metavar="T", help="Of this tenant.")(command)
 
 
 def scope_of(said: dict[str, Any]) -> Scope:

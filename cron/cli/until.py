@@ -27,5 +27,6 @@ def until_ms(now_ms: int, until: int | None, for_: str | None) -> int:
         raise click.UsageError("--until and --for say the same thing: choose one")
     end_ms = now_ms + parse_length(for_) if for_ is not None else until or 0
     if 0 < end_ms <= now_ms:
-        raise click.UsageError(f"--until {show_ms(end_ms)} is over already")
+        hint = "give a time that is to come, or a length: --for 2h"
+        raise click.UsageError(f"--until {show_ms(end_ms)} is over already: {hint}")
     return end_ms

@@ -179,8 +179,14 @@ async def test_a_wait_has_its_bound(no_pause):
 
 
 async def test_an_executor_that_nobody_knows_ends_with_three():
-    backend = FakeBackend(drain=NotFound("executor e7 does not exist"))
-    assert (await cli(backend, "executor", "drain", "e7")).exit_code == 3
+    hint = "`raftcron executors` lists them"
+    backend = FakeBackend(drain=NotFound("executor e7 does not exist", hint))
+    result = await cli(backend, "executor", "drain", "e7", "--wait")
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "raftcron: executor e7 is not there: it has left already, or its id is misspelt\n"
+        f"  hint: {hint}\n"
+    )
 
 
 @pytest.mark.parametrize("arguments", [["drain"], ["undrain"], ["drain", "a", "b"], []])
@@ -188,6 +194,17 @@ async def test_what_names_no_executor_is_a_usage_error(arguments):
     result = await cli(FakeBackend(), "executor", *arguments)
     assert result.exit_code == 2
     assert "Usage: raftcron executor" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("drian", "did you mean drain?"), ("undrian", "did you mean undrain?"), ("e3", "there are")],
+)
+async def test_a_misspelt_word_after_executor_is_told(word, said):
+    result = await cli(FakeBackend(), "executor", word, "e3")
+    assert result.exit_code == 2
+    assert f"executor has no {word!r}" in result.stderr
+    assert said in result.stderr
 
 
 async def test_help_of_executor_names_both_ways():

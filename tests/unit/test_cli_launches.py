@@ -283,3 +283,26 @@ async def test_why_of_an_age_asks_about_then_and_says_when_that_was():
     assert result.stdout.splitlines() == ["at 2026-11-20 15:00:00 UTC:", "it ran"]
     ((_, (_, _, is_nearest)),) = backend.calls
     assert is_nearest is True
+
+
+@pytest.mark.parametrize("named", ["@2026-11-20T15:00:00Z", "@2026-11-20T15:00:00Z+t1"])
+async def test_why_takes_the_name_of_a_launch_as_history_prints_it(named):
+    report = WhyReport(job="default/backup", at_s=1_795_186_800, verdict="it ran")
+    backend = FakeBackend(why=report)
+    result = await cli(backend, "why", f"backup{named}")
+    assert result.stdout.splitlines() == ["it ran"]
+    assert backend.calls == [("why", ("default/backup", 1_795_186_800, False))]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["backup"], "TIME is missing: such as 5m, or name a launch, JOB@TIME"),
+        (["backup@2026-11-20T15:00:00Z", "5m"], "a launch says its time itself: leave TIME out"),
+        (["backup@noon"], "is not a launch name"),
+    ],
+)
+async def test_why_says_what_it_lacks(arguments, said):
+    result = await cli(FakeBackend(), "why", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr

@@ -90,8 +90,8 @@ async def test_limit_set_shows_the_limits_as_they_are_now():
         ("--all --tenant a --weight 1", "name nothing else"),
         ("--tenant a --rate fast", "is no rate; write 100/s, 90/m or 20/h"),
         ("--tenant a --rate 1/d", "is no rate"),
-        ("--tenant a --concurrent -1", "is not in the range"),
-        ("--priority 10 --weight 1", "is not in the range"),
+        ("--tenant a --concurrent -1", "is not a whole number from"),
+        ("--priority 10 --weight 1", "is not a whole number from"),
     ],
 )
 async def test_limit_set_refuses_what_cannot_be_meant_without_asking_anybody(arguments, message):
