@@ -23,6 +23,8 @@ class LauncherError(Exception):
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
         self.hint = hint
+        if hint:
+            self.add_note(f"hint: {hint}")  # a traceback shows it, as an author's test prints one
 
 
 class BadConfig(LauncherError):

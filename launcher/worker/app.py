@@ -23,7 +23,7 @@ def load(app: str) -> Registry:
         BadHandler: one of its functions cannot be a handler.
     """
     match = _APP.fullmatch(app)
-    if match is None:
+    if match is None or app.endswith(".py"):
         raise BadApp(f"{app!r} is no module like app.tasks", "leave out the path and the .py")
     module = _imported(match["module"])
     registry = getattr(module, match["registry"], None) if match["registry"] else REGISTRY
@@ -55,4 +55,5 @@ def _broken(name: str, error: BaseException) -> BadApp:
     frames = [one for one in traceback.extract_tb(error.__traceback__) if "importlib" not in one[0]]
     place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
     said = "".join(traceback.format_exception_only(error)).strip()
-    return BadApp(f"{place}{name} cannot be imported: {said}", "`python -c 'import` it shows more")
+    more = f"`python -c 'import {name}'` shows more"
+    return BadApp(f"{place}{name} cannot be imported: {said}", more)

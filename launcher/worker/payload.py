@@ -41,11 +41,12 @@ def reader(declared: Any) -> Reader:
     def read(payload: bytes) -> Any:
         try:
             return decode(payload or b"null")
-        except msgspec.MsgspecError as error:
+        except msgspec.ValidationError as error:
             what = f"payload does not fit {_name(declared)}" if payload else "there is no payload"
             raise BadPayload(f"{what}: {_lowered(str(error))}") from error
-        except (UnicodeDecodeError, RecursionError) as error:
-            raise BadPayload(f"payload is no JSON: {error}") from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            said = str(error).removeprefix("JSON is malformed: ")
+            raise BadPayload(f"payload is no JSON: {_lowered(said)}") from error
 
     return read
 

@@ -230,6 +230,11 @@ def _taken(function: Callable[..., Any], place: str) -> list[inspect.Parameter]:
     required_by_name = [
         one.name for one in named if one.kind is one.KEYWORD_ONLY and one.default is one.empty
     ]
+    if required[:1] == ["self"]:
+        raise BadHandler(
+            f"{place}: {function.__qualname__} is a method, and nobody would give it its self",
+            "register a function, or put @staticmethod above @handler",
+        )
     if len(required) > 2 or required_by_name:
         extra = (required[2:] + required_by_name)[0]
         raise BadHandler(

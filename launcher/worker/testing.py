@@ -31,6 +31,8 @@ SCHEDULED: Final = datetime(2026, 11, 20, 15, tzinfo=UTC)
 """When a launch is due unless a test says otherwise."""
 JOB: Final = "default/test"
 """Whose launch a test runs."""
+UNNAMED: Final = "test"
+"""What a function is called that has no name a handler could have."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -100,6 +102,7 @@ def run(
     scheduled: datetime = SCHEDULED,
     cancelled: bool = False,
     remaining: Length | None = None,
+    part: int = 1,
 ) -> Ran:
     """Run a handler, by its name or as the function, and return how it ended.
 
@@ -110,8 +113,10 @@ def run(
     Raises:
         BadHandler: there is no handler of that name, or the function cannot be one.
         TypeError: the payload cannot be said in JSON.
+        ValueError: there is no such attempt or part, `scheduled` has no zone, or `remaining` is no
+            length.
     """
-    trial = _trial(which, payload, attempt, scheduled, cancelled, remaining)
+    trial = _trial(which, payload, attempt, scheduled, cancelled, remaining, part)
     if trial.handler.is_async:
         import asyncio
 
@@ -132,14 +137,14 @@ async def run_async(
     scheduled: datetime = SCHEDULED,
     cancelled: bool = False,
     remaining: Length | None = None,
+    part: int = 1,
 ) -> Ran:
     """Do what `run` does, in the loop that runs; plain handlers run in a thread.
 
     Raises:
-        BadHandler: there is no handler of that name, or the function cannot be one.
-        TypeError: the payload cannot be said in JSON.
+        BadHandler, TypeError, ValueError: as `run`.
     """
-    trial = _trial(which, payload, attempt, scheduled, cancelled, remaining)
+    trial = _trial(which, payload, attempt, scheduled, cancelled, remaining, part)
     if trial.handler.is_async:
         return await _awaited(trial)
     import asyncio
@@ -177,12 +182,18 @@ def _trial(
     scheduled: datetime,
     cancelled: bool,
     remaining: Length | None,
+    part: int,
 ) -> _Trial:
+    for name, number in (("attempt", attempt), ("part", part)):
+        if number < 1:
+            raise ValueError(f"{name} {number}: they are counted from 1")
+    if scheduled.tzinfo is None:
+        raise ValueError(f"scheduled {scheduled} has no zone: say which, such as tzinfo=UTC")
     handler = _found(which)
     handler.resolve()
     scheduled_s = (scheduled - _EPOCH) // timedelta(seconds=1)
     task = Task(
-        name=str(AttemptName(LaunchName(JOB, scheduled_s), attempt)),
+        name=str(AttemptName(LaunchName(JOB, scheduled_s), attempt, part)),
         handler=handler.name,
         payload=b"" if payload is None else dump(payload),
         attempt=attempt,
@@ -197,8 +208,14 @@ def _trial(
 
 def _found(which: str | Callable[..., Any]) -> Handler:
     if not isinstance(which, str):
-        return REGISTRY.find(which) or describe(which, getattr(which, "__name__", "test"))
+        return REGISTRY.find(which) or describe(which, _name_of(which))
     handler = REGISTRY.get(which)
     if handler is None:
         raise BadHandler(f"there is no handler {which}", "import the module that registers it")
     return handler
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """A handler's name for a function that has none, also for `<lambda>`."""
+    name = getattr(function, "__name__", "")
+    return name if name.isidentifier() and name.isascii() else UNNAMED

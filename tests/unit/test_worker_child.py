@@ -332,10 +332,12 @@ def test_a_child_without_guarded_work_outlives_the_lease(rig: Rig) -> None:
     [
         ("missing", None, "there is no module missing"),
         ("a/b.py", None, "is no module like app.tasks"),
+        ("tasks.py", None, "leave out the path and the .py"),
         ("empty", "", "empty registers no handler"),
         ("broken", "x = 1\nraise OSError('no database')", "broken.py:2: broken cannot be imported"),
         ("lacking", "import nowhere_at_all", "No module named 'nowhere_at_all'"),
         ("exits", "raise SystemExit(3)", "exits cannot be imported: SystemExit: 3"),
+        ("shows", "1 / 0", "`python -c 'import shows'` shows more"),
         ("wrong", "from launcher.worker.facade import handler\n@handler\ndef a(b, c, d): ...",
          "wrong.py:2: nobody would give a its parameter d"),
         ("shop:nothing", None, "nothing is no Registry of that module"),

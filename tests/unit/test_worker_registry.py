@@ -154,6 +154,7 @@ def yields(payload: Invoice) -> Iterator[int]:
 
 class Callee:
     def __call__(self, payload: Invoice) -> None: ...
+    def later(self, payload: Invoice) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -162,6 +163,7 @@ class Callee:
         (three, "nobody would give three its parameter more"),
         (needs_keyword, "parameter tries"),
         (yields, "is a generator"),
+        (Callee.later, "Callee.later is a method, and nobody would give it its self"),
         (Callee(), "is no function"),
         (Invoice, "is no function"),
         (functools.partial(plain), "is no function"),

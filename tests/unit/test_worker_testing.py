@@ -55,6 +55,31 @@ def test_a_handler_runs_with_its_payload_attempt_and_time() -> None:
     ]
 
 
+def test_a_handler_runs_as_one_part_of_several() -> None:
+    ran = testing.run(lambda payload, context: f"{context.part} {context.name}", part=3, attempt=2)
+    assert ran.detail == "3 default/test@2026-11-20T15:00:00Z#2/3"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"attempt": 0}, "attempt 0: they are counted from 1"),
+        ({"part": -1}, "part -1: they are counted from 1"),
+        ({"scheduled": datetime(2026, 1, 2)}, "has no zone"),  # noqa: DTZ001 - that is the point
+        ({"remaining": "soon"}, "'soon' is not a length"),
+    ],
+)
+def test_what_cannot_be_is_told_and_nothing_runs(given: dict[str, object], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        testing.run(pay, {"cents": 5}, **given)  # type: ignore[arg-type]
+
+
+def test_a_traceback_of_a_handler_that_cannot_be_one_shows_the_way_out() -> None:
+    with pytest.raises(BadHandler) as caught:
+        testing.run("shop.nobody")
+    assert caught.value.__notes__ == ["hint: import the module that registers it"]
+
+
 def test_a_retry_tells_after_how_many_seconds_and_what_was_raised() -> None:
     ran = testing.run(pay, {"cents": 5})
     assert (ran.outcome, ran.after, ran.detail) == (Result.RETRY, 60.0, "busy")
