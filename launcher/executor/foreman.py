@@ -71,8 +71,7 @@ class Foreman:
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._replaced = asyncio.Event()
-        self._busy = False
-        self._closed = False
+        self._busy = self._closed = False
         self._outlet: Outlet | None = None
 
     # ---- what others ask for
@@ -114,10 +113,11 @@ class Foreman:
 
     def answered(self, number: int) -> bool:
         """Count an answer to a heartbeat; return whether it is one of ours. What came before a gap
-        between two leases may have been begun elsewhere, and is not begun any more."""
+        between two leases may run elsewhere by now: it is not begun, and ends if it is guarded."""
         if not self.lease.valid(boot_ms()):
             self._lapses += 1
             self._next.unleased = len(self._next.orders)
+            self._children.send([["lapsed"]])
             self.workers.tick()
         if is_ours := self.lease.answered(number):
             self.renewed()

@@ -11,7 +11,7 @@ here ever blocks on the executor: a stopped one must not keep a deadline from be
 A launch ends when its main process does; what it left in its group is killed. A process that made
 a session of its own (setsid, a double-forking daemon) is out of reach; its output is not read then.
 
-to:    start{...}  kill(name, reason)  lease(boot_ms)  drain(grace_ms)  ping
+to:    start{...}  kill(name, reason)  lease(boot_ms)  lapsed  drain(grace_ms)  ping
 from:  started(name, pid, ticks, wall_ms)  refused(name, detail)  failed(name, reason, detail)
        ended(name, exit_code, reason, wall_ms, kept, detail)  pong
 """
@@ -38,6 +38,7 @@ from launcher.executor.spawn import SPAWN, START_WAIT_MS, SpawnFailed, StartTick
 # launcher.launch.Reason; a test compares. Importing it here would cost more than all of this.
 TIMEOUT: Final = 6
 EXECUTOR_LOST: Final = 10
+LEASE_OVER: Final = "the executor's lease is over"
 FILES_PER_COMMAND: Final = 3
 """A pidfd, a pipe and an output."""
 FILES_BESIDE: Final = 64
@@ -159,6 +160,8 @@ class Spawner:
             self._kill(*rest)
         elif verb == "lease":
             self._lease_ms = rest[0]
+        elif verb == "lapsed":
+            self._lapse()
         elif verb == "ping":
             # Sent at the end of this turn: by then what was due is done.
             self._news.append(["pong"])
@@ -209,7 +212,7 @@ class Spawner:
         if self._draining:
             return "the executor is stopping"
         if boot_ms() >= self._lease_ms:
-            return "the executor's lease is over"
+            return LEASE_OVER
         late_ms = wall_ms() - order["not_after_ms"]
         return f"{late_ms} ms too late" if late_ms > 0 else ""
 
@@ -283,10 +286,21 @@ class Spawner:
             else:
                 child.signal(signal.SIGKILL)
         if now_ms >= self._lease_ms:
-            while self._guarded:
-                child = self._guarded.pop()
-                child.reason = child.reason or EXECUTOR_LOST
-                child.signal(signal.SIGKILL)
+            self._kill_guarded()
+
+    def _kill_guarded(self) -> None:
+        while self._guarded:
+            child = self._guarded.pop()
+            child.reason = child.reason or EXECUTOR_LOST
+            child.signal(signal.SIGKILL)
+
+    def _lapse(self) -> None:
+        """There was a gap before the lease that comes next: what is here may run elsewhere by now.
+        This process need not have seen it: while a host sleeps no pause of a poll passes."""
+        for name in self._waiting:
+            self._news.append(["refused", name, LEASE_OVER])
+        self._waiting.clear()
+        self._kill_guarded()
 
     def _finish(self, child: Child) -> None:
         # It is over, but not reaped: until then nobody else can get this group's id.

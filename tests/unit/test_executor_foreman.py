@@ -99,10 +99,9 @@ class Shop:
                 await self.turn()
 
     def order(self, *, term: int = 1, names: tuple[str, ...] = (), **fields: Any) -> None:
-        command = fields.pop("command", "exit 3")
-        spec = msgspec.msgpack.encode(
-            WorkSpec(("/bin/sh", "-c", command), cwd="/", user=fields.pop("user", ""))
-        )
+        argv = ("/bin/sh", "-c", fields.pop("command", "exit 3"))
+        user, is_guarded = fields.pop("user", ""), fields.pop("is_guarded", False)
+        spec = msgspec.msgpack.encode(WorkSpec(argv, cwd="/", user=user, guarded=is_guarded))
         starts = [
             pool_pb2.Start(name=name, begun_index=9, not_after_ms=wall_ms() + 60_000, work=spec)
             for name in names

@@ -111,3 +111,23 @@ async def test_an_answer_to_nothing_renews_nothing(shop: Floor) -> None:
     until_ms = shop.foreman.lease.until_ms
     assert not shop.foreman.answered(77)
     assert shop.foreman.lease.until_ms == until_ms
+
+
+async def test_a_guarded_command_of_before_the_gap_is_killed_and_the_other_is_not(
+    tmp_path: Path,
+) -> None:
+    shop = Shop(tmp_path)
+    await shop.open()
+    try:
+        shop.foreman.attach(shop.ear)
+        shop.order(names=(A,), command="sleep 60", is_guarded=True)
+        shop.order(names=(B,), command="sleep 60")
+        told = shop.ear.told
+        await shop.turns_until(lambda: (A, ACCEPTED) in told and (B, ACCEPTED) in told)
+        wake_after_a_gap(shop)
+        await shop.turns_until(lambda: shop.on_disk(A) == ENDED)
+        shop.order(names=(C,), command="true")
+        await shop.turns_until(lambda: shop.on_disk(C) == ENDED)
+        assert shop.on_disk(B) == ACCEPTED
+    finally:
+        await shop.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor import spawn, spawner
+from launcher.executor import rules, spawn, spawner
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.launch import Reason
 from tests.unit.spawner_bench import LONG_MS, Bench, await_end
@@ -38,6 +38,7 @@ def test_a_start_is_said_before_the_next_one_begins(bench: Bench) -> None:
 def test_its_reasons_are_those_of_the_launch() -> None:
     assert (spawner.TIMEOUT, spawner.EXECUTOR_LOST) == (Reason.TIMEOUT, Reason.EXECUTOR_LOST)
     assert (spawn.USER, spawn.SPAWN) == (Reason.USER, Reason.SPAWN)
+    assert spawner.LEASE_OVER == rules.LEASE_OVER
 
 
 @pytest.mark.parametrize(
@@ -173,6 +174,26 @@ def test_a_renewed_lease_spares_guarded_commands(bench: Bench) -> None:
     bench.wait("started", "a")
     bench.send(["lease", boot_ms() + LONG_MS])
     assert bench.wait("ended", "a")[:2] == [5, 0]
+
+
+def test_a_lease_after_a_gap_spares_nothing_of_before_though_the_gap_was_not_seen(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """The host slept, and the pause of a poll does not count that: the lease was not over yet for
+    who waits for its end, and is another one already when it looks."""
+    bench.start("guarded", "sleep 60", guarded=True)
+    bench.start("free", "sleep 60")
+    bench.wait("started", "guarded")
+    bench.wait("started", "free")
+    late = ["start", bench.order("late", "touch ran")]
+    bench.send(late, ["lapsed"], ["lease", boot_ms() + LONG_MS], ["ping"])
+    assert bench.wait("ended", "guarded")[:2] == [137, Reason.EXECUTOR_LOST]
+    assert bench.wait("refused", "late") == [spawner.LEASE_OVER]
+    bench.start("next", "exit 4", guarded=True)
+    assert bench.wait("ended", "next")[:2] == [4, 0]
+    bench.send(["kill", "free", 7])
+    assert bench.wait("ended", "free")[:2] == [143, 7]
+    assert not (tmp_path / "ran").exists()
 
 
 def test_it_says_that_it_is_there_when_it_is_asked(bench: Bench) -> None:
