@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from cron.job import OnLost, Overlap
+from cron.job import Overlap
 from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.state import commands as c
 from cron.state import parts
 from cron.state.context import Context, Ran, pause_told
 from cron.state.outcome import Result, Verdict
-from cron.state.retries import after_failure, after_skip, after_success
-from cron.state.rows import RESTORED_BY, Row, RowKind
+from cron.state.retries import after_failure, after_loss, after_skip, after_success
+from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
 
+ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
+ALLOW: Final = Overlap.ALLOW
+BEGUN: Final = LaunchState.BEGUN
+LAUNCHED: Final = LaunchState.LAUNCHED
+SUCCEEDED: Final = LaunchState.SUCCEEDED
 _RESULTS: Final = (LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED)
 """What can have become of an attempt that ran."""
 
@@ -38,19 +43,17 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
         return Verdict.STALE_REVISION
     if item.attempt != row.attempt + 1:
         return Verdict.WRONG_ATTEMPT
-    executors = (item.executor, *item.others)
-    if any(executor not in state.executors for executor in executors):
-        return Verdict.UNKNOWN_EXECUTOR
-    if not parts.fit(record.job, executors):
-        return Verdict.WRONG_PARTS
+    misfit = parts.misfit(state, record.job, item)
+    if misfit is not None:
+        return misfit
     if item.not_after_ms < context.at_ms or item.not_after_ms > row.deadline_ms:
         return Verdict.BAD_TIMES
     if context.at_ms < row.not_before_ms:
         return Verdict.OVERLAP
-    if record.job.overlap is not Overlap.ALLOW and holds_slot(record, context.at_ms):
+    if record.job.overlap is not ALLOW and holds_slot(record, context.at_ms):
         return Verdict.OVERLAP
     state.touch(record)
-    row.state = LaunchState.BEGUN
+    row.state = BEGUN
     row.attempt = item.attempt
     row.revision = record.revision
     row.job = record.job
@@ -58,11 +61,11 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     row.begun_at_ms = context.at_ms
     row.epoch = context.epoch
     row.executor = item.executor
-    row.parts = parts.parts_on(record.job, executors)
+    row.parts = parts.parts_on(record.job, item)
     row.not_after_ms = item.not_after_ms
     row.detail = ""  # what was said of an attempt before
     context.set_active(row)
-    return Verdict.ACCEPTED
+    return ACCEPTED
 
 
 def holds_slot(record: JobRecord, now_ms: int) -> bool:
@@ -93,12 +96,12 @@ def launched(context: Context, command: c.Launched) -> Result:
             items.append(parts.launched(context, row, item))
         elif item.part != 1:
             items.append(Verdict.NOT_OPEN)
-        elif row.state is LaunchState.LAUNCHED:
+        elif row.state is LAUNCHED:
             items.append(Verdict.ALREADY)
         else:
-            row.state = LaunchState.LAUNCHED
+            row.state = LAUNCHED
             _log_point_2(context, row, item.started_ms)
-            items.append(Verdict.ACCEPTED)
+            items.append(ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 
 
@@ -129,7 +132,7 @@ def _finished(context: Context, item: c.FinishedItem) -> Verdict:
         # The result came before log point 2 was written: one entry is both.
         _log_point_2(context, row, item.started_ms)
     _end_as(context, row, item)
-    return Verdict.ACCEPTED
+    return ACCEPTED
 
 
 def _end_as(context: Context, row: LaunchRow, item: c.FinishedItem) -> None:
@@ -142,7 +145,7 @@ def _end_as(context: Context, row: LaunchRow, item: c.FinishedItem) -> None:
         detail=item.detail,
     )
     record = context.state.by_number[row.number]
-    if item.state is not LaunchState.SUCCEEDED:
+    if item.state is not SUCCEEDED:
         after_failure(context, record, row, item)
     elif context.state.budgets:
         after_success(context, record)
@@ -155,7 +158,7 @@ def _if_over(context: Context, row: LaunchRow, verdict: Verdict) -> Verdict:
     if parts.never_ran(row):
         _take_back(context, row, row.parts[0].detail)
         return verdict
-    item = parts.end_of(row)
+    item = parts.end_of(context, row)
     if item.state is LaunchState.LOST:
         _lose(context, row, parts.lost_item(row, item))
     else:
@@ -266,34 +269,7 @@ def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:
     if row.job is not None and row.job.overlap is not Overlap.ALLOW:
         record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
     context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)
-    retry_lost(context, record, row, item.held_until_ms)
-
-
-def retry_lost(context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int) -> None:
-    """Make a lost launch due again where its job would rather run twice than not at all, and the
-    next attempt can begin before the deadline (rule R5)."""
-    job = record.job
-    may_be = job is not None and job.on_lost is OnLost.RETRY and row.cancel is Reason.NONE
-    if not may_be or row.attempt >= ATTEMPTS_MAX:
-        return
-    if max(context.at_ms, not_before_ms) >= row.deadline_ms:
-        return
-    again = LaunchRow(
-        number=row.number,
-        scheduled_s=row.scheduled_s,
-        trigger=row.trigger,
-        state=LaunchState.DUE,
-        deadline_ms=row.deadline_ms,
-        local_min=row.local_min,
-        is_late=row.is_late,
-        attempt=row.attempt,
-        revision=record.revision,
-        by=row.by if row.by != RESTORED_BY else "",  # no person asked for it
-        due_at_ms=row.due_at_ms,
-        not_before_ms=not_before_ms,
-        tries=row.tries,
-    )
-    context.open_due(record, again)
+    after_loss(context, record, row, item.held_until_ms)
 
 
 def cancel(context: Context, command: c.Cancel) -> Result:

@@ -10,11 +10,12 @@ from typing import Final
 
 import msgspec
 
-from cron.job import Job
+from cron.job import Job, Retry
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Verdict
-from cron.state.state import LaunchRow, Part
+from cron.state.retries import is_fatal
+from cron.state.state import LaunchRow, Part, State
 from launcher.launch import ACTIVE, LaunchState, Reason, may_follow
 
 _WORST_FIRST: Final = (
@@ -26,18 +27,26 @@ _WORST_FIRST: Final = (
 )
 
 
-def fit(job: Job, executors: tuple[int, ...]) -> bool:
-    """Whether a launch of the job may begin on these executors, a part on each."""
-    if len(dict.fromkeys(executors)) < len(executors):
-        return False
-    return bool(job.each) or len(executors) == job.parts
+def misfit(state: State, job: Job, item: c.BeginItem) -> Verdict | None:
+    """Return why a launch of the job may not begin on these executors, a part on each; None where
+    it may."""
+    if item.executor not in state.executors:
+        return Verdict.UNKNOWN_EXECUTOR
+    if not item.others:  # the usual case, cheap
+        return None if job.parts == 1 or job.each else Verdict.WRONG_PARTS
+    executors = (item.executor, *item.others)
+    if any(executor not in state.executors for executor in executors):
+        return Verdict.UNKNOWN_EXECUTOR
+    is_twice = len(dict.fromkeys(executors)) < len(executors)
+    fits = not is_twice and (job.each or len(executors) == job.parts)
+    return None if fits else Verdict.WRONG_PARTS
 
 
-def parts_on(job: Job, executors: tuple[int, ...]) -> list[Part]:
+def parts_on(job: Job, item: c.BeginItem) -> list[Part]:
     """Return the parts of a launch that begins; none where it is a whole on one executor."""
-    if len(executors) == 1 and not job.each:
+    if not item.others and not job.each:
         return []
-    return [Part(executor) for executor in executors]
+    return [Part(executor) for executor in (item.executor, *item.others)]
 
 
 def part_of(row: LaunchRow, number: int) -> Part | Verdict:
@@ -125,18 +134,20 @@ def never_ran(row: LaunchRow) -> bool:
     return all(part.state is LaunchState.SKIPPED for part in row.parts)
 
 
-def worst(row: LaunchRow) -> tuple[int, Part]:
-    """Return the part, with its number, whose end is that of the launch: the first of the worst."""
+def worst(row: LaunchRow, retry: Retry) -> tuple[int, Part]:
+    """Return the part, with its number, whose end is that of the launch: the first of the worst,
+    whatever the order in which they ended. Of those that failed a fatal one is the worst."""
     for state in _WORST_FIRST:
-        for number, part in enumerate(row.parts, 1):
-            if part.state is state:
-                return number, part
+        found = [(number, part) for number, part in enumerate(row.parts, 1) if part.state is state]
+        if found:
+            return next((one for one in found if is_fatal(retry, one[1])), found[0])
     return 1, row.parts[0]
 
 
-def end_of(row: LaunchRow) -> c.FinishedItem:
+def end_of(context: Context, row: LaunchRow) -> c.FinishedItem:
     """Return the end of a launch all of whose parts are over, as if it had run as a whole."""
-    number, part = worst(row)
+    job = context.state.by_number[row.number].job or row.job
+    number, part = worst(row, job.retry if job is not None else Retry())
     state, reason = part.state, part.reason
     if state is LaunchState.SKIPPED and row.cancel is not Reason.NONE:
         state, reason = LaunchState.CANCELLED, row.cancel  # it was to run no more
@@ -155,7 +166,7 @@ def end_of(row: LaunchRow) -> c.FinishedItem:
         max(one.finished_ms for one in row.parts),
         part.detail if is_fine else f"part {number} of {len(row.parts)}{where}{told}",
         row.parts[0].output_bytes,
-        part.retry_after_ms,
+        max(one.retry_after_ms for one in row.parts if one.state is part.state),
     )
 
 

@@ -16,10 +16,9 @@ import msgspec
 from cron.job import OnLost
 from cron.state import commands as c
 from cron.state.context import Context, Ran
-from cron.state.launches import retry_lost
 from cron.state.outcome import Result, Verdict
 from cron.state.ran import RanItem
-from cron.state.retries import after_recovery
+from cron.state.retries import after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, Part
 from launcher.launch import LaunchState, Reason
@@ -155,7 +154,7 @@ def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms
             detail=ran.detail,
         )
         if ran.state is LaunchState.LOST:
-            retry_lost(context, record, row, not_before_ms)
+            after_loss(context, record, row, not_before_ms)
         else:
             after_recovery(context, record, row, _end_of(key, ran))
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from cron.job import Job, Retry
+from cron.job import Job, OnLost, Retry
 from cron.limits import ATTEMPTS_MAX, DEAD_KEPT
 from cron.state.commands import FinishedItem, SkippedItem
 from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
 from cron.state.rows import RESTORED_BY
-from cron.state.state import JobRecord, LaunchRow
+from cron.state.state import JobRecord, LaunchRow, Part
 from launcher.launch import LaunchState, Reason
 from launcher.names import split_job_name
 
@@ -51,9 +51,23 @@ def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: Fin
     rests_until_ms = _rest_ends_ms(context, row, item, job)
     reason = _why_not(context, record, row, item, rests_until_ms)
     if reason is None:
-        _open_again(context, record, row, item, rests_until_ms)
+        _open_again(context, record, row, rests_until_ms, _tries(row, item))
     else:
         _bury(context, record, row, item, reason)
+
+
+def after_loss(context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int) -> None:
+    """Make a lost launch due again where its job would rather run twice than not at all, and the
+    next attempt can begin before the deadline (rule R5); but not where a part of it failed for
+    good, whatever became of the others."""
+    job = record.job
+    may_be = job is not None and job.on_lost is OnLost.RETRY and row.cancel is Reason.NONE
+    if job is None or not may_be or row.attempt >= ATTEMPTS_MAX:
+        return
+    if any(is_fatal(job.retry, part) for part in row.parts):
+        return
+    if max(context.at_ms, not_before_ms) < row.deadline_ms:
+        _open_again(context, record, row, not_before_ms, row.tries)
 
 
 def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: SkippedItem) -> None:
@@ -90,7 +104,7 @@ def _why_not(
     """Return why it is not tried again, None where it is."""
     retry = record.job.retry if record.job is not None else Retry()
     is_snooze = _is_snooze(item)
-    is_last = _is_fatal(retry, item) or row.tries + 1 >= retry.tries
+    is_last = is_fatal(retry, item) or row.tries + 1 >= retry.tries
     if row.attempt >= ATTEMPTS_MAX or (is_last and not is_snooze):
         return item.reason
     if rests_until_ms >= row.deadline_ms:
@@ -100,14 +114,13 @@ def _why_not(
     return Reason.BUDGET
 
 
-def _is_fatal(retry: Retry, item: FinishedItem) -> bool:
-    if item.reason is Reason.FATAL:
-        return True
-    if item.reason is not Reason.NONE:
+def is_fatal(retry: Retry, end: FinishedItem | Part) -> bool:
+    """Return whether an attempt, or a part of one, failed such that no other try is of any use."""
+    if end.state is not LaunchState.FAILED or end.reason not in (Reason.FATAL, Reason.NONE):
         return False
-    if item.exit_code in retry.fatal_codes:
+    if end.reason is Reason.FATAL or end.exit_code in retry.fatal_codes:
         return True
-    return bool(retry.retry_codes) and item.exit_code not in retry.retry_codes
+    return bool(retry.retry_codes) and end.exit_code not in retry.retry_codes
 
 
 def _has_budget(context: Context, record: JobRecord) -> bool:
@@ -153,7 +166,7 @@ def _tries(row: LaunchRow, item: FinishedItem) -> int:
 
 
 def _open_again(
-    context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem, not_before_ms: int
+    context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int, tries: int
 ) -> None:
     again = LaunchRow(
         number=row.number,
@@ -168,7 +181,7 @@ def _open_again(
         by=row.by if row.by != RESTORED_BY else "",  # no person asked for it
         due_at_ms=row.due_at_ms,
         not_before_ms=not_before_ms,
-        tries=_tries(row, item),
+        tries=tries,
     )
     context.open_due(record, again)
 

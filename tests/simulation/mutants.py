@@ -174,7 +174,7 @@ def first_part_only() -> Iterator[None]:
 
 def succeeds_by_its_first_part() -> contextlib.AbstractContextManager[None]:
     """What becomes of a launch is what became of its first part."""
-    return patched(parts, worst=lambda row: (1, row.parts[0]))
+    return patched(parts, worst=lambda row, retry: (1, row.parts[0]))
 
 
 def endless_tries() -> contextlib.AbstractContextManager[None]:

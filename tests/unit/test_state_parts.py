@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -151,6 +152,54 @@ def test_it_fails_with_its_first_part_that_failed() -> None:
     (row,) = rig.rows
     assert (row.state, row.exit_code) == (LaunchState.FAILED, 3)
     assert row.detail == "part 2 of 3 on e2: no such table"
+
+
+FATAL = Retry(3, backoff_ms=1_000, fatal_codes=(78,))
+ENDS: dict[int, dict[str, Any]] = {1: {"exit_code": 75}, 2: {"exit_code": 78}, 3: {"exit_code": 9}}
+
+
+@pytest.mark.parametrize("order", list(permutations((1, 2, 3))))
+def test_a_fatal_part_decides_whatever_the_order_in_which_they_fail(order: tuple[int, ...]) -> None:
+    rig = begun(retry=FATAL)
+    for part in order:
+        failed(rig, part, **ENDS[part])
+    (row,) = rig.rows
+    assert (row.state, row.exit_code, row.detail) == (LaunchState.FAILED, 78, "part 2 of 3 on e2")
+    assert KEY not in rig.state.due
+    letter = rig.state.dead[KEY]
+    assert (letter.exit_code, letter.tries) == (78, 1)
+
+
+@pytest.mark.parametrize("order", list(permutations((1, 2, 3))))
+def test_parts_that_may_be_tried_again_rest_as_long_as_the_longest_asks(
+    order: tuple[int, ...],
+) -> None:
+    rig = begun(retry=FATAL)
+    asked = {1: 0, 2: 5_000, 3: 2_000}
+    for part in order:
+        failed(rig, part, reason=Reason.RETRY, retry_after_ms=asked[part])
+    assert rig.state.due[KEY].not_before_ms == rig.at_ms + 5_000
+    assert not rig.state.dead
+
+
+def test_a_launch_with_a_fatal_part_is_not_begun_again_because_another_part_is_lost() -> None:
+    rig = begun(retry=FATAL, on_lost=OnLost.RETRY)
+    launched(rig, 1)
+    lost(rig, 1)
+    failed(rig, 2, exit_code=78)
+    ended(rig, 3)
+    assert rig.rows[-1].state is LaunchState.LOST
+    assert not rig.state.due
+
+
+def test_a_lost_launch_whose_other_part_failed_for_now_is_begun_again() -> None:
+    rig = begun(retry=FATAL, on_lost=OnLost.RETRY)
+    launched(rig, 1)
+    lost(rig, 1)
+    failed(rig, 2, exit_code=75)
+    ended(rig, 3)
+    assert rig.state.due[KEY].tries == 0
+    assert not rig.state.dead
 
 
 def test_parts_that_never_ran_while_others_did_make_it_fail() -> None:
