@@ -11,6 +11,7 @@ from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.rows import JOB_COLUMNS, JOB_NARROW, job_cells, job_keys, job_row
 from cron.cli.times import show_ms
 from cron.cli.until import until_ms, until_options
+from cron.cli.values import not_empty
 from launcher.names import short_job_name
 
 
@@ -34,7 +35,7 @@ def jobs_command(settings: Settings, pattern: str, is_long: bool) -> None:
 
 
 @click.command("pause")
-@click.argument("pattern")
+@click.argument("pattern", callback=not_empty)
 @click.option("--reason", default="", help="Why; shown wherever the job is.")
 @until_options
 @cell_options
@@ -52,7 +53,7 @@ def pause_command(
 
 
 @click.command("resume")
-@click.argument("pattern")
+@click.argument("pattern", callback=not_empty)
 @cell_options
 @pass_settings
 def resume_command(settings: Settings, pattern: str) -> None:

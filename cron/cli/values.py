@@ -38,5 +38,5 @@ def not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """
     said = ctx.get_parameter_source(param.name or "")
     if value == "" and said is ParameterSource.COMMANDLINE:
-        raise click.BadParameter("it is empty; leave it out if nothing is meant", ctx, param)
+        raise click.BadParameter("it is empty, which would mean everything", ctx, param)
     return value

@@ -60,8 +60,10 @@ def test_the_bounds_are_those_of_the_server():
         ("limit", "set", "--handler", "mail", "--tenant", "", "--concurrent", "1"),
         ("limit", "remove", "--tenant", "acme", "--pool", ""),
         ("queue", ""),
+        ("pause", ""),
+        ("resume", "", "--timeout", "5s"),
     ],
 )
 async def test_a_variable_that_is_not_set_does_not_mean_everything(arguments):
     """`--tenant "$TENANT"` of a script: it would act upon the launches of all tenants."""
-    assert "it is empty; leave it out if nothing is meant" in await usage_error(*arguments)
+    assert "it is empty, which would mean everything" in await usage_error(*arguments)
