@@ -11,7 +11,7 @@ from typing import Final
 from launcher.executor.buffer import Waiting
 from launcher.executor.line import Line, Peer
 from launcher.executor.rules import Accepted
-from launcher.executor.watches import Watch, pace_us
+from launcher.executor.watches import Ending, Watch, pace_us
 from launcher.launch import Reason
 from launcher.names import parse_attempt_name, split_job_name
 from launcher.worker import wire
@@ -51,7 +51,8 @@ def waiting_of(accepted: Accepted) -> Waiting:
 
 class Worker:
     """A process that said Hello. `is_enlisted`: the ledger has it, and it may be given launches.
-    `is_unheard`: not all that it said could be read, so that it may have begun anything."""
+    `is_unheard`: not all that it said could be read, so that it may have begun anything.
+    `memory_bytes` is what it was last seen to have, where it has a bound."""
 
     def __init__(self, hello: wire.Hello, peer: Peer, line: Line) -> None:
         self.peer = peer
@@ -63,6 +64,8 @@ class Worker:
         self.served: Mapping[str, wire.Served] = {one.name: one for one in hello.handlers}
         self.given: dict[str, Watch] = {}
         self.begun: dict[str, Watch] = {}
+        self.memory_max_bytes = hello.memory_max_bytes
+        self.memory_bytes = 0
         self.is_enlisted = False
         self.is_leaving = False
         self.killed_for = ""
@@ -133,3 +136,10 @@ class Worker:
         """Learn how long its launches take."""
         self.has_run = True
         self._pace_us = max(0, pace_us(self._pace_us, ran_ms))
+
+
+def death(worker: Worker, watch: Watch, wall_ms: int) -> Ending:
+    """Return how an attempt ended whose worker is dead."""
+    reason = watch.reason or Reason.WORKER_DIED
+    detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
+    return Ending(watch.waiting.name, reason, detail, watch.started_ms or wall_ms, wall_ms)

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.deaths import CUT, Deaths
 from launcher.executor.door import Door
 from launcher.executor.entrance import Entrance
 from launcher.executor.launches import KILLED, STOPPING, Launches
@@ -25,8 +26,8 @@ from launcher.executor.outputs import Outputs
 from launcher.executor.rules import LEASE_OVER, Accepted
 from launcher.executor.scribe import Scribe
 from launcher.executor.waitlist import Waitlist
-from launcher.executor.watches import ANSWER_MS, Ending, Step, Watch
-from launcher.executor.worker import Worker
+from launcher.executor.watches import ANSWER_MS, Step, Watch
+from launcher.executor.worker import Worker, death
 from launcher.launch import Reason
 from launcher.limits import PIECE_BYTES_PENDING_MAX
 from launcher.worker import wire
@@ -73,6 +74,7 @@ class Workers:
         self._scribe = Scribe(outputs, config.output_bytes_max)
         self._waitlist = waitlist
         self._launches = Launches(self._groups, lease, self._scribe, waitlist, listener.hear)
+        self._deaths = Deaths()
         self._entrance = Entrance(self)
         self._door: Door | None = None
         self._hearers: dict[type[wire.FromChild], Callable[[Worker, Any], None]] = {
@@ -217,14 +219,15 @@ class Workers:
             worker.is_unheard = True
             self._kill(worker, blame)
         elif worker.given:
-            worker.killed_for = worker.killed_for or "its connection ended"
+            worker.killed_for = worker.killed_for or CUT
             worker.peer.kill()
             self._reoffer()
         else:
             self._bury(worker)
 
     def _died(self, worker: Worker) -> None:
-        worker.killed_for = worker.killed_for or "it ended"
+        if worker.killed_for in ("", CUT):
+            worker.killed_for = self._deaths.cause(worker, worker.killed_for)
         worker.peer.kill()  # for those of its group that outlive it
         worker.line.read_rest()
         self._bury(worker)
@@ -235,9 +238,10 @@ class Workers:
             return
         self._unwatch(worker)
         unbegun: list[Watch] = []
+        now_wall_ms = wall_ms()
         for watch in list(worker.given.values()):
             if watch.began_ms or worker.is_unheard:
-                self._launches.end(worker, _death(worker, watch))
+                self._launches.end(worker, death(worker, watch, now_wall_ms))
             else:
                 unbegun.append(watch)
         self._launches.give_back(worker, unbegun)
@@ -347,6 +351,8 @@ class Workers:
                 self._look(worker, now_ms, now_wall_ms)
                 if not is_leased:
                     self._end_lease(worker)
+        for worker, why in self._deaths.excess(self._groups.workers(), now_ms):
+            self._kill(worker, why)
         if self._groups.paced():
             self._listener.offered()
         self._launches.flush()
@@ -381,11 +387,3 @@ def _confused(worker: Worker, name: str) -> None:
         worker.is_confused = True
         error = f"it speaks of {name[:300]!a}, which it does not have"
         log.warning("worker.ignored", pid=worker.pid, error=error)
-
-
-def _death(worker: Worker, watch: Watch) -> Ending:
-    """How an attempt ended whose worker is dead."""
-    reason = watch.reason or Reason.WORKER_DIED
-    detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
-    now_ms = wall_ms()
-    return Ending(watch.waiting.name, reason, detail, watch.started_ms or now_ms, now_ms)

@@ -11,7 +11,7 @@ from types import FrameType
 import msgspec
 
 from launcher.errors import LauncherError
-from launcher.worker import app
+from launcher.worker import app, memory
 from launcher.worker.embedded import serve
 from launcher.worker.errors import BadApp, BadHandler
 from launcher.worker.options import EXIT_APP, EXIT_OK, EXIT_REFUSED, ChildOptions
@@ -28,6 +28,7 @@ def main(said: str) -> int:
             os.set_inheritable(fd, False)
     try:
         registry = app.load(options.worker.app)
+        _check_memory(options.worker.memory_max_bytes)
         if options.check:
             return EXIT_OK
         code = serve(registry, options)
@@ -36,6 +37,17 @@ def main(said: str) -> int:
     except LauncherError as error:
         say(f"{error}{f' ({error.hint})' if error.hint else ''}")
         return EXIT_APP if isinstance(error, BadApp | BadHandler) else EXIT_REFUSED
+
+
+def _check_memory(memory_max_bytes: int) -> None:
+    """A child that is too big before its first launch would be renewed again and again."""
+    has_bytes = memory.resident_bytes(os.getpid())
+    if memory_max_bytes and has_bytes >= memory_max_bytes:
+        has, bound = memory.said(has_bytes), memory.said(memory_max_bytes)
+        raise BadApp(
+            f"the app alone takes {has} of memory, --memory-max is {bound}",
+            "raise it well above that, or import less",
+        )
 
 
 def _bound_exit(seconds: float) -> None:

@@ -169,6 +169,7 @@ def _hello(registry: Registry, options: ChildOptions) -> Hello:
         buffer_of(said),
         os.getpid(),
         os.getppid() if options.parent_fd >= 0 else 0,
+        said.memory_max_bytes,
     )
 
 

@@ -3,8 +3,8 @@
 A child has a thread that kills the whole process at the deadline. Where that thread cannot run (an
 extension holds the interpreter's lock, the process is stopped), its parent kills it a moment later:
 both look at a *slate*, a page of memory that they share, where the child writes until when it has
-the lease and how many guarded works have begun. A page, unlike a pipe, is never full, and says what
-is so now, also when its writer is frozen.
+the lease, how many guarded works have begun, and how much it has done. A page, unlike a pipe, is
+never full, and says what is so now, also when its writer is frozen.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from launcher.worker.clock import boot_ms
 PARENT_MARGIN_MS: Final = 250
 """How much later than the child itself its parent kills it."""
 _BYTES: Final = mmap.PAGESIZE
-_LEASE, _GUARDED = 0, 1
+_LEASE, _GUARDED, _LAUNCHES, _SERVES, _RENEWED = range(5)
 
 
 class Slate:
-    """Two numbers that parent and child share. Each is written with one store of eight bytes."""
+    """Numbers that parent and child share. Each is written with one store of eight bytes, and by
+    one of the two: `is_renewed` by the parent, the others by the child."""
 
     def __init__(self, fd: int) -> None:
         self._page = mmap.mmap(fd, _BYTES)
@@ -48,6 +49,33 @@ class Slate:
     @guarded.setter
     def guarded(self, number: int) -> None:
         self._numbers[_GUARDED] = number
+
+    @property
+    def launches(self) -> int:
+        """How many launches have ended in the child."""
+        return self._numbers[_LAUNCHES]
+
+    @launches.setter
+    def launches(self, number: int) -> None:
+        self._numbers[_LAUNCHES] = number
+
+    @property
+    def serves(self) -> bool:
+        """Whether the child was welcomed by its executor."""
+        return bool(self._numbers[_SERVES])
+
+    @serves.setter
+    def serves(self, does: bool) -> None:
+        self._numbers[_SERVES] = does
+
+    @property
+    def is_renewed(self) -> bool:
+        """Whether the child, when it is told to leave, may finish what it runs without a bound."""
+        return bool(self._numbers[_RENEWED])
+
+    @is_renewed.setter
+    def is_renewed(self, is_so: bool) -> None:
+        self._numbers[_RENEWED] = is_so
 
     def is_over(self, now_ms: int) -> bool:
         """Return whether guarded work runs although its lease is over."""
@@ -82,7 +110,7 @@ class Watchdog:
     def __init__(
         self, slate: Slate, die: Callable[[], None], now_ms: Callable[[], int] = boot_ms
     ) -> None:
-        self._slate = slate
+        self.slate = slate
         self._die = die
         self._now_ms = now_ms
         self._bell = threading.Event()
@@ -94,19 +122,19 @@ class Watchdog:
     @property
     def lease_until_ms(self) -> int:
         """Until when the lease is, on the boot-time clock."""
-        return self._slate.lease_until_ms
+        return self.slate.lease_until_ms
 
     def guard(self, number: int) -> None:
         """Say how many guarded works have begun; before they do."""
-        was = self._slate.guarded
-        self._slate.guarded = number
+        was = self.slate.guarded
+        self.slate.guarded = number
         if number and not was:
             self._bell.set()
 
     def renew(self, until_ms: int) -> None:
         """Say until when the lease is now."""
-        is_earlier = until_ms < self._slate.lease_until_ms
-        self._slate.lease_until_ms = until_ms
+        is_earlier = until_ms < self.slate.lease_until_ms
+        self.slate.lease_until_ms = until_ms
         if is_earlier:
             self._bell.set()
 
@@ -116,11 +144,11 @@ class Watchdog:
         None: not before `guard` or `renew` say something new.
         """
         now_ms = self._now_ms()
-        if self._slate.is_over(now_ms):
+        if self.slate.is_over(now_ms):
             self._die()
-        if not self._slate.guarded:
+        if not self.slate.guarded:
             return None
-        return max(1, self._slate.lease_until_ms - now_ms) / 1000
+        return max(1, self.slate.lease_until_ms - now_ms) / 1000
 
     def _watch(self) -> None:
         while True:

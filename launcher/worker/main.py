@@ -6,7 +6,8 @@ This process lives long and does little: it imports neither the app nor what run
 from __future__ import annotations
 
 from launcher.worker.options import EXIT_OK, ChildOptions, WorkerOptions
-from launcher.worker.parent import Parent, start_child
+from launcher.worker.parent import Parent
+from launcher.worker.place import start_child
 from launcher.worker.terminal import say
 
 

@@ -19,6 +19,8 @@ BUFFER_MAX: Final = 10_000
 BUFFER_PER_THREAD: Final = 16
 """Tasks that may wait at a child, so that no thread waits for the executor. Only a bound: executors
 give as many as are over within some milliseconds, and keep what takes long for whoever is free."""
+MEMORY_BYTES_MAX: Final = 1 << 50
+RENEW_AFTER_MAX: Final = 1_000_000_000
 
 EXIT_OK: Final = 0
 EXIT_BUG: Final = 1
@@ -41,7 +43,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     `app` is a module, or `module:registry`. `executor` is the path of its socket; empty for that in
     $RAFTCRON_WORKERS, or SOCKET_DEFAULT. What runs when the worker is stopped has `grace_ms` to
-    end, is cancelled then, and has `cancelled_grace_ms` more.
+    end, is cancelled then, and has `cancelled_grace_ms` more. A process with `memory_max_bytes` of
+    resident memory, or after about `renew_after` launches, is renewed; 0: never.
     """
 
     app: str
@@ -52,6 +55,8 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     buffer: Annotated[int, Meta(ge=0, le=BUFFER_MAX)] = 0
     grace_ms: _Ms = 30_000
     cancelled_grace_ms: _Ms = 5_000
+    memory_max_bytes: Annotated[int, Meta(ge=0, le=MEMORY_BYTES_MAX)] = 0
+    renew_after: Annotated[int, Meta(ge=0, le=RENEW_AFTER_MAX)] = 0
 
 
 class ChildOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,10 @@ which something is to be done. A child that ends is started again, after a pause
 its lives are short. Each child shares a slate with its parent (lease.py); one that should have
 killed itself and has not is killed here. A pipe whose other end each child holds tells them of this
 process's own end, however it comes.
+
+A child that has become too big, or has run as much as it should (renewal.py), is asked to leave,
+and another takes its place when it has ended. One child at a time, and only while all others serve:
+a worker never does without more than one, and an app that cannot be started any more costs none.
 """
 
 from __future__ import annotations
@@ -13,16 +17,12 @@ import contextlib
 import os
 import select
 import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-import msgspec
-
 from launcher.worker.clock import boot_ms
-from launcher.worker.lease import PARENT_MARGIN_MS, Slate, make_slate
+from launcher.worker.lease import PARENT_MARGIN_MS
 from launcher.worker.options import (
     EXIT_LOST,
     EXIT_OK,
@@ -31,14 +31,15 @@ from launcher.worker.options import (
     ChildOptions,
     WorkerOptions,
 )
+from launcher.worker.place import LOOK_EVERY_MS, Place
+from launcher.worker.renewal import Bounds
 
-PAUSE_MS_MIN: Final = 100
-PAUSE_MS_MAX: Final = 5_000
-LONG_LIFE_MS: Final = 10_000
-"""A child that lived so long is started again at once, or nearly."""
 SAY_EVERY_MS: Final = 1_000
-LOOK_EVERY_MS: Final = 250
-"""How often a child without a lease is looked at."""
+BOUNDS_EVERY_MS: Final = 500
+"""How often children are measured, where they have bounds."""
+EXCESS_LOOKS: Final = 3
+"""Who has too much memory is killed at this look in a row: its executor, who kills it before that,
+tells those who ask for its launches why."""
 KILL_AFTER_MS: Final = 2_000
 """After the graces of a drain, at whose end a child ends by itself if it can."""
 _ENDS: Final = {
@@ -50,98 +51,6 @@ _ENDS: Final = {
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-class Pauses:
-    """How long to wait before the next child of a place: twice as long after each short life."""
-
-    def __init__(self) -> None:
-        self._next_ms = PAUSE_MS_MIN
-
-    def after(self, lived_ms: int) -> int:
-        """Return the pause in milliseconds after a life of so many."""
-        if lived_ms >= LONG_LIFE_MS:
-            self._next_ms = PAUSE_MS_MIN
-        pause_ms, self._next_ms = self._next_ms, min(PAUSE_MS_MAX, self._next_ms * 2)
-        return pause_ms
-
-
-class Place:
-    """One of the worker's processes: the child that is there, or the time of the next one."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.child: subprocess.Popen[bytes] | None = None
-        self.slate: Slate | None = None
-        self.pidfd = -1
-        self.is_condemned = False
-        self.start_ms = 0
-        self._born_ms = 0
-        self._pauses = Pauses()
-
-    def start(self, options: ChildOptions, now_ms: int) -> None:
-        """Start a child.
-
-        Raises:
-            OSError: the system has no room for one; the next is due after a pause.
-        """
-        self._born_ms = now_ms
-        slate_fd = -1
-        try:
-            slate_fd = make_slate()
-            said = msgspec.structs.replace(options, number=self.number, slate_fd=slate_fd)
-            self.slate = Slate(slate_fd)
-            self.child = start_child(said)
-            self.pidfd = os.pidfd_open(self.child.pid)
-        except OSError:
-            self.signal(signal.SIGKILL)
-            self.bury(now_ms)
-            raise
-        finally:
-            if slate_fd >= 0:
-                os.close(slate_fd)
-
-    def bury(self, now_ms: int) -> int:
-        """Let go of a child that has ended, and end it if it has not; return its exit code.
-
-        Negative for a signal.
-        """
-        code = EXIT_OK
-        if self.child is not None:
-            # What its handlers started and left. The group's id is nobody else's until the wait.
-            self.signal_group(signal.SIGKILL)
-            code = self.child.wait()
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-        if self.slate is not None:
-            self.slate.close()
-        self.child, self.slate, self.pidfd, self.is_condemned = None, None, -1, False
-        self.start_ms = now_ms + self._pauses.after(now_ms - self._born_ms)
-        return code
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the child, if one is there. It is not reaped before `bury`."""
-        if self.child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.child.pid, number)
-
-    def signal_group(self, number: int) -> None:
-        """Send a signal to the child and to what its handlers started."""
-        if self.child is not None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.child.pid, number)
-
-    def condemn(self) -> None:
-        """Kill the child."""
-        self.is_condemned = True
-        self.signal_group(signal.SIGKILL)
-
-    def due_ms(self, now_ms: int) -> int:
-        """Return when to look at it next."""
-        if self.slate is None:
-            return self.start_ms
-        lease_ms = self.slate.lease_until_ms + PARENT_MARGIN_MS
-        return lease_ms if lease_ms > now_ms else now_ms + LOOK_EVERY_MS
-
-
 class Parent:
     """All processes of one worker."""
 
@@ -149,6 +58,9 @@ class Parent:
         self._options = options
         self._say = say
         self._places = [Place(number) for number in range(1, options.processes + 1)]
+        self._leavers: list[Place] = []
+        self._bounds = Bounds(options)
+        self._measured_ms = 0
         self._ends: Counter[str] = Counter()
         self._said_ms = 0
         self._kill_ms = 0
@@ -170,23 +82,28 @@ class Parent:
         with _signals_to(bell), contextlib.ExitStack() as closing:
             for fd in (life, mine, heard, bell):
                 closing.callback(os.close, fd)
-            while not (self.is_stopping and all(place.child is None for place in self._places)):
+            while not (self.is_stopping and all(place.child is None for place in self._all)):
                 self._turn(child, heard)
         return 1 if self._was_killed else EXIT_OK
 
+    @property
+    def _all(self) -> list[Place]:
+        return self._places + self._leavers
+
     def _turn(self, child: ChildOptions, heard: int) -> None:
         now_ms = boot_ms()
-        for place in self._places:
+        for place in self._all:
             self._look(place, child, now_ms)
+        self._measure(now_ms)
         poll = select.poll()
         poll.register(heard, select.POLLIN)
-        for place in self._places:
-            if place.pidfd >= 0:
+        for place in self._all:
+            if place.pidfd >= 0 and not place.ended_ms:
                 poll.register(place.pidfd, select.POLLIN)
         ready = {fd for fd, _ in poll.poll(self._wait_ms(boot_ms()))}
         now_ms = boot_ms()
-        for place in self._places:
-            if place.pidfd in ready:
+        for place in self._all:
+            if place.pidfd in ready and place.end(now_ms):
                 self._bury(place, now_ms)
         if heard in ready:
             os.read(heard, 64)
@@ -197,6 +114,9 @@ class Parent:
         if place.slate is None:
             if not self.is_stopping and now_ms >= place.start_ms:
                 self._start(place, child, now_ms)
+        elif place.ended_ms:
+            if now_ms >= place.due_ms(now_ms):
+                self._bury(place, now_ms)
         elif place.is_condemned:
             pass  # it is dying, or hangs in the kernel
         elif place.slate.is_over(now_ms - PARENT_MARGIN_MS):
@@ -206,6 +126,53 @@ class Parent:
             self._was_killed = True
             place.condemn()
 
+    # ---- children that leak
+
+    def _measure(self, now_ms: int) -> None:
+        """Look at what each child has taken and done, where that is bounded."""
+        if not self._bounds or now_ms < self._measured_ms + BOUNDS_EVERY_MS:
+            return
+        self._measured_ms = now_ms
+        for place in self._all:
+            if place.slate is None or place.ended_ms or place.is_condemned:
+                continue
+            memory_bytes = place.memory_bytes
+            if why := self._bounds.excess(memory_bytes):
+                self._exceeds(place, why)
+                continue
+            place.excess = 0
+            why = self._bounds.renewal(place.number, place.launches, memory_bytes)
+            if why and self._may_renew(place):
+                self._say(f"renews process {place.number}: {why}")
+                place.renew(now_ms)
+            elif self._is_slow_to_leave(place, now_ms):
+                self._replace(place, now_ms)
+
+    def _exceeds(self, place: Place, why: str) -> None:
+        place.excess += 1
+        if place.excess >= EXCESS_LOOKS:
+            self._say(f"kills process {place.number}: {why}")
+            place.condemn()
+
+    def _may_renew(self, place: Place) -> bool:
+        """One at a time: all places serve, and what left this one before is gone."""
+        is_alone = all(one.number != place.number for one in self._leavers)
+        return not self.is_stopping and is_alone and all(one.is_serving for one in self._places)
+
+    def _is_slow_to_leave(self, place: Place, now_ms: int) -> bool:
+        """Whether something long runs in a child that leaves, beside threads that stand idle. With
+        one thread none does, and who counts on one launch at a time is not disappointed."""
+        has_waited = place.leaving_ms and now_ms >= place.leaving_ms + self._options.grace_ms
+        is_first = place not in self._leavers and not self.is_stopping
+        return bool(has_waited) and is_first and self._options.threads > 1
+
+    def _replace(self, place: Place, now_ms: int) -> None:
+        """Start another child beside one that takes its time to leave."""
+        following = Place(place.number)
+        following.start_ms = now_ms
+        self._places[place.number - 1] = following
+        self._leavers.append(place)
+
     def _start(self, place: Place, child: ChildOptions, now_ms: int) -> None:
         try:
             place.start(child, now_ms)
@@ -213,7 +180,9 @@ class Parent:
             self._ends[f"could not be started: {error}"] += 1
 
     def _wait_ms(self, now_ms: int) -> int:
-        times = [one.due_ms(now_ms) for one in self._places if one.slate or not self.is_stopping]
+        times = [one.due_ms(now_ms) for one in self._all if one.slate or not self.is_stopping]
+        if self._bounds:
+            times.append(self._measured_ms + BOUNDS_EVERY_MS)
         if self.is_stopping:
             times.append(max(self._kill_ms, now_ms + LOOK_EVERY_MS))
         if self._ends:
@@ -221,10 +190,15 @@ class Parent:
         return max(0, min(times, default=now_ms) - now_ms)
 
     def _bury(self, place: Place, now_ms: int) -> None:
-        code = place.bury(now_ms)
+        was_renewed = place.leaving_ms > 0
+        # One that has run all that it should leaves after a life that may be short in order.
+        has_done = self._bounds.has_run(place.number, place.launches)
+        code = place.bury(now_ms, is_pausing=not (was_renewed and has_done))
+        if place in self._leavers:
+            self._leavers.remove(place)
         if self.is_stopping:
             self._was_killed = self._was_killed or code == EXIT_STUCK
-        else:
+        elif not (was_renewed and code == EXIT_OK):
             self._ends[_ENDS.get(code) or _ended(code)] += 1
 
     def _stop(self, now_ms: int) -> None:
@@ -233,8 +207,8 @@ class Parent:
         self._say("stops: takes no more, finishes what runs")
         graces_ms = self._options.grace_ms + self._options.cancelled_grace_ms
         self._kill_ms = now_ms + graces_ms + KILL_AFTER_MS
-        for place in self._places:
-            place.signal(signal.SIGTERM)
+        for place in self._all:
+            place.stop()
 
     def _report(self, now_ms: int) -> None:
         """Say how children ended: a crash loop of many is one line a second."""
@@ -244,14 +218,6 @@ class Parent:
             self._say(f"a process {end}" + (f", {times} times" if times > 1 else ""))
         self._ends.clear()
         self._said_ms = now_ms
-
-
-def start_child(options: ChildOptions) -> subprocess.Popen[bytes]:
-    """Start a child: a program of its own, at the head of a process group of its own."""
-    fds = [fd for fd in (options.slate_fd, options.parent_fd) if fd >= 0]
-    said = msgspec.json.encode(options).decode()
-    command = [sys.executable, "-m", "launcher.worker.child", said]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds, process_group=0)
 
 
 def _ended(code: int) -> str:

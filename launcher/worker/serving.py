@@ -114,7 +114,8 @@ class Serving:
                 for message in self._link.receive():
                     self._obey(message)
         self._bell.hear()
-        if self._drain_asked and not self._holding.is_leaving:
+        if self._drain_asked:
+            self._drain_asked = False
             self._leave()
         self._tell()
         self._begin()
@@ -141,11 +142,13 @@ class Serving:
                 self._watchdog.renew(until_ms)
             case Welcome(lease_until_ms):
                 self._watchdog.renew(lease_until_ms)
+                self._watchdog.slate.serves = True
             case Refused(text):
                 if self._holding:
                     raise LinkLost(f"the executor refused this worker: {text}")
                 raise NoExecutor(f"the executor refused this worker: {text}")
             case Drain():
+                self._watchdog.slate.is_renewed = False
                 self._drain_asked = True
 
     def _take(self, tasks: Sequence[Task]) -> None:
@@ -167,8 +170,11 @@ class Serving:
             self._runner(work).cancel(work, reason)
 
     def _leave(self) -> None:
-        self._link.say(Leaving(self._holding.leave()))
-        self._grace_ends_ms = boot_ms() + self._graces_ms[0]
+        """Take no more. Who is renewed finishes what runs; who is stopped as well, in its time."""
+        if not self._holding.is_leaving:
+            self._link.say(Leaving(self._holding.leave()))
+        if not self._grace_ends_ms and not self._watchdog.slate.is_renewed:
+            self._grace_ends_ms = boot_ms() + self._graces_ms[0]
 
     def _hurry(self, now_ms: int) -> None:
         """In a drain whose time is over: first cancel what runs, then give up."""
@@ -191,6 +197,7 @@ class Serving:
         if batch.ends:
             self._link.say(Done([self._holding.end(*end) for end in batch.ends]))
             self._watchdog.guard(self._holding.guarded)
+            self._watchdog.slate.launches += len(batch.ends)
 
     def _begin(self) -> None:
         """Announce what begins now."""

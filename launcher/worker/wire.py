@@ -101,7 +101,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False):
-    """The first message of a child, and only the first."""
+    """The first message of a child, and only the first. `memory_max_bytes` is what its parent
+    renews it at; who has half as much again is killed, by whoever sees it first. 0: no bound."""
 
     version: int
     group: str
@@ -110,6 +111,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False)
     buffer: int
     pid: int
     parent_pid: int
+    memory_max_bytes: Ms = 0
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):

@@ -52,7 +52,7 @@ async def test_what_ran_in_a_dead_worker_is_over_and_what_waited_there_goes_on(
     puppet.signal(signal.SIGKILL)  # somebody still holds its connection: the test
     row = await shop.told(A, ENDED)
     assert (row.reason, row.exit_code) == (Reason.WORKER_DIED, 1)
-    assert row.detail == f"its worker, process {puppet.pid}, is dead: it ended"
+    assert row.detail == f"its worker, process {puppet.pid}, is dead: it was killed by SIGKILL"
     assert names_of(await other.tasks(3)) == [B, C, D]
     other.finish(B, C, D)
     assert (await shop.told(D, ENDED)).reason == Reason.NONE

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from launcher.worker.clock import boot_ms
 from launcher.worker.options import ChildOptions, WorkerOptions, as_json
-from launcher.worker.parent import start_child
+from launcher.worker.place import start_child
 from launcher.worker.wire import (
     Beat,
     Done,

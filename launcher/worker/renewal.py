@@ -1,0 +1,60 @@
+"""When a child of a worker is renewed: it has become too big, or has run as much as it should.
+
+Renewed means: it takes no more, finishes what it runs, ends, and another is started. Nothing fails
+of it. What leaks in a handler's program (memory, files, threads) goes with the process. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from launcher.worker.memory import kill_bytes, said
+from launcher.worker.options import WorkerOptions
+
+SPREAD: Final = 4
+"""The children of a worker are renewed within the last quarter before `renew_after`."""
+
+
+class Bounds:
+    """What one `raftcron worker` was told of its children's memory and launches; 0 for no bound."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._memory_max_bytes = options.memory_max_bytes
+        self._renew_after = options.renew_after
+        self._processes = options.processes
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to look at."""
+        return self._memory_max_bytes > 0 or self._renew_after > 0
+
+    def launches(self, number: int) -> int:
+        """Return after how many launches child `number` (from 1) is renewed; 0 for never.
+
+        Children are fed alike: with one number for all they would all leave at once. So each has
+        its own, spread evenly over the last quarter, the same in every life.
+        """
+        spread = self._renew_after // SPREAD
+        return self._renew_after - spread * (number - 1) // self._processes
+
+    def has_run(self, number: int, launches: int) -> bool:
+        """Whether child `number` has run as much as it should."""
+        return self._renew_after > 0 and launches >= self.launches(number)
+
+    def renewal(self, number: int, launches: int, memory_bytes: int) -> str:
+        """Why child `number` is to be renewed, or nothing.
+
+        One that has run nothing yet is not renewed for its memory: the next would be as big.
+        """
+        if self._memory_max_bytes and launches and memory_bytes >= self._memory_max_bytes:
+            bound = f"--memory-max is {said(self._memory_max_bytes)}"
+            return f"it has {said(memory_bytes)} of memory, {bound}"
+        if self.has_run(number, launches):
+            return f"it has run {launches} launches, --renew-after is {self._renew_after}"
+        return ""
+
+    def excess(self, memory_bytes: int) -> str:
+        """Why a child is to be killed, or nothing."""
+        if not self._memory_max_bytes or memory_bytes < kill_bytes(self._memory_max_bytes):
+            return ""
+        bound = f"half over its --memory-max of {said(self._memory_max_bytes)}"
+        return f"it has {said(memory_bytes)} of memory, {bound}"
