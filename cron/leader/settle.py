@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from cron.leader.dispatch import Dispatcher, attempt_name
+from cron.leader.dispatch import Dispatcher
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
@@ -135,5 +135,5 @@ def _lost_names(state: State, known: dict[AttemptName, Fact]) -> frozenset[Attem
     for name in known:
         key: c.Key | None = state.key_of(name.launch)
         if key is not None and (key, name.attempt) in state.lost:
-            names.append(attempt_name(state, key, name.attempt))
+            names.append(name)  # each part has its own to tell
     return frozenset(names)
