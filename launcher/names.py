@@ -56,8 +56,12 @@ class AttemptName(msgspec.Struct, frozen=True, order=True, array_like=True, gc=F
     part: int = 1
 
     def __str__(self) -> str:
-        suffix = f"/{self.part}" if self.part != 1 else ""
-        return f"{self.launch}#{self.attempt}{suffix}"
+        launch = self.launch
+        if launch.trigger or self.part != 1:
+            suffix = f"/{self.part}" if self.part != 1 else ""
+            return f"{launch}#{self.attempt}{suffix}"
+        # The usual case, cheap: a busy leader and its executors write tens of thousands a second.
+        return f"{launch.job}@{format_time(launch.scheduled_s)}#{self.attempt}"
 
 
 @lru_cache(maxsize=4096)
@@ -124,10 +128,9 @@ def _parse(text: str) -> AttemptName:
     match = _LAUNCH.fullmatch(text)
     if match is None:
         raise BadName(f"{text!r} is not a launch name like tenant/job@2026-11-20T15:00:00Z")
-    launch = LaunchName(
-        parse_job_name(match["job"]), parse_time(match["time"]), int(match["trigger"] or 0)
-    )
-    return AttemptName(launch, int(match["attempt"] or 1), int(match["part"] or 1))
+    job, time, trigger, attempt, part = match.groups()
+    launch = LaunchName(parse_job_name(job), parse_time(time), int(trigger or 0))
+    return AttemptName(launch, int(attempt or 1), int(part or 1))
 
 
 def split_job_name(name: str) -> tuple[str, str]:

@@ -64,9 +64,11 @@ class Dispatcher:
     def _start(self, state: State, command: c.Begin, result: Result) -> None:
         by_executor: dict[int, list[StartOrder]] = {}
         for item, verdict in zip(command.items, result.items, strict=True):
-            row = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
-            for start in row.starts() if row is not None else ():
-                order = self.start_order(state, row, start.part) if row is not None else None
+            row = None if verdict else state.active.get(item.key)  # 0 is ACCEPTED
+            if row is None:
+                continue
+            for start in row.starts():
+                order = self.start_order(state, row, start.part)
                 if order is not None:
                     by_executor.setdefault(start.executor, []).append(order)
         for number, orders in by_executor.items():

@@ -6,6 +6,8 @@ already is only acknowledged.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from cron.limits import DETAIL_CHARS_MAX
@@ -14,6 +16,12 @@ from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
 from launcher.pool.events import Fact, Fate
+
+ACCEPTED: Final = Fate.ACCEPTED  # members of an enumeration are slow to look up
+BEGUN: Final = LaunchState.BEGUN
+ENDED: Final = Fate.ENDED
+NONE: Final = Reason.NONE
+SUCCEEDED: Final = LaunchState.SUCCEEDED
 
 
 class Digested(msgspec.Struct):
@@ -74,12 +82,12 @@ def _start_of(row: LaunchRow, executor: ExecutorRecord | None, name: AttemptName
 def _of_open(row: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
     """A fact about an open part of an attempt, from the executor that has it."""
     attempt, part = fact.name.attempt, start.part
-    if fact.fate is Fate.ACCEPTED:
-        if start.state is LaunchState.BEGUN:
+    if fact.fate is ACCEPTED:
+        if start.state is BEGUN:
             into.launched.append(c.LaunchedItem(row.key, attempt, fact.started_ms, part))
-        if row.cancel is not Reason.NONE:
+        if row.cancel is not NONE:
             into.kills.append((fact.name, row.cancel))
-    elif fact.fate is Fate.ENDED:
+    elif fact.fate is ENDED:
         into.finished.append(finished_item(row.key, fact))
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
@@ -97,10 +105,10 @@ def _of_open(row: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
 
 def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
     """Return what the log keeps of an attempt that ran and is over."""
-    if fact.reason in (Reason.KILLED, Reason.REPLACED, Reason.SNOOZE):
+    if fact.exit_code == 0 and fact.reason is NONE:
+        state = SUCCEEDED
+    elif fact.reason in (Reason.KILLED, Reason.REPLACED, Reason.SNOOZE):
         state = LaunchState.CANCELLED
-    elif fact.exit_code == 0 and fact.reason is Reason.NONE:
-        state = LaunchState.SUCCEEDED
     else:
         state = LaunchState.FAILED
     return c.FinishedItem(

@@ -27,6 +27,10 @@ from cron.state.state import JobRecord, State
 from launcher.launch import ACTIVE, Reason
 from launcher.placement.place import COMMAND, Capacity, Place
 
+ALLOW: Final = Overlap.ALLOW  # members of an enumeration are slow to look up
+FORBID: Final = Overlap.FORBID
+REPLACE: Final = Overlap.REPLACE
+NONE: Final = Reason.NONE
 INSTANTS_MAX: Final = 100_000
 """Launches that one entry may make due; 0.9 MB. One job alone may bring CATCHUP_ALL_MAX more."""
 SKIPPED_MAX: Final = 100_000
@@ -209,21 +213,21 @@ class _Choice:
             return
         if self._is_full(candidate, job):
             self._skip_one(candidate, Reason.FULL)
-        elif job.overlap is not Overlap.REPLACE or self._replace(candidate, job):
+        elif job.overlap is not REPLACE or self._replace(candidate, job):
             self._queues.enqueue(candidate, job, self._now_ms)
 
     def _is_stopped(self, candidate: Candidate, job: Job) -> bool:
         """Whether it is skipped, or waits at a closed gate."""
         reason = self._reason_to_skip(candidate, job)
         gate = self._queues.gates.of(candidate.record, job, self._now_ms)
-        if reason is Reason.NONE and gate is not None:
+        if reason is NONE and gate is None:  # the usual case, cheap
+            return False
+        if reason is NONE and gate is not None:
             if gate.action is GateAction.PAUSE:
                 self._queues.hold(candidate, job, gate.until_ms or FOREVER_MS)
                 return True
             reason = Reason.GATED
             candidate.detail = tell_gate(gate)
-        if reason is Reason.NONE:
-            return False
         self._skip_one(candidate, reason)
         return True
 
@@ -235,7 +239,9 @@ class _Choice:
         paused = record.paused if candidate.is_scheduled else None
         if paused is not None and paused.holds(self._now_ms):
             return Reason.PAUSED
-        is_forbidden = job.overlap is Overlap.FORBID and not is_exempt(candidate, job)
+        if job.overlap is not FORBID:
+            return NONE
+        is_forbidden = not is_exempt(candidate, job)
         is_held = is_forbidden and (self._is_held(record) or self._is_tried_again(candidate))
         return Reason.OVERLAP if is_held else Reason.NONE
 
@@ -340,12 +346,12 @@ class _Choice:
                     executors[1:],
                 )
             )
-            if job.overlap is not Overlap.ALLOW:
+            if job.overlap is not ALLOW:
                 self._take_slot(candidate, job)
 
     def _may_begin(self, candidate: Candidate, job: Job) -> bool:
         """Whether it may, having been taken; else it waits on."""
-        if job.overlap is Overlap.ALLOW or not self._is_held(candidate.record):
+        if job.overlap is ALLOW or not self._is_held(candidate.record):
             return True
         held_until_ms = candidate.record.held_until_ms
         self._queues.put_back(max(held_until_ms, self._now_ms + HELD_REST_MS))

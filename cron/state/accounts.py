@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cron.state import commands as c
 from cron.state.context import Context, pause_told
 from cron.state.outcome import Result, Verdict
@@ -9,6 +11,9 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX
+
+ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
+DUE: Final = LaunchState.DUE
 
 
 def account(context: Context, command: c.Account) -> Result:
@@ -25,7 +30,7 @@ def _account(context: Context, item: c.AccountItem) -> Verdict:
     if item.from_s != record.horizon_s:
         return Verdict.WRONG_HORIZON
     verdict = _check_rows(record, item)
-    if verdict is not Verdict.ACCEPTED:
+    if verdict is not ACCEPTED:
         return verdict
     context.state.touch(record)
     for skip_item in item.skipped:
@@ -37,7 +42,7 @@ def _account(context: Context, item: c.AccountItem) -> Verdict:
             record.number,
             due.scheduled_s,
             0,
-            LaunchState.DUE,
+            DUE,
             (due.scheduled_s + deadline_s) * 1000,
             due.local_min,
             due.is_late,
@@ -48,7 +53,7 @@ def _account(context: Context, item: c.AccountItem) -> Verdict:
         if due.local_min > record.local_horizon_min:
             record.local_horizon_min = due.local_min
     record.horizon_s = item.to_s
-    return Verdict.ACCEPTED
+    return ACCEPTED
 
 
 def _check_rows(record: JobRecord, item: c.AccountItem) -> Verdict:
@@ -61,7 +66,7 @@ def _check_rows(record: JobRecord, item: c.AccountItem) -> Verdict:
             return Verdict.BAD_TIMES
         if 0 <= due.local_min <= record.local_horizon_min:
             return Verdict.REPEATED_LOCAL_TIME
-        return Verdict.ACCEPTED
+        return ACCEPTED
     spans = [(due.scheduled_s, due.scheduled_s, due.local_min) for due in item.due]
     spans += [(skip.first_s, skip.last_s, skip.local_min) for skip in item.skipped]
     spans.sort()

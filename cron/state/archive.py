@@ -54,12 +54,14 @@ class Stream(enum.IntEnum):
         return self.name.lower()
 
 
-_FAILURES: Final = (LaunchState.FAILED, LaunchState.LOST)
+_FAILURES: Final = frozenset({LaunchState.FAILED, LaunchState.LOST})
+_TO_RUNS: Final = Stream.RUNS  # members of an enumeration are slow to look up
+_TO_FAILURES: Final = Stream.FAILURES
 
 
 def stream_of(row: Row) -> Stream:
     """Return where a row belongs: what failed or was lost is kept longer."""
-    return Stream.FAILURES if row.state in _FAILURES else Stream.RUNS
+    return _TO_FAILURES if row.state in _FAILURES else _TO_RUNS
 
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]

@@ -23,6 +23,8 @@ class Ran(NamedTuple):
     output_bytes: int = 0
 
 
+ENDED: Final = RowKind.ENDED  # members of an enumeration are slow to look up
+LOST: Final = LaunchState.LOST
 NOTHING_TOLD: Final = Ran()
 
 
@@ -73,11 +75,15 @@ class Context:
 
     def set_active(self, row: LaunchRow) -> None:
         """Move a due launch among those that may be running, on its executor."""
-        self.state.due.pop(row.key, None)
-        self.state.active[row.key] = row
-        self.moved[row.key] = None
+        state, key = self.state, row.key
+        state.due.pop(key, None)
+        state.active[key] = row
+        self.moved[key] = None
+        if not row.parts:  # the usual case, cheap
+            state.executors[row.executor].open[key] = row
+            return
         for start in row.starts():
-            self.state.executors[start.executor].open[row.key] = row
+            state.executors[start.executor].open[key] = row
 
     def set_due(self, row: LaunchRow) -> None:
         """Move a launch that never ran back among the due."""
@@ -116,34 +122,34 @@ class Context:
         detail: str = "",
     ) -> None:
         """End an open launch: it leaves State and becomes a row of history."""
+        key = row.key
         record = self.state.by_number[row.number]
         self.state.touch(record)
         self._leave_executor(row)
-        self.state.active.pop(row.key, None)
-        self.state.due.pop(row.key, None)
-        self.moved[row.key] = None
+        self.state.active.pop(key, None)
+        self.state.due.pop(key, None)
+        self.moved[key] = None
         del record.open[(row.scheduled_s, row.trigger)]
         record.ended_index = self.index
         record.counts[state] = record.counts.get(state, 0) + 1
-        if state is LaunchState.LOST:
+        if state is LOST:
             self._remember_lost(row)
-        self.record(self._row_of(row, state, reason, ran, detail))
+        self.record(self._row_of(row, record.name, (state, reason), ran, detail))
 
     def _row_of(
-        self, row: LaunchRow, state: LaunchState, reason: Reason, ran: Ran, detail: str
+        self, row: LaunchRow, job: str, end: tuple[LaunchState, Reason], ran: Ran, detail: str
     ) -> Row:
         """Return the row that history keeps of a launch as it stands now."""
         executor = self.state.executors.get(row.executor) if row.begun_index else None
         # By place, in the order of Row: with names it takes five times as long, for each launch.
         return Row(
-            RowKind.ENDED,
-            self.state.by_number[row.number].name,
+            ENDED,
+            job,
             row.revision,
             row.scheduled_s,
             row.trigger,
             row.attempt,
-            state,
-            reason,
+            *end,
             self.index,
             self.at_ms,
             row.scheduled_s,  # last_s
@@ -163,7 +169,7 @@ class Context:
             detail or row.detail,
             row.due_at_ms,
             ran.output_bytes,
-            tuple(map(_part_row, row.parts)),
+            tuple(map(_part_row, row.parts)) if row.parts else (),
         )
 
     def _remember_lost(self, row: LaunchRow) -> None:

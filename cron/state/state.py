@@ -111,6 +111,8 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
 
     def start_on(self, executor: int) -> Start | None:
         """Return what may be running of it on that executor."""
+        if not self.parts:  # the usual case, cheap
+            return Start(1, executor, self.state) if executor == self.executor else None
         return next((start for start in self.starts() if start.executor == executor), None)
 
     @property

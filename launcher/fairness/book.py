@@ -147,6 +147,8 @@ class LimitBook:
 
     def full(self, tenant: str, pool: str, priority: int) -> Gauge | None:
         """Return the first gauge of a launch at which no more may wait."""
+        if not self.limits:
+            return None
         own = [scope for scope, _ in self.tenant_scopes(tenant, pool, priority)]
         shared = self.lane_gauges(pool) + self.shelf_gauges(pool, priority)
         gauges = [self.gauges[scope] for scope in own if scope in self.gauges]

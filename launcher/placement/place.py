@@ -58,7 +58,7 @@ class Place(msgspec.Struct, frozen=True):
         return cls(number, labels, capacities, cpu_milli, memory_bytes)
 
 
-class Need(msgspec.Struct, frozen=True):
+class Need(msgspec.Struct, frozen=True, cache_hash=True):
     """A place class: all that decides which executors a launch may go to."""
 
     pool: str = COMMAND

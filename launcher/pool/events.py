@@ -25,7 +25,7 @@ class Fate(enum.IntEnum):
     UNKNOWN = 6  # the ledger has no such row
 
 
-class Fact(msgspec.Struct, frozen=True):
+class Fact(msgspec.Struct, frozen=True, gc=False):
     """One row of an executor's ledger, as reported.
 
     `exit_code` is 128 + signal where a signal ended it. `started_ms` and `finished_ms` are the

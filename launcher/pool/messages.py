@@ -13,10 +13,11 @@ from typing import Final
 import msgspec
 
 from launcher.launch import Reason
-from launcher.names import DEFAULT_TENANT, AttemptName, BadName, parse_attempt_name, parse_job_name
+from launcher.names import DEFAULT_TENANT, AttemptName, BadName, parse_job_name
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
 from launcher.pool.events import Fact, Fate, Offer, Recalled
+from launcher.pool.spelling import SPELLING
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -142,7 +143,7 @@ def parse_reports(reports: Iterable[pool_pb2.Report], count: int) -> tuple[Fact,
     """
     if count > limits.REPORTS_MAX:
         raise BadMessage("reports", f"{count} rows are more than {limits.REPORTS_MAX}; send fewer")
-    return tuple(_fact(f"reports[{i}]", report) for i, report in enumerate(reports))
+    return tuple([_fact("reports", i, report) for i, report in enumerate(reports)])
 
 
 def parse_recollection(
@@ -162,7 +163,7 @@ def parse_recollection(
     rows = []
     for i, report in enumerate(message.reports):
         field = f"recollection.reports[{i}]"
-        fact = _fact(field, report)
+        fact = _fact("recollection.reports", i, report)
         if fact.fate is Fate.UNKNOWN:
             raise BadMessage(f"{field}.fate", "a row of a ledger cannot be unknown")
         begun_index = _within(field, ".begun_index", report.begun_index, 0, limits.INDEX_MAX)
@@ -184,18 +185,15 @@ def parse_name(field: str, text: str) -> AttemptName:
         BadMessage: it names nothing, leaves something out, or is written in another way.
     """
     try:
-        name = parse_attempt_name(text)
-    except (BadName, ValueError, OverflowError) as error:
+        return SPELLING.read(text)
+    except BadName as error:
         raise BadMessage(field, f"{_shown(text)} is {NAMING}") from error
-    if str(name) != text:
-        raise BadMessage(field, f"{_shown(text)} is {NAMING}")
-    return name
 
 
 def _known(hello: pool_pb2.Hello) -> tuple[Fact, ...]:
     if len(hello.known) > limits.KNOWN_MAX:
         raise BadMessage("hello.known", f"{len(hello.known)} rows are more than {limits.KNOWN_MAX}")
-    facts = tuple(_fact(f"hello.known[{i}]", report) for i, report in enumerate(hello.known))
+    facts = tuple(_fact("hello.known", i, report) for i, report in enumerate(hello.known))
     seen: set[AttemptName] = set()
     for i, fact in enumerate(facts):
         if fact.name in seen:
@@ -206,29 +204,55 @@ def _known(hello: pool_pb2.Hello) -> tuple[Fact, ...]:
     return facts
 
 
-def _fact(field: str, report: pool_pb2.Report) -> Fact:
-    fate = _FATES.get(report.fate)
-    if fate is None:
-        raise BadMessage(f"{field}.fate", f"{report.fate} is not a fate")
-    reason = _REASONS.get(report.reason)
-    if reason is None:
-        raise BadMessage(f"{field}.reason", f"{report.reason} is not a reason")
+def _fact(place: str, number: int, report: pool_pb2.Report) -> Fact:
+    """Return what the report with this number, of those at `place`, says."""
+    fate, reason = _FATES.get(report.fate), _REASONS.get(report.reason)
+    exit_code, kept, after_ms = report.exit_code, report.output_bytes, report.retry_after_ms
+    started_ms, finished_ms, detail = report.started_ms, report.finished_ms, report.detail
+    # At once: a busy leader reads ten thousand a second.
+    is_sound = (
+        fate is not None
+        and reason is not None
+        and len(detail) <= limits.DETAIL_CHARS_MAX
+        and -1 <= exit_code <= limits.EXIT_CODE_MAX
+        and 0 <= started_ms <= limits.WALL_MS_MAX
+        and 0 <= finished_ms <= limits.WALL_MS_MAX
+        and 0 <= kept <= limits.OUTPUT_KEPT_BYTES_MAX
+        and 0 <= after_ms <= limits.RETRY_AFTER_MS_MAX
+    )
+    if fate is None or reason is None or not is_sound:
+        raise _what_is_wrong(f"{place}[{number}]", report)
+    try:
+        name = SPELLING.read(report.name)
+    except BadName:
+        name = parse_name(f"{place}[{number}].name", report.name)
+    # By place, in the order of Fact.
+    return Fact(name, fate, reason, exit_code, started_ms, finished_ms, detail, kept, after_ms)
+
+
+def _what_is_wrong(field: str, report: pool_pb2.Report) -> BadMessage:
+    """Return what a report is refused for."""
+    if report.fate not in _FATES:
+        return BadMessage(f"{field}.fate", f"{report.fate} is not a fate")
+    if report.reason not in _REASONS:
+        return BadMessage(f"{field}.reason", f"{report.reason} is not a reason")
     if len(report.detail) > limits.DETAIL_CHARS_MAX:
-        raise BadMessage(
+        return BadMessage(
             f"{field}.detail",
             f"{len(report.detail)} characters are more than {limits.DETAIL_CHARS_MAX}",
         )
-    exit_code = _within(field, ".exit_code", report.exit_code, -1, limits.EXIT_CODE_MAX)
-    started_ms = _within(field, ".started_ms", report.started_ms, 0, limits.WALL_MS_MAX)
-    finished_ms = _within(field, ".finished_ms", report.finished_ms, 0, limits.WALL_MS_MAX)
-    kept = _within(field, ".output_bytes", report.output_bytes, 0, limits.OUTPUT_KEPT_BYTES_MAX)
-    after_ms = _within(
-        field, ".retry_after_ms", report.retry_after_ms, 0, limits.RETRY_AFTER_MS_MAX
-    )
-    name = parse_name(field + ".name", report.name)
-    # By place, in the order of Fact: a busy leader reads ten thousand a second.
-    times = (started_ms, finished_ms)
-    return Fact(name, fate, reason, exit_code, *times, report.detail, kept, after_ms)
+    for part, low, high in (
+        ("exit_code", -1, limits.EXIT_CODE_MAX),
+        ("started_ms", 0, limits.WALL_MS_MAX),
+        ("finished_ms", 0, limits.WALL_MS_MAX),
+        ("output_bytes", 0, limits.OUTPUT_KEPT_BYTES_MAX),
+        ("retry_after_ms", 0, limits.RETRY_AFTER_MS_MAX),
+    ):
+        try:
+            _within(field, f".{part}", getattr(report, part), low, high)
+        except BadMessage as error:
+            return error
+    return BadMessage(field, "it cannot be read")
 
 
 def _epoch(field: str, text: str) -> str:

@@ -12,6 +12,7 @@ import structlog
 from launcher.launch import Reason
 from launcher.names import AttemptName, format_time
 from launcher.pool import limits
+from launcher.pool.spelling import SPELLING
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -99,7 +100,13 @@ class Outbox:
         while self._starts and (room >= _start_bytes(self._starts[0]) or not message.starts):
             order = self._starts.popleft()
             room -= _start_bytes(order)
-            message.starts.append(_encode_start(order))
+            message.starts.add(  # which spares a copy
+                name=SPELLING.write(order.name),
+                begun_index=order.begun_index,
+                not_after_ms=order.not_after_ms,
+                work=order.work,
+                scheduled_time=format_time(order.name.launch.scheduled_s),
+            )
         while self._fences and room > 0:
             name = self._fences.popleft()
             room -= _name_bytes(name)
@@ -123,16 +130,6 @@ class Outbox:
 def encode_epoch(epoch: Epoch) -> pool_pb2.Epoch:
     """Return the epoch as the stream carries it."""
     return pool_pb2.Epoch(lineage=epoch.lineage, term=epoch.term, replica=epoch.replica)
-
-
-def _encode_start(order: StartOrder) -> pool_pb2.Start:
-    return pool_pb2.Start(
-        name=str(order.name),
-        begun_index=order.begun_index,
-        not_after_ms=order.not_after_ms,
-        work=order.work,
-        scheduled_time=format_time(order.name.launch.scheduled_s),
-    )
 
 
 def _start_bytes(order: StartOrder) -> int:
