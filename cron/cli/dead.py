@@ -74,7 +74,8 @@ def list_command(settings: Settings, /, limit: int, **said: Any) -> None:
         render.json_lines(map(dead_row, report.letters))
     else:
         cells = map(dead_cells, report.letters)
-        render.table(DEAD_COLUMNS, cells, nothing="no dead letters", narrow=DEAD_NARROW)
+        nothing = "no dead letters"
+        render.table(DEAD_COLUMNS, cells, nothing=nothing, narrow=DEAD_NARROW, spill="launch")
     left = report.total - len(report.letters)
     if left > 0:
         click.echo(f"raftcron: {left} more; choose a filter, or a higher --limit", err=True)

@@ -9,7 +9,7 @@ import msgspec
 
 from cron.api.pool_views import ExecutorView
 from cron.cli import render
-from cron.cli.needs import show_cpu, show_size
+from cron.cli.needs import show_about, show_cpu
 from cron.cli.options import Settings, cell_options, pass_settings
 from cron.cli.times import format_ms, show_length
 
@@ -80,7 +80,7 @@ def executor_cells(view: ExecutorView) -> list[str]:
         _groups(view) or "-",
         " ".join(view.labels) or "-",
         show_cpu(view.cpu_milli),
-        show_size(view.memory_bytes),
+        show_about(view.memory_bytes),
         "-" if view.silent_ms is None else f"{show_length(view.silent_ms)} ago",
         view.note,
     ]
@@ -88,8 +88,6 @@ def executor_cells(view: ExecutorView) -> list[str]:
 
 def _groups(view: ExecutorView) -> str:
     """The groups of workers with their handlers, beside the slots for commands."""
-    if not view.groups:
-        return ""
     parts = [f"command {view.slots}"] if view.slots else []
     for group in view.groups:
         more = len(group.handlers) - HANDLERS_SHOWN

@@ -18,6 +18,8 @@ from cron.errors import NotFound
 NUMBER_MAX: Final = 1 << 62
 GATE_COLUMNS: Final = ("gate", "action", "holds", "since utc", "until utc", "by", render.NOTE)
 
+GATE_NARROW: Final = ("by", "since utc")
+
 
 @click.group("gate")
 @cell_options
@@ -106,7 +108,8 @@ def list_command(settings: Settings) -> None:
         render.json_lines(map(gate_row, views))
     else:
         cells = map(gate_cells, views)
-        render.table(GATE_COLUMNS, cells, nothing="no gate is closed", spill="gate")
+        nothing = "no gate is closed"
+        render.table(GATE_COLUMNS, cells, nothing=nothing, narrow=GATE_NARROW, spill="gate")
 
 
 def describe_gate(view: GateView) -> str:

@@ -30,6 +30,14 @@ def show_size(size_bytes: int) -> str:
     return str(size_bytes)
 
 
+def show_about(size_bytes: int) -> str:
+    """Return a size for people who compare hosts: `7.8G`; "-" for none."""
+    for bits, unit in _UNITS:
+        if size_bytes >> bits:
+            return f"{size_bytes / (1 << bits):.1f}".removesuffix(".0") + unit
+    return show_size(size_bytes)
+
+
 def needs_row(needs: JobNeeds) -> Row:
     """Return what a job asks of the pool as JSON."""
     return {

@@ -57,7 +57,7 @@ def _show_queues(settings: Settings, client: Client, query: QueueQuery) -> None:
         render.json_lines(map(queue_row, report.queues))
         return
     cells = [queue_cells(view, report.now_ms) for view in report.queues]
-    render.table(QUEUE_COLUMNS, cells, nothing="nothing waits, nothing runs")
+    render.table(QUEUE_COLUMNS, cells, nothing="nothing waits, nothing runs", spill="pool")
 
 
 def _show_waits(settings: Settings, client: Client, target: str, limit: int) -> None:

@@ -54,10 +54,15 @@ def table(
     cells = [[_one_line(cell) for cell in row] for row in rows]
     if not cells:
         click.echo(nothing or "nothing")
-    elif not sys.stdout.isatty():
+    elif not is_terminal():
         _plain_table(columns, cells)
     else:
         _terminal_table(columns, cells, narrow, spill)
+
+
+def is_terminal() -> bool:
+    """Return whether a person sees what is printed."""
+    return sys.stdout.isatty()
 
 
 def fit(
@@ -137,7 +142,7 @@ def _terminal_table(
         return
     above = fit(columns[:last], [row[:last] for row in rows], width, narrow)
     note_chars = max(len(row[last]) for row in rows)
-    if note_chars <= max(NOTE_CHARS_MIN, width - _total(above) - GAP):
+    if note_chars <= width - _total(above) - GAP:
         _rich_table(columns, rows, fit(columns, rows, width, narrow))
         return
     _rich_table(columns, rows, above)
