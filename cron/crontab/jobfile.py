@@ -135,7 +135,9 @@ class _JobFile:
         payload = table.payload()
         command = "" if payload is None else payload.decode()
         if not is_handler:
-            command = table.text("command", "is missing: write what the shell is to run")
+            command = table.text(
+                "command", "is missing: write what the shell is to run, or name a handler"
+            )
         if not schedule or payload is None or not (command or is_handler):
             return
         if self._is_system and schedule.strip().lower() == "@reboot":

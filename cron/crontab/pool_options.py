@@ -112,7 +112,7 @@ def _cpu_milli(text: str) -> int:
 def _memory_bytes(text: str) -> int:
     match = _MEMORY.fullmatch(text)
     if match is None:
-        if text.isascii() and text.isdigit():
+        if text.isascii() and text.strip("0").isdigit():
             raise InvalidInput(f"memory {text[:40]} has no unit", f"write {text[:12]}M for MiB")
         hint = "write it like 256M or 2G; K, M, G and T are binary"
         raise InvalidInput(f"memory {text[:40]!r} is not a size", hint)

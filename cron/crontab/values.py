@@ -22,7 +22,7 @@ def option_text(key: str, value: Any) -> str:
     if key in _NUMBERS:
         if is_whole:
             return str(value)
-        raise InvalidInput(f"{key} is not a number", f"write it like {key} = 3")
+        raise InvalidInput(f"{key} is not a whole number", f"write it like {key} = 3")
     if key == "cpu":
         if is_whole or isinstance(value, float):
             return str(value)

@@ -119,7 +119,7 @@ def test_the_boot_is_left_out_of_a_system_file_only():
         ("job = 5", 1, 1, "job is not a list of tables", "[[job]]"),
         ("# job = 5\n[job]\nx = 1", 2, 1, "job is not a list of tables", "[[job]]"),
         ('[[job]]\ncommand = "x"', 1, 1, "schedule is missing", '"@hourly"'),
-        ('\n [[job]]\nschedule = "@daily"', 2, 2, "command is missing", "shell"),
+        ('\n [[job]]\nschedule = "@daily"', 2, 2, "command is missing", "or name a handler"),
         ('[[job]]\nschedule = "@daily"\ncommand = "  "', 3, 1, "command is missing", "shell"),
         ('[[job]]\ncommand = "x"\n  schedule = "61 * * * *"', 3, 3, "minute 61", "0 to 59"),
         ('[[job]]\nschedule = 5\ncommand = "x"', 2, 1, "schedule is not a text", "quotes"),

@@ -130,6 +130,7 @@ def test_handlers_without_a_name_are_told_apart_by_handler_and_payload():
         ("cpu=.5", 8, "cpu '.5' is not a number of CPUs", "0.5"),
         ("cpu=0.0001", 8, "cpu '0.0001' is not a number of CPUs", "3 decimals"),
         ("memory=256", 11, "memory 256 has no unit", "256M"),
+        ("memory=0", 11, "memory '0' is not a size", "256M"),
         ("memory=256MB", 11, "memory '256MB' is not a size", "256M"),
         ("memory=1023K", 11, "memory 1023K is not in 1M to 1024T", "1M"),
         ("memory=1025T", 11, "memory 1025T is not in 1M to 1024T", "1024T"),
@@ -259,9 +260,9 @@ def test_a_job_file_and_a_crontab_can_say_the_same_of_a_handler():
 @pytest.mark.parametrize(
     ("text", "line", "message", "hint"),
     [
-        ('command = "x"\npriority = true', 4, "priority is not a number", "priority = 3"),
+        ('command = "x"\npriority = true', 4, "priority is not a whole number", "priority = 3"),
         ('command = "x"\npriority = 11', 4, "priority 11 is not in 0 to 9", "0 to 9"),
-        ('command = "x"\nretries = 1.5', 4, "retries is not a number", "retries = 3"),
+        ('command = "x"\nretries = 1.5', 4, "retries is not a whole number", "retries = 3"),
         ('command = "x"\ncpu = [1]', 4, "cpu is not a number", "cpu = 0.5"),
         ('command = "x"\ncpu = 1e-7', 4, "cpu '1e-07' is not a number of CPUs", "decimals"),
         ('command = "x"\ncpu = inf', 4, "cpu 'inf' is not a number of CPUs", "decimals"),
