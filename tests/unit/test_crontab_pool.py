@@ -272,7 +272,7 @@ def test_a_job_file_and_a_crontab_can_say_the_same_of_a_handler():
         ('command = "x"\nretries = 1\nretry-on = ["75"]', 5, "retry-on is not a list of exit",
          "[75, 111]"),
         ('command = "x"\nwhere = "zone=eu,="', 4, "(column 9 of the value)", "up to 100"),
-        ('command = "x"\nparts = [3]', 4, "parts is not a number", "parts = 3"),
+        ('command = "x"\nparts = [3]', 4, "parts is not a whole number", "parts = 3"),
         ('command = "x"\npayload = 1', 4, "payload is for handlers", "handler's name"),
         ('handler = "a"\ncommand = "x"', 4, "command is for commands", "remove the command"),
         ('handler = "a"\nstdin = "x"', 4, "stdin is for commands", "payload"),
