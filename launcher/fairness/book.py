@@ -54,16 +54,16 @@ class LimitBook:
         self.timers = Timers()
         self.claims = Claims()
         self._sweep_at = LINGERING_MIN
-        self._is_queued = self._is_weighted = False  # whether any limit is of a tenant in a queue
+        self._queued = self._weighted = 0  # limits of a tenant in a queue, and with a weight
 
     def put(self, scope: Scope, limits: Limits | None, now_ms: int) -> None:
         """Set or (None) clear the limits of `scope`; the caller links its queues anew."""
+        self._count(scope, -1)
         if limits is None:
             self.limits.pop(scope, None)
         else:
             self.limits[scope] = limits
-        self._is_queued = any(tenant and pool for tenant, pool, _ in self.limits)
-        self._is_weighted = any(one.weight > 0 for one in self.limits.values())
+        self._count(scope, 1)
         if scope[0] != ALL_TENANTS:
             return
         if limits is None:
@@ -71,6 +71,13 @@ class LimitBook:
         else:
             self._gauge(scope, limits, now_ms)
         self._rebuild(scope[1])
+
+    def _count(self, scope: Scope, by: int) -> None:
+        """Count the limits of `scope`, if it has any; a new leader sets ten thousand at once."""
+        limits = self.limits.get(scope)
+        if limits is not None:
+            self._queued += by * bool(scope[0] and scope[1])
+            self._weighted += by * (limits.weight > 0)
 
     def _rebuild(self, pool: str) -> None:
         if pool:
@@ -115,7 +122,7 @@ class LimitBook:
             if set_ in self.limits:
                 found.append((own, self.limits[set_]))
                 break
-        if not pool or not self._is_queued:
+        if not pool or not self._queued:
             return found
         for own, set_ in (
             ((tenant, pool, priority), (tenant, pool, priority)),
@@ -130,7 +137,7 @@ class LimitBook:
 
     def weight(self, tenant: str, pool: str, priority: int) -> int:
         """Return the tenant's weight in a queue: the most specific that is not 0, else 1."""
-        if not self._is_weighted:
+        if not self._weighted:
             return 1
         for scope in (
             (tenant, pool, priority),

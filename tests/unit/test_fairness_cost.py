@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -100,6 +101,17 @@ def test_a_round_over_classes_without_room_asks_each_once() -> None:
 
 def item(number: int) -> Item:
     return Item(number, "ann/a", "ann", "mail", 5, "anywhere", number, seq=number)
+
+
+def test_a_limit_costs_the_same_whatever_others_there_are() -> None:
+    """A new leader stood still for two seconds over the limits of ten thousand tenants."""
+    costs = []
+    for others in (10, 1000):
+        pump = Rig().pump
+        for number in range(others):
+            pump.set_limits((f"t{number}", "", -1), Limits(concurrent=2))
+        costs.append(calls(partial(pump.set_limits, ("one", "mail", 5), Limits(weight=2))))
+    assert costs[1] <= costs[0]
 
 
 def test_arrivals_come_out_by_order_and_then_by_arrival() -> None:
