@@ -113,14 +113,8 @@ class Queues:
 
     def serve(self, offers: Iterable[Offer]) -> None:
         """Learn which handlers share the slots of a group of workers."""
-        moved = self.seating.learn(offers)
-        for handler, group in moved.items():
+        for handler, group in self.seating.learn(offers).items():
             self.pump.set_domain(handler, group)
-        # All launches of a pool must be in one domain: what waits enters anew.
-        for number in list(self._siblings):
-            job = self.state.by_number[number].job
-            if job is not None and job.pool in moved:
-                self.look_again(number)
 
     def limit(self, scope: Scope, limits: Limits | None) -> None:
         """Go by other limits of a scope, or by none."""

@@ -80,9 +80,11 @@ class Floor:
         return line
 
     def _new_place(self, item: Item) -> PlaceClass:
-        place = PlaceClass(item.pool, item.place, item.domain)
+        # What was held since before its pool was told another domain does not know of it.
+        domain = self.book.claims.domains.get(item.pool, item.domain)
+        place = PlaceClass(item.pool, item.place, domain)
         self.places[item.pool, item.place] = place
-        self.book.claims.seen(item.pool, item.domain)
+        self.book.claims.seen(item.pool, domain)
         return place
 
     def _shelf(self, place: PlaceClass, band: int, priority: int) -> Shelf:

@@ -146,3 +146,17 @@ def test_a_reservation_holds_also_for_launches_of_a_pool_that_moved_while_others
     rig.pump.set_domain("scan", "left")
     rig.add("ann/scan", 9, pool="scan", domain="left")
     assert len(rig.take(9, reserves=True)) == 1
+
+
+def test_what_is_held_while_its_pool_moves_finds_the_reservations_of_where_it_goes(
+    rig: Rig,
+) -> None:
+    """Workers of a handler joined another group meanwhile."""
+    rig.pump.set_limits(("", "bill", -1), Limits(reserved=4))
+    scan = rig.item("ann/scan", pool="scan", domain="right")
+    assert rig.pump.add(scan, rig.now_ms + 5)
+    rig.pump.set_domain("scan", "left")
+    rig.now_ms += 5
+    assert rig.take(9, reserves=True) == []
+    rig.pump.set_domain("scan", "right")
+    assert jobs(rig.take(9, reserves=True)) == ["ann/scan"]

@@ -240,6 +240,21 @@ def test_handlers_of_one_group_share_its_slots() -> None:
     assert rig.turn() == ["begin 2@2#1"]
 
 
+def test_a_handler_that_other_groups_serve_elsewhere_has_nothing_judged_anew() -> None:
+    """Two versions of a worker ran beside each other, each change of what one of them offered moved
+    the handler to its group, and all that waited went through the plan again."""
+    rig = Rig(work(handler="h"))
+    offer(rig, "old", 1, "h")
+    rig.to(9).account(*range(1, 9))
+    assert rig.turn() == ["begin 1@1#1"]
+    for group in ("new", "old", "new"):
+        rig.queues.serve([Offer(group, 1, ("h",))])
+        assert rig.queues.take_new(rig.now_ms) == []
+    rig.end(1)
+    assert rig.turn() == ["begin 1@2#1"]
+    assert rig.agrees()
+
+
 def test_what_runs_on_workers_that_went_still_counts_when_they_are_back() -> None:
     rig = Rig(work(handler="h"))
     offer(rig, "g", 1, "h")
