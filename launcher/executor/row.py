@@ -85,7 +85,7 @@ def _said(row: Row) -> dict[str, Any]:
         "reason": _REASONS.get(row.reason, str(row.reason)),
         "exit_code": row.exit_code,
         "ran_ms": max(0, row.finished_ms - row.started_ms) if row.started_ms else 0,
-        "error": row.detail,
+        "detail": row.detail,
     }
 
 
