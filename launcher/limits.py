@@ -28,10 +28,10 @@ FRAME_BYTES_MAX: Final = 64 << 20
 """One frame between executor and spawner: all starts of one message of the stream."""
 DETAIL_CHARS_MAX: Final = 500
 """What the operating system said, as people get to read it."""
-WORK_SPECS_CACHED: Final = 4_096
+WORK_SPECS_CACHED: Final = 16_384
 """Decoded work by its bytes: jobs start the same work again and again."""
-WORK_BYTES_CACHED: Final = 4 << 10
-"""Larger work is decoded each time: 4,096 payloads of 2 MiB would be 8 GiB."""
+WORK_BYTES_CACHED: Final = 1 << 10
+"""Larger work is decoded each time: 16,384 payloads of 2 MiB would be 32 GiB."""
 NAMES_PER_QUERY: Final = 500
 """Names in one SELECT; SQLite takes 32,766 parameters, and short statements stay cached."""
 

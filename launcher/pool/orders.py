@@ -39,7 +39,7 @@ class Outbox:
     """Orders for one session. All that is queued in one turn of the loop leaves in one message."""
 
     def __init__(self) -> None:
-        self._starts: deque[StartOrder] = deque()
+        self._starts: deque[tuple[int, StartOrder]] = deque()  # with its size in a message
         self._fences: deque[AttemptName] = deque()
         self._fence_index = 0
         self._kills: deque[tuple[AttemptName, Reason]] = deque()
@@ -66,8 +66,9 @@ class Outbox:
                     error=f"work of {len(order.work)} bytes is over {limits.WORK_BYTES_MAX}",
                 )
                 continue
-            self._starts.append(order)
-            self._bytes += _start_bytes(order)
+            size = _name_bytes(order.name) + len(order.work)
+            self._starts.append((size, order))
+            self._bytes += size
 
     def fence(self, names: Sequence[AttemptName], index: int) -> None:
         """Queue tombstones for attempts that were begun at or below log index `index`."""
@@ -97,10 +98,11 @@ class Outbox:
         """
         message = pool_pb2.Orders(epoch=encode_epoch(epoch))
         room = limits.ORDERS_BYTES_MAX
-        while self._starts and (room >= _start_bytes(self._starts[0]) or not message.starts):
-            order = self._starts.popleft()
-            room -= _start_bytes(order)
-            message.starts.add(  # which spares a copy
+        starts = message.starts
+        while self._starts and (room >= self._starts[0][0] or not starts):
+            size, order = self._starts.popleft()
+            room -= size
+            starts.add(  # which spares a copy
                 name=SPELLING.write(order.name),
                 begun_index=order.begun_index,
                 not_after_ms=order.not_after_ms,
@@ -130,10 +132,6 @@ class Outbox:
 def encode_epoch(epoch: Epoch) -> pool_pb2.Epoch:
     """Return the epoch as the stream carries it."""
     return pool_pb2.Epoch(lineage=epoch.lineage, term=epoch.term, replica=epoch.replica)
-
-
-def _start_bytes(order: StartOrder) -> int:
-    return _name_bytes(order.name) + len(order.work)
 
 
 def _name_bytes(name: AttemptName) -> int:
