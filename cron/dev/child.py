@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from cron.clock import Clock
-from cron.dev.files import REPLICA, Member
+from cron.dev.files import EXECUTOR, REPLICA, Member
 from cron.endings import REPLACED, SUPERSEDED
 
 RESTART_MS_MIN: Final = 100
@@ -98,6 +98,8 @@ class Child:
         died = f"{self.member.id} (pid {pid}) {describe_exit(code)}"
         if self.member.kind == REPLICA and code in (REPLACED, SUPERSEDED):
             return f"{died}: {self._shut_out() if code == REPLACED else self._outlived()}"
+        if self.member.kind == EXECUTOR and code == 0:
+            return f"{self.member.id} (pid {pid}) {self._left()}"
         if not restart:
             return f"{died}; it stays down (--no-restart); log: {self.member.log}"
         lived_ms = self._clock.mono_ms() - self._started_ms
@@ -125,6 +127,13 @@ class Child:
         return (
             "the cell was restored elsewhere, so it is never started again on this data; end of "
             f"{self.member.log}:\n{self._tail(LAST_WORDS)}"
+        )
+
+    def _left(self) -> str:
+        """It was drained, or got a TERM from a person: not to be undone by who watches it."""
+        return (
+            "has left, as it was told to, and stays down; to start it again: "
+            f"raftcron executor --config {self.member.config}"
         )
 
     def _tail(self, lines_max: int = 12) -> str:

@@ -164,6 +164,22 @@ def test_with_no_restart_it_stays_down(start: Callable[..., Dev]) -> None:
     assert dev.log("executor-1").count("up") == 1
 
 
+def test_an_executor_that_was_told_to_leave_is_not_started_again(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    dev = start()
+    pids = dev.pids()
+    dev.wait_up()
+    os.kill(pids["executor-1"], signal.SIGTERM)  # as it ends when it was drained, with 0
+    config = tmp_path / "data" / "executor-1.toml"
+    dev.read_until(f"executor-1 .* has left, .* stays down; .*raftcron executor --config {config}")
+    os.kill(pids["r2"], signal.SIGTERM)
+    dev.read_until(r"r2 runs again")
+    dev.interrupt()
+    assert dev.end() == 0
+    assert dev.log("executor-1").count("up") == 1
+
+
 def test_who_dies_again_and_again_is_shown_with_the_end_of_its_log(
     start: Callable[..., Dev], tmp_path: Path
 ) -> None:
