@@ -76,7 +76,7 @@ def set_command(settings: Settings, /, **said: Any) -> None:
     """Set limits of one scope; those that are not named stay, 0 takes one away.
 
     The most specific limit holds: a tenant's own before --each-tenant, a queue's before a
-    handler's.
+    handler's. A tenant's own begin as those of --each-tenant are.
     """
     scope = scope_of(said)
     if all(value is None for value in said.values()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -9,9 +10,18 @@ import msgspec
 from cron.api.pool_views import LimitChange, LimitView
 from cron.errors import InvalidInput
 from cron.state.pool import Limits, Scope
-from launcher.fairness.item import scope_text
+from launcher.fairness.item import EACH_TENANT, scope_text
 
 _NONE: Final = Limits()
+
+
+def held_by(limits: Mapping[Scope, Limits], scope: Scope) -> Limits | None:
+    """Return what holds for a scope, None for nothing. A tenant's first limits of its own take the
+    place of those of each tenant, all of them; so they begin as those are: whoever gives a tenant a
+    weight does not mean to let it run as much as it likes."""
+    tenant, pool, priority = scope
+    own = limits.get(scope)
+    return limits.get((EACH_TENANT, pool, priority)) if own is None and tenant else own
 
 
 def merged(limits: Limits | None, change: LimitChange) -> Limits:

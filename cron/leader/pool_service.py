@@ -31,7 +31,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.dead import DeadLetters
 from cron.leader.hosts import Hosts
 from cron.leader.leader import Leader
-from cron.leader.limiting import check_limits, is_nothing, limit_view, merged
+from cron.leader.limiting import check_limits, held_by, is_nothing, limit_view, merged
 from cron.leader.lines import Lines
 from cron.leader.requests import appending
 from cron.leader.waiting import AskQueued
@@ -81,7 +81,7 @@ class PoolService:
         made: list[Limits] = []
 
         def build(state: State, _now_ms: int) -> list[c.Command]:
-            limits = merged(state.limits.get(scope), change)
+            limits = merged(held_by(state.limits, scope), change)
             check_limits(scope, limits)
             made.append(limits)
             item = LimitItem(scope, None if is_nothing(limits) else limits)

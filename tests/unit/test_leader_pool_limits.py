@@ -51,6 +51,18 @@ async def test_what_a_change_does_not_name_stays() -> None:
     assert (view.concurrent, view.weight) == (0, 3)
 
 
+async def test_a_tenants_own_limits_begin_as_those_of_each_tenant() -> None:
+    """A tenant that was given a weight ran as much as it liked from then on."""
+    w = world()
+    await w.service.set_limit(LimitChange(tenant="*", concurrent=20, burst=60, retry_budget=9))
+    view = await w.service.set_limit(LimitChange(tenant="acme", weight=3))
+    assert view == LimitView(tenant="acme", weight=3, concurrent=20, burst=60, retry_budget=9)
+    view = await w.service.set_limit(LimitChange(tenant="acme", concurrent=0, burst=0))
+    assert view == LimitView(tenant="acme", weight=3, retry_budget=9)
+    view = await w.service.set_limit(LimitChange(tenant="acme", pool="mail", concurrent=2))
+    assert view == LimitView(tenant="acme", pool="mail", concurrent=2), "of mail none were said"
+
+
 async def test_a_scope_of_which_nothing_is_limited_any_more_is_gone() -> None:
     w = world()
     await w.service.set_limit(LimitChange(pool="mail", concurrent=1))
