@@ -30,7 +30,7 @@ from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError
 from cron import endings, failpoints
 from cron.api.callers import executor_of
-from cron.api.listening import check_free, listen, make_server
+from cron.api.listening import allow_connections, check_free, listen, make_server
 from cron.api.peers import Peers
 from cron.api.server import add_admin
 from cron.archives import Archives
@@ -130,6 +130,7 @@ class Daemon:
             wall_ms=self._clock.wall_ms,
             on_event=lambda event: self._leader.on_event(event),  # noqa: PLW0108 - made later
             clock_offset_ms_max=self._config.limits.clock_offset_ms_max,
+            known_executors=lambda: len(self._applier.state.executors),
         )
 
     def _make_leader(self) -> Leader:
@@ -259,6 +260,7 @@ class Daemon:
         self._projection.stop()
 
     def _serve(self) -> grpc.aio.Server:
+        self._pool.executors_max = allow_connections(self._pool.executors_max)
         server = make_server(self._config.cell, self._credentials)
         add_admin(server, self._service, self._client_addresses)
         may_be = executor_of if self._credentials is not None else None

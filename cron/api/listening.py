@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+import resource
 import socket
+from typing import Final
 
 import grpc
 import structlog
@@ -15,11 +17,29 @@ from launcher.tls import Credentials, Current
 
 _log = structlog.get_logger()
 
+FILES_BESIDE: Final = 512
+"""Open files beside the executors' connections: people, other replicas, log, history, store."""
+
 
 def make_server(cell: str, credentials: Current | None) -> grpc.aio.Server:
     """Return a server without services; with credentials its callers are asked who they are."""
     guards = [Guard(cell)] if credentials is not None else []
     return grpc.aio.server(interceptors=guards, options=SERVER_OPTIONS)
+
+
+def allow_connections(wanted: int) -> int:
+    """Raise the limit of open files to what `wanted` executors take, as far as the host lets us,
+    and return how many there may be: one more connection than files would stop the log."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + FILES_BESIDE
+    if soft < needed:
+        soft = max(soft, min(needed, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    allowed = min(wanted, max(1, soft - FILES_BESIDE))
+    if allowed < wanted:
+        hint = f"LimitNOFILE={needed} in its unit, or ulimit -n {needed}, allows {wanted}"
+        _log.warning("files.few", limit=soft, executors_max=allowed, hint=hint)
+    return allowed
 
 
 def listen(server: grpc.aio.Server, address: str, credentials: Current | None) -> int:

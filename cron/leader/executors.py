@@ -19,6 +19,10 @@ from launcher.pool.session import SessionView
 REST_MIN_MS = 500
 REST_MAX_MS = 10_000
 """How long an executor that refuses gets no work; twice as long each time it does so again."""
+FEW = 256
+"""So many executors are looked at in each turn; of more only those of whom something has changed,
+and all of them twice a second, or less often: a tenth of a millisecond for each."""
+LOOK_ALL_MS = 500
 
 
 class Executors:
@@ -29,8 +33,11 @@ class Executors:
         self._applier = applier
         self._clock = clock
         self._rests: dict[Key, tuple[int, int]] = {}  # -> (until, how long), monotonic ms
+        self._draining: dict[str, ExecutorRecord] = {}
         self._drained: frozenset[str] = frozenset()
         self._offers: dict[int, tuple[int, int, tuple[Offer, ...]]] = {}  # as they were placed
+        self._numbers: dict[str, int] = {}  # of those that are placed
+        self._look_all_ms = 0
 
     def refused(self, executor: str, ledger: str) -> None:
         """Give an executor no work for a while: it has refused some, and would refuse it again.
@@ -54,6 +61,8 @@ class Executors:
         """Give every executor of State a full lease: what a new leader does (rule R5)."""
         self._rests.clear()
         self._offers.clear()
+        self._numbers.clear()
+        self.look_at_all()
         now_mono = self._clock.mono_ms()
         for record in self._applier.state.executors.values():
             self._pool.grant(record.executor, record.ledger, now_mono)
@@ -71,24 +80,56 @@ class Executors:
 
     def place(self, queues: Queues) -> None:
         """Let the queues know which executors may get work now, and what they offer."""
-        places = queues.places
-        serving: dict[int, None] = {}
-        for session, record in self._joined():
-            if not session.gets_work or record.drained_by or self._is_resting(session):
-                continue
-            serving[record.number] = None
-            offer = (record.joined_ms, record.slots, session.offers)
-            if self._offers.get(record.number) != offer or record.number not in places.benches:
-                self._offers[record.number] = offer
-                places.put(_place_of(session, record))
-                queues.serve(session.offers)
-        for number in [number for number in places.benches if number not in serving]:
-            places.drop(number)
+        now_mono = self._clock.mono_ms()
+        touched = self._pool.take_touched()
+        if self._pool.count <= FEW or now_mono >= self._look_all_ms:
+            views = {one.executor: one for one in self._pool.sessions()}
+            self._look_all_ms = now_mono + max(LOOK_ALL_MS, len(views) // 10)
+            looked: dict[str, SessionView | None] = {**dict.fromkeys(self._numbers), **views}
+            self._draining.clear()
+        else:
+            resting = (executor for executor, _ in self._rests)
+            looked = {name: self._pool.view(name) for name in touched.union(resting)}
+        for executor, session in looked.items():
+            self._look(executor, session, queues)
+
+    def look_at_all(self) -> None:
+        """Look at all executors in the next turn: something else than the pool has changed."""
+        self._look_all_ms = 0
+
+    def _look(self, executor: str, session: SessionView | None, queues: Queues) -> None:
+        """Place an executor, or take it away."""
+        places, record = queues.places, None
+        if session is not None:
+            record = self._applier.state.executor_of(session.executor, session.ledger)
+        if record is not None and record.drained_by:
+            self._draining[executor] = record
+        else:
+            self._draining.pop(executor, None)
+        if session is None or record is None or not self._gets_work(session, record):
+            self._take_away(executor, queues)
+            return
+        if self._numbers.get(executor, record.number) != record.number:
+            self._take_away(executor, queues)
+        self._numbers[executor] = record.number
+        offer = (record.joined_ms, record.slots, session.offers)
+        if self._offers.get(record.number) != offer or record.number not in places.benches:
+            self._offers[record.number] = offer
+            places.put(_place_of(session, record))
+            queues.serve(session.offers)
+
+    def _gets_work(self, session: SessionView, record: ExecutorRecord) -> bool:
+        return session.gets_work and not record.drained_by and not self._is_resting(session)
+
+    def _take_away(self, executor: str, queues: Queues) -> None:
+        number = self._numbers.pop(executor, None)
+        if number is not None:
+            queues.places.drop(number)
             self._offers.pop(number, None)
 
     def drained(self) -> list[c.ExecutorLeft]:
         """Return that those leave which are drained and have finished all that they had."""
-        done = [record for _, record in self._joined() if record.drained_by and not record.open]
+        done = [record for record in self._draining.values() if not record.open]
         self._drained = frozenset(record.executor for record in done)
         return [c.ExecutorLeft(record.number, "it was drained") for record in done]
 

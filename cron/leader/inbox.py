@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 import structlog
 
@@ -21,6 +22,16 @@ _log = structlog.get_logger()
 
 FACTS_PER_ENTRY_MAX = 5_000
 """About 250 KiB of log, 4 MiB if all are as wordy as they may be; the rest waits its turn."""
+
+JOINED_PER_ENTRY_MAX = 500
+"""About 100 KiB of log. After a leader's death all executors come at once: those that are let in
+beat and work while the rest are still read."""
+JOINED_BYTES_PER_ENTRY_MAX = 1 << 20
+"""Of those with many and long labels, 55 KiB at the most, fewer share an entry."""
+FLOORS_PER_TURN = 256
+"""Executors that are told of a new floor in one turn; the rest are told in the next ones."""
+
+REFUSED: Final = Fate.REFUSED  # members of an enumeration are slow to look up
 
 _Source = tuple[str, str]  # executor, ledger
 
@@ -51,7 +62,8 @@ class Inbox:
         self._wake = wake
         self._beat = beat
         self._refused = refused
-        self._joined: list[Joined] = []
+        self._joined: dict[_Source, Joined] = {}  # of one that came again only the last counts
+        self._to_floor: list[_Source] = []
         self._facts: list[tuple[_Source, Fact]] = []
         self._sources: dict[tuple[c.Key, int, int], _Source] = {}
         self._is_backed_up = is_backed_up
@@ -61,6 +73,7 @@ class Inbox:
         self._settler.clear()
         self.resolving = self._resolving()
         self._joined.clear()
+        self._to_floor.clear()
         self._facts.clear()
         self._sources.clear()
 
@@ -68,8 +81,9 @@ class Inbox:
         return Resolving(self._mono_ms, self._pool.lease.give_up_ms)
 
     def joining(self) -> frozenset[_Source]:
-        """Return the executors whose joining is not settled yet."""
-        return self._settler.waiting | {(e.executor, e.ledger) for e in self._joined}
+        """Return the executors whose joining is in no entry yet. Of any other State says whether it
+        is one of ours; one that was let go by the very entry in which it joined is not."""
+        return frozenset(self._joined)
 
     def on_event(self, event: Event) -> None:
         """Take what the pool has heard; returns at once."""
@@ -84,7 +98,7 @@ class Inbox:
             return
         if isinstance(event, Joined):
             _log.info("executor.joined", executor=event.executor)
-            self._joined.append(event)
+            self._joined[(event.executor, event.ledger)] = event
             self.resolving.hear(event)
         elif isinstance(event, Recollected):
             self.resolving.hear(event)
@@ -95,9 +109,8 @@ class Inbox:
     def gather(self, state: State, now_ms: int, hindrance: str = "") -> list[c.Command]:
         """Return commands for what has come in since the last call; `hindrance` says why no time
         may be accounted for."""
-        joined, self._joined = self._joined, []
         commands: list[c.Command] = []
-        for event in joined:
+        for event in self._take_joined():
             commands.append(_joined(event))
             if not state.is_resolving:
                 self._settler.joined(event, state.index)
@@ -109,14 +122,26 @@ class Inbox:
         self._facts = self._facts[FACTS_PER_ENTRY_MAX:]
         return commands + self._digest(state, facts)
 
+    def _take_joined(self) -> list[Joined]:
+        """Return whose joining the next entry records. Where not all of them have room, those that
+        are gone again have none: they were too impatient, and will come back."""
+        if len(self._joined) > JOINED_PER_ENTRY_MAX:
+            there = {s: e for s, e in self._joined.items() if self._pool.is_connected(*s)}
+            self._joined = there
+        taken, room = [], JOINED_BYTES_PER_ENTRY_MAX
+        for source, event in self._joined.items():
+            if len(taken) == JOINED_PER_ENTRY_MAX or room <= 0:
+                self._wake()
+                break
+            taken.append(source)
+            room -= sum(len(key) + 4 * len(value) for key, value in event.labels.items())
+        return [self._joined.pop(source) for source in taken]
+
     def _settle_ready(self, state: State, now_ms: int) -> None:
         """Settle with executors that joined and may get orders by now."""
-        if not self._settler.is_waiting:
-            return
-        for session in self._pool.sessions():
-            record = state.executor_of(session.executor, session.ledger)
-            if record is not None and session.is_leased:
-                source = (session.executor, session.ledger)
+        for source in self._settler.waiting:
+            record = state.executor_of(*source)
+            if record is not None and self._pool.is_leased(*source):
                 facts = self._settler.ready(state, record, now_ms)
                 self._facts += [(source, fact) for fact in facts]
 
@@ -126,7 +151,8 @@ class Inbox:
             by_source.setdefault(source, []).append(fact)
         commands: list[c.Command] = []
         for source, theirs in by_source.items():
-            if any(_is_refused_command(state, fact) for fact in theirs):
+            refused = [fact for fact in theirs if fact.fate is REFUSED]
+            if any(_is_refused_command(state, fact) for fact in refused):
                 self._refused(*source)
             digested = Digested()
             digest_facts(state, state.executor_of(*source), theirs, digested)
@@ -162,30 +188,35 @@ class Inbox:
             self._pool.ack(executor, ledger, theirs)
 
     def stale(self, state: State, now_ms: int) -> None:
-        """Ask again about what nobody answered."""
+        """Ask again about what nobody answered, and go on with what was not done in one turn."""
         self._settler.stale(state, now_ms)
+        self._raise_more_floors(state)
 
     def raise_floors(self, state: State) -> None:
         """Let executors forget what can no longer be asked (rule R4): below their oldest open
         launch, or all that is committed where nothing is open; and never above the newest
         snapshot in object storage, where there is to be one."""
-        if state.is_resolving:
-            return
-        for session in self._pool.sessions():
-            record = state.executor_of(session.executor, session.ledger)
+        if not state.is_resolving and not self._to_floor:
+            self._to_floor = [(one.executor, one.ledger) for one in self._pool.sessions()]
+            self._raise_more_floors(state)
+
+    def _raise_more_floors(self, state: State) -> None:
+        some, self._to_floor = self._to_floor[:FLOORS_PER_TURN], self._to_floor[FLOORS_PER_TURN:]
+        for executor, ledger in some:
+            record = state.executor_of(executor, ledger)
             if record is not None:
                 oldest = min((row.begun_index for row in record.open.values()), default=None)
                 floor = state.index if oldest is None else oldest - 1
                 if self._is_backed_up:
                     # What a restore may have to ask about must not be forgotten.
                     floor = min(floor, state.history.backup.index)
-                self._pool.floor(session.executor, session.ledger, floor)
+                self._pool.floor(executor, ledger, floor)
 
 
 def _is_refused_command(state: State, fact: Fact) -> bool:
-    """Whether an executor would not start a command, and would refuse the next one too. What it
-    says of a handler is about its workers, and it offers what these serve anyway."""
-    key = state.key_of(fact.name.launch) if fact.fate is Fate.REFUSED else None
+    """Whether what an executor would not start is a command: it would refuse the next one too. What
+    it says of a handler is about its workers, and it offers what these serve anyway."""
+    key = state.key_of(fact.name.launch)
     row = state.active.get(key) if key is not None else None
     return row is not None and row.job is not None and not row.job.work.handler
 

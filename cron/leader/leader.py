@@ -37,6 +37,7 @@ from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.pool import Drain
 from cron.state.state import State
 from launcher.pool.events import Event
 from launcher.pool.pool import Pool
@@ -317,6 +318,8 @@ class Leader:
         self.books.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             self._follow(command, result)
+        if any(isinstance(command, c.ExecutorLeft) for command in outcome.commands):
+            self.executors.let_go(self._inbox.joining())
         self._wake.set()
 
     def _follow(self, command: c.Command, result: Result) -> None:
@@ -331,8 +334,8 @@ class Leader:
             executor, ledger = command.executor, command.ledger
             recall = self._inbox.resolving.wants_recall(state, executor, ledger)
             self.pool.welcome(executor, ledger, recall=recall)
-        elif isinstance(command, c.ExecutorLeft):
-            self.executors.let_go(self._inbox.joining())
+        elif isinstance(command, Drain):
+            self.executors.look_at_all()
         elif isinstance(command, c.Finished | c.Refused | c.Lost):
             self._inbox.follow(state, command, result)
 

@@ -175,7 +175,7 @@ class Roster:
 
     def _leaders_note(self) -> str:
         note = self._leader.note or self._succession()
-        if self._leader.pool.sessions():
+        if self._leader.pool.count:
             return note
         return f"{_NO_EXECUTOR}; {note}" if note else _NO_EXECUTOR
 
@@ -257,12 +257,14 @@ class Roster:
 
     def _executors(self) -> list[StatusRow]:
         """Return the executors, by id, as far as this replica knows."""
-        rows = [self._executor_row(record) for record in self._applier.state.executors.values()]
+        sessions = {(one.executor, one.ledger): one for one in self._leader.pool.sessions()}
+        rows = [
+            self._executor_row(record, sessions.get((record.executor, record.ledger)))
+            for record in self._applier.state.executors.values()
+        ]
         return sorted(rows, key=lambda row: row.id)
 
-    def _executor_row(self, record: ExecutorRecord) -> StatusRow:
-        sessions = {(s.executor, s.ledger): s for s in self._leader.pool.sessions()}
-        session = sessions.get((record.executor, record.ledger))
+    def _executor_row(self, record: ExecutorRecord, session: SessionView | None) -> StatusRow:
         if session is None:
             leads = self._leader.epoch is not None
             return StatusRow(

@@ -13,20 +13,19 @@ import grpc.aio
 from launcher import logs
 from launcher.config import ExecutorConfig, check_address
 from launcher.errors import BadConfig, LauncherError
+from launcher.executor.channel import NotReached, connected, open_channel
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman
 from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page, Recall
+from launcher.executor.pace import Pace
 from launcher.executor.row import Row, epoch_message, epoch_of
 from launcher.executor.words import Words
-from launcher.identity import REPLICA_HOST
 from launcher.limits import (
     HELLO_ROWS_MAX,
-    MESSAGE_BYTES_MAX,
     REPORTS_PER_MESSAGE_MAX,
     RUNNING_TOLD_MAX,
 )
-from launcher.reach import Unreached, reach
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.tls import Credentials, Current
 from launcher.work import Epoch
@@ -34,19 +33,14 @@ from launcher.work import Epoch
 log = logs.get()
 
 LEADER_KEY: Final = "raftcron-leader"
+SPREAD_KEY: Final = "raftcron-spread-ms"
+OFFERS_SINCE: Final = 1
+"""The protocol from which on a leader takes offers; an older one ends the stream for them."""
 CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the boot clock was set, not steered."""
 DISTRUST_S: Final = 2.0
 """Between visits when no replica takes our certificate: only a person can change that."""
 _BEAT_STEP_MS: Final = 100
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
-    # Each visit connects anew at once, whatever became of the one before.
-    ("grpc.use_local_subchannel_pool", 1),
-)
-_EXPECTED: Final = ("grpc.ssl_target_name_override", REPLICA_HOST)
-
 # Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
 # gRPC makes of a refusal that was faster than the call.
 _USUAL: Final = (
@@ -88,6 +82,7 @@ class Visit:
         incarnation: str,
         credentials: Credentials | None = None,
         words: Words | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.welcomed = False
         self.ended = asyncio.Event()
@@ -96,6 +91,9 @@ class Visit:
         self._incarnation = incarnation
         self._credentials = credentials
         self._words = words or Words()
+        self._pace = pace or Pace(config, incarnation)
+        self._offers: Sequence[Offer] | None = None
+        self._takes_offers = False
         self._rest: Recall | None = None
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
         self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -120,7 +118,10 @@ class Visit:
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
 
     def offer(self, offers: Sequence[Offer]) -> None:
-        """Tell what the workers of this host serve."""
+        """Tell what the workers of this host serve, once the leader has said that it knows how."""
+        if not self._takes_offers:
+            self._offers = offers
+            return
         message = self._words.offers(offers)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(offers=message))
 
@@ -147,13 +148,16 @@ class Visit:
         Raises:
             StreamEnded: it did.
         """
-        channel = self._channel(address)
+        channel = open_channel(address, self._credentials)
         try:
-            await self._connect(channel, address)
+            await connected(channel, address, self._pace.connect_ms, self._credentials)
             self._foreman.attach(self)
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
             await self._serve(stub.Connect())
+        except NotReached as error:
+            raise StreamEnded(str(error), is_distrust=error.is_distrust) from None
         except grpc.aio.AioRpcError as error:
+            self._pace.learn(_spread_ms(error, self._pace.spread_ms))
             text = f"{error.code().name}: {error.details()}"
             is_refusal = error.code() not in _USUAL
             raise StreamEnded(text, _hint(error), is_refusal=is_refusal) from error
@@ -161,36 +165,6 @@ class Visit:
             self._foreman.detach(self)
             self.ended.set()
             await channel.close()
-
-    def _channel(self, address: str) -> grpc.aio.Channel:
-        ours = self._credentials
-        if ours is None:
-            return grpc.aio.insecure_channel(address, options=_OPTIONS)
-        secret = grpc.ssl_channel_credentials(ours.authority, ours.key, ours.certificate)
-        return grpc.aio.secure_channel(address, secret, options=[*_OPTIONS, _EXPECTED])
-
-    async def _connect(self, channel: grpc.aio.Channel, address: str) -> None:
-        """Return once the replica has answered; a frozen one accepts connections and does not."""
-        wait_s = self._config.connect_ms / 1000
-        try:
-            async with asyncio.timeout(wait_s):
-                state = channel.get_state(try_to_connect=True)
-                while state is not grpc.ChannelConnectivity.READY:
-                    if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        raise await self._unreached(address)
-                    await channel.wait_for_state_change(state)
-                    state = channel.get_state(try_to_connect=True)
-        except TimeoutError:
-            raise StreamEnded(f"not reached within {wait_s} s") from None
-
-    async def _unreached(self, address: str) -> StreamEnded:
-        """Return why there is no connection: gRPC does not tell whose certificate is wrong."""
-        try:
-            await asyncio.to_thread(reach, address, self._config.connect_ms, self._credentials)
-        except Unreached as error:
-            hint = f" ({error.hint})" if error.hint else ""
-            return StreamEnded(f"{error}{hint}", is_distrust=error.is_distrust)
-        return StreamEnded("nobody answers there")
 
     async def _serve(self, call: Any) -> None:
         writer = asyncio.create_task(self._write(call))
@@ -214,7 +188,7 @@ class Visit:
 
     async def _first(self, call: Any) -> Any:
         try:
-            async with asyncio.timeout(self._config.welcome_ms / 1000):
+            async with asyncio.timeout(self._pace.welcome_ms / 1000):
                 return await call.read()
         except TimeoutError:
             raise StreamEnded("no welcome in time") from None
@@ -246,10 +220,22 @@ class Visit:
         if welcome.recall:
             foreman.recall(Recall(self))
         foreman.lease.connected(welcome.self_kill_ms)
+        self._pace.learn(welcome.spread_ms)
+        self._speak(welcome.protocol)
         foreman.clock_offset_ms = wall_ms() - welcome.wall_ms if welcome.wall_ms else 0
         if abs(foreman.clock_offset_ms) > self._config.clock_offset_ms_max:
             log.warning("clock.drifted", offset_ms=foreman.clock_offset_ms)
         return max(1, int(welcome.heartbeat_ms))
+
+    def _speak(self, protocol: int) -> None:
+        """Say what the leader's protocol lets us say, and no more."""
+        self._takes_offers = protocol >= OFFERS_SINCE
+        offers, self._offers = self._offers, None
+        if offers is not None and self._takes_offers:
+            self.offer(offers)
+        elif offers:
+            hint = "upgrade the replicas; until then handlers wait, and commands run"
+            log.warning("offers.withheld", error="the leader is older than handlers", hint=hint)
 
     async def _read(self, call: Any) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:
@@ -289,7 +275,7 @@ class Visit:
             # The next welcome measures the offset anew.
             if abs(wall_ms() - now_ms - clock_ms) > CLOCK_SET_MS:
                 raise StreamEnded("this host's clock was set")
-            if lease.unanswered_ms(now_ms) > self._config.answer_ms:
+            if lease.unanswered_ms(now_ms) > self._pace.answer_ms:
                 raise StreamEnded("heartbeats are not answered")
             if now_ms >= due_ms:
                 due_ms = now_ms + every_ms
@@ -320,14 +306,15 @@ class Way:
         self._incarnation = incarnation
         self._credentials = credentials
         self._words = words
+        self._pace = Pace(config, f"{config.id}/{incarnation}")
         self._visit: Visit | None = None
         self._refusal = ""
         self._distrusts = 0
 
     async def run(self) -> None:
         """Be connected until a leader says that this executor is drained."""
-        leaders = self._config.leaders
-        number, hint, pause_ms = 0, "", self._config.reconnect_ms_min
+        leaders, pace = self._config.leaders, self._pace
+        number, hint = 0, ""
         while True:
             followed = bool(hint)
             address = hint or leaders[number % len(leaders)]
@@ -335,7 +322,7 @@ class Way:
             await self._foreman.able.wait()
             ours = self._credentials() if self._credentials is not None else None
             visit = self._visit = Visit(
-                self._config, self._foreman, self._incarnation, ours, self._words
+                self._config, self._foreman, self._incarnation, ours, self._words, pace
             )
             hint = ""
             try:
@@ -347,12 +334,14 @@ class Way:
                     log.info("executor.drained", replica=address, error=str(error))
                     return
             if visit.welcomed:
-                pause_ms = self._config.reconnect_ms_min
+                # All the others' streams have ended, too: whoever dies, or is deposed.
+                number += pace.first(len(leaders))
+                await asyncio.sleep(pace.after_stream_ms() / 1000)
             if hint and not followed:
                 continue
+            rest_ms = 0 if visit.welcomed and pace.spread_ms else pace.after_failure_ms()
             is_hopeless = self._distrusts >= len(leaders)
-            await asyncio.sleep(DISTRUST_S if is_hopeless else pause_ms / len(leaders) / 1000)
-            pause_ms = min(pause_ms * 2, self._config.reconnect_ms_max)
+            await asyncio.sleep(DISTRUST_S if is_hopeless else rest_ms / 1000)
 
     async def close(self, wait_s: float) -> None:
         """Send what is waiting and end the stream; wait for the replica at most `wait_s`."""
@@ -395,3 +384,12 @@ def _hint(error: grpc.aio.AioRpcError) -> str:
         if key == LEADER_KEY:
             return value if isinstance(value, str) else value.decode()
     return ""
+
+
+def _spread_ms(error: grpc.aio.AioRpcError, known_ms: int) -> int:
+    """Return over how long the replica wants returns to be spread; as known if it does not say."""
+    for key, value in error.trailing_metadata() or ():
+        text = value if isinstance(value, str) else value.decode(errors="replace")
+        if key == SPREAD_KEY and text.isdecimal() and len(text) < 10:
+            return int(text)
+    return known_ms

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import metadata
+from typing import Final
 
 from launcher.config import ExecutorConfig
 from launcher.executor.offers import Offer
@@ -14,6 +15,9 @@ from launcher.executor.outlet import Page
 from launcher.executor.resources import UNLIMITED, Capacity
 from launcher.executor.row import ENDED, Row
 from launcher.rpc.v1 import pool_pb2
+
+PROTOCOL: Final = 1
+"""What this executor speaks; `Welcome.protocol` in pool.proto says what each number is."""
 
 
 class Words:
@@ -41,6 +45,7 @@ class Words:
             can_recall=True,
             cpu_milli=self._room.cpu_milli,
             memory_bytes=self._room.memory_bytes,
+            protocol=PROTOCOL,
         )
 
     def offers(self, offers: Sequence[Offer]) -> pool_pb2.Offers:

@@ -42,11 +42,13 @@ class Leases:
     def __init__(self, times: LeaseTimes) -> None:
         self._give_up_ms = times.give_up_ms
         self._until: dict[Key, int] = {}
+        self._first = 0  # no lease ends before; they only get longer, so it is looked up rarely
 
     def renew(self, key: Key, since_mono_ms: int) -> None:
         """Let the lease last `give_up_ms` from `since_mono_ms`, never shorter than before."""
         until = since_mono_ms + self._give_up_ms
-        self._until[key] = max(until, self._until.get(key, until))
+        self._until[key] = until = max(until, self._until.get(key, until))
+        self._first = min(until, self._first)
 
     def begin(self, key: Key, now_mono_ms: int) -> None:
         """Give a full lease where there is none; an existing one is not renewed."""
@@ -59,7 +61,11 @@ class Leases:
 
     def expired(self, now_mono_ms: int) -> list[Key]:
         """Return whose lease is over, the one that ended first in front."""
+        if now_mono_ms < self._first:
+            return []
         over = [(until, key) for key, until in self._until.items() if until <= now_mono_ms]
+        if not over:
+            self._first = min(self._until.values(), default=now_mono_ms)
         return [key for _, key in sorted(over)]
 
     def forget(self, key: Key) -> None:
@@ -69,3 +75,4 @@ class Leases:
     def clear(self) -> None:
         """Drop all: leases live in the memory of one leader."""
         self._until.clear()
+        self._first = 0

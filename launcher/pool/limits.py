@@ -6,6 +6,8 @@ from typing import Final
 
 from launcher.names import SCHEDULED_S_MAX
 
+PROTOCOL: Final = 1
+"""What this leader speaks; `Welcome.protocol` in pool.proto says what each number is."""
 EXECUTORS_MAX: Final = 10_000
 """Connected at once: ten thousand hosts in a cell."""
 SLOTS_MAX: Final = 100_000
@@ -68,3 +70,16 @@ GOODBYE_WITHIN_MS: Final = 1_000
 """A stream that is ended gets this long to take its Goodbye, then it is cut."""
 CLOCK_OFFSET_MS_MAX: Final = 10_000
 """Default of how far an executor's clock may be off before it gets no work (rule R10)."""
+
+SPREAD_FROM: Final = 100
+"""Executors; fewer are greeted in less time than an election takes, and come back at once."""
+SPREAD_US_EACH: Final = 500
+"""What greeting one executor costs a leader: a connection, a stream, a Hello, a Welcome."""
+SPREAD_MS_MAX: Final = 10_000
+
+
+def spread_ms(executors: int) -> int:
+    """Return over how many milliseconds so many executors are to spread their return."""
+    if executors < SPREAD_FROM:
+        return 0
+    return min(executors * SPREAD_US_EACH // 1_000, SPREAD_MS_MAX)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import grpc
 
@@ -36,15 +35,13 @@ from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionV
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
-SILENT_BEATS: Final = 3
-"""An executor that has missed so many heartbeats gets no work until it is heard again."""
-
 
 class Pool:
     """The leader's side of all executors' streams.
 
     `mono_ms` counts while the machine sleeps (CLOCK_BOOTTIME); `wall_ms` only measures offsets.
     `on_event` is called on the loop and must return at once without raising: it enqueues.
+    `known_executors` says how many the cell has, connected or not.
     """
 
     def __init__(
@@ -56,6 +53,7 @@ class Pool:
         wall_ms: Callable[[], int],
         on_event: Callable[[Event], None],
         clock_offset_ms_max: int = limits.CLOCK_OFFSET_MS_MAX,
+        known_executors: Callable[[], int] = lambda: 0,
     ) -> None:
         self.cell = cell
         self.lease = lease
@@ -63,8 +61,12 @@ class Pool:
         self._wall_ms = wall_ms
         self._on_event = on_event
         self._clock_offset_ms_max = clock_offset_ms_max
+        self._known_executors = known_executors
+        self.executors_max = limits.EXECUTORS_MAX
         self._epoch: Epoch | None = None
         self._sessions: dict[str, Session] = {}
+        self._beating: dict[Session, None] = {}  # those with heartbeats to answer
+        self._touched: set[str] = set()
         self._leases = Leases(lease)
 
     # ---- leadership
@@ -88,6 +90,8 @@ class Pool:
         """
         self._epoch = None
         sessions, self._sessions = self._sessions, {}
+        self._beating.clear()
+        self._touched.clear()
         leader = leader_address or ""
         end = End(grpc.StatusCode.FAILED_PRECONDITION, reason, leader, says_goodbye=True)
         for session in sessions.values():
@@ -115,8 +119,12 @@ class Pool:
                 self_kill_ms=self.lease.self_kill_ms,
                 wall_ms=self._wall_ms(),
                 recall=recall and session.greeting.can_recall,
+                protocol=limits.PROTOCOL,
+                spread_ms=self.spread_ms,
             )
         )
+        if session.is_beating:
+            self._beating[session] = None
 
     def refuse(self, executor: str, reason: str) -> None:
         """Send an executor away: Goodbye with the reason, then its stream ends."""
@@ -137,6 +145,32 @@ class Pool:
         now = self._mono_ms()
         return [self._view(self._sessions[name], now) for name in sorted(self._sessions)]
 
+    @property
+    def count(self) -> int:
+        """How many executors are connected."""
+        return len(self._sessions)
+
+    @property
+    def spread_ms(self) -> int:
+        """Over how long the executors of this cell are to spread their return."""
+        return limits.spread_ms(max(len(self._sessions), self._known_executors()))
+
+    def view(self, executor: str) -> SessionView | None:
+        """Return a connected executor, None if it is not."""
+        session = self._sessions.get(executor)
+        return self._view(session, self._mono_ms()) if session is not None else None
+
+    def take_touched(self) -> set[str]:
+        """Return the executors of whom something has changed since the last call that decides
+        whether they get work: all but what time alone brings, that they fall silent."""
+        touched, self._touched = self._touched, set()
+        return touched
+
+    def is_leased(self, executor: str, ledger: str) -> bool:
+        """Whether an executor is connected that would not refuse an order for want of a lease."""
+        session = self._session(executor, ledger)
+        return session is not None and session.is_leased(self._mono_ms(), self.lease)
+
     def is_connected(self, executor: str, ledger: str) -> bool:
         """Whether a stream of that executor with that very ledger is open."""
         return self._session(executor, ledger) is not None
@@ -150,9 +184,15 @@ class Pool:
         that millisecond: what it lets through is younger than one, where give-up and self-kill
         are seconds apart.
         """
-        for session in list(self._sessions.values()):
+        now = self._mono_ms()
+        for session in list(self._beating):
+            was_leased = session.is_leased(now, self.lease)
             arrival = session.answer_heartbeats(up_to_arrival_mono_ms)
+            if not session.is_beating:
+                del self._beating[session]
             if arrival is not None:
+                if not was_leased:
+                    self._touched.add(session.key[0])
                 self._leases.renew(session.key, arrival)
                 self._drop_if_stuck(session)
 
@@ -259,6 +299,7 @@ class Pool:
         session.heard_mono_ms = now
         session.offset_ms = greeting.wall_ms - session.connected_since_ms
         self._sessions[greeting.executor] = session
+        self._touched.add(greeting.executor)
         self._on_event(session.joined())
         return session
 
@@ -266,9 +307,14 @@ class Pool:
         """Take a heartbeat; the leader answers it after a barrier."""
         if session.ended:
             return
-        now = self._mono_ms()
+        now, offset_ms_max = self._mono_ms(), self._clock_offset_ms_max
+        was_fit = session.is_heard(now, self.lease) and session.is_on_time(offset_ms_max)
         session.hear(Heartbeat(number, now), running, wall_ms - self._wall_ms())
         executor, ledger = session.key
+        if was_fit != session.is_on_time(offset_ms_max):
+            self._touched.add(executor)
+        if session.is_welcome:
+            self._beating[session] = None
         self._on_event(Beat(executor, ledger, number, running, wall_ms, now))
 
     def report(self, session: Session, facts: tuple[Fact, ...]) -> None:
@@ -280,6 +326,7 @@ class Pool:
         """Keep what the workers of an executor serve; tell the leader if that changed."""
         if offers != session.offers and not session.ended:
             session.offers = offers
+            self._touched.add(session.key[0])
             self._on_event(Offered(*session.key))
 
     def recollect(self, session: Session, message: pool_pb2.Recollection) -> None:
@@ -300,6 +347,8 @@ class Pool:
             return
         # Invariant: whoever has not ended is in the table, so this is its own place in it.
         del self._sessions[session.key[0]]
+        self._beating.pop(session, None)
+        self._touched.add(session.key[0])
         self._on_event(Left(session.key[0], session.key[1], end.reason))
 
     # ---- within
@@ -308,10 +357,9 @@ class Pool:
         """Let a newcomer replace an older stream of its own, or of a process that fell silent."""
         holder = self._sessions.get(greeting.executor)
         if holder is None:
-            if len(self._sessions) >= limits.EXECUTORS_MAX:
-                raise PoolFull(
-                    f"{limits.EXECUTORS_MAX} executors are connected, the most there can be"
-                )
+            if len(self._sessions) >= self.executors_max:
+                text = f"{self.executors_max} executors are connected, the most there can be here"
+                raise PoolFull(text)
             return
         is_same = holder.greeting.incarnation == greeting.incarnation
         silent_ms = now - holder.heard_mono_ms
@@ -341,34 +389,10 @@ class Pool:
         return not self._drop_if_stuck(session)
 
     def _drop_if_stuck(self, session: Session) -> bool:
-        if not session.is_stuck:
-            return False
-        reason = "does not read: too much waits for it"
-        self.drop(session, End(grpc.StatusCode.RESOURCE_EXHAUSTED, reason))
-        return True
+        if session.is_stuck:
+            reason = "does not read: too much waits for it"
+            self.drop(session, End(grpc.StatusCode.RESOURCE_EXHAUSTED, reason))
+        return session.ended is not None
 
     def _view(self, session: Session, now: int) -> SessionView:
-        greeting = session.greeting
-        is_leased = now < session.answered_arrival_mono_ms + self.lease.self_kill_ms
-        is_on_time = abs(session.offset_ms) <= self._clock_offset_ms_max
-        silent_ms = now - session.heard_mono_ms
-        is_heard = silent_ms <= SILENT_BEATS * self.lease.heartbeat_ms
-        return SessionView(
-            executor=greeting.executor,
-            ledger=greeting.ledger,
-            slots=greeting.slots,
-            connected_since_ms=session.connected_since_ms,
-            running=session.running,
-            offset_ms=session.offset_ms,
-            address=session.address,
-            pid=greeting.pid,
-            host=greeting.host,
-            version=greeting.version,
-            labels=greeting.labels,
-            is_leased=is_leased,
-            gets_work=is_leased and is_on_time and is_heard,
-            silent_ms=silent_ms,
-            offers=session.offers,
-            cpu_milli=greeting.cpu_milli,
-            memory_bytes=greeting.memory_bytes,
-        )
+        return session.view(now, self.lease, self._clock_offset_ms_max)

@@ -38,6 +38,8 @@ from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 
 LEADER_METADATA: Final = "raftcron-leader"
 """Trailing metadata that names the leader's address where this replica does not lead."""
+SPREAD_METADATA: Final = "raftcron-spread-ms"
+"""Trailing metadata: over how long the executors of a large cell are to spread their return."""
 
 NOT_LEADING: Final = "this replica does not lead"
 
@@ -198,8 +200,10 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
 
     async def _abort_not_leading(self, context: Context, text: str, leader: str = "") -> Never:
         address = leader or self._leader_address()
-        metadata = ((LEADER_METADATA, address),) if address else ()
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text, metadata)
+        metadata = [(LEADER_METADATA, address)] if address else []
+        if spread_ms := self._pool.spread_ms:
+            metadata.append((SPREAD_METADATA, str(spread_ms)))
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, text, tuple(metadata))
 
 
 def add_pool_service(

@@ -16,7 +16,7 @@ import msgspec
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
 from launcher.pool.events import Joined, Offer, Recalled
-from launcher.pool.lease import Key
+from launcher.pool.lease import Key, LeaseTimes
 from launcher.pool.messages import Greeting, parse_recollection
 from launcher.pool.orders import Outbox
 from launcher.rpc.v1 import pool_pb2
@@ -88,6 +88,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
 
 
 NEVER: Final = -(1 << 62)
+SILENT_BEATS: Final = 3
+"""An executor that has missed so many heartbeats gets no work until it is heard again."""
 
 
 class Session:
@@ -139,6 +141,43 @@ class Session:
             memory_bytes=greeting.memory_bytes,
         )
 
+    def is_on_time(self, offset_ms_max: int) -> bool:
+        """Whether its clock may decide when work begins (rule R10)."""
+        return abs(self.offset_ms) <= offset_ms_max
+
+    def is_leased(self, now_mono_ms: int, lease: LeaseTimes) -> bool:
+        """Whether it has a lease by its own reckoning, as far as this side knows."""
+        return now_mono_ms < self.answered_arrival_mono_ms + lease.self_kill_ms
+
+    def is_heard(self, now_mono_ms: int, lease: LeaseTimes) -> bool:
+        """Whether it has not missed several heartbeats."""
+        return now_mono_ms - self.heard_mono_ms <= SILENT_BEATS * lease.heartbeat_ms
+
+    def view(self, now_mono_ms: int, lease: LeaseTimes, offset_ms_max: int) -> SessionView:
+        """Return it as the leader sees it now."""
+        greeting = self.greeting
+        is_leased = self.is_leased(now_mono_ms, lease)
+        is_fit = self.is_on_time(offset_ms_max) and self.is_heard(now_mono_ms, lease)
+        return SessionView(
+            executor=greeting.executor,
+            ledger=greeting.ledger,
+            slots=greeting.slots,
+            connected_since_ms=self.connected_since_ms,
+            running=self.running,
+            offset_ms=self.offset_ms,
+            address=self.address,
+            pid=greeting.pid,
+            host=greeting.host,
+            version=greeting.version,
+            labels=greeting.labels,
+            is_leased=is_leased,
+            gets_work=is_leased and is_fit,
+            silent_ms=now_mono_ms - self.heard_mono_ms,
+            offers=self.offers,
+            cpu_milli=greeting.cpu_milli,
+            memory_bytes=greeting.memory_bytes,
+        )
+
     def welcome(self, message: pool_pb2.Welcome) -> None:
         """Let the executor in: the Welcome leaves first, then all that waited behind it."""
         if self.is_welcome or self.ended:
@@ -169,6 +208,11 @@ class Session:
         if newest is not None:
             self.wake.set()
         return newest
+
+    @property
+    def is_beating(self) -> bool:
+        """Whether a heartbeat waits for its answer."""
+        return bool(self._heartbeats)
 
     @property
     def is_stuck(self) -> bool:

@@ -115,6 +115,11 @@ class FakePool:
     def sessions(self) -> list[FakeSession]:
         return [self.connected[name] for name in sorted(self.connected)]
 
+    def is_leased(self, executor: str, ledger: str) -> bool:
+        """Whether that executor may be given orders."""
+        session = self.connected.get(executor)
+        return session is not None and session.ledger == ledger and session.is_leased
+
     def close(self) -> None:
         """The leader is none any more: nothing leaves; what is on a wire may still arrive."""
         self.connected.clear()

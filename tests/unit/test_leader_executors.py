@@ -17,6 +17,13 @@ class FakePool:
         self.there = list(ledgers)
         self.refused: list[str] = []
 
+    @property
+    def count(self) -> int:
+        return len(self.there)
+
+    def take_touched(self) -> set[str]:
+        return set()
+
     def sessions(self) -> list[SessionView]:
         return [
             SessionView(

@@ -154,6 +154,7 @@ class Hello(google.protobuf.message.Message):
     CAN_RECALL_FIELD_NUMBER: builtins.int
     CPU_MILLI_FIELD_NUMBER: builtins.int
     MEMORY_BYTES_FIELD_NUMBER: builtins.int
+    PROTOCOL_FIELD_NUMBER: builtins.int
     cell: builtins.str
     executor: builtins.str
     """the executor's id, unique in the cell"""
@@ -174,6 +175,8 @@ class Hello(google.protobuf.message.Message):
     """thousandths of a CPU that launches may use together; 0: not limited"""
     memory_bytes: builtins.int
     """the same of memory"""
+    protocol: builtins.int
+    """what it speaks, see Welcome.protocol"""
     @property
     def highest_epoch(self) -> global___Epoch:
         """the highest it has durably seen"""
@@ -202,16 +205,17 @@ class Hello(google.protobuf.message.Message):
         can_recall: builtins.bool = ...,
         cpu_milli: builtins.int = ...,
         memory_bytes: builtins.int = ...,
+        protocol: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["can_recall", b"can_recall", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["can_recall", b"can_recall", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
 
 @typing.final
 class Offers(google.protobuf.message.Message):
-    """What its workers serve, whole, after Hello and whenever it changes. An executor that never sends
-    it serves no handlers.
+    """What its workers serve, whole, after a Welcome of protocol 1 or more, and whenever it changes. An
+    executor that never sends it serves no handlers.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -455,12 +459,22 @@ class Welcome(google.protobuf.message.Message):
     SELF_KILL_MS_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
     RECALL_FIELD_NUMBER: builtins.int
+    PROTOCOL_FIELD_NUMBER: builtins.int
+    SPREAD_MS_FIELD_NUMBER: builtins.int
     heartbeat_ms: builtins.int
     self_kill_ms: builtins.int
     """lease of the executor, from the sending of the answered heartbeat"""
     wall_ms: builtins.int
     recall: builtins.bool
     """answer with a Recollection: all that the ledger remembers"""
+    protocol: builtins.int
+    """0: before there were numbers. 1: takes Offers, which a leader of 0 ends a stream for. A side
+    says nothing that the other's number does not promise to understand.
+    """
+    spread_ms: builtins.int
+    """Over how long the executors of this cell are to spread their return, should it end: so many at
+    once that they keep each other out come one after the other. 0: at once.
+    """
     @property
     def epoch(self) -> global___Epoch: ...
     def __init__(
@@ -471,9 +485,11 @@ class Welcome(google.protobuf.message.Message):
         self_kill_ms: builtins.int = ...,
         wall_ms: builtins.int = ...,
         recall: builtins.bool = ...,
+        protocol: builtins.int = ...,
+        spread_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "recall", b"recall", "self_kill_ms", b"self_kill_ms", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "protocol", b"protocol", "recall", b"recall", "self_kill_ms", b"self_kill_ms", "spread_ms", b"spread_ms", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Welcome = Welcome
 

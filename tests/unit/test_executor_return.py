@@ -1,0 +1,194 @@
+"""An executor and a replica that differ: in who leads, in how large the cell is, in their age."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import grpc
+import pytest
+import structlog
+
+from launcher.config import ExecutorConfig
+from launcher.executor.foreman import Foreman
+from launcher.executor.lease import Lease
+from launcher.executor.offers import Offer
+from launcher.executor.pace import Pace
+from launcher.executor.stream import StreamEnded, Visit, Way
+from launcher.pool import limits
+from launcher.pool.events import Beat, Joined, Offered
+from launcher.pool.pool import Pool
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+from tests.unit.pool_rig import CELL, LEDGER, Rig, rigged, until
+
+OFFERS = [Offer("app", 4, ("a.b",))]
+OTHERS = [Offer("app", 4, ("a.c",))]
+
+
+class IdleForeman:
+    """A foreman without work, whose workers serve something."""
+
+    def __init__(self) -> None:
+        self.able = asyncio.Event()
+        self.able.set()
+        self.ledger_uuid = LEDGER
+        self.highest = Epoch(0, 0, "")
+        self.running = 0
+        self.lease = Lease()
+        self.clock_offset_ms = 0
+        self.visits: list[Visit] = []
+
+    def attach(self, visit: Visit) -> None:
+        self.visits.append(visit)
+        visit.begin([], self.highest)
+        visit.offer(OFFERS)
+
+    def detach(self, visit: Visit) -> None:
+        """Nothing is kept of a visit."""
+
+    def welcome(self, epoch: Epoch) -> None:
+        """No ledger keeps it."""
+
+    def answered(self, number: int) -> bool:
+        return self.lease.answered(number)
+
+
+def config_of(rig: Rig) -> ExecutorConfig:
+    return ExecutorConfig(id="e1", data="d", leaders=(f"127.0.0.1:{rig.port}",), cell=CELL)
+
+
+def foreman_of(idle: IdleForeman) -> Foreman:
+    return cast("Foreman", cast("Any", idle))
+
+
+@asynccontextmanager
+async def visiting(rig: Rig, pace: Pace | None = None) -> AsyncIterator[asyncio.Task[None]]:
+    """One visit of an executor; the task ends with it."""
+    config = config_of(rig)
+    visit = Visit(config, foreman_of(IdleForeman()), "i1", pace=pace or Pace(config, "e1"))
+    task = asyncio.create_task(visit.attend(config.leaders[0]))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def crowded(rig: Rig, executors: int) -> Pool:
+    """Let the cell have so many executors."""
+    rig.pool._known_executors = lambda: executors
+    return rig.pool
+
+
+# ---- how large the cell is
+
+
+async def test_a_welcome_says_how_to_come_back() -> None:
+    async with rigged() as rig:
+        crowded(rig, 4_000)
+        pace = Pace(config_of(rig), "e1")
+        async with visiting(rig, pace):
+            rig.pool.welcome((await rig.heard(Joined)).executor)
+            await until(lambda: pace.spread_ms == 2_000)
+
+
+async def test_a_refusal_says_it_too_for_those_who_were_never_welcome() -> None:
+    async with rigged(leads=False) as rig:
+        crowded(rig, 4_000)
+        pace = Pace(config_of(rig), "e1")
+        async with visiting(rig, pace) as visit:
+            with pytest.raises(StreamEnded, match="does not lead"):
+                await visit
+        assert pace.spread_ms == 2_000
+
+
+async def test_a_small_cell_says_nothing() -> None:
+    async with rigged() as rig:
+        pace = Pace(config_of(rig), "e1")
+        async with visiting(rig, pace), rig.executor() as fake:
+            rig.pool.welcome((await rig.heard(Joined, 2)).executor)
+            rig.pool.welcome("executor-7")
+            assert (await fake.read()).welcome.spread_ms == 0
+        assert pace.spread_ms == 0
+
+
+@pytest.mark.parametrize("said", ["many", "-5", "9" * 40])
+async def test_nonsense_about_it_is_not_heeded(said: str) -> None:
+    async def refuse(_: Any, context: Any) -> None:
+        trailing = (("raftcron-spread-ms", said),)
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no", trailing)
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        refuse, pool_pb2.FromExecutor.FromString, pool_pb2.FromLeader.SerializeToString
+    )
+    server = grpc.aio.server()
+    generic = grpc.method_handlers_generic_handler("raftcron.pool.v1.Pool", {"Connect": handler})
+    server.add_generic_rpc_handlers((generic,))
+    rig = Rig()
+    rig.port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        pace = Pace(config_of(rig), "e1")
+        async with visiting(rig, pace) as visit:
+            with pytest.raises(StreamEnded, match="FAILED_PRECONDITION"):
+                await visit
+        assert pace.spread_ms == 0
+    finally:
+        await server.stop(0)
+
+
+# ---- how old the leader is
+
+
+async def test_a_leader_that_takes_offers_gets_them_when_it_has_said_so() -> None:
+    async with rigged() as rig, visiting(rig):
+        joined = await rig.heard(Joined)
+        assert not rig.of(Offered)
+        rig.pool.welcome(joined.executor)
+        await rig.heard(Offered)
+        assert [offer.handlers for offer in rig.pool.sessions()[0].offers] == [("a.b",)]
+
+
+async def test_an_older_leader_gets_none_and_keeps_the_executor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would have ended the stream for them, again and again: no commands either."""
+    monkeypatch.setattr(limits, "PROTOCOL", 0)
+    with structlog.testing.capture_logs() as lines:
+        async with rigged() as rig, visiting(rig) as visit:
+            rig.pool.welcome((await rig.heard(Joined)).executor)
+            await rig.heard(Beat)
+            assert not visit.done()
+            assert not rig.of(Offered)
+    withheld = [line for line in lines if line["event"] == "offers.withheld"]
+    assert len(withheld) == 1
+    assert "upgrade the replicas" in withheld[0]["hint"]
+
+
+async def test_the_last_offers_before_a_welcome_are_those_that_count() -> None:
+    async with rigged() as rig:
+        config, idle = config_of(rig), IdleForeman()
+        way = Way(config, foreman_of(idle), "i1")
+        task = asyncio.create_task(way.run())
+        try:
+            joined = await rig.heard(Joined)
+            idle.visits[0].offer(OTHERS)
+            rig.pool.welcome(joined.executor)
+            await rig.heard(Offered)
+            assert [offer.handlers for offer in rig.pool.sessions()[0].offers] == [("a.c",)]
+            assert len(rig.of(Offered)) == 1
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_older_executor_is_welcome_and_is_told_nothing_that_it_must_know() -> None:
+    """It sends no number, and reads past the fields that it does not know."""
+    async with rigged() as rig, rig.joined() as fake:
+        await fake.beat(1)
+        await rig.heard(Beat)
+        rig.pool.answer_heartbeats(rig.mono)
+        assert (await fake.read()).heartbeat.number == 1

@@ -1,0 +1,351 @@
+"""A leader with very many executors: what one turn costs does not follow their number.
+
+Costs are counted, not timed: how many executors are looked at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import grpc
+import msgspec
+import pytest
+
+from cron.leader.dispatch import Dispatcher
+from cron.leader.executors import FEW, LOOK_ALL_MS, Executors
+from cron.leader.inbox import FLOORS_PER_TURN, JOINED_PER_ENTRY_MAX, Inbox
+from cron.leader.queues import Queues
+from cron.state import commands as c
+from cron.state.codec import encode_entry
+from cron.state.pool import Drain
+from launcher.pool.errors import PoolFull
+from launcher.pool.lease import LeaseTimes
+from launcher.pool.messages import Greeting
+from launcher.pool.pool import Pool
+from launcher.pool.session import End, Session
+from launcher.work import Epoch
+from tests.unit.pool_rig import WALL_MS, rigged
+from tests.unit.state_rig import StateRig, with_job
+from tests.unit.test_leader_reign import reigning
+
+MANY = 4 * FEW
+LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"
+
+
+def name_of(number: int) -> str:
+    return f"h{number:05}"
+
+
+def greeting(number: int) -> Greeting:
+    return Greeting(
+        executor=name_of(number),
+        ledger=LEDGER,
+        incarnation="i",
+        slots=4,
+        host="host",
+        pid=1,
+        version="0",
+        wall_ms=WALL_MS,
+        highest_epoch=Epoch(),
+        labels={},
+        known=(),
+    )
+
+
+class Looks:
+    """How often a session was looked at, and asked for heartbeats to answer."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.counts: Counter[str] = Counter()
+        for method in ("view", "answer_heartbeats"):
+            self._count(patch, method, getattr(Session, method))
+
+    def _count(self, patch: pytest.MonkeyPatch, method: str, real: Any) -> None:
+        def counted(*args: Any) -> Any:
+            self.counts[method] += 1
+            return real(*args)
+
+        patch.setattr(Session, method, counted)
+
+    def taken(self, method: str) -> int:
+        return self.counts.pop(method, 0)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    return Looks(monkeypatch)
+
+
+class World:
+    """A pool with many executors that the State knows, on clocks that a test turns."""
+
+    def __init__(self, number: int = MANY) -> None:
+        self.rig: StateRig = with_job()
+        self.mono = 1_000_000
+        self.pool = Pool(
+            cell="test",
+            lease=LeaseTimes(),
+            mono_ms=lambda: self.mono,
+            wall_ms=lambda: WALL_MS,
+            on_event=lambda _: None,
+        )
+        self.pool.open(Epoch(1, 1, "r1"))
+        applier: Any = self.rig
+        clock: Any = self
+        self.executors = Executors(self.pool, applier, clock)
+        self.queues = Queues(self.rig.state)
+        self.sessions = [self.join(i) for i in range(number)]
+
+    def mono_ms(self) -> int:
+        return self.mono
+
+    def join(self, number: int) -> Session:
+        """An executor that is welcome, and has no lease yet."""
+        session = self.pool.join(greeting(number), "")
+        self.rig.join(name_of(number), LEDGER)
+        self.pool.welcome(name_of(number))
+        return session
+
+    def beat(self, *sessions: Session, wall_ms: int = WALL_MS) -> None:
+        """Let these be heard and answered."""
+        for session in sessions:
+            self.pool.beat(session, session.last_number + 1, 0, wall_ms)
+        self.pool.answer_heartbeats(self.mono)
+
+    def placed(self) -> int:
+        """How many may get work, after one more turn."""
+        self.executors.place(self.queues)
+        return len(self.queues.places.benches)
+
+
+def test_turns_look_at_nobody_of_whom_nothing_has_changed(looks: Looks) -> None:
+    world = World()
+    world.beat(*world.sessions)
+    assert world.placed() == MANY
+    looks.taken("view")
+    for _ in range(50):
+        world.mono += 5
+        world.beat(world.sessions[7])
+        assert world.placed() == MANY
+    assert looks.taken("view") == 0
+    world.mono += LOOK_ALL_MS
+    assert world.placed() == MANY
+    assert looks.taken("view") == MANY
+
+
+def test_who_comes_and_who_goes_is_noticed_in_the_next_turn(looks: Looks) -> None:
+    world = World()
+    world.beat(*world.sessions[1:])
+    assert world.placed() == MANY - 1, "one has no lease yet"
+    looks.taken("view")
+    world.beat(world.sessions[0])
+    assert world.placed() == MANY
+    newcomer = world.join(MANY)
+    assert world.placed() == MANY
+    world.beat(newcomer)
+    assert world.placed() == MANY + 1
+    world.pool.refuse(name_of(3), "go")
+    assert world.placed() == MANY
+    assert looks.taken("view") < 10
+
+
+def test_a_clock_that_goes_wrong_and_right_is_noticed_at_once(looks: Looks) -> None:
+    world = World()
+    world.beat(*world.sessions)
+    assert world.placed() == MANY
+    world.beat(world.sessions[5], wall_ms=WALL_MS + 3_600_000)
+    assert world.placed() == MANY - 1
+    world.beat(world.sessions[5])
+    assert world.placed() == MANY
+
+
+def test_who_refused_rests_and_gets_work_again(looks: Looks) -> None:
+    world = World()
+    world.beat(*world.sessions)
+    world.placed()
+    world.executors.refused(name_of(9), LEDGER)
+    assert world.placed() == MANY - 1
+    world.mono += 500
+    world.beat(world.sessions[0])
+    assert world.placed() == MANY
+
+
+def test_who_falls_silent_gets_no_work_soon_and_again_when_it_is_heard() -> None:
+    world = World()
+    world.beat(*world.sessions)
+    assert world.placed() == MANY
+    world.mono += 16_000
+    world.beat(*world.sessions[1:])
+    assert world.placed() == MANY - 1
+    world.beat(world.sessions[0])
+    assert world.placed() == MANY
+
+
+def test_another_ledger_under_the_same_id_takes_the_place_of_the_first() -> None:
+    world = World()
+    world.beat(*world.sessions)
+    assert world.placed() == MANY
+    old = world.rig.state.executor_of(name_of(2), LEDGER)
+    assert old is not None
+    world.pool.drop(world.sessions[2], End(grpc.StatusCode.OK, "gone"))
+    other = "11111111-2222-4333-8444-555555555555"
+    session = world.pool.join(msgspec.structs.replace(greeting(2), ledger=other), "")
+    number = world.rig.join(name_of(2), other)
+    world.pool.welcome(name_of(2))
+    world.beat(session)
+    assert world.placed() == MANY
+    assert number in world.queues.places.benches
+    assert old.number not in world.queues.places.benches
+
+
+def test_one_that_is_drained_is_found_among_many() -> None:
+    world = World()
+    world.beat(*world.sessions)
+    world.placed()
+    world.rig.answer(Drain(name_of(4), "anna"))
+    world.executors.look_at_all()
+    assert world.placed() == MANY - 1
+    record = world.rig.state.executor_of(name_of(4), LEDGER)
+    assert record is not None
+    assert [left.number for left in world.executors.drained()] == [record.number]
+    world.beat(world.sessions[1])
+    world.placed()
+    assert len(world.executors.drained()) == 1, "in a turn that does not look at all"
+
+
+def test_answers_go_through_those_who_asked(looks: Looks) -> None:
+    world = World()
+    world.beat(*world.sessions)
+    looks.taken("answer_heartbeats")
+    world.beat(*world.sessions[:3])
+    assert looks.taken("answer_heartbeats") == 3
+
+
+def test_a_heartbeat_before_the_welcome_is_answered_after_it() -> None:
+    world = World(0)
+    early = world.pool.join(greeting(0), "")
+    world.rig.join(name_of(0), LEDGER)
+    world.pool.beat(early, 1, 0, WALL_MS)
+    world.pool.answer_heartbeats(world.mono)
+    assert not early.is_leased(world.mono, world.pool.lease)
+    world.pool.welcome(name_of(0))
+    world.pool.answer_heartbeats(world.mono)
+    assert early.is_leased(world.mono, world.pool.lease)
+
+
+def test_a_heartbeat_younger_than_the_barrier_waits_for_the_next_one() -> None:
+    world = World(1)
+    world.pool.beat(world.sessions[0], 1, 0, WALL_MS)
+    world.pool.answer_heartbeats(world.mono - 1)
+    assert not world.pool.is_leased(name_of(0), LEDGER)
+    world.pool.answer_heartbeats(world.mono)
+    assert world.pool.is_leased(name_of(0), LEDGER)
+
+
+# ---- what they all say at once, on its way into the log
+
+
+def inbox_of(world: World) -> Inbox:
+    return Inbox(
+        world.pool,
+        Dispatcher(world.pool),
+        wake=lambda: None,
+        beat=lambda: None,
+        refused=lambda executor, ledger: None,
+        mono_ms=world.mono_ms,
+    )
+
+
+def joins(inbox: Inbox, world: World) -> list[str]:
+    commands = inbox.gather(world.rig.state, 0)
+    return [one.executor for one in commands if isinstance(one, c.ExecutorJoined)]
+
+
+def test_all_that_join_at_once_share_some_entries_each_of_a_bounded_size() -> None:
+    world = World(0)
+    inbox, count = inbox_of(world), 2 * JOINED_PER_ENTRY_MAX + 1
+    for number in range(count):
+        inbox.on_event(world.pool.join(greeting(number), "").joined())
+    entries = [joins(inbox, world) for _ in range(4)]
+    assert [len(entry) for entry in entries] == [JOINED_PER_ENTRY_MAX, JOINED_PER_ENTRY_MAX, 1, 0]
+    assert [name for entry in entries for name in entry] == [
+        name_of(number) for number in range(count)
+    ]
+
+
+def test_who_was_too_impatient_to_wait_for_its_entry_is_left_out() -> None:
+    world = World(0)
+    inbox, count = inbox_of(world), JOINED_PER_ENTRY_MAX + 100
+    sessions = [world.pool.join(greeting(number), "") for number in range(count)]
+    for session in sessions:
+        inbox.on_event(session.joined())
+    for session in sessions[:100]:
+        world.pool.refuse(session.key[0], "it left")
+    assert joins(inbox, world) == [name_of(number) for number in range(100, count)]
+    assert not inbox.joining() - {session.key for session in sessions[100:]}
+
+
+def test_who_joins_twice_before_its_entry_joins_once() -> None:
+    world = World(0)
+    inbox = inbox_of(world)
+    for _ in range(2):
+        inbox.on_event(world.pool.join(greeting(0), "").joined())
+    assert joins(inbox, world) == [name_of(0)]
+
+
+def test_entries_of_executors_with_the_most_labels_fit_the_log() -> None:
+    world = World(0)
+    inbox = inbox_of(world)
+    labels = {f"{i:064}": "\U0010ffff" * 200 for i in range(64)}
+    for number in range(JOINED_PER_ENTRY_MAX):
+        event = world.pool.join(greeting(number), "").joined()
+        inbox.on_event(msgspec.structs.replace(event, labels=labels))
+    sizes, left = [], JOINED_PER_ENTRY_MAX
+    while left:
+        commands = inbox.gather(world.rig.state, 0)
+        left -= len(commands)
+        sizes.append(len(encode_entry(0, Epoch(1, 1, "r1"), tuple(commands))))
+    assert max(sizes) < 2 << 20
+    assert len(sizes) > 10
+
+
+def test_floors_are_raised_for_all_some_in_each_turn() -> None:
+    world = World(FLOORS_PER_TURN + 10)
+    inbox = inbox_of(world)
+    told: set[str] = set()
+    for _ in range(2):
+        inbox.raise_floors(world.rig.state)
+        inbox.stale(world.rig.state, 0)
+        fresh = {s.key[0] for s in world.sessions if s.outbox} - told
+        told |= fresh
+    assert told == {name_of(number) for number in range(FLOORS_PER_TURN + 10)}
+
+
+# ---- the whole leader
+
+
+async def test_a_thousand_that_join_at_once_are_all_welcome() -> None:
+    async with reigning() as replica:
+        sessions = [replica.pool.join(greeting(number), "") for number in range(1_200)]
+        await replica.until(lambda: all(session.is_welcome for session in sessions))
+        assert len(replica.state.executors) == 1_200
+
+
+async def test_many_that_leave_at_once_are_let_go_together(looks: Looks) -> None:
+    async with reigning() as replica:
+        sessions = [replica.pool.join(greeting(number), "") for number in range(MANY)]
+        await replica.until(lambda: all(session.is_welcome for session in sessions))
+        drains = [Drain(name_of(number), "anna") for number in range(MANY)]
+        looks.taken("view")
+        await replica.leader.submit(lambda _state, _now_ms: list(drains))
+        await replica.until(lambda: all(session.ended for session in sessions))
+        assert looks.taken("view") < 20 * MANY
+
+
+async def test_the_bound_of_executors_may_be_lower_than_ours() -> None:
+    async with rigged() as rig:
+        rig.pool.executors_max = 1
+        rig.pool.join(greeting(0), "")
+        with pytest.raises(PoolFull, match="1 executors are connected"):
+            rig.pool.join(greeting(1), "")
