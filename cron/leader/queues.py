@@ -287,6 +287,8 @@ class Queues:
 
     def drop(self, key: Key) -> None:
         """Let go of a launch that this plan skips or cancels."""
+        if self._taken is not None and self._taken.key == key:
+            self.put_back(0)  # it starts nothing, and costs no rate
         self._forget_waiting(key)
 
     def take(self, now_ms: int, late_budget: int) -> Candidate | None:
@@ -307,6 +309,9 @@ class Queues:
         where it finds no room."""
         need = self.need(candidate.key[0], job)
         executors = self.seating.choose(need, job, candidate.refused_by or None)
+        taken, slots = self._taken, len(executors)
+        if slots > 1 and taken and not self.pump.spares(taken, slots, self.seating.free):
+            return ()  # one slot is nobody else's, which the pump has seen to; not all of them
         if executors:
             self._occupy(candidate.key, executors, need)
             self._taken = None

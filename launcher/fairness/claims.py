@@ -65,6 +65,11 @@ class Claim:
             return True
         return self.pool is not None and unmet(self.pool) > self._queued()
 
+    def of_others(self, priority: int) -> int:
+        """Return how much of it a start of that priority must not use."""
+        own = self.queues.get(priority)
+        return self._queued() - (unmet(own) if own is not None else 0)
+
 
 class Claims:
     """The claims of all pools that have any, and their sums by domain."""
@@ -113,3 +118,11 @@ class Claims:
             return True
         claimed = self.sums.get(domain, 0)
         return not claimed or free > claimed
+
+    def kept_from(self, pool: str, priority: int, domain: Hashable) -> int:
+        """Return how many slots are reserved, and not used, for others than that queue."""
+        kept = self.sums.get(domain, 0)
+        claim = self.pools.get(pool)
+        if claim is not None and claim.is_placed and claim.domain == domain:
+            kept += claim.of_others(priority) - claim.amount
+        return kept

@@ -160,3 +160,37 @@ def test_what_is_held_while_its_pool_moves_finds_the_reservations_of_where_it_go
     assert rig.take(9, reserves=True) == []
     rig.pump.set_domain("scan", "right")
     assert jobs(rig.take(9, reserves=True)) == ["ann/scan"]
+
+
+@pytest.mark.parametrize(("slots", "spares"), [(1, True), (2, True), (3, False)])
+def test_a_launch_that_takes_several_slots_leaves_those_that_are_reserved(
+    rig: Rig, slots: int, spares: bool
+) -> None:
+    rig.pump.set_limits(("", "bill", -1), Limits(reserved=2))
+    rig.add("ann/mail", domain="left")
+    item = rig.pump.take(rig.now_ms, rig.room, 1, rig.free)
+    assert item is not None
+    assert rig.pump.spares(item, slots, rig.free) is spares
+
+
+@pytest.mark.parametrize(("pool", "slots"), [("bill", 3), ("mail", 2)])
+def test_several_slots_may_be_those_that_are_reserved_for_itself(
+    rig: Rig, pool: str, slots: int
+) -> None:
+    rig.pump.set_limits(("", "bill", -1), Limits(reserved=2))
+    rig.pump.set_limits(("", "mail", 5), Limits(reserved=1))
+    rig.add("bob/some", pool=pool, domain="left")
+    item = rig.pump.take(rig.now_ms, rig.room, 1, rig.free)
+    assert item is not None
+    assert rig.pump.spares(item, slots, rig.free)
+    assert not rig.pump.spares(item, slots + 1, rig.free)
+
+
+def test_several_slots_are_not_those_of_another_priority_of_its_pool(rig: Rig) -> None:
+    rig.pump.set_limits(("", "bill", -1), Limits(reserved=2))
+    rig.pump.set_limits(("", "bill", 0), Limits(reserved=1))
+    rig.add("bob/some", pool="bill", domain="left")
+    item = rig.pump.take(rig.now_ms, rig.room, 1, rig.free)
+    assert item is not None
+    assert rig.pump.spares(item, 3, rig.free)
+    assert not rig.pump.spares(item, 4, rig.free)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from cron.job import Overlap
 from cron.leader.plan import Expired
+from cron.state import pool as p
+from cron.state.outcome import Verdict
 from tests.unit.state_rig import StateRig, job
 from tests.unit.test_leader_plan import follow
 
@@ -36,3 +40,14 @@ def test_of_a_launch_whose_executor_is_gone_the_other_parts_run_on() -> None:
     words = follow(rig, expired=[Expired(2, rig.at_ms)], slots={1: 9, 3: 9})
     assert words == ["lost 1@60#1", "left 2"]
     assert [start.part for start in rig.row(60).starts()] == [1, 3]
+
+
+def test_parts_leave_free_what_is_reserved_for_others() -> None:
+    """Room for one part was looked at, and all were begun: on slots that were kept for others."""
+    rig = in_parts()
+    urgent = msgspec.structs.replace(job().work, priority=2)
+    rig.put(job(parts=3), job("other"), job("urgent", work=urgent))
+    limit = p.LimitItem(("", "command", 2), p.Limits(reserved=2))
+    assert rig.answer(p.SetLimits((limit,))).verdict is Verdict.ACCEPTED
+    assert follow(rig, slots={1: 1, 2: 2, 3: 1}) == []
+    assert follow(rig, slots={1: 1, 2: 3, 3: 1}) == ["begin 1@60#1 on 1, 2, 3"]

@@ -11,7 +11,7 @@ from cron.state.pool import LiftGates
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.placement.place import Capacity, Place
-from tests.unit.queues_rig import SECONDS, queue
+from tests.unit.queues_rig import SECONDS, queue, shown
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.state_rig import T0, job
 
@@ -294,3 +294,19 @@ def test_launches_of_several_parts_that_find_no_room_are_not_asked_again_for_not
     (begin,) = rig.plan()
     assert isinstance(begin, c.Begin)
     assert len(begin.items) == 1
+
+
+def test_a_launch_that_was_taken_and_is_skipped_after_all_leaves_its_start_to_others() -> None:
+    rig = Rig(job(schedule=SECONDS))
+    rig.limit(("", "command", -1), rate_milli=1_000)
+    rig.to(10).account(1, 2)
+    for candidate in rig.queues.take_new(rig.now_ms):
+        assert candidate.record.job is not None
+        rig.queues.enqueue(candidate, candidate.record.job, rig.now_ms)
+    first = rig.queues.take(rig.now_ms, 9)
+    assert first is not None
+    rig.queues.drop(first.key)
+    second = rig.queues.take(rig.now_ms, 9)
+    assert second is not None
+    assert shown(second.key) == "1@2"
+    assert rig.queues.take(rig.now_ms, 9) is None
