@@ -21,7 +21,9 @@ from cron.state.outcome import Result, Verdict
 from cron.state.state import State
 from launcher.pool.events import Event, Joined
 from launcher.pool.lease import LeaseTimes
+from launcher.pool.messages import Greeting
 from launcher.pool.pool import Pool
+from launcher.work import Epoch
 from tests.unit.state_rig import T0, job
 
 WITHIN_S = 10.0
@@ -199,3 +201,24 @@ async def test_applies_in_a_row_do_not_hold_up_the_ticks() -> None:
         await replica.until(lambda: bool(replica.state.due))
         assert sum(one.done() for one in waiting) < 5
         await asyncio.gather(*waiting)
+
+
+def greeting(executor: str) -> Greeting:
+    return Greeting(executor, "l1", "i", 4, "", 1, "", T0 * 1000, Epoch(), {}, ())
+
+
+async def test_who_comes_back_in_the_turn_that_gives_it_up_comes_again() -> None:
+    """The entry in which it joined let it go: it was welcome, unknown to the log, and got no work
+    for as long as its stream lasted."""
+    async with reigning() as replica:
+        pool, state = replica.pool, replica.state
+        first = pool.join(greeting("e1"), "")
+        await replica.until(lambda: first.is_welcome)
+        assert [record.number for record in state.executors.values()] == [1]
+        replica.clock.ms += pool.lease.give_up_ms
+        second = pool.join(greeting("e1"), "")
+        await replica.until(lambda: second.ended is not None)
+        third = pool.join(greeting("e1"), "")
+        await replica.until(lambda: third.is_welcome)
+        assert [record.number for record in state.executors.values()] == [2]
+        assert third.ended is None
