@@ -4,6 +4,7 @@ LauncherError                 .code (stable, snake_case)   .hint (what the opera
 ├ BadConfig                   a configuration file or option is wrong; the executor does not start
 ├ DirectoryInUse              another executor has this directory
 ├ LedgerDamaged               what was started here cannot be read; the executor does not start
+├ LedgerForeign               what was started here was started by another executor
 ├ LedgerStuck                 what is started can no longer be written down; the executor stops
 ├ SpawnerDied                 the process that starts commands is gone
 └ FailpointHit                a failpoint with the action `error`; only in tests
@@ -43,6 +44,12 @@ class LedgerDamaged(LauncherError):
     """The ledger cannot be read, so nobody knows what was started here (rule R4)."""
 
     code = "ledger_damaged"
+
+
+class LedgerForeign(LauncherError):
+    """The ledger is another executor's: a copy of it would answer for what it never started."""
+
+    code = "ledger_foreign"
 
 
 class LedgerStuck(LauncherError):

@@ -7,7 +7,9 @@ their end.
 
 SQLite in WAL mode, one transaction per batch, synchronous=FULL. Starts and acknowledgements of rows
 that are there already are written without waiting for the disk: they matter after a crash of the
-process, not of the host (WAL keeps their order, so a later synced commit includes them).
+process, not of the host (WAL keeps their order, so a later synced commit includes them). Synced
+transactions are numbered, and the number is kept beside (mark.py): SQLite alone would not tell that
+the end of its log is missing.
 
 Not thread-safe: everything happens in the thread that opened it.
 """
@@ -24,7 +26,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from launcher.errors import LedgerDamaged, LedgerStuck
+from launcher.errors import LedgerDamaged, LedgerForeign, LedgerStuck
+from launcher.executor.mark import Mark
 from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
 from launcher.limits import DETAIL_CHARS_MAX, NAMES_PER_QUERY
 from launcher.work import Epoch
@@ -65,25 +68,36 @@ _UPGRADES: Final[dict[str, str]] = {
 }
 """From each version that can still be read: what makes the next one of it."""
 
+_OF_THE_DISK: Final = frozenset(
+    (
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+    )
+)
+"""Errors that say nothing against what is written in the file."""
+
 
 class Ledger:
     """The rows, the highest epoch, the floor. `uuid` tells this ledger from any other."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the ledger at `path`, or make a new one with a UUID of its own.
+    def __init__(self, path: Path, owner: str = "") -> None:
+        """Open the ledger at `path`, or make a new one with a UUID of its own. `owner` is the id of
+        the executor whose it is; one without an owner becomes its.
 
         Raises:
             LedgerDamaged: there is one, and it cannot be read.
+            LedgerForeign: it is another executor's.
+            LedgerStuck: it cannot be written: the disk is full, or fails.
         """
         self.path = path
-        try:
+        with self._told():
             self._open()
-        except sqlite3.DatabaseError as error:
-            raise LedgerDamaged(
-                f"ledger {path}: cannot be read: {error}",
-                f"move {path.parent} away; the executor then begins a new ledger under a new UUID, "
-                "and the cell takes its open launches for lost",
-            ) from error
+            self._own(owner)
 
     def _open(self) -> None:
         self._db = sqlite3.connect(self.path, isolation_level=None)
@@ -104,11 +118,28 @@ class Ledger:
         except (KeyError, ValueError) as error:
             raise sqlite3.DatabaseError("its epoch and floor are no numbers") from error
         self.uuid = meta["uuid"]
+        self._synced = int(meta.get("synced", "0"))
+        self._mark = Mark(self.path)
+        if (marked := self._mark.read(self.uuid)) > self._synced:
+            missing = f"the newest {marked - self._synced} of {marked} writes are missing"
+            raise sqlite3.DatabaseError(f"{missing}: its end is cut off, or it is an older copy")
         self.boot_id = _boot_id()
         self.is_same_boot = meta.get("boot_id") == self.boot_id
         self._set("boot_id", self.boot_id)
         newest = self._db.execute("SELECT max(begun_index) FROM launch").fetchone()[0]
         self._newest_index = max(newest or 0, self.floor)
+
+    def _own(self, owner: str) -> None:
+        found = self._db.execute("SELECT value FROM meta WHERE key = 'executor'").fetchone()
+        if owner and found and found[0] != owner:
+            where = self.path.parent
+            raise LedgerForeign(
+                f"ledger {self.path}: is that of executor {found[0]}, and this one is {owner}",
+                f"give {owner} a directory of its own; if {found[0]} has got a new name, move "
+                f"{where} away: the cell takes its open launches for lost",
+            )
+        if owner and not found:
+            self._set("executor", owner)
 
     def _create(self) -> None:
         # A random UUID: nothing computed could tell this disk from the one it replaces.
@@ -138,6 +169,7 @@ class Ledger:
     def close(self) -> None:
         """Close the file; what was committed is there."""
         self._db.close()
+        self._mark.close()
 
     @contextlib.contextmanager
     def transaction(self, *, synced: bool = True) -> Iterator[None]:
@@ -146,21 +178,35 @@ class Ledger:
 
         Raises:
             LedgerStuck: the disk is full, or fails; nothing was committed.
+            LedgerDamaged: a page of it is no page any more; nothing was committed.
         """
-        self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
-        before = (self.highest, self.floor, self._newest_index)
-        self._db.execute("BEGIN IMMEDIATE")
+        with self._told():
+            self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
+            before = (self.highest, self.floor, self._newest_index)
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                if synced:
+                    self._set("synced", str(self._synced + 1))
+                self._db.execute("COMMIT")
+            except BaseException:
+                self.highest, self.floor, self._newest_index = before
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        if synced:
+            self._synced += 1
+            self._mark.write(self.uuid, self._synced)
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell what the database says in words of an executor's operator."""
         try:
             yield
-            self._db.execute("COMMIT")
-        except BaseException as error:
-            self.highest, self.floor, self._newest_index = before
-            if self._db.in_transaction:
-                self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.OperationalError):
-                hint = "make room on the disk, then start the executor again"
-                raise LedgerStuck(f"ledger {self.path}: cannot write: {error}", hint) from error
-            raise
+        except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
+            raise  # a bug of ours
+        except sqlite3.DatabaseError as error:
+            raise told(self.path, error) from error
 
     def raise_epoch(self, epoch: Epoch) -> None:
         """Remember `epoch` if it is higher than all seen before (rule R4)."""
@@ -175,7 +221,7 @@ class Ledger:
             some = names[at : at + NAMES_PER_QUERY]
             places = ",".join("?" * len(some))
             query = f"SELECT {_COLUMNS} FROM launch WHERE name IN ({places})"
-            found.update((values[0], Row(*values)) for values in self._db.execute(query, some))
+            found.update((row.name, row) for row in self._rows(query, some))
         return found
 
     def insert(self, rows: Iterable[Row]) -> None:
@@ -233,7 +279,8 @@ class Ledger:
 
     def workers(self) -> list[tuple[int, int]]:
         """Return (pid, ticks) of the worker processes that are on record."""
-        return list(self._db.execute("SELECT pid, ticks FROM worker ORDER BY pid"))
+        with self._told():
+            return list(self._db.execute("SELECT pid, ticks FROM worker ORDER BY pid"))
 
     def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
         """Remember (pid, ticks) of worker processes before they are given anything (rule R4), and
@@ -259,7 +306,7 @@ class Ledger:
                 " AND (begun_index, name) > (?, ?) AND begun_index <= ?"
                 " ORDER BY begun_index, name LIMIT ?"
             )
-            rows += (Row(*values) for values in self._db.execute(query, (*after, until, count)))
+            rows += self._rows(query, (*after, until, count))
         rows.sort(key=lambda row: (row.begun_index, row.name))
         return rows[:count]
 
@@ -281,8 +328,11 @@ class Ledger:
         return self._db.execute(query, (floor,)).rowcount
 
     def _select(self, condition: str) -> list[Row]:
-        query = f"SELECT {_COLUMNS} FROM launch WHERE {condition}"
-        return [Row(*values) for values in self._db.execute(query)]
+        return self._rows(f"SELECT {_COLUMNS} FROM launch WHERE {condition}")
+
+    def _rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
+        with self._told():
+            return [Row(*found) for found in self._db.execute(query, values)]
 
     def _set(self, key: str, value: str) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
@@ -293,3 +343,23 @@ def _boot_id() -> str:
         return _BOOT_ID.read_text().strip()
     except OSError:
         return ""
+
+
+def told(path: Path, error: sqlite3.DatabaseError) -> LedgerStuck | LedgerDamaged:
+    """Return what an error of the database means to who operates the executor.
+
+    A disk that is full, or fails, is no damage: who moved the ledger away for it would make the
+    cell take for lost what is known here.
+    """
+    kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if kind == sqlite3.SQLITE_FULL:
+        hint = "make room on the disk, then start the executor again"
+        return LedgerStuck(f"ledger {path}: cannot write: {error}", hint)
+    if kind in _OF_THE_DISK:
+        hint = f"see to the disk of {path.parent} (room, rights, health), then start it again"
+        return LedgerStuck(f"ledger {path}: cannot be used: {error}", hint)
+    return LedgerDamaged(
+        f"ledger {path}: cannot be read: {error}",
+        f"move {path.parent} away; the executor then begins a new ledger under a new UUID, "
+        "and the cell takes its open launches for lost",
+    )

@@ -91,7 +91,7 @@ async def run(config: ExecutorConfig) -> int:
     """Run an executor until SIGTERM or SIGINT; return its exit code.
 
     Raises:
-        BadConfig, DirectoryInUse, LedgerDamaged: it cannot run.
+        BadConfig, DirectoryInUse, LedgerDamaged, LedgerForeign, LedgerStuck: it cannot run.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ async def run(config: ExecutorConfig) -> int:
     lock(directory)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
         in_thread = functools.partial(loop.run_in_executor, thread)
-        ledger = await in_thread(Ledger, directory / "ledger.sqlite")
+        ledger = await in_thread(Ledger, directory / "ledger.sqlite", config.id)
         try:
             # Before anybody is told anything: what survived the last executor must not run.
             limits = await _cleared(thread, ledger, stop, config.cgroup)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from launcher.worker.errors import BadPayload
-from launcher.worker.lengths import Length, length_ms
+from launcher.worker.lengths import LENGTH_MS_MAX, Length, length_ms
 from launcher.worker.wire import DETAIL_CHARS_MAX, Result
 
 TRACE_LINES_IN_DETAIL: Final = 3
@@ -60,6 +60,9 @@ class Snooze(Answer):
         super().__init__(max(1, length_ms(after)), reason)
 
 
+_ANSWERS: Final[tuple[type[Answer], ...]] = (Retry, Fatal, Snooze)
+
+
 class Cancelled(Exception):
     """Raised by `Context.check`: the launch was killed, replaced, or took too long."""
 
@@ -93,7 +96,11 @@ def of_value(value: object) -> Ended:
 def of_error(error: BaseException) -> Ended:
     """Return what a raised exception means; never raises."""
     if isinstance(error, Answer):
-        return _of_answer(error)
+        try:
+            return _of_answer(error)
+        except BaseException as worse:  # noqa: BLE001 - its class is the user's
+            if not isinstance(worse, Answer):
+                return of_error(worse)
     if isinstance(error, BadPayload):
         return Ended(Result.FATAL, 0, cut(str(error)))
     lines = _trace(error)
@@ -117,13 +124,18 @@ def of_cancel(ended: Ended, reason: str) -> Ended:
 
 def cut(text: str, chars: int = DETAIL_CHARS_MAX) -> str:
     """Return a text of at most `chars` characters that can be sent, whatever a handler said."""
+    text = str.__str__(text)  # a class of the user's own may say anything of itself
     if len(text) > chars:
         text = text[: chars - len(_CUT)] + _CUT
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 
 def _of_answer(answer: Answer) -> Ended:
-    return Ended(answer.result, answer.after_ms, cut(str(answer.reason)))
+    """Its class may be the user's, and its fields anything: only what can be sent is believed."""
+    result = next((kind.result for kind in _ANSWERS if isinstance(answer, kind)), Result.RAISED)
+    after_ms = getattr(answer, "after_ms", 0)
+    is_length = type(after_ms) is int and 0 <= after_ms <= LENGTH_MS_MAX
+    return Ended(result, after_ms if is_length else 0, cut(str(getattr(answer, "reason", ""))))
 
 
 def _of_class(kind: type[Answer]) -> Ended:
@@ -137,7 +149,7 @@ def _of_class(kind: type[Answer]) -> Ended:
 def _headline(error: BaseException) -> list[str]:
     try:
         return traceback.format_exception_only(error)
-    except Exception:  # noqa: BLE001 - its __str__ is the user's code
+    except BaseException:  # noqa: BLE001 - its __str__ is the user's code
         return [type(error).__name__]
 
 
@@ -145,7 +157,7 @@ def _trace(error: BaseException) -> list[str]:
     """The frame that raised: file, line, function, and the source line."""
     try:
         frames = traceback.format_tb(_own(error))
-    except Exception:  # noqa: BLE001 - sources are read through the user's loaders
+    except BaseException:  # noqa: BLE001 - sources are read through the user's loaders
         return []
     lines = frames[-1].splitlines() if frames else []
     return [line for line in lines if line.strip(" ~^")]
@@ -159,5 +171,5 @@ def _own(error: BaseException) -> TracebackType | None:
 def _whole(error: BaseException) -> str:
     try:
         return "".join(traceback.format_exception(type(error), error, _own(error)))
-    except Exception:  # noqa: BLE001 - its __str__ is the user's code
+    except BaseException:  # noqa: BLE001 - its __str__ is the user's code
         return "".join(_headline(error))

@@ -62,6 +62,7 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
         self.reports: list[pool_pb2.Report] = []
         self.messages = 0
         self.chunks: list[pool_pb2.OutputChunk] = []
+        self.offers: list[pool_pb2.Offer] = []
         self.beats = 0
         self.streams = 0
         self.port = 0
@@ -99,13 +100,14 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
         assert first.WhichOneof("kind") == "hello"
         self.hellos.append(first.hello)
         await self.welcomes.wait()
-        self._out = out
+        self._out, self.offers = out, []
         self.streams += 1
         welcome = pool_pb2.Welcome(
             epoch=epoch(self.epoch),
             heartbeat_ms=self.heartbeat_ms,
             self_kill_ms=self.self_kill_ms,
             wall_ms=wall_ms(),
+            protocol=1,
         )
         yield pool_pb2.FromLeader(welcome=welcome)
         reader = asyncio.create_task(self._read(stream, out))
@@ -127,6 +129,8 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
             elif kind == "reports":
                 self.messages += 1
                 self.reports += message.reports.reports
+            elif kind == "offers":
+                self.offers = list(message.offers.offers)
             elif kind == "output":
                 self.chunks.append(message.output)
         out.put_nowait(None)
@@ -193,6 +197,7 @@ class ExecutorHost:
         self.configure(leaders, **settings)
         self.process: subprocess.Popen[bytes] | None = None
         self.log = directory / "stderr.log"
+        self.variables: dict[str, str] = {}
 
     def configure(self, leaders: list[str], **settings: Any) -> None:
         fields = {"id": "e1", "data": "data", "leaders": leaders, **settings}
@@ -207,7 +212,8 @@ class ExecutorHost:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "launcher.executor", "--config", str(self.config), *options],
                 cwd=ROOT,
-                env={**os.environ, "RAFTCRON_FAILPOINTS": failpoints, "SECRET": "of the executor"},
+                env={**os.environ, "RAFTCRON_FAILPOINTS": failpoints, "SECRET": "of the executor"}
+                | self.variables,
                 stderr=log,
             )
         return self.process
