@@ -10,7 +10,7 @@ ROUNDS ?= 100
 export PYTHONTZPATH :=
 
 .PHONY: help setup run test check unit simulate simulate-launches soak fuzz cluster bench \
-  bench-flood bench-keeping bench-launches lock proto wheel clean
+  bench-flood bench-keeping bench-launches bench-reconnect lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -74,6 +74,9 @@ bench-launches: setup ## no-op handlers through the whole path: RATE=10000 SECON
 
 bench-flood: setup ## one tenant floods one handler: how late the others are before and during it
 	$(BIN)/python -m bench.flood
+
+bench-reconnect: setup ## a leader dies, and 1,000 or 10,000 executors come back at once
+	$(BIN)/python -m bench.reconnect --readme
 
 lock: ## write requirements.lock anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv

@@ -51,8 +51,8 @@ class LineEnded(Exception):
 
     def said(self, key: str) -> str:
         """Return the value of a trailer that is written as it is, "" if there is none."""
-        _, found, rest = self.trailers.partition(key.encode())
-        if not found or rest[0] > 126:
+        _, _, rest = self.trailers.partition(key.encode())
+        if not rest or rest[0] > 126:
             return ""
         return rest[1 : 1 + rest[0]].decode(errors="replace")
 
