@@ -7,13 +7,16 @@ late by a tenth of it.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 RESTS: Final = 2.0
 """How long to rest, in terms of how long the work took: a third of one core at most is used."""
 REST_S_MAX: Final = 0.05
+TURN_ITEMS: Final = 250
+"""What one turn of the loop does of a list: some milliseconds of what a person asks to see."""
 
 T = TypeVar("T")
 
@@ -30,3 +33,11 @@ def paced(
         yield piece
         rest(min(RESTS * (now_s() - began_s), REST_S_MAX))
         began_s = now_s()
+
+
+async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield `items` on the event loop, and let everything else on it have its turn in between."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if not number % TURN_ITEMS:
+            await asyncio.sleep(0)

@@ -37,6 +37,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive
 from cron.leader.shown import of_job, of_open, of_row
 from cron.leader.waiting import Queued
+from cron.pace import in_turns
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
@@ -118,8 +119,8 @@ class Questions:
         ]
         # A hundred thousand may be open: only what can be shown is told why it waits.
         newest = nlargest(query.limit, fitting, key=lambda row: (row.scheduled_s, row.attempt))
-        views = [self._of_open(row) for row in newest]
-        index = self._state.index
+        index = self._state.index  # of which `newest` is true, whatever happens meanwhile
+        views = [self._of_open(row) async for row in in_turns(newest)]
         await self._projection.caught_up(self._applier.rows_index)
         until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
         wanted = Query(query.job or None, states or None, query.since_ms, until_ms, query.limit)
@@ -128,7 +129,7 @@ class Questions:
             # The catalog after the index: what is in neither has been let go, and what is in both
             # was retired in between, and is told apart.
             rows += await self._archive.rows(self._state.history, wanted, rows)
-        for row in rows:
+        async for row in in_turns(rows):
             if row.ended_index <= index:
                 views += self._expanded(row, query.since_ms, until_ms, query.limit)
         views.sort(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
-from cron.pace import REST_S_MAX, RESTS, paced
+from cron.pace import REST_S_MAX, RESTS, TURN_ITEMS, in_turns, paced
 
 
 class Worker:
@@ -49,3 +50,25 @@ def test_a_piece_that_took_long_costs_no_long_rest():
     worker = Worker()
     list(worker.paced(30.0, 0.001))
     assert worker.rests_s == [REST_S_MAX, RESTS * 0.001]
+
+
+def test_a_long_list_lets_others_on_the_loop_have_their_turns():
+    async def longest_stretch() -> int:
+        others, stretch, longest = 0, 0, 0
+
+        async def beat() -> None:
+            nonlocal others, stretch, longest
+            while others < 10_000:
+                others, longest, stretch = others + 1, max(longest, stretch), 0
+                await asyncio.sleep(0)
+
+        beating = asyncio.create_task(beat())
+        done = []
+        async for item in in_turns(range(5 * TURN_ITEMS)):
+            done.append(item)
+            stretch += 1
+        beating.cancel()
+        assert done == list(range(5 * TURN_ITEMS))
+        return longest
+
+    assert 0 < asyncio.run(longest_stretch()) <= TURN_ITEMS
