@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -166,11 +166,23 @@ class Shop:
 
     # ---- who works
 
-    def serve(self, executor: str = HOST, processes: int = 1, threads: int = 4) -> Worker:
+    def serve(
+        self, executor: str = HOST, processes: int = 1, threads: int = 4, more: Sequence[str] = ()
+    ) -> Worker:
         """Start the app's worker beside an executor, and return once it is offered."""
         socket = self.cell.folder / executor / "workers.sock"
         numbers = ["--processes", str(processes), "--threads", str(threads), "--grace", "5s"]
-        argv = ["-P", "-m", "cron.main", "worker", "tasks", *numbers, "--executor", str(socket)]
+        argv = [
+            "-P",
+            "-m",
+            "cron.main",
+            "worker",
+            "tasks",
+            *numbers,
+            "--executor",
+            str(socket),
+            *more,
+        ]
         worker = Worker(executor, argv, self.folder, self.folder / f"{executor}-worker.log")
         self.workers.append(worker)
         self.wait_served(executor)
