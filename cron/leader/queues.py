@@ -311,7 +311,10 @@ class Queues:
         executors = self.seating.choose(need, job, candidate.refused_by or None)
         taken, slots = self._taken, len(executors)
         if slots > 1 and taken and not self.pump.spares(taken, slots, self.seating.free):
-            return ()  # one slot is nobody else's, which the pump has seen to; not all of them
+            # One slot is nobody else's, which the pump has seen to; not all of them.
+            self.pump.put_aside(taken)
+            self._taken = None
+            return ()
         if executors:
             self._occupy(candidate.key, executors, need)
             self._taken = None

@@ -180,6 +180,15 @@ class Pump:
         floor.freed(item, queue)
         return True
 
+    def put_aside(self, item: Item) -> bool:
+        """Return a taken launch to its place, and leave all like it out until the next round: they
+        would take slots that are reserved. False if it does not run."""
+        if not self.put_back(item):
+            return False
+        line = self._floor.line_of(item)
+        self._floor.set_aside(line.shelf if line.shelf is not None else line.normal)
+        return True
+
     # ---- what is next
 
     def begin_round(self) -> None:

@@ -194,3 +194,21 @@ def test_several_slots_are_not_those_of_another_priority_of_its_pool(rig: Rig) -
     assert item is not None
     assert rig.pump.spares(item, 3, rig.free)
     assert not rig.pump.spares(item, 4, rig.free)
+
+
+def test_what_takes_too_many_slots_is_left_out_with_all_like_it_until_the_next_round(
+    rig: Rig,
+) -> None:
+    trios = rig.add("ann/trio", 3, place="trio", domain="left")
+    others = rig.add("bob/one", 1, place="one", domain="left")
+    item = rig.pump.take(rig.now_ms, rig.room, 1, rig.free)
+    assert item is not None
+    assert item.key == trios[0]
+    assert rig.pump.put_aside(item)
+    assert not rig.pump.put_aside(item)
+    wait = rig.pump.why(trios[0])
+    assert wait is not None
+    assert wait.what is WaitFor.RESERVED
+    taken = [rig.pump.take(rig.now_ms, rig.room, 1, rig.free) for _ in range(2)]
+    assert [one and one.key for one in taken] == [*others, None]
+    assert rig.take(9, reserves=True) == trios, "a round begins, and they stand as they stood"

@@ -310,3 +310,15 @@ def test_a_launch_that_was_taken_and_is_skipped_after_all_leaves_its_start_to_ot
     assert second is not None
     assert shown(second.key) == "1@2"
     assert rig.queues.take(rig.now_ms, 9) is None
+
+
+def test_parts_that_would_take_what_is_reserved_are_not_asked_again_for_nothing() -> None:
+    rig = Rig(job(schedule=SECONDS, deadline_s=9000, parts=2))
+    rig.limit(("", "command", 2), reserved=4)
+    rig.rig.join("e2", "l2")
+    rig.queues.places.put(Place(2, {}, (Capacity(1),)))
+    rig.to(100).account(*range(1, 101))
+    assert rig.turn() == []
+    assert rig.queues.next_ms() is None
+    rig.limit(("", "command", 2), reserved=3)
+    assert rig.turn() == ["begin 1@1#1"]
