@@ -17,6 +17,7 @@ from launcher.names import parse_attempt_name
 from launcher.pool.events import Facts, Fate, Joined
 from launcher.pool.orders import StartOrder
 from launcher.work import Epoch
+from tests.unit.api_rig import launch
 from tests.unit.pool_rig import CELL, Rig, attempt, rigged, until
 
 
@@ -146,15 +147,13 @@ def test_trailers_are_read_as_far_as_they_are_plain(trailers: bytes, said: str) 
 
 
 def row(second: int, state: str = "succeeded", late_ms: int = 5) -> LaunchView:
-    launch = f"default/j@{second}"
-    fields: dict[str, Any] = {
-        "launch": launch,
-        "job": "default/j",
-        "scheduled_s": second,
-        "state": state,
-        "started_at_ms": second * 1000 + late_ms if state == "succeeded" else 0,
-    }
-    return LaunchView(**fields)
+    is_run = state == "succeeded"
+    return launch(
+        launch=f"default/j@{second}",
+        scheduled_s=second,
+        state=state,
+        lateness_ms=late_ms if is_run else None,
+    )
 
 
 def test_launches_that_two_accepted_or_nobody_saw_are_told() -> None:
