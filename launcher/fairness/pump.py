@@ -231,8 +231,10 @@ class Pump:
     def spares(self, item: Item, slots: int, free: Free) -> bool:
         """Return whether a launch that was taken, and takes so many slots, leaves those that are
         reserved for others. `take` has looked at one."""
-        kept = self._floor.book.claims.kept_from(item.pool, item.priority, item.domain)
-        return free(item.domain) - slots >= kept
+        claims = self._floor.book.claims
+        domain = claims.domains.get(item.pool, item.domain)  # it may have waited since before
+        kept = claims.kept_from(item.pool, item.priority, domain)
+        return not kept or free(domain) - slots >= kept
 
     def tick(self, now_ms: int) -> None:
         """Let go on what waited for a time that has come; `take` does so by itself."""
