@@ -54,7 +54,7 @@ class Queues:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.seating = Seating()
+        self.seating = Seating(state.executors)
         self.places = self.seating.places
         self.pump = Pump()
         self.gates = Gates(state)
@@ -356,7 +356,10 @@ class Queues:
         job = candidate.record.job if candidate is not None else None
         if job is None:
             return ""
-        return why_not(self.places, self.need(key[0], job), job.parts, job.each)
+        need = self.need(key[0], job)
+        if job.each and (absent := self.seating.absent(need, job.each)):
+            return f"it runs on executor {absent} as well, which gets no work now"
+        return why_not(self.places, need, job.parts, job.each)
 
     def is_full(self, name: str, job: Job) -> str:
         """Return which limit keeps one more launch of a job from waiting, "" for none."""

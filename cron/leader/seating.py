@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from cron.job import Job
 from cron.state.commands import Key
-from launcher.placement.place import COMMAND, Need
+from cron.state.state import ExecutorRecord
+from launcher.placement.place import COMMAND, Need, where_of
 from launcher.placement.places import Places
 from launcher.pool.events import Offer
+from launcher.where import EXECUTOR_LABEL, HOST_LABEL
 
 
 class Running(msgspec.Struct, gc=False):
@@ -21,9 +23,11 @@ class Running(msgspec.Struct, gc=False):
 
 
 class Seating:
-    """What runs where, beside the places that executors offer."""
+    """What runs where, beside the places that executors offer. `executors` are those of the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, executors: Mapping[int, ExecutorRecord] | None = None) -> None:
+        self._executors = executors if executors is not None else {}
+        self._absent: dict[tuple[str, str], str] = {}  # as of this round
         self.places = Places()
         self.running: dict[Key, Running] = {}
         self.domains: dict[str, str] = {}
@@ -31,8 +35,9 @@ class Seating:
         self._free: dict[object, int] = {}  # free slots by domain, as of this round
 
     def begin_round(self) -> None:
-        """Begin a plan: count anew what is free."""
+        """Begin a plan: count anew what is free, and look anew who is there."""
         self._free.clear()
+        self._absent.clear()
 
     # ---- who offers what
 
@@ -69,9 +74,32 @@ class Seating:
         return isinstance(place, tuple) and bool(self._seats(*place))
 
     def _seats(self, need: Need, parts: int, each: str) -> list[int] | None:
-        if each:
-            return self.places.choose_each(need, each)
-        return self.places.choose_parts(need, parts)
+        if not each:
+            return self.places.choose_parts(need, parts)
+        return None if self.absent(need, each) else self.places.choose_each(need, each)
+
+    def absent(self, need: Need, each: str) -> str:
+        """Return who is missing for a launch on `each`, by id, "" for nobody: an executor that fits
+        and gets no work now though the log has it. It has not found a new leader yet, rests, or is
+        cut off; it is waited for until its lease is over. Left out, nobody would notice."""
+        wanted = (need.where, each)
+        if wanted not in self._absent:
+            self._absent[wanted] = self._find_absent(*wanted)
+        return self._absent[wanted]
+
+    def _find_absent(self, where: str, each: str) -> str:
+        wheres = [where_of(text) for text in (where, each)]
+        benches = self.places.benches
+        there = {bench.place.labels.get(EXECUTOR_LABEL) for bench in benches.values()}
+        for number, record in self._executors.items():
+            if number in benches or record.drained_by or record.executor in there:
+                continue
+            labels = {
+                **dict(record.labels), EXECUTOR_LABEL: record.executor, HOST_LABEL: record.host
+            }  # fmt: skip
+            if all(one is not None and one.matches(labels) for one in wheres):
+                return record.executor
+        return ""
 
     # ---- what is taken
 

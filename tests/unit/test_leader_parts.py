@@ -6,10 +6,13 @@ import msgspec
 
 from cron.job import Overlap
 from cron.leader.plan import Expired
+from cron.leader.queues import Queues
+from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.outcome import Verdict
-from tests.unit.state_rig import StateRig, job
-from tests.unit.test_leader_plan import follow
+from launcher.placement.place import Capacity, Place
+from tests.unit.state_rig import T0, StateRig, job
+from tests.unit.test_leader_plan import follow, told
 
 
 def in_parts(executors: int = 3, **fields: object) -> StateRig:
@@ -51,3 +54,42 @@ def test_parts_leave_free_what_is_reserved_for_others() -> None:
     assert rig.answer(p.SetLimits((limit,))).verdict is Verdict.ACCEPTED
     assert follow(rig, slots={1: 1, 2: 2, 3: 1}) == []
     assert follow(rig, slots={1: 1, 2: 3, 3: 1}) == ["begin 1@60#1 on 1, 2, 3"]
+
+
+def everywhere(*executors: str, **fields: object) -> StateRig:
+    """A launch on each executor of role web, and executors 1, 2 and so on with these roles."""
+    rig = in_parts(0, **{"parts": 1, "each": "role=web"} | fields)
+    for number, role in enumerate(executors, 1):
+        rig.answer(c.ExecutorJoined(f"e{number}", f"l{number}", 9, "", "", (("role", role),)))
+    return rig
+
+
+def turn_of(rig: StateRig, *there: int) -> list[str]:
+    """A turn in which these executors may get work."""
+    queues = Queues(rig.state)
+    for number in there:
+        record = rig.state.executors[number]
+        labels = dict(record.labels)
+        queues.places.put(Place.of(number, record.executor, "", labels, (Capacity(9),)))
+    return told(rig, queues=queues) or [queues.lacking((1, T0 + 60, 0))]
+
+
+def test_a_launch_on_each_waits_for_who_has_not_found_the_new_leader_yet() -> None:
+    """It began on whoever was first, and was done."""
+    rig = everywhere("web", "web", "mail")
+    lacking = "it runs on executor e2 as well, which gets no work now"
+    assert turn_of(rig, 1, 3) == [lacking]
+    assert turn_of(rig, 1, 2) == ["begin 1@60#1 on 1, 2"]
+
+
+def test_a_launch_on_each_waits_for_nobody_who_has_left_or_is_drained() -> None:
+    rig = everywhere("web", "web", "web")
+    rig.answer(p.Drain("e2", "ada"))
+    rig.answer(c.ExecutorLeft(3, "its lease ended"))
+    assert turn_of(rig, 1) == ["begin 1@60#1 on 1"]
+
+
+def test_a_launch_on_each_does_not_wait_for_a_ledger_whose_executor_has_another() -> None:
+    rig = everywhere("web", "web")
+    rig.answer(c.ExecutorJoined("e2", "fresh", 9, "", "", (("role", "web"),)))
+    assert turn_of(rig, 1, 3) == ["begin 1@60#1 on 1, 3"]
