@@ -58,9 +58,8 @@ def is_readable(content: bytes, problems: Problems) -> bool:
 def _decode(line: bytes, number: int, problems: Problems) -> str | None:
     if len(line) > limits.CRONTAB_LINE_BYTES_MAX:
         message = f"line has {len(line)} bytes, more than {limits.CRONTAB_LINE_BYTES_MAX}"
-        problems.error(
-            number, limits.CRONTAB_LINE_BYTES_MAX + 1, message, "put the command into a script"
-        )
+        hint = "put a command into a script, a payload into a job file (.toml)"
+        problems.error(number, limits.CRONTAB_LINE_BYTES_MAX + 1, message, hint)
         return None
     try:
         text = line.decode("utf-8")

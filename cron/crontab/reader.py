@@ -56,8 +56,14 @@ def read_crontab(
     """
     problems = Problems(file)
     crontab = _Crontab(problems, system=system, zone=zone, tenant=tenant)
+    last = 0
     for number, line in split_lines(text, problems):
+        if number > last + 1:
+            crontab.miss_line()
         crontab.read_line(number, line)
+        last = number
+    if last < text.count(b"\n") + (not text.endswith(b"\n")):
+        crontab.miss_line()
     crontab.end()
     return Reading(crontab.jobs.jobs, problems.listed())
 
@@ -115,6 +121,12 @@ class _Crontab:
         self._options = []
         self._option_line = 0
 
+    def miss_line(self) -> None:
+        """A line could not be read, which was reported: it may be the job of the options above."""
+        read_options(self._options, self._tenant, self._problems)
+        self._options = []
+        self._option_line = 0
+
     def end(self) -> None:
         """Report what only the end of the file shows."""
         self._expect_no_options(self._option_line, "the end of the file")
@@ -128,9 +140,7 @@ class _Crontab:
                 f"{what} follows the options of line {self._option_line}",
                 "put option lines directly above their job",
             )
-            read_options(self._options, self._tenant, self._problems)
-            self._options = []
-            self._option_line = 0
+            self.miss_line()
 
     def _read_job(self, number: int, line: str, start: int) -> None:
         policies = read_options(self._options, self._tenant, self._problems)

@@ -54,16 +54,26 @@ async def test_what_is_no_greeting_is_refused_with_the_reason(
     assert puppet.process.poll() is None  # it never had anything: it may live
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"\0\0\0\x05hello", "is no message"),
+        ((wire.FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "a frame of 16777217 bytes is over"),
+    ],
+)
 async def test_a_worker_that_sends_garbage_is_killed_and_its_launches_are_over(
-    shop: Floor,
+    shop: Floor, data: bytes, text: str
 ) -> None:
     puppet = await running(shop, A)
-    puppet.send(b"\0\0\0\x05hello")
-    assert "is no message" in (await puppet.expect(wire.Refused)).text
+    other = await shop.puppet()
+    puppet.send(data)
+    assert text in (await puppet.expect(wire.Refused)).text
     assert await puppet.exit_code() == -signal.SIGKILL
     row = await shop.told(A, ENDED)
     assert row.reason == Reason.WORKER_DIED
-    assert "is no message" in row.detail
+    assert text in row.detail
+    shop.give(B)
+    assert names_of(await other.tasks(1)) == [B], "nobody else heard of it"
 
 
 async def test_what_a_worker_had_when_it_sent_garbage_may_have_begun_and_is_begun_by_no_other(
