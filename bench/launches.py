@@ -135,9 +135,10 @@ def _count(client: Client, window: tuple[int, int], warm_up_s: int) -> Tally:
     period = (from_s - warm_up_s, to_s)
     while (unfinished := _open(client, period)) and time.monotonic() < deadline:
         time.sleep(0.5)
-    apply(client, "# no jobs\n")  # so that nothing is launched while a million rows are read
+    if not unfinished:  # nothing is to be launched while a million rows are read
+        apply(client, "# no jobs\n")
     for second in range(*period):
-        found = [unfinished.get(row.launch, row) for row in _second(client, second)]
+        found = _second(client, second)
         tally.note_work(found)
         if second >= from_s:
             tally.add(found)
