@@ -27,6 +27,7 @@ class Candidate(msgspec.Struct, gc=False):
     refused_by: int = 0  # the executor that would not start its newest attempt
     not_before_ms: int = 0
     is_fresh: bool = False  # not in State yet
+    tries: int = 0  # attempts before that failed
 
     @property
     def is_scheduled(self) -> bool:
@@ -48,6 +49,7 @@ def of_row(row: LaunchRow, record: JobRecord) -> Candidate:
         is_reopened,
         row.executor if row.detail else 0,
         row.not_before_ms,
+        tries=row.tries,
     )
 
 
@@ -71,8 +73,9 @@ def turn(candidate: Candidate) -> tuple[bool, int]:
 
 
 def has_run(candidate: Candidate) -> bool:
-    """Whether an attempt before ran, so that this is another try of a launch that is not over."""
-    return candidate.attempt > 0 and not candidate.refused_by
+    """Whether an attempt before ran, so that this is another try of a launch that is not over; also
+    where an executor has refused that try."""
+    return candidate.attempt > 0 and (not candidate.refused_by or candidate.tries > 0)
 
 
 def is_queue(job: Job | None) -> bool:

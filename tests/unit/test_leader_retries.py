@@ -5,7 +5,8 @@ from __future__ import annotations
 from cron.job import Overlap, Retry
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
-from tests.unit.state_rig import T0, StateRig, with_job
+from tests.unit.queues_rig import QueuesRig
+from tests.unit.state_rig import T0, StateRig, job, with_job
 from tests.unit.test_leader_plan import follow
 from tests.unit.tries_rig import fail
 
@@ -53,3 +54,18 @@ def test_what_is_filled_back_goes_first_and_the_tries_go_on() -> None:
     assert follow(rig) == []
     rig.finished(120)
     assert follow(rig) == ["begin 1@60#2 on 1"]
+
+
+def test_a_try_that_an_executor_refused_is_a_try_still() -> None:
+    """While it rested from the refusal the next instant began, and skipped it."""
+    rig = QueuesRig(job(overlap=Overlap.FORBID, retry=HOUR, deadline_s=1_000))
+    rig.to(60).account(60)
+    assert rig.turn() == ["begin 1@60#1"]
+    rig.end(60, code=1)
+    rig.to(175)
+    assert rig.turn() == ["begin 1@60#2"]
+    rig.to(179.9).refuse(60, 2)
+    rig.to(180).account(180)
+    assert rig.turn() == ["skip 1@180 overlap"]
+    rig.to(181)
+    assert rig.turn() == ["begin 1@60#3"]
