@@ -46,7 +46,7 @@ SOON_S: Final = 3
 GIVE_UP_S: Final = 180.0
 POLL_S: Final = 0.5
 JOBS_PERIOD_S: Final = 2
-ROWS_MAX: Final = 1_000_000
+ROWS_MAX: Final = 100_000
 
 
 class BigShape(Shape, frozen=True, kw_only=True):
