@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from fnmatch import fnmatchcase
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import fnmatchcase, translate
 from typing import Final
 
 from cron.job import Job
@@ -21,17 +22,31 @@ class Gates:
     def __init__(self, state: State) -> None:
         self._state = state
         self._known: dict[int, tuple[int, tuple[Gate, ...]]] = {}  # job number -> revision, gates
+        self._index = _Index(state.gates)
 
     def changed(self, numbers: Iterable[int]) -> list[int]:
-        """Forget what was compared; return which of these jobs, by number, were or are held."""
-        before = {number for number, (_, gates) in self._known.items() if gates}
-        self._known.clear()
-        records = [self._state.by_number[number] for number in numbers]
-        return [
-            record.number
-            for record in records
-            if record.job is not None and (record.number in before or self._of(record, record.job))
-        ]
+        """Compare these jobs, by number, with what was closed or opened since the last call; return
+        those that something of it holds, or has held. The others are compared when asked for."""
+        before, self._index = self._index.gates, _Index(self._state.gates)
+        came = [gate for number, gate in self._index.gates.items() if number not in before]
+        went = before.keys() - self._index.gates.keys()
+        known, self._known = self._known, {}
+        found = []
+        for number in numbers:
+            record = self._state.by_number[number]
+            if record.job is None:
+                continue
+            had = known.get(number)
+            if had is None or had[0] != record.revision:
+                if self._of(record, record.job) or had is not None:
+                    found.append(number)
+                continue
+            kept = tuple(gate for gate in had[1] if gate.number not in went)
+            more = tuple(gate for gate in came if fits(gate, record, record.job))
+            self._known[number] = (record.revision, kept + more)
+            if more or len(kept) < len(had[1]):
+                found.append(number)
+        return found
 
     def of(self, record: JobRecord, job: Job, now_ms: int) -> Gate | None:
         """Return the gate that holds its launches now, see `severest`."""
@@ -42,9 +57,36 @@ class Gates:
     def _of(self, record: JobRecord, job: Job) -> tuple[Gate, ...]:
         known = self._known.get(record.number)
         if known is None or known[0] != record.revision:
-            gates = tuple(gate for gate in self._state.gates.values() if fits(gate, record, job))
+            gates = tuple(gate for gate in self._index.of(record) if fits(gate, record, job))
             known = self._known[record.number] = (record.revision, gates)
         return known[1]
+
+
+class _Index:
+    """Gates by what they name, so that a job is not compared with all of them: those with patterns
+    are looked at only for jobs that fit one of the patterns, which one look tells."""
+
+    def __init__(self, gates: Mapping[int, Gate]) -> None:
+        self.gates = dict(gates)
+        self._of_tenant: dict[str, list[Gate]] = {}
+        self._of_jobs = [gate for gate in gates.values() if gate.jobs]
+        self._fits_some: Callable[[str], object] | None = None
+        for gate in gates.values():
+            if not gate.jobs:
+                self._of_tenant.setdefault(gate.tenant, []).append(gate)
+
+    def of(self, record: JobRecord) -> list[Gate]:
+        """Return the gates that may be for a job, by number."""
+        tenant, _ = split_job_name(record.name)
+        found = [*self._of_tenant.get("", ()), *self._of_tenant.get(tenant, ())]
+        if self._of_jobs:
+            if self._fits_some is None:
+                patterns = dict.fromkeys(translate(gate.jobs) for gate in self._of_jobs)
+                self._fits_some = re.compile("|".join(f"(?:{one})" for one in patterns)).match
+            if self._fits_some(record.name):
+                found += self._of_jobs
+        found.sort(key=lambda gate: gate.number)
+        return found
 
 
 def fits(gate: Gate, record: JobRecord, job: Job) -> bool:
