@@ -101,17 +101,19 @@ class Pool:
     # ---- sessions
 
     def welcome(self, executor: str, ledger: str | None = None, *, recall: bool = False) -> None:
-        """Let in who joined: its ExecutorJoined is committed. A lease begins if it has none.
-
-        With `ledger` only the session with that ledger: another process may have replaced the one
-        whose joining was just committed. With `recall` it tells all that its ledger remembers
-        (`Recollected`), if it can: `Joined.can_recall`. Of two welcomes the first counts. Nothing
-        happens if the executor is gone.
+        """Let in who joined: its ExecutorJoined is committed. A lease begins if it has none, also
+        of one that is gone again: at its end the log lets go of it. With `ledger` only the session
+        with that ledger: another process may have replaced the one whose joining was committed.
+        With `recall` it tells all that its ledger remembers (`Recollected`), if it can:
+        `Joined.can_recall`. Of two welcomes the first counts.
         """
         session = self._sessions.get(executor)
-        if session is None or self._epoch is None or ledger not in (None, session.key[1]):
+        known = ledger or (session.key[1] if session is not None else None)
+        if self._epoch is None or known is None:
             return
-        self._leases.begin(session.key, self._mono_ms())
+        self._leases.begin((executor, known), self._mono_ms())
+        if session is None or session.key[1] != known:
+            return
         session.welcome(
             pool_pb2.Welcome(
                 epoch=encode_epoch(self._epoch),

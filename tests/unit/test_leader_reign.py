@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 import pytest
 
 from consensus.limits import ENTRY_BYTES_MAX
@@ -23,6 +24,7 @@ from launcher.pool.events import Event, Joined
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.messages import Greeting
 from launcher.pool.pool import Pool
+from launcher.pool.session import End
 from launcher.work import Epoch
 from tests.unit.state_rig import T0, job
 
@@ -222,3 +224,14 @@ async def test_who_comes_back_in_the_turn_that_gives_it_up_comes_again() -> None
         await replica.until(lambda: third.is_welcome)
         assert [record.number for record in state.executors.values()] == [2]
         assert third.ended is None
+
+
+async def test_who_is_gone_before_its_joining_is_committed_is_let_go_like_any_other() -> None:
+    """It had no lease, so that no lease of it ended: the log kept it for good."""
+    async with reigning() as replica:
+        pool, state = replica.pool, replica.state
+        pool.drop(pool.join(greeting("e1"), ""), End(grpc.StatusCode.OK, "it ended its stream"))
+        await replica.until(lambda: bool(state.executors))
+        await replica.until(lambda: pool.lease_until("e1", "l1") is not None)
+        replica.clock.ms += pool.lease.give_up_ms
+        await replica.until(lambda: not state.executors)
