@@ -104,8 +104,7 @@ class Pool:
         """Let in who joined: its ExecutorJoined is committed. A lease begins if it has none, also
         of one that is gone again: at its end the log lets go of it. With `ledger` only the session
         with that ledger: another process may have replaced the one whose joining was committed.
-        With `recall` it tells all that its ledger remembers (`Recollected`), if it can:
-        `Joined.can_recall`. Of two welcomes the first counts.
+        With `recall` it tells all that its ledger remembers, if it `can_recall`. The first counts.
         """
         session = self._sessions.get(executor)
         known = ledger or (session.key[1] if session is not None else None)
