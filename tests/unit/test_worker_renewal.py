@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from launcher.worker import place
+from launcher.worker.clock import boot_ms
 from launcher.worker.memory import resident_bytes
-from launcher.worker.options import EXIT_APP, WorkerOptions
+from launcher.worker.options import EXIT_APP, ChildOptions, WorkerOptions
+from launcher.worker.place import LOOK_EVERY_MS, PAUSE_MS_MIN, REAP_AFTER_MS, Place
 from launcher.worker.renewal import Bounds
 from launcher.worker.wire import Leaving, Result
 from tests.unit.worker_rig import Peer, Rig, exit_code, lives, state, task, wait_gone, wait_until
@@ -179,7 +181,7 @@ def test_children_are_renewed_one_after_the_other_while_the_others_serve(rig: Ri
     first, second = (one, two) if is_leaving(one) else (two, one)
     # The other has run as much, and serves until the first is replaced.
     assert second.outcome_of(task(8, "noop")).result is Result.OK
-    second.read(place.LOOK_EVERY_MS / 1000)
+    second.read(LOOK_EVERY_MS / 1000)
     assert not is_leaving(second)
     (rig.folder / ("one" if first is one else "two")).touch()
     first.wait_closed()
@@ -253,7 +255,7 @@ def test_a_long_launch_does_not_keep_its_siblings_threads_idle_for_ever(rig: Rig
     assert lives(peer.pid)
     # As long as it is here, no third one is started beside the two.
     assert again.outcome_of(task(2, "noop")).result is Result.OK
-    again.read(place.LOOK_EVERY_MS / 1000)
+    again.read(LOOK_EVERY_MS / 1000)
     assert not is_leaving(again)
     (rig.folder / "go").touch()
     assert peer.outcome(long).detail == "seen"
@@ -297,11 +299,22 @@ def test_a_worker_that_is_stopped_while_it_renews_keeps_its_graces(rig: Rig, thr
 # ---- what a parent leaves for others to see
 
 
-def test_a_child_that_crashed_is_not_reaped_before_its_executor_can_have_looked(rig: Rig) -> None:
+def test_a_child_that_crashed_is_not_reaped_before_its_executor_can_have_looked() -> None:
+    one = Place(1)
+    one.start(ChildOptions(worker=WorkerOptions(app="no.such.module"), check=True), boot_ms())
+    assert one.child is not None
+    pid = one.child.pid
+    select.select([one.pidfd], [], [])
+    assert not one.end(now_ms := boot_ms()), "it ended with exit code 2"
+    assert (state(pid), one.due_ms(now_ms)) == ("Z", now_ms + REAP_AFTER_MS)
+    assert one.bury(now_ms + REAP_AFTER_MS) == EXIT_APP
+    assert state(pid) == ""
+    assert one.start_ms == now_ms + PAUSE_MS_MIN, "the next one comes no later for that"
+
+
+def test_how_a_child_crashed_is_told_by_its_parent(rig: Rig) -> None:
     parent, (peer,) = started(rig)
     peer.run(task(0, "overflow"))
-    wait_until(lambda: state(peer.pid) in ("Z", ""), "its end")
-    assert state(peer.pid) == "Z"
+    peer.wait_closed()
     rig.hub.welcome()
-    assert state(peer.pid) == ""
     assert "raftcron worker: a process was killed by SIGSEGV" in stopped(parent)
