@@ -107,6 +107,10 @@ def _why_not(
     is_last = is_fatal(retry, item) or row.tries + 1 >= retry.tries
     if row.attempt >= ATTEMPTS_MAX or (is_last and not is_snooze):
         return item.reason
+    if (
+        context.state.is_resolving
+    ):  # the life before may have tried it again, as in `after_recovery`
+        return item.reason
     if rests_until_ms >= row.deadline_ms:
         return Reason.DEADLINE
     if is_snooze or _has_budget(context, record):

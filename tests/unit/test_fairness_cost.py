@@ -96,6 +96,80 @@ def test_a_round_over_classes_without_room_asks_each_once() -> None:
     assert calls(lambda: rig.pump.take(rig.now_ms, rig.room)) < 10
 
 
+def paced(tenants: int) -> Rig:
+    """Each tenant has used up its rate, and has more waiting."""
+    rig = Rig()
+    rig.pump.set_limits((EACH_TENANT, "", -1), Limits(rate_milli=1_000))
+    for number in range(tenants):
+        rig.add(f"t{number}/a", 3)
+    assert len(rig.take(tenants + 1)) == tenants
+    return rig
+
+
+def test_tenants_whose_rate_is_used_up_cost_nothing_until_they_have_a_start_again() -> None:
+    rig = paced(500)
+    assert calls(lambda: rig.pump.take(rig.now_ms, rig.room)) < 10
+    rig.now_ms += 999
+    assert calls(lambda: rig.pump.take(rig.now_ms, rig.room)) < 20
+    rig.now_ms += 1
+    few = paced(5)
+    few.now_ms += 1_000
+    # All of them come back at this moment, each once; what a start costs beside that is the same.
+    assert calls(lambda: rig.take(500)) / 500 <= calls(lambda: few.take(5)) / 5 + 5
+
+
+def reserving(pools: int) -> Rig:
+    """Each pool has reserved a slot of those that all share, and has something waiting."""
+    rig = Rig()
+    rig.slots = {"left": pools + 20}
+    for number in range(pools):
+        pool = f"p{number}"
+        rig.pump.set_domain(pool, "left")
+        rig.pump.set_limits(("", pool, -1), Limits(reserved=1))
+        rig.add("ann/a", 3, pool=pool, domain="left")
+    rig.take(3, reserves=True)
+    return rig
+
+
+def test_a_start_costs_the_same_with_many_pools_that_have_slots_reserved() -> None:
+    few, many = reserving(5), reserving(500)
+    costs = [calls(lambda rig=rig: rig.take(1, reserves=True)) for rig in (few, many)]
+    assert costs[1] <= costs[0] + 5
+
+
+def bursting(tenants: int) -> Rig:
+    """Each tenant has its share, and may have more while nobody else wants it."""
+    rig = Rig()
+    rig.pump.set_limits((EACH_TENANT, "", -1), Limits(concurrent=1, burst=9))
+    for number in range(tenants):
+        rig.add(f"t{number}/a", 5)
+    assert len(rig.take(tenants)) == tenants
+    rig.take(2)
+    return rig
+
+
+def test_a_start_beyond_a_tenants_share_costs_the_same_with_many_tenants() -> None:
+    few, many = bursting(5), bursting(500)
+    assert calls(lambda: take_one(many)) <= calls(lambda: take_one(few)) + 5
+
+
+def test_what_is_put_back_held_or_removed_costs_the_same_with_many_tenants() -> None:
+    costs = []
+    for tenants in (5, 500):
+        rig = crowd(tenants, 3)
+        first, second, third = (rig.items[key] for key in rig.take(3))
+
+        def act(rig: Rig = rig, some: tuple[Item, ...] = (first, second, third)) -> None:
+            for item in some:
+                assert rig.pump.put_back(item)
+            assert rig.pump.hold(some[0].key, rig.now_ms + 5)
+            assert rig.pump.remove(some[1].key)
+            assert rig.pump.began(some[2].key)
+
+        costs.append(calls(act))
+    assert costs[1] <= costs[0] + 10
+
+
 # ---- items in an order of their own
 
 

@@ -73,3 +73,19 @@ def test_what_failed_before_the_restore_is_dead_and_not_tried_again() -> None:
     assert not rig.state.due
     assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
     assert resting(rig).attempt == 1
+
+
+def test_what_fails_while_the_cell_resolves_is_dead_and_later_on_is_tried_again() -> None:
+    # The life before may have tried it again, under the same name, where nobody remembers.
+    rig = RestoredRig(job(retry=Retry(tries=3, backoff_ms=1_000), deadline_s=10_000))
+    for second in (60, 120):
+        rig.to(second).account(second)
+        rig.begin(second)
+        rig.launched(second)
+    rig.restore(300)
+    assert rig.finished(60, state=LaunchState.FAILED, exit_code=1) is Verdict.ACCEPTED
+    assert seconds_of(rig) == [60]
+    rig.resolve()
+    assert rig.finished(120, state=LaunchState.FAILED, exit_code=1) is Verdict.ACCEPTED
+    assert seconds_of(rig) == [60]
+    assert (rig.row(120).state, rig.row(120).attempt) == (LaunchState.DUE, 1)
