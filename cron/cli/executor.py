@@ -133,7 +133,7 @@ class _Wait:
         self._said = view.open
 
     def until_it_left(self) -> None:
-        """Return once it has left, or has come back after it did.
+        """Return once it has left, or has come back after it did, or is away with nothing open.
 
         Raises:
             NotNow: somebody has undrained it. OutcomeUnknown: not within --timeout.
@@ -142,7 +142,7 @@ class _Wait:
         end_ms = None if self._wait_ms is None else self._clock.mono_ms() + self._wait_ms
         while True:
             rows = self._look()
-            if rows is not None and all(self._is_new(row) for row in rows):
+            if rows is not None and all(self._is_new(row) or _is_away(row) for row in rows):
                 return
             for row in rows or []:
                 self._tell(row)
@@ -169,3 +169,9 @@ class _Wait:
         if row.open != self._said:
             self._said = row.open
             click.echo(f"raftcron: {row.id}: {_rest(row)}", err=True)
+
+
+def _is_away(row: ExecutorView) -> bool:
+    """Whether it is not connected, and nothing is open on it: should it come back, it is sent away
+    like one that has finished."""
+    return bool(row.drained_by) and row.role != "connected" and not row.open

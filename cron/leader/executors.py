@@ -135,13 +135,14 @@ class Executors:
 
     def expired(self, now_ms: int) -> list[Expired]:
         """Return the executors whose lease is over. Their self-kill deadline lies before that, so
-        what they ran holds its slot until now at the latest (rules R5, R6)."""
+        what they ran holds its slot until now at the latest (rules R5, R6). A drained one stays in
+        the log, with nothing open: who is cut off and comes back is drained still."""
         result = []
         for executor, ledger in self._pool.expired(self._clock.mono_ms()):
             record = self._applier.state.executor_of(executor, ledger)
             if record is None:
                 self._pool.forget(executor, ledger)
-            else:
+            elif record.open or not record.drained_by:
                 result.append(Expired(record.number, now_ms))
         return result
 

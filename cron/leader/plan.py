@@ -85,7 +85,11 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     lost = _lost(view.state, expired)
     if lost:
         commands.append(c.Lost(tuple(lost)))
-    commands += [c.ExecutorLeft(gone.number, "its lease ended") for gone in expired]
+    commands += [
+        c.ExecutorLeft(gone.number, "its lease ended")
+        for gone in expired
+        if not _is_drained(view.state, gone)
+    ]
     accounts = _accounts(view, now_ms)
     if accounts:
         commands.append(c.Account(tuple(accounts)))
@@ -96,6 +100,12 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     choice = _Choice(view, queues, now_ms, ended)
     choice.run(accounts)
     return commands + choice.commands()
+
+
+def _is_drained(state: State, gone: Expired) -> bool:
+    """Whether it is to get no more work: that must still be known when it comes back."""
+    record = state.executors.get(gone.number)
+    return record is not None and bool(record.drained_by)
 
 
 def _queues_of(state: State, slots: dict[int, int]) -> Queues:

@@ -164,6 +164,13 @@ async def test_one_that_left_and_was_started_again_has_left(no_pause):
     assert (await cli(backend, "executor", "drain", "e1", "--wait")).exit_code == 0
 
 
+async def test_a_wait_ends_with_one_that_is_away_and_has_nothing_open(no_pause):
+    """Its host was switched off: nobody comes who could be sent away."""
+    views = looks([drained(2, role="in-doubt")], [drained(0, role="in-doubt")])
+    backend = FakeBackend(drain=drained(2), executors=views)
+    assert (await cli(backend, "executor", "drain", "e1", "--wait")).exit_code == 0
+
+
 async def test_a_wait_ends_when_somebody_undrains_it(no_pause):
     backend = FakeBackend(drain=drained(2), executors=looks([drained(2, drained_by="")]))
     result = await cli(backend, "executor", "drain", "e1", "--wait")

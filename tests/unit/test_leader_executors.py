@@ -6,8 +6,11 @@ from typing import Any
 
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, Executors
 from cron.leader.queues import Queues
+from cron.state.outcome import Verdict
+from cron.state.pool import Drain
 from launcher.pool.session import SessionView
 from tests.unit.state_rig import StateRig, with_job
+from tests.unit.test_leader_plan import follow
 
 
 class FakePool:
@@ -16,6 +19,7 @@ class FakePool:
     def __init__(self, *ledgers: str) -> None:
         self.there = list(ledgers)
         self.refused: list[str] = []
+        self.over: list[tuple[str, str]] = []
 
     @property
     def count(self) -> int:
@@ -45,7 +49,7 @@ class FakePool:
         ]
 
     def expired(self, _now_mono: int) -> list[tuple[str, str]]:
-        return []
+        return self.over
 
     def refuse(self, executor: str, _reason: str) -> None:
         self.refused.append(executor)
@@ -119,3 +123,19 @@ def test_who_is_joining_is_not_sent_away() -> None:
     world = World("l1", "l2", "l3", "l4")
     world.executors.let_go(frozenset({("e3", "l3")}))
     assert world.pool.refused == ["e4"]
+
+
+def test_a_drained_executor_whose_lease_is_over_loses_what_it_has_and_no_more() -> None:
+    world = World()
+    rig, world.pool.over = world.rig, [("e1", "l1"), ("e2", "l2")]
+    rig.to(60).account(60)
+    assert rig.begin(60) is Verdict.ACCEPTED
+    for executor in ("e1", "e2"):
+        rig.answer(Drain(executor, "ada"))
+    expired = world.executors.expired(rig.at_ms)
+    assert [one.number for one in expired] == [1], "on 2 nothing is open"
+    assert follow(rig, expired=expired) == ["lost 1@60#1"]
+    assert world.executors.expired(rig.at_ms) == []
+    rig.answer(Drain("e2", "ada", is_over=True))
+    expired = world.executors.expired(rig.at_ms)
+    assert follow(rig, expired=expired) == ["left 2"], "whom nobody wants drained any more"

@@ -19,6 +19,7 @@ from cron.leader.requests import appending
 from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
+from cron.state.pool import Drain
 from cron.state.state import State
 from launcher.pool.events import Event, Joined
 from launcher.pool.lease import LeaseTimes
@@ -235,3 +236,22 @@ async def test_who_is_gone_before_its_joining_is_committed_is_let_go_like_any_ot
         await replica.until(lambda: pool.lease_until("e1", "l1") is not None)
         replica.clock.ms += pool.lease.give_up_ms
         await replica.until(lambda: not state.executors)
+
+
+async def test_who_is_cut_off_while_it_is_drained_is_drained_when_it_comes_back() -> None:
+    """The log let go of it at its lease's end, and it got work on a host that was to be empty."""
+    async with reigning() as replica:
+        pool, state = replica.pool, replica.state
+        first = pool.join(greeting("e1"), "")
+        await replica.until(lambda: first.is_welcome)
+        pool.drop(first, End(grpc.StatusCode.CANCELLED, "the stream broke"))
+        await replica.leader.submit(appending(Drain("e1", "ada")))
+        replica.clock.ms += pool.lease.give_up_ms
+        second = pool.join(greeting("e2"), "")
+        await replica.until(lambda: second.is_welcome)
+        assert [record.executor for record in state.executors.values()] == ["e1", "e2"]
+        back = pool.join(greeting("e1"), "")
+        await replica.until(lambda: back.ended is not None)
+        assert back.ended is not None
+        assert back.ended.is_drained
+        assert [record.executor for record in state.executors.values()] == ["e2"]
