@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from launcher.worker.main import run_worker
-from launcher.worker.options import EXIT_APP, WorkerOptions
+from launcher.worker.options import EXIT_APP, WorkerOptions, tell
 from launcher.worker.terminal import say
 
 
@@ -16,7 +16,7 @@ def main(said: str) -> int:
     try:
         options = msgspec.json.decode(said, type=WorkerOptions)
     except msgspec.ValidationError as error:
-        say(f"worker: {error}")
+        say(tell(error))
         return EXIT_APP
     return run_worker(options)
 

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from types import FrameType
+from typing import Final
 
 import msgspec
 
@@ -14,8 +15,18 @@ from launcher.errors import LauncherError
 from launcher.worker import app, memory
 from launcher.worker.embedded import serve
 from launcher.worker.errors import BadApp, BadHandler
-from launcher.worker.options import EXIT_APP, EXIT_OK, EXIT_REFUSED, ChildOptions
+from launcher.worker.options import (
+    EXIT_APP,
+    EXIT_OK,
+    EXIT_REFUSED,
+    ChildOptions,
+    WorkerOptions,
+    socket_path,
+)
+from launcher.worker.registry import Registry
 from launcher.worker.terminal import say
+
+NAMES_SAID: Final = 5
 
 
 def main(said: str) -> int:
@@ -30,6 +41,7 @@ def main(said: str) -> int:
         registry = app.load(options.worker.app)
         _check_memory(options.worker.memory_max_bytes)
         if options.check:
+            say(_tell(registry, options.worker))
             return EXIT_OK
         code = serve(registry, options)
         _bound_exit(options.worker.cancelled_grace_ms / 1000)
@@ -48,6 +60,20 @@ def _check_memory(memory_max_bytes: int) -> None:
             f"the app alone takes {has} of memory, --memory-max is {bound}",
             "raise it well above that, or import less",
         )
+
+
+def _tell(registry: Registry, said: WorkerOptions) -> str:
+    """What it has for its executor, for whoever has started it."""
+    names = sorted(one.name for one in registry)
+    more = f" and {len(names) - NAMES_SAID} more" if len(names) > NAMES_SAID else ""
+    handlers = f"{', '.join(names[:NAMES_SAID])}{more}"
+    crew = f"{_some(said.processes, 'process')} of {_some(said.threads, 'thread')}"
+    return f"has {handlers} in {crew}, for the executor at {socket_path(said.executor)}"
+
+
+def _some(count: int, what: str) -> str:
+    plural = "es" if what.endswith("s") else "s"
+    return f"{count} {what}{'' if count == 1 else plural}"
 
 
 def _bound_exit(seconds: float) -> None:

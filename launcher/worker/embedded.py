@@ -26,6 +26,7 @@ from launcher.worker.options import (
     EXIT_OK,
     EXIT_REFUSED,
     EXIT_STUCK,
+    SOCKET_VARIABLE,
     ChildOptions,
     buffer_of,
     socket_path,
@@ -182,7 +183,9 @@ def _connect(options: ChildOptions, stop: _Stop) -> socket.socket | None:
             return _connected(path)
         except OSError as error:
             if tries == len(CONNECT_PAUSES_S) and options.number == 1:
-                say(f"waits for an executor at {path} ({error})")
+                why = (error.strerror or str(error)).lower()
+                way = f"--executor or ${SOCKET_VARIABLE} name another socket"
+                say(f"waits for an executor at {path}: {why}; {way}")
         _rest(CONNECT_PAUSES_S[min(tries, len(CONNECT_PAUSES_S) - 1)], options, stop)
         tries += 1
     return None

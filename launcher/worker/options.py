@@ -32,7 +32,8 @@ EXIT_LOST: Final = 4
 EXIT_STUCK: Final = 5
 """A drain's time was over, and handlers ran on."""
 
-_Ms = Annotated[int, Meta(ge=0, le=86_400_000)]
+GRACE_MS_MAX: Final = 86_400_000
+_Ms = Annotated[int, Meta(ge=0, le=GRACE_MS_MAX)]
 _Name = Annotated[
     str, Meta(pattern=rf"^([A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}})?$")
 ]
@@ -81,7 +82,17 @@ def worker_options(app: str, **said: Any) -> WorkerOptions:
     try:
         return msgspec.convert({"app": app, **said}, WorkerOptions)
     except msgspec.ValidationError as error:
-        raise BadConfig(f"worker: {error}") from error
+        raise BadConfig(f"worker: {tell(error)}") from error
+
+
+def tell(error: msgspec.ValidationError) -> str:
+    """Return what is wrong with options in words: a pattern is nothing to read."""
+    text = str(error)
+    if text.endswith("at `$.group`"):
+        return f"its group is not up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . -"
+    if text.endswith("at `$.grace_ms`"):
+        return f"its grace is not within {GRACE_MS_MAX // 3_600_000} hours"
+    return text
 
 
 def as_json(options: WorkerOptions) -> str:

@@ -11,9 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from launcher.errors import BadConfig
 from launcher.launch import Reason
 from launcher.worker.clock import boot_ms
-from launcher.worker.options import EXIT_APP, EXIT_LOST, EXIT_OK, EXIT_REFUSED
+from launcher.worker.options import (
+    EXIT_APP,
+    EXIT_LOST,
+    EXIT_OK,
+    EXIT_REFUSED,
+    GRACE_MS_MAX,
+    worker_options,
+)
 from launcher.worker.wire import Cancel, Drain, Lease, Refused, Result, Served
 from tests.unit.worker_rig import (
     WITHIN_S,
@@ -393,3 +401,30 @@ def test_a_program_can_embed_a_worker(rig: Rig) -> None:
     assert peer.outcome_of(task(1, "noop")).result is Result.OK
     rig.processes[0].send_signal(signal.SIGTERM)
     assert rig.processes[0].wait(WITHIN_S) == EXIT_OK
+
+
+def test_one_that_finds_no_executor_says_where_it_looked_and_the_way_out(rig: Rig) -> None:
+    parent = rig.parent(rig.options(executor=str(rig.folder / "none" / "w.sock")))
+    assert parent.stderr is not None
+    first, second = (parent.stderr.readline().decode() for _ in range(2))
+    assert "in 1 process of 2 threads, for the executor at" in first
+    assert second.endswith(
+        "none/w.sock: no such file or directory; "
+        "--executor or $RAFTCRON_WORKERS name another socket\n"
+    )
+    parent.terminate()
+    assert exit_code(parent) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"group": "a b"}, "its group is not up to 100 of A-Z a-z 0-9 _ . -"),
+        ({"grace_ms": GRACE_MS_MAX + 1}, "its grace is not within 24 hours"),
+        ({"threads": 0}, "at `$.threads`"),
+    ],
+)
+def test_options_that_cannot_be_are_told_in_words(more: dict[str, object], said: str) -> None:
+    with pytest.raises(BadConfig) as caught:
+        worker_options("tasks", **more)
+    assert str(caught.value).endswith(said)
