@@ -39,14 +39,16 @@ def used(shop: Shop) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    "bound", [("--renew-after", "12"), ("--memory-max", "120MiB")], ids=["launches", "memory"]
+    ("processes", "bound"),
+    [(1, ("--renew-after", "12")), (2, ("--memory-max", "120MiB"))],
+    ids=["one alone, by launches", "two, by memory"],
 )
 def test_processes_that_leak_are_renewed_under_load_and_each_launch_runs_once(
-    make_cell: Callable[..., Cell], tmp_path: Path, bound: tuple[str, str]
+    make_cell: Callable[..., Cell], tmp_path: Path, processes: int, bound: tuple[str, str]
 ) -> None:
     with Shop(make_cell(replica_extra=PATIENT), tmp_path, LEAKS) as shop:
         shop.apply(handler_job("leak", "leak", "payload = 6", SOON))
-        worker = shop.serve(processes=2, more=bound)
+        worker = shop.serve(processes=processes, more=bound)
         with Load(shop, "leak") as load:
             wait_until(lambda: len(used(shop)) >= 5, WITHIN_S, "several lives")
         rows = shop.wait_over()
@@ -56,7 +58,8 @@ def test_processes_that_leak_are_renewed_under_load_and_each_launch_runs_once(
         assert shop.wrong() == []
         said = worker.log.read_text()
         assert said.count("renews process") >= 3, said
-        assert {1, 2} == {int(line.split(":")[1].split()[-1]) for line in lines(said)}
+        renewed = {int(line.split(":")[1].split()[-1]) for line in lines(said)}
+        assert renewed == set(range(1, processes + 1))
 
 
 def lines(said: str) -> list[str]:
