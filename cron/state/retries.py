@@ -107,9 +107,7 @@ def _why_not(
     is_last = is_fatal(retry, item) or row.tries + 1 >= retry.tries
     if row.attempt >= ATTEMPTS_MAX or (is_last and not is_snooze):
         return item.reason
-    if (
-        context.state.is_resolving
-    ):  # the life before may have tried it again, as in `after_recovery`
+    if context.state.is_resolving:  # as in `after_recovery`
         return item.reason
     if rests_until_ms >= row.deadline_ms:
         return Reason.DEADLINE

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cron.job import Catchup, Job, Overlap, Schedule
+from cron.job import Catchup, Job, Overlap, Retry, Schedule
 from cron.leader.agenda import Agenda
 from cron.leader.dispatch import Dispatcher
 from cron.leader.inbox import Inbox
@@ -197,6 +197,11 @@ class Cell:
             Catchup[fields.get("catchup", "last").upper()],
             deadline_s=deadline_s,
             parts=int(fields.get("parts", "1")),
+            retry=Retry(
+                int(fields.get("tries", "1")),
+                backoff_ms=1_000,
+                fatal_codes=tuple(int(code) for code in fields.get("fatal", "").split(",") if code),
+            ),
         )
         known = self.state.jobs.get(job.name)
         effective_s = max(self.now_ms // 1000, known.horizon_s if known else 0)
