@@ -17,6 +17,13 @@ from cron.errors import NotFound, NotNow, OutcomeUnknown, Unavailable
 if TYPE_CHECKING:
     from cron.api.client import Client
 
+EPILOG: Final = """\b
+Exit codes of one that runs:
+  0  it was told to stop, or was drained and has finished
+  1  it cannot run here, or not any more; its log says why
+  2  bad input: its configuration cannot be used
+  4  another executor has its directory
+systemd: with Restart=always it comes back after a drain, with on-failure it stays away"""
 _LOOK_S: Final = 0.5
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
@@ -51,6 +58,7 @@ class _Executor(click.Command):
     cls=_Executor,
     context_settings=_PASSED_ON,
     short_help="Run one executor, or drain one.",
+    epilog=EPILOG,
     options_metavar="--config FILE | drain ID | undrain ID",
 )
 @click.option("--config", metavar="FILE", required=True, type=click.Path())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -11,8 +11,14 @@ from cron.cli.become import become
 from cron.cli.sizes import parse_size
 from cron.cli.times import parse_length
 
+EPILOG: Final = """\b
+Exit codes:
+  0  it was told to stop, and all has ended by itself
+  1  it was told to stop, and some process had to be killed
+  2  usage, or MODULE cannot be served; nothing was started"""
 
-@click.command("worker", short_help="Run the handlers of an app.")
+
+@click.command("worker", short_help="Run the handlers of an app.", epilog=EPILOG)
 @click.argument("app", metavar="MODULE[:REGISTRY]")
 @click.option("--processes", type=click.IntRange(1, 500), default=1, show_default=True, metavar="N")
 @click.option(

@@ -24,6 +24,8 @@ from cron.cli import executor
 from cron.cli.executors import EXECUTOR_COLUMNS, executor_cells
 from cron.cli.queues import QUEUE_COLUMNS, WAIT_COLUMNS, queue_cells, wait_cells
 from cron.errors import NotFound, NotNow, UnknownJob
+from launcher.executor import main
+from launcher.worker.options import EXIT_APP, EXIT_OK
 from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving
 
 NOON_MS = NOON_S * 1000
@@ -219,6 +221,15 @@ async def test_help_of_executor_names_both_ways():
     for part in ("--config FILE", "drain ID", "undrain ID"):
         assert part in result.stdout
     assert "Usage: raftcron executor drain" in (await run_cli("executor", "drain", "-h")).stdout
+
+
+async def test_help_lists_how_an_executor_and_a_worker_end():
+    said = (await run_cli("executor", "--help")).stdout
+    codes = [int(line.split()[0]) for line in said.splitlines() if line[:5].strip().isdigit()]
+    assert codes == [0, main.CANNOT_RUN, main.BAD_INPUT, main.IN_USE]
+    said = (await run_cli("worker", "--help")).stdout
+    codes = [int(line.split()[0]) for line in said.splitlines() if line[:5].strip().isdigit()]
+    assert codes == [EXIT_OK, 1, EXIT_APP]
 
 
 @pytest.mark.parametrize("more", [[], ["--die-with-parent"], ["drain"], ["--data", "x"]])
