@@ -114,7 +114,8 @@ class Crowds:
     def wait(self, number: int, but: str = "") -> float:
         """Return after how many seconds so many have a lease; GIVE_UP_S if they never do."""
         began = time.monotonic()
-        while self.leased(but) < number and time.monotonic() - began < GIVE_UP_S:
+        while (leased := self.leased(but)) < number and time.monotonic() - began < GIVE_UP_S:
+            sys.stderr.write(f"{leased} of {number}\n")
             time.sleep(POLL_S)
         return time.monotonic() - began
 

@@ -43,11 +43,13 @@ _GREETING: Final = (
 
 
 class LineEnded(Exception):
-    """The stream is over. `trailers`: what the server said of it, as it wrote it."""
+    """The stream is over. `trailers`: what the server said of it, as it wrote it; `is_late`: nobody
+    has said anything in time."""
 
-    def __init__(self, message: str, trailers: bytes = b"") -> None:
+    def __init__(self, message: str, trailers: bytes = b"", *, is_late: bool = False) -> None:
         super().__init__(message)
         self.trailers = trailers
+        self.is_late = is_late
 
     def said(self, key: str) -> str:
         """Return the value of a trailer that is written as it is, "" if there is none."""
@@ -89,7 +91,8 @@ class Line(asyncio.BufferedProtocol):
         except (OSError, TimeoutError) as error:
             if line is not None:
                 line.close()
-            raise LineEnded(f"not reached: {error!r}") from None
+            is_late = isinstance(error, TimeoutError)
+            raise LineEnded(f"not reached: {error!r}", is_late=is_late) from None
         line._write(frame(HEADERS, END_HEADERS, STREAM, header_block(f"{host}:{port}", PATH)))
         return line
 

@@ -33,6 +33,8 @@ SPACE: Final = uuid.UUID("6b0a1c52-2f6f-4a2e-9d0e-0d5d3c8f7a11")
 FILES_BESIDE: Final = 256
 STEP_MS: Final = 1_000
 """Between looks for answers; an executor looks ten times as often."""
+ARRIVAL_MS: Final = 8
+"""Between two that are started in one process."""
 
 
 def boot_ms() -> int:
@@ -95,6 +97,7 @@ class Stand:
 
     def _heed(self, error: LineEnded) -> str:
         """Return the leader that a refusal names."""
+        self.pace.met(is_late=error.is_late)
         self.ends[str(error)[:60]] += 1
         if (spread := error.said("raftcron-spread-ms")).isdecimal():
             self.pace.learn(int(spread))
@@ -117,7 +120,7 @@ class Stand:
             async with asyncio.timeout(self.pace.welcome_ms / 1000):
                 received = await line.read()
         except TimeoutError:
-            raise LineEnded("no welcome in time") from None
+            raise LineEnded("no welcome in time", is_late=True) from None
         first = pool_pb2.FromLeader.FromString(received.pop(0))
         if not first.HasField("welcome"):
             raise LineEnded("the first message is no welcome")
@@ -261,10 +264,18 @@ def answer(question: str, stands: list[Stand]) -> dict[str, Any]:
     }
 
 
+async def begin(stand: Stand, after_s: float) -> None:
+    """Be an executor from then on: hosts of a new cell are not all started in one moment."""
+    await asyncio.sleep(after_s)
+    await stand.run()
+
+
 async def serve(first: int, count: int, replicas: list[str], work_ms: int) -> None:
     """Be executors until stdin ends."""
     stands = [Stand(first + i, replicas, work_ms) for i in range(count)]
-    tasks = [asyncio.create_task(stand.run()) for stand in stands]
+    tasks = [
+        asyncio.create_task(begin(stand, i * ARRIVAL_MS / 1000)) for i, stand in enumerate(stands)
+    ]
     while question := await asyncio.to_thread(sys.stdin.readline):
         print(json.dumps(answer(question.strip(), stands)), flush=True)
         failed = [task for task in tasks if task.done()]

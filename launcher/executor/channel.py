@@ -24,11 +24,13 @@ _EXPECTED: Final = ("grpc.ssl_target_name_override", REPLICA_HOST)
 
 
 class NotReached(LauncherError):
-    """There is no connection. `is_distrust`: because certificates do not fit."""
+    """There is no connection. `is_distrust`: because certificates do not fit; `is_late`: because
+    nobody has said anything in time."""
 
-    def __init__(self, message: str, *, is_distrust: bool = False) -> None:
+    def __init__(self, message: str, *, is_distrust: bool = False, is_late: bool = False) -> None:
         super().__init__(message)
         self.is_distrust = is_distrust
+        self.is_late = is_late
 
 
 def open_channel(address: str, credentials: Credentials | None) -> grpc.aio.Channel:
@@ -58,7 +60,7 @@ async def connected(
                 await channel.wait_for_state_change(state)
                 state = channel.get_state(try_to_connect=True)
     except TimeoutError:
-        raise NotReached(f"not reached within {wait_ms / 1000} s") from None
+        raise NotReached(f"not reached within {wait_ms / 1000} s", is_late=True) from None
 
 
 async def _not_reached(address: str, wait_ms: int, credentials: Credentials | None) -> NotReached:

@@ -4,7 +4,8 @@ A leader that dies is lost to all executors of its cell at the same moment. Ten 
 come back at once keep each other out: each of them is refused or times out, and comes once more.
 So the cell says, in each Welcome and each refusal, over how long its executors are to spread their
 return: long enough that one replica can greet them one after the other. A small cell says 0, and
-its executors are back as soon as somebody leads.
+its executors are back as soon as somebody leads. Where nobody gets to say anything, each executor
+guesses: it comes half as often, and waits longer, after each visit that nobody answered in time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from launcher.config import ExecutorConfig
 
 SPREAD_MS_MAX: Final = 10_000
 """More is not believed: half of the lease in which work must find a leader again (rule R5)."""
+CROWDED_FROM: Final = 3
+"""Visits in a row that nobody answers in time: a replica that is frozen alternates with others that
+say so, and costs no more time than it did."""
+CROWDED_MS_MIN: Final = 500
 _WHOLE: Final = 1 << 64
 
 
@@ -28,11 +33,25 @@ class Pace:
         self._seed = seed
         self._draws = 0
         self._pause_ms = config.reconnect_ms_min
-        self.spread_ms = 0
+        self._late_visits = 0
+        self._said_ms = 0
+
+    @property
+    def spread_ms(self) -> int:
+        """What a replica has said of the cell; or more, while none has time to say anything: twice
+        as much after each visit."""
+        if self._late_visits < CROWDED_FROM:
+            return self._said_ms
+        guess_ms = CROWDED_MS_MIN << min(self._late_visits - CROWDED_FROM, 10)
+        return max(self._said_ms, min(guess_ms, SPREAD_MS_MAX))
+
+    def met(self, *, is_late: bool) -> None:
+        """Take note of how a visit ended: `is_late` where nobody said anything in time."""
+        self._late_visits = self._late_visits + 1 if is_late else 0
 
     def learn(self, spread_ms: int) -> None:
         """Go by what a replica says of the size of its cell."""
-        self.spread_ms = max(0, min(spread_ms, SPREAD_MS_MAX))
+        self._said_ms = max(0, min(spread_ms, SPREAD_MS_MAX))
 
     # ---- how long to wait for a replica that has many to greet
 

@@ -21,11 +21,7 @@ from launcher.executor.outlet import Page, Recall
 from launcher.executor.pace import Pace
 from launcher.executor.row import Row, epoch_message, epoch_of
 from launcher.executor.words import Words
-from launcher.limits import (
-    HELLO_ROWS_MAX,
-    REPORTS_PER_MESSAGE_MAX,
-    RUNNING_TOLD_MAX,
-)
+from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.tls import Credentials, Current
 from launcher.work import Epoch
@@ -54,7 +50,7 @@ class StreamEnded(LauncherError):
     """This stream is over; `leader` is where to go now, if anybody said. `is_refusal`: a leader
     does not want this executor, which a person has to look at. `is_distrust`: so it is with
     certificates that do not fit, and the next replica will hardly say anything else. `is_drained`:
-    nothing is open here, and this process may end."""
+    nothing is open here, and this process may end. `is_late`: nobody has said anything in time."""
 
     def __init__(
         self,
@@ -64,12 +60,14 @@ class StreamEnded(LauncherError):
         is_refusal: bool = False,
         is_distrust: bool = False,
         is_drained: bool = False,
+        is_late: bool = False,
     ) -> None:
         super().__init__(message)
         self.leader = leader
         self.is_refusal = is_refusal or is_distrust
         self.is_distrust = is_distrust
         self.is_drained = is_drained
+        self.is_late = is_late
 
 
 class Visit:
@@ -155,7 +153,8 @@ class Visit:
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
             await self._serve(stub.Connect())
         except NotReached as error:
-            raise StreamEnded(str(error), is_distrust=error.is_distrust) from None
+            text, is_late = str(error), error.is_late
+            raise StreamEnded(text, is_distrust=error.is_distrust, is_late=is_late) from None
         except grpc.aio.AioRpcError as error:
             self._pace.learn(_spread_ms(error, self._pace.spread_ms))
             text = f"{error.code().name}: {error.details()}"
@@ -191,7 +190,7 @@ class Visit:
             async with asyncio.timeout(self._pace.welcome_ms / 1000):
                 return await call.read()
         except TimeoutError:
-            raise StreamEnded("no welcome in time") from None
+            raise StreamEnded("no welcome in time", is_late=True) from None
 
     async def _write(self, call: Any) -> None:
         # Where the stream is over, whoever reads says why.
@@ -329,6 +328,7 @@ class Way:
                 await visit.attend(address)
             except StreamEnded as error:
                 hint = self._usable(error.leader)
+                pace.met(is_late=error.is_late)
                 self._note(visit, address, error)
                 if error.is_drained:
                     log.info("executor.drained", replica=address, error=str(error))

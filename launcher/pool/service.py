@@ -83,7 +83,11 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             reader.cancel()
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
-        await self._finish(session.ended, context)
+        try:
+            await self._finish(session.ended, context)
+        except grpc.aio.InternalError:
+            # Who has gone meanwhile needs no status; gRPC would log a page for each of them.
+            log.debug("executor.gone", executor=session.key[0])
 
     async def _greet(self, requests: Requests, context: Context) -> Session:
         """Return the session of a Hello that is in order, or abort the stream."""

@@ -75,6 +75,27 @@ def test_the_spread_grows_with_the_cell(executors: int, spread_ms: int) -> None:
     assert limits.spread_ms(executors) == spread_ms
 
 
+def test_who_is_never_answered_comes_half_as_often_each_time() -> None:
+    """A new cell whose executors are all started at once has told nobody how many there are."""
+    one = pace()
+    spreads = []
+    for _ in range(10):
+        one.met(is_late=True)
+        spreads.append(one.spread_ms)
+    assert spreads == [0, 0, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000, 10_000]
+    assert 5_000 <= one.after_failure_ms() <= 10_000
+    one.met(is_late=False)
+    assert one.spread_ms == 0
+
+
+def test_a_frozen_replica_between_others_that_answer_slows_nobody_down() -> None:
+    one = pace()
+    for _ in range(20):
+        one.met(is_late=True)
+        one.met(is_late=False)
+        assert one.spread_ms == 0
+
+
 # ---- all of them together, on one replica that has to greet them
 
 GREETING_US = 450
@@ -83,7 +104,9 @@ REFUSING_US = 300
 ELECTION_MS = 1_500
 
 
-def longest_absence_ms(executors: int, spread_ms: int, bound_ms: int) -> int:
+def longest_absence_ms(
+    executors: int, spread_ms: int, bound_ms: int, *, can_guess: bool = True
+) -> int:
     """Return when the last executor is back after its leader died at 0, at most `bound_ms`.
 
     One replica serves visits in the order in which they came; until ELECTION_MS it refuses them.
@@ -106,6 +129,7 @@ def longest_absence_ms(executors: int, spread_ms: int, bound_ms: int) -> int:
         if is_welcome and now_us - came_us <= one.connect_ms * 1000:
             back, last_us = back + 1, now_us
         else:
+            one.met(is_late=can_guess and now_us - came_us > one.connect_ms * 1000)
             gone_us = min(now_us, came_us + one.connect_ms * 1000)
             heapq.heappush(coming, (gone_us + one.after_failure_ms() * 1000, number))
     return last_us // 1000 if back == executors else bound_ms
@@ -115,8 +139,12 @@ def test_ten_thousand_are_back_before_a_lease_is_over() -> None:
     assert longest_absence_ms(MANY, limits.spread_ms(MANY), 60_000) < 12_000
 
 
-def test_without_a_spread_they_would_keep_each_other_out() -> None:
-    assert longest_absence_ms(MANY, 0, 20_000) == 20_000
+def test_without_a_spread_they_keep_each_other_out() -> None:
+    assert longest_absence_ms(MANY, 0, 60_000, can_guess=False) == 60_000
+
+
+def test_those_who_were_told_nothing_find_a_pace_by_themselves() -> None:
+    assert longest_absence_ms(MANY, 0, 120_000) < 60_000
 
 
 def test_a_hundred_are_back_as_soon_as_somebody_leads() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
 import grpc
 import pytest
 import structlog
@@ -10,6 +14,7 @@ from launcher.launch import Reason
 from launcher.pool import limits, service
 from launcher.pool.events import Beat, Fact, Facts, Fate, Joined, Left
 from launcher.pool.lease import LeaseTimes
+from launcher.pool.service import PoolServicer
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.work import Epoch
 from tests.unit.pool_rig import (
@@ -18,6 +23,7 @@ from tests.unit.pool_rig import (
     LEDGER,
     OTHER_LEDGER,
     WALL_MS,
+    WITHIN_S,
     attempt,
     hello,
     order,
@@ -361,3 +367,33 @@ async def test_a_new_epoch_is_in_what_is_sent_after_it() -> None:
 
 async def test_the_servicer_names_the_leader_under_the_documented_key() -> None:
     assert service.LEADER_METADATA == "raftcron-leader"
+
+
+class Gone:
+    """The server's side of a stream whose executor has gone just now."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    async def write(self, _: pool_pb2.FromLeader) -> None:
+        raise grpc.aio.InternalError("Failed grpc_call_start_batch: 8")
+
+    async def abort(self, *_: object) -> None:
+        raise grpc.aio.InternalError("Failed grpc_call_start_batch: 8")
+
+
+async def test_a_leader_that_is_deposed_tells_nobody_who_is_gone() -> None:
+    """Each of ten thousand streams was a page in its log, just when it had most to do."""
+
+    async def hellos() -> AsyncIterator[pool_pb2.FromExecutor]:
+        yield pool_pb2.FromExecutor(hello=hello())
+        await asyncio.Event().wait()
+
+    async with rigged() as rig:
+        gone: Any = Gone()
+        servicer = PoolServicer(rig.pool, lambda: rig.leader)
+        stream = asyncio.create_task(servicer.Connect(hellos(), gone))
+        await rig.heard(Joined)
+        rig.pool.close("another leads", None)
+        async with asyncio.timeout(WITHIN_S):
+            await stream
