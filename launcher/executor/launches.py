@@ -162,7 +162,8 @@ class Launches:
         again: list[Waiting] = []
         for watch in watches:
             waiting = watch.waiting
-            worker.take_back(waiting.name)
+            if worker.take_back(waiting.name) is None:
+                continue  # it gives back twice what it had once
             self._holders.pop(waiting.name, None)
             waiting.was_announced = waiting.was_announced or watch.began_ms > 0
             if self.is_stopping:

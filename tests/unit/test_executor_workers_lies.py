@@ -120,6 +120,20 @@ async def test_an_end_that_is_told_twice_counts_once(shop: Floor) -> None:
     assert shop.book.rows[A].reason == Reason.NONE
 
 
+async def test_what_is_given_back_twice_waits_once(shop: Floor) -> None:
+    """Its payload was counted each time, until the executor was full of what was not there."""
+    puppet = await running(shop, A, threads=1, buffer=1)
+    shop.give(B, payload=b"x" * 100)
+    await puppet.tasks(1)
+    (group,) = shop.foreman.workers._groups
+    puppet.say(wire.Leaving([B] * 1000))
+    await until(lambda: B in group.buffer)
+    assert group.buffer.payload_bytes == 100
+    other = await shop.puppet()
+    assert names_of(await other.tasks(1)) == [B]
+    assert group.buffer.payload_bytes == 0
+
+
 async def test_a_flood_of_output_is_bounded_and_the_end_is_heard(tmp_path: Path) -> None:
     async with floor(tmp_path, output_bytes_max=64 << 10) as shop:
         puppet = await running(shop, A)
