@@ -64,6 +64,9 @@ OUTPUT_REQUESTS_MAX: Final = 64
 OUTPUT_BYTES_MAX: Final = 1 << 20
 """One slice of output; a longer one is asked for in several."""
 
+GREETINGS_MAX: Final = 256
+"""Executors between their Hello and their first answered heartbeat; others wait for their turn, and
+who gives up meanwhile has cost no Hello. So those that are in keep their leases in a flood."""
 HELLO_WITHIN_MS: Final = 10_000
 """A stream without its first message is ended after this."""
 GOODBYE_WITHIN_MS: Final = 1_000

@@ -68,6 +68,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         self._leader_address = leader_address
         self._may_be = may_be
         self._noted = ""
+        self._turn = asyncio.Semaphore(limits.GREETINGS_MAX)
 
     async def Connect(self, request_iterator: Requests, context: Context) -> None:  # noqa: N802
         """Serve one executor until its session is over."""
@@ -94,9 +95,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         if not self._pool.is_open:
             await self._abort_not_leading(context, NOT_LEADING)
         try:
-            greeting = await self._read_hello(requests)
-            self._check_caller(greeting, context)
-            return self._pool.join(greeting, _address(context.peer()))
+            return await self._admit(requests, context)
         except TimeoutError:
             text = f"no Hello within {limits.HELLO_WITHIN_MS} ms"
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
@@ -108,6 +107,19 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         except Refused as error:
             self._note(context, error)
             await context.abort(_CODES[type(error)], str(error))
+
+    async def _admit(self, requests: Requests, context: Context) -> Session:
+        """Read a Hello in its turn, which lasts until the session has a lease or is over."""
+        await self._turn.acquire()
+        try:
+            greeting = await self._read_hello(requests)
+            self._check_caller(greeting, context)
+            session = self._pool.join(greeting, _address(context.peer()))
+        except BaseException:
+            self._turn.release()
+            raise
+        session.when_settled(self._turn.release)
+        return session
 
     def _check_caller(self, greeting: Greeting, context: Context) -> None:
         if self._may_be is not None and (proven := self._may_be(context)) != greeting.executor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import grpc
@@ -118,6 +119,7 @@ class Session:
         self._answers: dict[int, asyncio.Future[OutputSlice]] = {}
         self._limits: dict[int, int] = {}
         self._last_request = 0
+        self._when_settled: list[Callable[[], object]] = []
         self._recalls = False
         self._recalled_to = (-1, "")
 
@@ -207,7 +209,17 @@ class Session:
             newest = self.answered_arrival_mono_ms = beat.arrived_mono_ms
         if newest is not None:
             self.wake.set()
+            self._settle()
         return newest
+
+    def when_settled(self, call: Callable[[], object]) -> None:
+        """Let `call` be called once it has a lease, or is over."""
+        self._when_settled.append(call)
+
+    def _settle(self) -> None:
+        calls, self._when_settled = self._when_settled, []
+        for call in calls:
+            call()
 
     @property
     def is_beating(self) -> bool:
@@ -316,6 +328,7 @@ class Session:
                 )
         self.over.set()
         self.wake.set()
+        self._settle()
         return True
 
     def _forget_request(self, number: int) -> None:
