@@ -103,7 +103,10 @@ class Parent:
         ready = {fd for fd, _ in poll.poll(self._wait_ms(boot_ms()))}
         now_ms = boot_ms()
         for place in self._all:
-            if place.pidfd in ready and place.end(now_ms):
+            if place.pidfd in ready:
+                place.end(now_ms)
+            # Here and not before the wait: after the last one there is nothing to wait for.
+            if place.ended_ms and now_ms >= place.bury_ms:
                 self._bury(place, now_ms)
         if heard in ready:
             os.read(heard, 64)
@@ -114,11 +117,8 @@ class Parent:
         if place.slate is None:
             if not self.is_stopping and now_ms >= place.start_ms:
                 self._start(place, child, now_ms)
-        elif place.ended_ms:
-            if now_ms >= place.due_ms(now_ms):
-                self._bury(place, now_ms)
-        elif place.is_condemned:
-            pass  # it is dying, or hangs in the kernel
+        elif place.ended_ms or place.is_condemned:
+            pass  # it is dead, is dying, or hangs in the kernel
         elif place.slate.is_over(now_ms - PARENT_MARGIN_MS):
             self._say(f"kills process {place.number}: its guarded work outlived the lease")
             place.condemn()

@@ -46,8 +46,8 @@ class Pauses:
 class Place:
     """One of the worker's processes: the child that is there, or the time of the next one.
 
-    `ended_ms`: it is dead, and not buried yet. `leaving_ms`: it was asked to leave, to be renewed.
-    `excess`: how often in a row it was seen with more memory than it may ever have.
+    `ended_ms`: it is dead, and buried at `bury_ms`. `leaving_ms`: it was asked to leave, and is to
+    be renewed. `excess`: how often in a row it had more memory than it may ever have.
     """
 
     def __init__(self, number: int) -> None:
@@ -58,6 +58,7 @@ class Place:
         self.is_condemned = False
         self.start_ms = 0
         self.ended_ms = 0
+        self.bury_ms = 0
         self.leaving_ms = 0
         self.excess = 0
         self._born_ms = 0
@@ -101,17 +102,16 @@ class Place:
             if slate_fd >= 0:
                 os.close(slate_fd)
 
-    def end(self, now_ms: int) -> bool:
-        """Note that the child is dead; return whether it may be buried at once, since it ended in
-        order."""
-        self.ended_ms = now_ms
+    def end(self, now_ms: int) -> None:
+        """Note that the child is dead: it is to be buried soon, at once if it ended in order."""
+        self.ended_ms = self.bury_ms = now_ms
         # What its handlers started and left. The group's id is nobody else's until the wait.
         self.signal_group(signal.SIGKILL)
-        if self.child is None:
-            return True
-        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        result = os.waitid(os.P_PID, self.child.pid, options)
-        return result is not None and (result.si_code, result.si_status) == (os.CLD_EXITED, 0)
+        if self.child is not None:
+            options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            end = os.waitid(os.P_PID, self.child.pid, options)
+            if end is None or (end.si_code, end.si_status) != (os.CLD_EXITED, EXIT_OK):
+                self.bury_ms += REAP_AFTER_MS
 
     def bury(self, now_ms: int, *, is_pausing: bool = True) -> int:
         """Let go of a child that has ended, and end it if it has not; return its exit code.
@@ -168,7 +168,7 @@ class Place:
         if self.slate is None:
             return self.start_ms
         if self.ended_ms:
-            return self.ended_ms + REAP_AFTER_MS
+            return self.bury_ms
         lease_ms = self.slate.lease_until_ms + PARENT_MARGIN_MS
         return lease_ms if lease_ms > now_ms else now_ms + LOOK_EVERY_MS
 

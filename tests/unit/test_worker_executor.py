@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,7 +32,7 @@ async def served(folder: Path, threads: int = 2) -> AsyncIterator[Floor]:
             await until(lambda: len(one.foreman.workers.offers) == 1)
             yield one
         finally:
-            child.kill()
+            os.killpg(child.pid, signal.SIGKILL)  # it leads a group: what handlers forked is in it
             await asyncio.to_thread(child.wait, WITHIN_S)
 
 

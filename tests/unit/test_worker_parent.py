@@ -27,7 +27,7 @@ from launcher.worker.options import (
 )
 from launcher.worker.parent import Parent
 from launcher.worker.place import LONG_LIFE_MS, LOOK_EVERY_MS, PAUSE_MS_MAX, Pauses, Place
-from launcher.worker.wire import Lease, Result
+from launcher.worker.wire import Lease, Leaving, Result
 from tests.unit.worker_rig import (
     LEASE_MS,
     Peer,
@@ -105,6 +105,19 @@ def test_a_child_that_crashes_is_started_again(rig: Rig) -> None:
     parent.terminate()
     assert exit_code(parent) == 0
     assert "raftcron worker: a process was killed by SIGKILL" in lines(parent)
+
+
+def test_a_worker_that_is_stopped_while_its_last_child_crashes_waits_for_nothing(rig: Rig) -> None:
+    # A child that ended in disorder is buried a moment later, and then nobody is left to wait for.
+    graces = {"grace_ms": 3_600_000, "cancelled_grace_ms": 3_600_000}
+    parent, (peer,) = started(rig, processes=1, **graces)
+    sent = task(1, "until_file", b'"never"')
+    peer.run(sent)
+    peer.wait_output(sent, "begun")
+    parent.terminate()
+    peer.until(lambda: peer.all(Leaving), "that it leaves")
+    os.kill(peer.pid, signal.SIGKILL)
+    assert exit_code(parent) == 0
 
 
 def test_a_crash_loop_is_told_once_a_second(rig: Rig) -> None:
