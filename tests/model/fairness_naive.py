@@ -147,6 +147,15 @@ class NaiveFloor:
             return True
         return self.unmet(item.pool, -1) > sum(self.unmet(item.pool, r) for r in range(10))
 
+    def spares(self, item: Item, slots: int, free: int) -> bool:
+        """Whether so many slots of `item`, which runs, are reserved for nobody else."""
+        kept = self.claimed(item.domain)
+        if self.domains[item.pool] == item.domain:
+            queued = [self.unmet(item.pool, priority) for priority in range(10)]
+            kept -= max(self.unmet(item.pool, -1), sum(queued))
+            kept += sum(queued) - queued[item.priority]
+        return kept == 0 or free - slots >= kept
+
     # ---- what may be next
 
     def candidates(

@@ -32,7 +32,7 @@ class PumpAgainstNaive(RuleBasedStateMachine):
         super().__init__()
         self.pump, self.naive = Pump(), NaiveFloor()
         self.number = 0
-        self.rated: Scope | None = None
+        self.rated: frozenset[Scope] = frozenset()
         self.slots: Counter[Hashable] = Counter(left=5, right=5)
         self.closed: set[Hashable] = set()
         self.others: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
@@ -44,12 +44,14 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     # ---- what is drawn
 
     @initialize(
-        scope=st.none() | st.sampled_from(RATED), rate=st.sampled_from((300, 999, 2500, 7001))
+        scopes=st.frozensets(st.sampled_from(RATED), max_size=3),
+        rates=st.permutations((300, 999, 2500, 7001)),
     )
-    def rated_scope(self, scope: Scope | None, rate: int) -> None:
-        self.rated = scope
-        if scope is not None:
-            self.limit(scope, Limits(rate_milli=rate))
+    def rated_scopes(self, scopes: frozenset[Scope], rates: list[int]) -> None:
+        self.rated = scopes
+        for scope, rate in zip(RATED, rates, strict=True):
+            if scope in scopes:
+                self.limit(scope, Limits(rate_milli=rate))
 
     def drawn(self, number: int, is_late: bool) -> Item:
         tenant, pool = TENANTS[number % 3], tuple(POOLS)[number // 3 % 3]
@@ -146,11 +148,11 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     @rule(number=NUMBERS, limits=st.tuples(*[st.integers(0, 3)] * 4))
     def set_limits(self, number: int, limits: tuple[int, int, int, int]) -> None:
         scope = SCOPES[number % len(SCOPES)]
-        is_rated = scope == self.rated or (self.rated == ("*", "", -1) and scope[1] == "")
+        is_rated = scope in self.rated or (("*", "", -1) in self.rated and scope[1] == "")
         if is_rated and scope[0] != "":
             return
         concurrent, burst, weight, reserved = limits
-        rate = self.naive.limits[scope].rate_milli if scope == self.rated else 0
+        rate = self.naive.limits[scope].rate_milli if scope in self.rated else 0
         self.limit(scope, Limits(weight, concurrent, concurrent + burst, rate, 0, reserved))
 
     def limit(self, scope: Scope, limits: Limits) -> None:
@@ -163,7 +165,7 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def clear_limits(self, number: int) -> None:
         scope = SCOPES[number % len(SCOPES)]
-        if self.rated is None or scope not in (self.rated, ("ann", "", -1)):
+        if not self.rated or scope not in (*self.rated, ("ann", "", -1)):
             self.pump.clear_limits(scope)
             self.naive.limits.pop(scope, None)
             self.others.clear()
@@ -208,6 +210,9 @@ class PumpAgainstNaive(RuleBasedStateMachine):
             self.watch(item, bands[0], allowed[bands[0]])
             self.naive.running[item.key] = self.naive.waiting.pop(item.key)
             self.naive.spend(item, 1)
+            for slots in (1, 2, 4):
+                spares = self.naive.spares(item, slots, self.slots[item.domain])
+                assert self.pump.spares(item, slots, self.is_free) is spares
             self.slots[item.domain] -= 1
         else:
             return

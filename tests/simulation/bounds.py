@@ -58,8 +58,9 @@ class Bounds:
         for tenant in dict.fromkeys(_tenant(state, row) for row in rows):
             mine = [row for row in state.active.values() if _tenant(state, row) == tenant]
             self._count(f"tenant {tenant}", len(mine), self._loosest(now_ms, tenant))
-        if rows:
-            self._count("everybody", len(state.active), self._loosest(now_ms, ""))
+        if any(_is_command(row) for row in rows):
+            commands = sum(map(_is_command, state.active.values()))
+            self._count("everybody", commands, self._loosest(now_ms, ""))
         for number in dict.fromkeys(row.number for row in rows):
             job = state.by_number[number].job
             if job is not None and job.overlap is Overlap.ALLOW and job.concurrency:
@@ -94,6 +95,10 @@ class Bounds:
             if record.drained_by and drained_ms < now_ms - UNSEEN_MS:
                 name = state.launch_name(row.key)
                 self._accuse("m", f"{name} was begun on {record.executor}, which is drained")
+
+
+def _is_command(row: LaunchRow) -> bool:
+    return row.job is not None and not row.job.work.handler
 
 
 def _tenant(state: State, row: LaunchRow) -> str:

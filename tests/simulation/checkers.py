@@ -11,6 +11,7 @@ d  started without a Begin of a current epoch     i  started after its deadline
 e  two launches ran at once that must not         l  a launch never ends, a horizon stands still
 p  a launch is not what its parts were            r  tries, rests, dead letters (`tries.py`)
 m  more runs than a limit allows, or what a gate or a drain holds (`bounds.py`)
+s  starts faster than a rate allows               v  takes a slot that is reserved (`pacing.py`)
 
 An attempt of several parts is begun part by part here: each has its name, and may start once.
 """
@@ -22,7 +23,7 @@ from collections.abc import Callable
 import msgspec
 
 from consensus.leadership import Position
-from cron.job import OnLost, Overlap
+from cron.job import Job, OnLost, Overlap
 from cron.leader.applier import StateApplier
 from cron.state import commands as c
 from cron.state.codec import decode_entry
@@ -35,11 +36,14 @@ from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.work import Epoch
 from tests.simulation.bounds import Bounds
+from tests.simulation.pacing import CREW, Pacing
 from tests.simulation.tries import Tries
 
 IMAGE_EVERY = 64
 CLOCK_MS = 50
 """What a spawner may take between its last look at the clock and the start."""
+WORKER_MS = 250
+"""What a worker may take more, that has a launch in hand when its time is over."""
 
 
 class Begun(msgspec.Struct):
@@ -63,6 +67,7 @@ class Begun(msgspec.Struct):
     never_ran: bool = False  # the log says that it never ran and never will
     is_lost: bool = False
     is_cancelled: bool = False  # by the log, before it ended
+    is_handler: bool = False
 
 
 class Judge:
@@ -84,11 +89,19 @@ class Judge:
         self._again: dict[c.Key, None] = {}  # caught up by jobs that would rather run twice
         self._tries = Tries(self.accuse)
         self._bounds = Bounds(self.accuse, wall_ms)
+        self._pacing = Pacing(self.accuse, wall_ms, self._slots)
+        self.crews: dict[str, int] = {}  # how many launches the workers of an executor may have
 
     def accuse(self, letter: str, message: str) -> None:
         """Note what is wrong."""
         self.problems.append(f"{letter}: {message}")
         self._tell(f"WRONG {letter}: {message}")
+
+    def _slots(self, state: State, domain: str) -> int:
+        records = state.executors.values()
+        if domain == CREW:
+            return sum(self.crews.get(record.executor, 0) for record in records)
+        return sum(record.slots for record in records)
 
     # ---- the log
 
@@ -101,6 +114,7 @@ class Judge:
         self._images.clear()
         self._tries.restored(state)
         self._bounds.restored(state)
+        self._pacing.restored(state)
         # A leader whose clock was an hour ahead has launched what is due in an hour. Where no
         # ledger remembers that either, nobody can know.
         until_s = self.wall_ms() // 1000 + 10
@@ -108,8 +122,16 @@ class Judge:
             str(one.name.launch)
             for one in self.begun.values()
             if one.started_ms and one.name.launch.scheduled_s <= until_s
+            if not self._goes_on(state, one)
         )
         self._before = self._before.union(started)
+
+    def _goes_on(self, state: State, one: Begun) -> bool:
+        """Whether it runs, and is known to: its end may be followed by another try."""
+        row = state.active.get((one.number, one.name.launch.scheduled_s, one.name.launch.trigger))
+        return (
+            row is not None and row.attempt == one.name.attempt and str(one.name) in self._running
+        )
 
     def committed(self, position: Position, data: bytes) -> None:
         """Read a committed entry, before any replica applies it."""
@@ -133,6 +155,7 @@ class Judge:
         if outcome.commands:
             self._tries.read(state, outcome)
             self._bounds.read(state, outcome)
+            self._pacing.read(state, outcome, entry.at_ms)
 
     def dead_letters(self) -> None:
         """Compare State's dead letters with those that there have to be; at the end."""
@@ -196,7 +219,8 @@ class Judge:
                 parts = self.parts_of(AttemptName(launch, ran.attempt))
                 is_clean = all(one.ended_ms and not one.exit_code for one in parts)
                 # Of what the job was when the attempt began only this judge knows.
-                if ran.state is LaunchState.SUCCEEDED and len(parts) == job.parts and not is_clean:
+                is_same = len(parts) == job.parts and not job.each
+                if ran.state is LaunchState.SUCCEEDED and is_same and not is_clean:
                     self.accuse("p", f"{launch} is remembered as a success, not by all its parts")
 
     def _of(self, key: c.Key, attempt: int, part: int) -> Begun:
@@ -217,14 +241,38 @@ class Judge:
         if str(launch) in self._before and not is_asked_for:
             self.accuse("a", f"{launch} was begun, and ran before the cell was restored")
         numbers = (item.executor, *item.others)
-        if len(dict.fromkeys(numbers)) != row.job.parts:
-            self.accuse("p", f"{launch} of {row.job.parts} parts was begun on {numbers}")
+        self._check_parts(launch, row.job, numbers)
         for part, number in enumerate(numbers, 1):
             name, executor = AttemptName(launch, item.attempt, part), state.executors[number]
+            before = self.begun.get(str(name))
             self.begun[str(name)] = Begun(
                 name, row.job.name, row.number, state.index, row.job.overlap, row.job.work.guarded,
                 row.deadline_ms, executor.executor, executor.ledger, is_current, len(numbers),
+                is_handler=bool(row.job.work.handler),
             )  # fmt: skip
+            self._remember(before, self.begun[str(name)])
+
+    def _remember(self, before: Begun | None, begun: Begun) -> None:
+        """What a cell has forgotten and begins again where it ran, runs no other time there."""
+        where = (begun.executor, begun.ledger)
+        if before is None or (before.executor, before.ledger) != where:
+            return
+        begun.started_ms, begun.ended_ms = before.started_ms, before.ended_ms
+        begun.exit_code, begun.reason = before.exit_code, before.reason
+        if str(begun.name) in self._running:
+            self._running[str(begun.name)] = begun
+
+    def _check_parts(self, launch: LaunchName, job: Job, numbers: tuple[int, ...]) -> None:
+        """It begins on as many executors as it has parts, or on some such as it asks for."""
+        executors = [self.machine.state.executors[number] for number in dict.fromkeys(numbers)]
+        if len(executors) != (len(numbers) if job.each else job.parts):
+            self.accuse("p", f"{launch} of {job.parts} parts was begun on {numbers}")
+        key, _, value = job.each.partition("=")
+        for record in executors if key else ():
+            if (key, value) not in record.labels:
+                self.accuse(
+                    "p", f"{launch} was begun on {record.executor}, which is not {job.each}"
+                )
 
     def _never_ran(self, attempt: Begun) -> None:
         attempt.never_ran = True
@@ -261,7 +309,7 @@ class Judge:
         if attempt.never_ran:
             self.accuse("c", f"{name} was started after the log said that it never ran")
         late_ms = self.wall_ms() - attempt.deadline_ms
-        if late_ms > CLOCK_MS:
+        if late_ms > CLOCK_MS + WORKER_MS * attempt.is_handler:
             self.accuse("i", f"{name} was started {late_ms} ms after its deadline")
         for other in self._running.values():
             self._beside(attempt, other)

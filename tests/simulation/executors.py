@@ -15,7 +15,9 @@ import grpc
 
 from launcher.config import ExecutorConfig
 from launcher.executor import foreman as foreman_module
+from launcher.executor import launches as launches_module
 from launcher.executor import stream as stream_module
+from launcher.executor import workers as workers_module
 from launcher.executor.cgroups import Limits
 from launcher.executor.commands import Commands
 from launcher.executor.foreman import Foreman, interrupt_all
@@ -27,9 +29,14 @@ from launcher.executor.stream import StreamEnded, Visit, Way, _hint
 from launcher.executor.turn import Turn, Written
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
+from tests.simulation.crews import Crew, Gang
 from tests.simulation.network import Network, Stream
 from tests.simulation.patching import patched
 from tests.simulation.spawners import Spawner, Witness, plan_of
+
+NOBODY = Crew()
+TICK_MS = 200
+"""Between two looks of an executor at what its workers have; half as often as in earnest."""
 
 
 class NoOutputs:
@@ -49,7 +56,7 @@ class Ghost:
         """Nobody hears it."""
 
     def offer(self, offers: Sequence[Offer]) -> None:
-        """Nobody here has workers."""
+        """Nobody hears that either."""
 
     def leave(self, reason: str) -> None:
         """It is left already."""
@@ -142,8 +149,10 @@ class Host:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, network: Network, witness: Witness,
-        rng: random.Random, config: ExecutorConfig, base_ms: int,
+        rng: random.Random, config: ExecutorConfig, base_ms: int, crew: Crew = NOBODY,
     ) -> None:  # fmt: skip
+        self.crew = crew
+        self._gang: Gang | None = None
         self.loop = loop
         self.network = network
         self.witness = witness
@@ -199,6 +208,9 @@ class Host:
             self.loop.create_task(self.foreman.run(self)),  # type: ignore[arg-type]
             self.loop.create_task(self._be_connected(way)),
         ]
+        if self.crew.processes:
+            self._gang = Gang(self, self.crew, self.foreman.workers)
+            self._tasks.append(self.loop.create_task(self.foreman.workers.run()))
 
     async def _be_connected(self, way: Way) -> None:
         """Until a leader says that it is drained; somebody starts it again some time later."""
@@ -216,7 +228,7 @@ class Host:
             return
         for task in self._tasks:
             task.cancel()
-        self.foreman.spawner.die()
+        self._end_work(self.foreman)
         self.foreman = None
         for stream in self.network.between(self.id, None):
             learns_s = self.rng.uniform(0.001, 2.0) if self.rng.random() < 0.8 else -1
@@ -227,6 +239,11 @@ class Host:
             self.ledger.close()
             self.ledger = self._new_ledger()
             self.seen = Epoch()
+
+    def _end_work(self, foreman: SimForeman) -> None:
+        foreman.spawner.die()
+        if self._gang is not None:
+            self._gang.die()
 
     async def retire(self) -> None:
         """End the process in order, as SIGTERM does."""
@@ -258,7 +275,7 @@ class Host:
     def stop(self) -> list[asyncio.Task[None]]:
         """End it for good; returns the tasks to wait for."""
         if self.foreman is not None:
-            self.foreman.spawner.die()
+            self._end_work(self.foreman)
         for task in self._tasks:
             task.cancel()
         self.ledger.close()
@@ -279,5 +296,7 @@ def simulated_modules(loop: asyncio.AbstractEventLoop, base_ms: int) -> Iterator
     with (
         patched(foreman_module, **clocks),
         patched(stream_module, **clocks, Visit=SimVisit, _BEAT_STEP_MS=1_000),
+        patched(workers_module, **clocks, TICK_MS=TICK_MS),
+        patched(launches_module, **clocks),
     ):
         yield

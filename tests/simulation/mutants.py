@@ -13,21 +13,29 @@ from typing import Any, Final
 import msgspec
 
 from cron.leader import dispatch, queues
+from cron.leader.executors import Executors
 from cron.leader.gates import Gates
 from cron.leader.leader import Leader
 from cron.leader.plan import _Choice
 from cron.leader.settle import Settler
 from cron.state import launches, machine, parts, retries
 from launcher.executor import rules
+from launcher.executor.launches import Launches
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, Row, epoch_of
+from launcher.executor.watches import Watch
+from launcher.executor.workers import Workers
+from launcher.fairness.claims import Claims
 from launcher.fairness.item import Item
 from launcher.fairness.pump import Pump
+from launcher.fairness.rates import Bucket
 from launcher.names import AttemptName
+from launcher.placement.places import Places
 from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
 from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
+from tests.simulation.crews import Process
 from tests.simulation.executors import Host
 from tests.simulation.patching import patched
 from tests.simulation.spawners import Spawner
@@ -202,6 +210,77 @@ def limits_from_zero() -> contextlib.AbstractContextManager[None]:
     return patched(Pump, add_running=lambda self, item: True)
 
 
+def no_rates() -> contextlib.AbstractContextManager[None]:
+    """Every bucket has a start in it."""
+    return patched(Bucket, has_token=lambda self, now_ms: True)
+
+
+def no_reservations() -> contextlib.AbstractContextManager[None]:
+    """Whoever comes first has the slots, whoever they are reserved for."""
+    return patched(Claims, allows=lambda self, pool, priority, domain, free: True)
+
+
+def one_slot_for_all_parts() -> contextlib.AbstractContextManager[None]:
+    """A launch of several parts leaves what is reserved as if it took one slot."""
+    return patched(Pump, spares=lambda self, item, slots, free: True)
+
+
+def no_budgets() -> contextlib.AbstractContextManager[None]:
+    """A tenant has retries without end."""
+    return patched(retries, _has_budget=lambda context, record: True)
+
+
+def nothing_is_fatal() -> contextlib.AbstractContextManager[None]:
+    """No exit code and no handler's word keeps a launch from being tried again."""
+    return patched(retries, is_fatal=lambda retry, end: False)
+
+
+def first_failed_part_decides() -> contextlib.AbstractContextManager[None]:
+    """Whether a launch is tried again is for its first part that failed to say."""
+    return patched(parts, is_fatal=lambda retry, end: False)
+
+
+def drops_snoozes() -> contextlib.AbstractContextManager[None]:
+    """A snooze is an end like any other."""
+    return patched(retries, _is_snooze=lambda item: False)
+
+
+def forgets_what_was_asked() -> contextlib.AbstractContextManager[None]:
+    """The rest that a handler asks for is not what its launch gets."""
+    real = retries._rest_ends_ms
+
+    def rest_ends_ms(context: Any, row: Any, item: Any, job: Any) -> int:
+        return real(context, row, msgspec.structs.replace(item, retry_after_ms=0), job)
+
+    return patched(retries, _rest_ends_ms=rest_ends_ms)
+
+
+def works_on_where_drained() -> contextlib.AbstractContextManager[None]:
+    """An executor that is drained gets work like any other."""
+    return patched(Executors, _gets_work=lambda self, session, record: session.gets_work)
+
+
+def each_is_any() -> contextlib.AbstractContextManager[None]:
+    """A launch for each executor of a kind begins on two of any kind."""
+    return patched(Places, choose_each=lambda self, need, each: self.choose_parts(need, 2))
+
+
+@contextlib.contextmanager
+def immortal_workers() -> Iterator[None]:
+    """Guarded handlers outlive the lease: nobody ends their process (rule R6)."""
+    workers = patched(Workers, _end_lease=lambda self, worker: None)
+    with workers, patched(Process, lease_over=lambda self: None):
+        yield
+
+
+@contextlib.contextmanager
+def patient_workers() -> Iterator[None]:
+    """What waits for a worker, or in one, is begun however late that is (rule R7)."""
+    launches_late = patched(Launches, refuse_late=lambda self, group, now_wall_ms: None)
+    with launches_late, patched(Watch, is_late=lambda self, wall_ms: False):
+        yield
+
+
 def open_gates() -> contextlib.AbstractContextManager[None]:
     """Nobody looks at gates."""
     return patched(Gates, of=lambda self, record, job, now_ms: None)
@@ -226,4 +305,16 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "dead-letters": no_dead_letters,
     "running": limits_from_zero,
     "gates": open_gates,
+    "rates": no_rates,
+    "reservations": no_reservations,
+    "reserved-parts": one_slot_for_all_parts,
+    "budgets": no_budgets,
+    "fatal": nothing_is_fatal,
+    "fatal-part": first_failed_part_decides,
+    "snooze": drops_snoozes,
+    "retry-after": forgets_what_was_asked,
+    "drains": works_on_where_drained,
+    "each": each_is_any,
+    "worker-lease": immortal_workers,
+    "worker-window": patient_workers,
 }

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import random
 
+import msgspec
+
 from cron.leader.requests import appending
 from cron.state import pool as p
 from tests.simulation.replicas import Replica
 
 SCOPES: tuple[p.Scope, ...] = (
     ("*", "", -1), ("default", "", -1), ("blue", "", -1), ("", "command", -1),
+)  # fmt: skip
+PACED: tuple[p.Scope, ...] = (*SCOPES, ("", "", -1), ("", "command", 5), ("", "sim.mail", -1))
+RESERVING: tuple[p.Scope, ...] = (
+    ("", "command", 2), ("", "command", 5), ("", "sim.mail", -1), ("", "sim.bill", -1),
 )  # fmt: skip
 
 
@@ -18,18 +24,39 @@ class Operators:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
+        self.calming = (self.lift_gates, self.use_again)
+
+    async def _set(self, leader: Replica, scope: p.Scope, **values: int) -> str:
+        """Change some of the limits of a scope; others stay as they are."""
+        known = leader.applier.state.limits.get(scope, p.Limits())
+        limits = msgspec.structs.replace(known, **values)
+        is_any = limits != p.Limits()
+        command = p.SetLimits((p.LimitItem(scope, limits if is_any else None),), "olga")
+        await leader.leader.submit(appending(command))
+        return f"{scope} {values}"
 
     async def limit(self, leader: Replica) -> str:
         """Limit how many launches run at once, of a tenant or of all; or take a limit away."""
         scope = self._rng.choice(SCOPES)
-        limits = None
-        if self._rng.random() < 0.7:
-            concurrent = self._rng.choice((1, 2, 4))
-            is_soft = bool(scope[0]) and self._rng.random() < 0.3
-            limits = p.Limits(concurrent=concurrent, burst=2 * concurrent if is_soft else 0)
-        command = p.SetLimits((p.LimitItem(scope, limits),), "olga")
-        await leader.leader.submit(appending(command))
-        return f"{scope} {limits.concurrent if limits else 'free'}"
+        concurrent = self._rng.choice((1, 2, 4)) if self._rng.random() < 0.7 else 0
+        is_soft = bool(scope[0]) and self._rng.random() < 0.3
+        burst = 2 * concurrent if is_soft else 0
+        return await self._set(leader, scope, concurrent=concurrent, burst=burst)
+
+    async def slow_down(self, leader: Replica) -> str:
+        """Limit how many launches start in a second, of a tenant, a queue, or of all."""
+        rate_milli = self._rng.choice((0, 0, 300, 500, 1_000, 2_500))
+        return await self._set(leader, self._rng.choice(PACED), rate_milli=rate_milli)
+
+    async def reserve(self, leader: Replica) -> str:
+        """Keep slots for a queue, or for a handler."""
+        reserved = self._rng.choice((0, 0, 1, 2, 3))
+        return await self._set(leader, self._rng.choice(RESERVING), reserved=reserved)
+
+    async def budget(self, leader: Replica) -> str:
+        """Limit how many retries a tenant may be ahead of its successes."""
+        scope = self._rng.choice(SCOPES[:3])
+        return await self._set(leader, scope, retry_budget=self._rng.choice((0, 1, 2, 4)))
 
     async def close_gate(self, leader: Replica) -> str:
         """Close a gate for a while, for a tenant or for one job."""

@@ -1,7 +1,8 @@
-"""The judge on parts, tries, limits, gates and drains: right is right, and wrong has its letter."""
+"""The judge on the pool: right is right, and wrong has its letter."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,8 +14,16 @@ from cron.state import commands as c
 from cron.state import pool as p
 from launcher.launch import LaunchState, Reason
 from tests.simulation.bounds import UNSEEN_MS
-from tests.simulation.mutants import Mutant, endless_tries, no_dead_letters, no_rest
-from tests.simulation.test_judge import LEDGER, Court
+from tests.simulation.mutants import (
+    Mutant,
+    endless_tries,
+    first_failed_part_decides,
+    no_budgets,
+    no_dead_letters,
+    no_rest,
+    nothing_is_fatal,
+)
+from tests.simulation.test_judge import LEDGER, SECOND, Court
 from tests.simulation.verdict import judge_rows
 
 FAILED = LaunchState.FAILED
@@ -181,3 +190,97 @@ def test_who_cannot_have_heard_of_a_limit_is_not_blamed() -> None:
     court.begin(key)
     court.begin(other)
     assert court.letters == ""
+
+
+# ---- rates and reservations
+
+
+class PacedCourt(PoolCourt):
+    """A court with limits that everybody has heard of."""
+
+    def __init__(self, scope: p.Scope, **limits: int) -> None:
+        super().__init__()
+        self.write(p.SetLimits((p.LimitItem(scope, p.Limits(**limits)),)))
+        self.ms += 2 * UNSEEN_MS
+
+    def begin_some(self, count: int, *, apart_ms: int = 0) -> None:
+        """Begin so many launches, one after the other."""
+        keys = [self.due(number) for number in range(1, count + 1)]
+        for key in keys:
+            self.ms += apart_ms
+            self.begin(key)
+
+
+@pytest.mark.parametrize("scope", [("", "", -1), ("", "command", 5), ("*", "", -1)])
+def test_more_starts_than_a_rate_gives_are_found(scope: p.Scope) -> None:
+    court = PacedCourt(scope, rate_milli=1_000)
+    court.begin_some(2)
+    assert "s" in court.letters
+
+
+def test_starts_at_a_rate_are_right() -> None:
+    court = PacedCourt(("", "", -1), rate_milli=500)
+    court.begin_some(2, apart_ms=2_000)
+    assert court.letters == ""
+
+
+def test_each_leader_begins_with_a_full_bucket() -> None:
+    court = PacedCourt(("", "", -1), rate_milli=500)
+    first, second = court.due(1), court.due(2)
+    court.begin(first)
+    court.epoch = SECOND
+    court.write(c.Claim())
+    court.begin(second)
+    assert court.letters == ""
+
+
+@pytest.mark.parametrize(("reserved", "letters"), [(0, ""), (17, ""), (18, "v")])
+def test_starts_on_slots_that_are_reserved_for_others_are_found(
+    reserved: int, letters: str
+) -> None:
+    court = PacedCourt(("", "command", 2), reserved=reserved)
+    court.begin_some(1)
+    assert court.letters == letters, "two executors have nine slots each"
+
+
+def test_a_start_on_its_own_reserved_slot_is_right() -> None:
+    court = PacedCourt(("", "command", 5), reserved=99)
+    court.begin_some(1)
+    assert court.letters == ""
+
+
+# ---- who may be tried again
+
+
+def poor(court: PoolCourt) -> None:
+    limits = p.Limits(retry_budget=1)
+    court.write(p.SetLimits((p.LimitItem(("default", "", -1), limits),)))
+
+
+@pytest.mark.parametrize(("mutant", "letters"), [(contextlib.nullcontext, ""), (no_budgets, "r")])
+def test_retries_beyond_the_budget_of_a_tenant_are_found(mutant: Mutant, letters: str) -> None:
+    court = PoolCourt(retry=Retry(3, 1_000))
+    poor(court)
+    with mutant():
+        for number in (1, 2):
+            court.fail(court.due(number), 1)
+    assert "".join(sorted({*court.letters})) == letters
+
+
+@pytest.mark.parametrize("first", [1, 2])
+@pytest.mark.parametrize(
+    ("mutant", "letters"),
+    [(contextlib.nullcontext, ""), (first_failed_part_decides, "r"), (nothing_is_fatal, "r")],
+)
+def test_a_fatal_part_that_is_tried_again_is_found(
+    first: int, mutant: Mutant, letters: str
+) -> None:
+    court = PoolCourt(parts=2, retry=Retry(2, 1_000, fatal_codes=(78,)))
+    key = court.due(1)
+    for part, name in enumerate(court.begin_parts(key), 1):
+        court.run(name, f"e{part}", 74 + 2 * part)
+    codes = {1: 76, 2: 78}
+    with mutant():
+        for part in (first, 3 - first):
+            court.finish_part(key, part, codes[part])
+    assert "".join(sorted({*court.letters})) == letters

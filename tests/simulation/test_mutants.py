@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from cron.errors import InvariantViolated
+from cron.state import pool as p
 from tests.simulation.loop import Stuck
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.nemesis import Mood
@@ -28,6 +29,27 @@ PARTS = "#: name=trio parts=2 deadline=40s\n@every 10s run 4 0.3 7\n"
 FAILING = "#: name=bad retries=2 backoff=2s deadline=40s\n@every 15s run 1 0.9 7\n"
 FEW = "#: name=few concurrency=1 deadline=60s\n@every 5s run 15\n"
 DEPOSED = Mood(8.0, {"depose": 1})
+BUSY = "#: name=busy deadline=20s\n@every 1s run 0\n"
+FLOOD = (
+    "#: name=flood deadline=60s\n@every 1s run 60\n\n#: name=some priority=2\n@every 45s run 1\n"
+)
+FATAL = "#: name=bad retries=3 backoff=1s deadline=60s fatal-on=78 {}\n@every 15s run 1 0.8 75,78\n"
+PUT_OFF = (
+    "#: name=later handler=sim.mail deadline=60s retries=3 backoff=1s\n@every 15s "
+    '{"run": 1, "fails": 0.8, "how": ["snooze", "retry"], "after": 7000}\n'
+)
+EACH = "#: name=all each=rack=a deadline=40s\n@every 10s run 4\n"
+STAYING = (
+    "#: name=stays handler=sim.mail overlap=forbid deadline=60s\n@every 20s "
+    '{"run": 90, "fails": 0.0, "how": ["retry"], "after": 0}\n'
+)
+CROWDED = (
+    "#: name=crowd handler=sim.mail deadline=5s\n@every 1s "
+    '{"run": 8, "fails": 0.0, "how": ["retry"], "after": 0}\n'
+)
+SLOW = {("", "command", -1): p.Limits(rate_milli=300)}
+KEPT = {("", "command", 2): p.Limits(reserved=2)}
+POOR = {("*", "", -1): p.Limits(retry_budget=1)}
 
 
 class Gate(msgspec.Struct, frozen=True):
@@ -60,6 +82,24 @@ GATES = (
     Gate("dead-letters", DEPOSED, "r", 0, {"crontab": FAILING}),
     Gate("running", DEPOSED, "m", 0, {"crontab": FEW}),
     Gate("gates", DEPOSED, "m"),
+    Gate("rates", DEPOSED, "s", 0, {"crontab": BUSY, "limits": SLOW}),
+    Gate("reservations", DEPOSED, "v", 0, {"crontab": FLOOD, "limits": KEPT}),
+    Gate(
+        "reserved-parts",
+        DEPOSED,
+        "v",
+        0,
+        {"crontab": FLOOD.replace("flood", "flood parts=2"), "limits": KEPT},
+    ),
+    Gate("budgets", DEPOSED, "r", 0, {"crontab": FAILING, "limits": POOR}),
+    Gate("fatal", DEPOSED, "r", 0, {"crontab": FATAL.format("")}),
+    Gate("fatal-part", DEPOSED, "r", 0, {"crontab": FATAL.format("parts=2")}),
+    Gate("snooze", DEPOSED, "r", 0, {"crontab": PUT_OFF}),
+    Gate("retry-after", DEPOSED, "r", 0, {"crontab": PUT_OFF}),
+    Gate("drains", DEPOSED, "m"),
+    Gate("each", DEPOSED, "p", 0, {"crontab": EACH}),
+    Gate("worker-lease", Mood(15.0, {"part_executor": 1}), "e", 0, {"crontab": STAYING}),
+    Gate("worker-window", DEPOSED, "i", 0, {"crontab": CROWDED}),
 )
 
 

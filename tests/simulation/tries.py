@@ -2,24 +2,30 @@
 
 A failure with tries left is due again after its rest, and never before; one without, or that says
 that it is fatal, is a dead letter, as is one that could not begin again in time. What is lost is
-tried again where its job says so, and counts for nothing. Nothing else is due again or dead.
+tried again where its job says so, and counts for nothing; a snooze is no try. A tenant that is as
+many retries ahead of its successes as it may be gets no more. Where a part is fatal, all of it is.
+Nothing else is due again or dead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from cron.job import Job, OnLost
 from cron.state import commands as c
 from cron.state import pool as p
-from cron.state.outcome import Outcome, Verdict
+from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
+from launcher.names import split_job_name
 
 Answers = tuple[bool, ...]
 NEVER, ALWAYS, EITHER = (False,), (True,), (True, False)
-GONE = (LaunchState.CANCELLED, LaunchState.SUCCEEDED)
+FAILED, LOST = LaunchState.FAILED, LaunchState.LOST
+RETRY_MILLI, SUCCESS_MILLI = 1_000, 100
+SNOOZE_MS = 1_000
 
 
 class Tries:
@@ -33,6 +39,10 @@ class Tries:
         self._deadlines_ms: dict[c.Key, int] = {}
         self._dead: dict[c.Key, None] = {}
         self._jobs: dict[str, Job | None] = {}  # before the entry: a change of them comes last
+        self._asked_ms: dict[tuple[c.Key, int, int], int] = {}  # rests that parts asked for
+        self._spent: dict[str, int] = {}  # of tenants' budgets, in thousandths of retries
+        self._is_resolving = False  # then nobody knows what was tried again before
+        self._is_unsure = False  # what the budgets are, in this entry
 
     def restored(self, state: State) -> None:
         """The cell begins with this again: of what it forgot nothing follows."""
@@ -42,12 +52,13 @@ class Tries:
         self._deadlines_ms = {row.key: row.deadline_ms for row in state.open_rows()}
         self._dead = dict.fromkeys(state.dead)
         self._jobs = {name: record.job for name, record in state.jobs.items()}
+        self._asked_ms.clear()
+        self._spent = dict(state.budgets)
 
     def read(self, state: State, outcome: Outcome) -> None:
         """Read an entry that was accepted."""
-        for command, result in zip(outcome.commands, outcome.results, strict=True):
-            if isinstance(command, c.Cancel):
-                self._cancelled.update((item.key, None) for item in _accepted(command, result))
+        self._listen(outcome)
+        self._is_resolving = state.is_resolving
         if any(isinstance(command, c.Recover | c.Resolve) for command in outcome.commands):
             self.restored(state)  # what was recorded of a life before is judged elsewhere
             return
@@ -56,6 +67,7 @@ class Tries:
         for row in ended:
             is_last = last[(row.job, row.scheduled_s, row.trigger)] is row
             self._ended(state, row, is_last=is_last)
+        self._compare_budgets(state)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 for begun in _accepted(command, result):
@@ -65,6 +77,16 @@ class Tries:
                     self._start_anew(item.key if isinstance(item, c.ReopenItem) else item)
             elif isinstance(command, c.PutJobs):
                 self._jobs = {name: record.job for name, record in state.jobs.items()}
+
+    def _listen(self, outcome: Outcome) -> None:
+        """What is said in an entry that counts for the ends in it."""
+        self._is_unsure = any(isinstance(command, p.SetLimits) for command in outcome.commands)
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.Cancel):
+                self._cancelled.update((item.key, None) for item in _accepted(command, result))
+            elif isinstance(command, c.Finished):
+                for item in _accepted(command, result):
+                    self._asked_ms[item.key, item.attempt, item.part] = item.retry_after_ms
 
     def _start_anew(self, key: c.Key) -> None:
         for known in (self._failed, self._rests_ms, self._cancelled, self._dead):
@@ -84,6 +106,14 @@ class Tries:
         is_cancelled = key in self._cancelled
         self._cancelled.pop(key, None)
         again, dead = self._expected(key, row, self._jobs[row.job], is_cancelled=is_cancelled)
+        tenant, _ = split_job_name(row.job)
+        if row.state is LaunchState.SUCCEEDED:
+            self._spent[tenant] = max(0, self._spent.get(tenant, 0) - SUCCESS_MILLI)
+        if True in again and row.state is FAILED:
+            if not is_last:
+                self._is_unsure = True
+            elif False not in again or key in state.due:
+                again, dead = self._pay(state, tenant, again, dead)
         if not is_last:
             return  # what followed is over as well: its job was removed, say
         told = f"{row.job}@{row.scheduled_s}#{row.attempt} {row.state.label} {row.reason.label}"
@@ -101,34 +131,73 @@ class Tries:
         self, key: c.Key, row: Row, job: Job | None, *, is_cancelled: bool
     ) -> tuple[Answers, Answers]:
         """Whether it has to be due again, and whether a dead letter."""
-        if job is None or is_cancelled or row.state in GONE:
+        is_snooze = row.state is LaunchState.CANCELLED and row.reason is Reason.SNOOZE
+        if job is None or is_cancelled:
             return NEVER, NEVER
-        if row.state is LaunchState.LOST:
+        has_tries = job.retry.tries > 1 or bool(job.work.handler)
+        if row.state is LOST:
             is_late = row.ended_at_ms >= self._deadlines_ms[key]
-            may_be = job.on_lost is OnLost.RETRY and not is_late
+            may_be = job.on_lost is OnLost.RETRY and not is_late and not _is_fatal(job, row)
             return EITHER if may_be else NEVER, NEVER
-        has_tries = job.retry.tries > 1
         if row.state is LaunchState.SKIPPED:
             is_dead = row.reason in (Reason.DEADLINE, Reason.FENCED) and row.attempt > 0
             return NEVER, ALWAYS if has_tries and is_dead else NEVER
-        failed = self._failed[key] = self._failed.get(key, 0) + 1
-        if not has_tries:
+        if row.state is FAILED:
+            self._failed[key] = self._failed.get(key, 0) + 1
+        elif not is_snooze:
             return NEVER, NEVER
-        if failed >= job.retry.tries or _is_fatal(job, row):
+        if not has_tries and row.reason not in (Reason.RETRY, Reason.SNOOZE):
+            return NEVER, NEVER
+        is_last = self._failed.get(key, 0) >= job.retry.tries or _is_fatal(job, row)
+        if (row.state is FAILED and is_last) or self._is_resolving:
             return NEVER, ALWAYS
-        return self._after_rest(key, row, job, failed)
+        return self._after_rest(key, row, *self._rest_ms(key, row, job))
 
-    def _after_rest(self, key: c.Key, row: Row, job: Job, failed: int) -> tuple[Answers, Answers]:
+    def _rest_ms(self, key: c.Key, row: Row, job: Job) -> tuple[int, int]:
+        """The shortest rest and the longest."""
+        parts = [number for number, part in enumerate(row.parts, 1) if part.state is row.state]
+        asked = [self._asked_ms.get((key, row.attempt, part), 0) for part in parts or [1]]
+        if row.state is not FAILED:
+            return (max(*asked, SNOOZE_MS),) * 2
+        if max(asked) > 0:
+            return (max(asked),) * 2
         rest_ms = job.retry.backoff_ms
-        for _ in range(failed - 1):
+        for _ in range(self._failed[key] - 1):
             rest_ms = min(2 * rest_ms, job.retry.backoff_max_ms)
-        shortest_ms, longest_ms = (row.ended_at_ms + rest_ms * n // 10 for n in (9, 11))
-        self._rests_ms[key] = shortest_ms
-        if shortest_ms >= self._deadlines_ms[key]:
+        return rest_ms * 9 // 10, rest_ms * 11 // 10
+
+    def _after_rest(
+        self, key: c.Key, row: Row, shortest_ms: int, longest_ms: int
+    ) -> tuple[Answers, Answers]:
+        self._rests_ms[key] = row.ended_at_ms + shortest_ms
+        if row.ended_at_ms + shortest_ms >= self._deadlines_ms[key]:
             return NEVER, ALWAYS
-        if longest_ms >= self._deadlines_ms[key]:
+        if row.ended_at_ms + longest_ms >= self._deadlines_ms[key]:
             return EITHER, EITHER
         return ALWAYS, NEVER
+
+    # ---- budgets
+
+    def _pay(
+        self, state: State, tenant: str, again: Answers, dead: Answers
+    ) -> tuple[Answers, Answers]:
+        """A retry costs, where its tenant has a budget; without one it is dead instead."""
+        limits = state.limits.get((tenant, "", -1)) or state.limits.get(("*", "", -1))
+        if self._is_unsure:
+            return EITHER, EITHER
+        if limits is None or not limits.retry_budget:
+            return again, dead
+        spent = self._spent.get(tenant, 0) + RETRY_MILLI
+        if spent > limits.retry_budget * RETRY_MILLI:
+            return NEVER, ALWAYS
+        self._spent[tenant] = spent
+        return again, dead
+
+    def _compare_budgets(self, state: State) -> None:
+        mine = {tenant: spent for tenant, spent in self._spent.items() if spent}
+        if not self._is_unsure and mine != state.budgets:
+            self._accuse("r", f"tenants have spent {state.budgets} of their budgets, not {mine}")
+        self._spent = dict(state.budgets)
 
     def compare(self, state: State) -> None:
         """At the end: the dead letters are those that there have to be."""
@@ -138,18 +207,28 @@ class Tries:
 
 
 def _is_fatal(job: Job, row: Row) -> bool:
-    """Whether the exit code, which nobody else brought about, says that no try will help."""
-    if row.reason is not Reason.NONE:
-        return False
-    is_known = not job.retry.retry_codes or row.exit_code in job.retry.retry_codes
-    return row.exit_code in job.retry.fatal_codes or not is_known
+    """Whether the launch, or a part of it, said that no try will help: by its word, or by an exit
+    code that nobody else brought about."""
+    return any(
+        one.state is FAILED
+        and (
+            one.reason is Reason.FATAL
+            or (one.reason is Reason.NONE and one.exit_code in job.retry.fatal_codes)
+            or (one.reason is Reason.NONE and not _is_worth_it(job, one.exit_code))
+        )
+        for one in (row.parts or (row,))
+    )
 
 
-def _accepted(command: object, result: object) -> list[object]:
+def _is_worth_it(job: Job, exit_code: int) -> bool:
+    return not job.retry.retry_codes or exit_code in job.retry.retry_codes
+
+
+def _accepted(command: Any, result: Result) -> list[Any]:
     """The items that were accepted."""
-    items = getattr(command, "keys", None) or getattr(command, "items", ())
+    items: Any = getattr(command, "keys", None) or getattr(command, "items", ())
     return [
         item
-        for item, verdict in zip(items, result.items, strict=True)  # type: ignore[attr-defined]
+        for item, verdict in zip(items, result.items, strict=True)
         if verdict == Verdict.ACCEPTED
     ]

@@ -12,6 +12,7 @@ from cron.api.views import ApplyRequest, BackfillRequest, SourceFile
 from cron.errors import CronError
 from cron.leader.requests import appending
 from cron.state import commands as c
+from cron.state import pool as p
 from launcher.launch import Reason
 from launcher.names import parse_attempt_name
 from tests.simulation.crontabs import draw_crontab
@@ -24,8 +25,9 @@ class Users:
 
     def __init__(
         self, rng: random.Random, replicas: dict[str, Replica], tell: Callable[[str], None],
-        jobs: int,
+        jobs: int, *, has_workers: bool = False,
     ) -> None:  # fmt: skip
+        self._has_workers = has_workers
         self._rng = rng
         self._replicas = replicas
         self._tell = tell
@@ -54,9 +56,17 @@ class Users:
         report = await leader.catalog.put(request, state, leader.clock.wall_ms() // 1000)
         return report.applied
 
+    async def limit(self, limits: dict[p.Scope, p.Limits]) -> bool:
+        """Set these limits; whether it certainly happened."""
+        leader = self.leader()
+        if leader is not None:
+            command = p.SetLimits(tuple(p.LimitItem(*item) for item in limits.items()), "olga")
+            await leader.leader.submit(appending(command))
+        return leader is not None
+
     async def calm(self) -> None:
         """Let everything run again, as far as somebody leads."""
-        for act in (self._operators.lift_gates, self._operators.use_again):
+        for act in self._operators.calming:
             if (leader := self.leader()) is not None:
                 await self._try(act, leader)
 
@@ -66,8 +76,9 @@ class Users:
         acts = (
             [self._trigger] * 4 + [self._kill] * 3 + [self._edit] * 2
             + [self._pause, self._resume, self._resume, self._backfill]
-            + [operators.limit, operators.close_gate, operators.lift_gates]
-            + [operators.drain, operators.use_again, operators.redrive]
+            + [operators.limit, operators.close_gate, operators.lift_gates, operators.slow_down]
+            + [operators.drain, operators.use_again, operators.redrive, operators.reserve]
+            + [operators.budget]
         )  # fmt: skip
         while True:
             await asyncio.sleep(self._rng.expovariate(1 / 6.0))
@@ -129,7 +140,8 @@ class Users:
                 await leader.leader.submit(appending(c.Cancel(items)))
 
     async def _edit(self, leader: Replica) -> str:
-        text = self.fixed or draw_crontab(self._rng, self._rng.randint(self._jobs - 1, self._jobs))
+        jobs = self._rng.randint(self._jobs - 1, self._jobs)
+        text = self.fixed or draw_crontab(self._rng, jobs, has_workers=self._has_workers)
         return f"applied {await self.apply(text)}"
 
     async def _pause(self, leader: Replica) -> str:

@@ -12,13 +12,16 @@ from typing import Any
 
 import structlog
 
+from consensus.errors import ConsensusError
 from cron.errors import CronError
 from cron.leader.plan import Settings
 from cron.leader.settings import LeaderSettings
+from cron.state import pool as p
 from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
 from launcher.pool.lease import LeaseTimes
 from tests.simulation.checkers import Eyes, Judge
+from tests.simulation.crews import Crew, draw_crew
 from tests.simulation.crontabs import draw_crontab
 from tests.simulation.disaster import Disaster, draw_disaster, strike
 from tests.simulation.executors import Host, simulated_modules
@@ -43,8 +46,9 @@ class World:
     def __init__(
         self, seed: int, *, loop: SimLoop, chaos_s: float = CHAOS_S, mood: Mood | None = None,
         append_timeout_ms: int | None = None, crontab: str = "", is_lost: bool = False,
-        disaster: Disaster | None = None,
+        disaster: Disaster | None = None, limits: dict[p.Scope, p.Limits] | None = None,
     ) -> None:  # fmt: skip
+        self._first_limits = limits or {}
         self.seed = seed
         self.loop = loop
         self.trace: list[str] = []
@@ -68,13 +72,20 @@ class World:
                 ),
                 peers=self.replicas, fail=self._fatal.append, applied=self._applied,
             )  # fmt: skip
+        self._has_workers = rng.random() < 0.5
         self.hosts = {f"e{n}": self._host(f"e{n}", rng) for n in range(1, rng.randint(2, 4) + 1)}
         if rng.random() < TWINS:
             self.hosts["twin"] = self._host("e1", rng, chance="twin")
+        for host in self.hosts.values():
+            crews = self.judge.crews
+            crews[host.id] = max(crews.get(host.id, 0), _most(host))
         jobs = rng.randint(3, 6)
-        self.users = Users(self._chance("users"), self.replicas, self.tell, jobs)
+        has_workers = any(self.judge.crews.values())
+        self.users = Users(
+            self._chance("users"), self.replicas, self.tell, jobs, has_workers=has_workers
+        )
         self.users.fixed = crontab
-        self.crontab = crontab or draw_crontab(rng, jobs)
+        self.crontab = crontab or draw_crontab(rng, jobs, has_workers=has_workers)
         self.nemesis = Nemesis(self, self._chance("nemesis"), mood or draw_mood(rng))
         drawn = draw_disaster(self._chance("disaster")) if is_lost else None
         self.disaster = disaster or drawn
@@ -91,9 +102,12 @@ class World:
             cell="sim",
             slots=rng.choice((2, 4, 16)),
             answer_ms=rng.choice((2_000, 8_000, 30_000)),
+            labels={"rack": rng.choice("ab")},
+            worker_buffer=rng.choice((0, 0, 3)),
         )
         own = self._chance(chance or name)
-        return Host(self.loop, self.network, Eyes(self.judge), own, config, BASE_MS)
+        crew = draw_crew(own) if self._has_workers and own.random() < 0.8 else Crew()
+        return Host(self.loop, self.network, Eyes(self.judge), own, config, BASE_MS, crew)
 
     def wall_ms(self) -> int:
         """The true time."""
@@ -154,6 +168,11 @@ class World:
             await asyncio.sleep(0.5)
             with contextlib.suppress(CronError):
                 if await self.users.apply(self.crontab):
+                    break
+        while self._first_limits:
+            await asyncio.sleep(0.5)
+            with contextlib.suppress(CronError, ConsensusError):
+                if await self.users.limit(self._first_limits):
                     return
 
     def _judge(self, calm_ms: int) -> None:
@@ -178,6 +197,14 @@ class World:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _most(host: Host) -> int:
+    """How many launches of handlers it could ever ask for."""
+    crew = host.crew
+    if not crew.processes:
+        return 0
+    return crew.processes * (crew.threads + crew.buffer) + host.config.worker_buffer
 
 
 @contextlib.contextmanager

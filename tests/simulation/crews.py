@@ -1,0 +1,328 @@
+"""Workers of simulated executors: the real `Workers` at one end, at the other processes that are
+timers. Each keeps to what `launcher/worker/wire.py` asks of a child, dies at times, and ends itself
+when its lease is over while it runs guarded work (rule R6)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from launcher.executor.worker import Worker
+from launcher.executor.workers import Workers
+from launcher.launch import Reason
+from launcher.worker import wire
+from tests.simulation.crontabs import HANDLERS
+from tests.simulation.network import APART_S
+from tests.simulation.spawners import Witness
+
+GROUP: Final = "crew"
+FIRST_PID: Final = 1 << 30
+"""No process of the machine that this runs on has such a number."""
+DIES: Final = 0.02
+"""How often a process dies of a handler that it begins with."""
+DEAF: Final = 0.1
+"""How often a handler does not look at its cancel flag."""
+RESULTS: Final = {
+    "retry": wire.Result.RETRY,
+    "fatal": wire.Result.FATAL,
+    "snooze": wire.Result.SNOOZE,
+    "raised": wire.Result.RAISED,
+}
+
+
+class Crew(msgspec.Struct, frozen=True):
+    """The workers of one host: so many processes, with so many threads each, and a bit in hand."""
+
+    processes: int = 0
+    threads: int = 1
+    buffer: int = 0
+
+
+def draw_crew(rng: random.Random) -> Crew:
+    """Return some workers."""
+    return Crew(rng.choice((1, 2)), rng.choice((1, 2, 4)), rng.choice((0, 0, 2)))
+
+
+class Host(Protocol):
+    """The host that they are on."""
+
+    rng: random.Random
+    loop: asyncio.AbstractEventLoop
+    witness: Witness
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The executor's id and that of its ledger."""
+
+    def boot_ms(self) -> int:
+        """The boot-time clock."""
+
+    def wall_ms(self) -> int:
+        """The wall clock."""
+
+
+class Peer:
+    """A process as its executor sees it."""
+
+    uid = 0
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self.pid = self.ticks = self.pidfd = process.pid
+
+    def kill(self) -> bool:
+        """Kill it; that takes a moment."""
+        loop = self._process.host.loop
+        loop.call_later(self._process.host.rng.uniform(0.001, 0.03), self._process.die)
+        return True
+
+    def close(self) -> None:
+        """Let it go."""
+
+
+class Line:
+    """The executor's end of a connection; what is under way outlives who wrote it."""
+
+    unsent_bytes = 0
+
+    def __init__(self, process: Process, workers: Workers) -> None:
+        self.is_over = False
+        self.worker: Worker | None = None
+        self._process = process
+        self._workers = workers
+        self._under_way: list[wire.FromChild] = []
+        self._free_s = 0.0
+        self._frames = wire.to_child()
+
+    # ---- the executor's end
+
+    def send(self, message: wire.ToChild) -> None:
+        """Send a message; never waits."""
+        self.send_frames([wire.encode(message)])
+
+    def send_frames(self, frames: list[bytes]) -> None:
+        """Send messages that are encoded already."""
+        if not self.is_over:
+            for message in self._frames.feed(b"".join(frames)):
+                self._later(self._process.obey, message)
+
+    def pause(self) -> None:
+        """Nobody here floods."""
+
+    def resume(self) -> None:
+        """Nobody here was paused."""
+
+    def read_rest(self) -> None:
+        """Take all that is under way, then close."""
+        self._arrive(len(self._under_way))
+        self.close()
+
+    def close(self, blame: str = "") -> None:
+        """End the connection, upon which the process ends."""
+        if not self.is_over and self.worker is not None:
+            self.is_over = True
+            self._process.host.loop.call_later(0.001, self._process.die)
+            self._workers.over(self.worker, blame)
+
+    # ---- the process's end
+
+    def say(self, message: wire.FromChild) -> None:
+        """Say something to the executor; it is read some time later."""
+        self._under_way.append(message)
+        self._later(self._arrive, 1)
+
+    def _arrive(self, count: int) -> None:
+        some, self._under_way = self._under_way[:count], self._under_way[count:]
+        if some and not self.is_over and self.worker is not None:
+            self._workers.take(self.worker, some)
+
+    def _later(self, call: Callable[[Any], None], one: Any) -> None:
+        loop, rng = self._process.host.loop, self._process.host.rng
+        self._free_s = max(self._free_s + APART_S, loop.time() + rng.uniform(0.0001, 0.002))
+        loop.call_at(self._free_s, call, one)
+
+
+class Process:
+    """One worker process. `gone` is called once it is dead."""
+
+    def __init__(self, host: Host, crew: Crew, pid: int, gone: Callable[[Process], None]) -> None:
+        self.host = host
+        self.pid = pid
+        self.is_alive = True
+        self.line: Line | None = None
+        self._crew = crew
+        self._gone = gone
+        self._rng = host.rng
+        self._lease_ms = 0
+        self._waiting: dict[str, wire.Task] = {}
+        self._running: dict[str, tuple[wire.Task, list[asyncio.TimerHandle]]] = {}
+        self._is_leaving = False
+        self._watch: asyncio.TimerHandle | None = None
+
+    def connect(self, workers: Workers) -> bool:
+        """Greet the executor; whether it lets this process in."""
+        handlers = [wire.Served(name) for name in HANDLERS]
+        hello = wire.Hello(
+            wire.VERSION, GROUP, handlers, self._crew.threads, self._crew.buffer, self.pid, 1
+        )
+        if workers.refusal(hello, self.pid):
+            return False
+        peer: Any = Peer(self)
+        line: Any = Line(self, workers)
+        self.line = line
+        line.worker = Worker(hello, peer, line)
+        workers.join(line.worker)
+        return True
+
+    # ---- what the executor says
+
+    def obey(self, message: wire.ToChild) -> None:
+        """Take a message of the executor."""
+        if not self.is_alive:
+            return
+        if isinstance(message, wire.Run):
+            self._take(message.tasks)
+        elif isinstance(message, wire.Cancel):
+            for name, _ in message.names:
+                self._cancel(name)
+        elif isinstance(message, wire.Drain):
+            self._is_leaving = True
+            self._say(wire.Leaving(list(self._waiting)))
+            self._waiting.clear()
+        elif isinstance(message, wire.Welcome | wire.Lease):
+            self._lease_ms = (
+                message.lease_until_ms if isinstance(message, wire.Welcome) else message.until_ms
+            )
+            self._keep_watch()
+        self._go_on()
+
+    def _take(self, tasks: list[wire.Task]) -> None:
+        if self._is_leaving:
+            self._say(wire.Leaving([task.name for task in tasks]))
+        else:
+            self._waiting.update((task.name, task) for task in tasks)
+
+    def _go_on(self) -> None:
+        while self._waiting and len(self._running) < self._crew.threads and self.is_alive:
+            name = next(iter(self._waiting))
+            self._begin(self._waiting.pop(name))
+
+    def _begin(self, task: wire.Task) -> None:
+        if task.guarded and self.host.boot_ms() >= self._lease_ms:
+            self._say(wire.Done([wire.Outcome(task.name, wire.Result.CANCELLED)]))
+            return
+        self._say(wire.Started([task.name]))
+        self.host.witness.started(task.name, *self.host.place)
+        told = json.loads(task.payload)
+        run_s = told["run"] * self._rng.uniform(0.7, 1.3)
+        result, after_ms = wire.Result.OK, 0
+        if self._rng.random() < told["fails"]:
+            result, after_ms = RESULTS[self._rng.choice(told["how"])], told["after"]
+        call_later, started_ms = self.host.loop.call_later, self.host.wall_ms()
+        ends = call_later(run_s, self._end, task.name, result, after_ms, started_ms)
+        timers = [ends]
+        if self._rng.random() < DIES:
+            timers.append(call_later(run_s * self._rng.random(), self.die))
+        self._running[task.name] = (task, timers)
+
+    def _end(self, name: str, result: wire.Result, after_ms: int, started_ms: int) -> None:
+        self._stop(name)
+        is_fine = result is wire.Result.OK
+        self.host.witness.ended(name, int(not is_fine), 0 if is_fine else int(Reason.RAISED))
+        self._say(wire.Done([_outcome(name, result, after_ms, started_ms, self.host.wall_ms())]))
+        self._go_on()
+
+    def _cancel(self, name: str) -> None:
+        if self._waiting.pop(name, None) is not None:
+            self._say(wire.Done([wire.Outcome(name, wire.Result.CANCELLED)]))
+        elif name in self._running and self._rng.random() > DEAF:
+            now_ms, timers = self.host.wall_ms(), self._running[name][1]
+            ask_s = self._rng.uniform(0.0, 1.0)
+            timers.append(
+                self.host.loop.call_later(ask_s, self._end, name, wire.Result.CANCELLED, 0, now_ms)
+            )
+
+    def _stop(self, name: str) -> None:
+        _, timers = self._running.pop(name)
+        for timer in timers:
+            timer.cancel()
+
+    def _say(self, message: wire.FromChild) -> None:
+        if self.line is not None:
+            self.line.say(message)
+
+    # ---- its end
+
+    def _keep_watch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch = self.host.loop.call_at(self._lease_ms / 1000, self.lease_over)
+
+    def lease_over(self) -> None:
+        """End, if anything runs that must not outlive the lease."""
+        if any(task.guarded for task, _ in self._running.values()):
+            self.die()
+
+    def die(self) -> None:
+        """It is dead, and all that it runs."""
+        if not self.is_alive:
+            return
+        self.is_alive = False
+        if self._watch is not None:
+            self._watch.cancel()
+        for name in list(self._running):
+            self._stop(name)
+            self.host.witness.ended(name, 1, int(Reason.WORKER_DIED))
+        self._gone(self)
+
+
+def _outcome(
+    name: str, result: wire.Result, after_ms: int, started_ms: int, finished_ms: int
+) -> wire.Outcome:
+    return wire.Outcome(name, result, after_ms, "", started_ms, finished_ms)
+
+
+class Gang:
+    """The parent of a host's workers: starts them, again where they die. It belongs to one life of
+    the executor, whose end is theirs."""
+
+    def __init__(self, host: Host, crew: Crew, workers: Workers) -> None:
+        self._host = host
+        self._crew = crew
+        self._workers = workers
+        self._pids = FIRST_PID
+        self._is_over = False
+        self._processes: dict[int, Process] = {}
+        for _ in range(crew.processes):
+            host.loop.call_later(host.rng.uniform(0.05, 0.5), self._start)
+
+    def _start(self) -> None:
+        if self._is_over:
+            return
+        self._pids += 1
+        process = Process(self._host, self._crew, self._pids, self._gone)
+        if process.connect(self._workers):
+            self._processes[process.pid] = process
+
+    def _gone(self, process: Process) -> None:
+        del self._processes[process.pid]
+        line = process.line
+        if self._is_over or line is None or line.worker is None:
+            return
+        self._host.loop.call_later(self._host.rng.uniform(0.0001, 0.02), self._seen, line.worker)
+        self._host.loop.call_later(self._host.rng.choice((0.1, 1.0, 8.0)), self._start)
+
+    def _seen(self, worker: Worker) -> None:
+        if not self._is_over:
+            self._workers._died(worker)
+
+    def die(self) -> None:
+        """The executor is dead: their connections end, and so do they."""
+        self._is_over = True
+        for process in self._processes.values():
+            self._host.loop.call_later(self._host.rng.uniform(0.001, 0.05), process.die)
