@@ -33,6 +33,8 @@ from bench.http2 import (
 
 PATH: Final = "/raftcron.pool.v1.Pool/Connect"
 STREAM: Final = 1
+CANCELLED: Final = "1"
+"""The status of who comes while too many wait."""
 _STATUS: Final = re.compile(rb"grpc-status([\x01-\x7e])", re.DOTALL)
 _NUMBERS: Final = struct.pack(">HIHI", 1, 0, 4, WINDOW_MAX)
 _GREETING: Final = (
@@ -181,7 +183,8 @@ class Line(asyncio.BufferedProtocol):
         if self.over is None:
             found = _STATUS.search(self._trailers)
             status = self._trailers[found.end() :][: found[1][0]].decode() if found else "?"
-            self.over = LineEnded(f"{why}, status {status}", self._trailers)
+            is_late = status == CANCELLED
+            self.over = LineEnded(f"{why}, status {status}", self._trailers, is_late=is_late)
             if not self._ready.done():
                 self._ready.set_exception(self.over)
                 self._ready.exception()  # whoever opens it may have given up

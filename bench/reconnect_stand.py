@@ -97,7 +97,7 @@ class Stand:
 
     def _heed(self, error: LineEnded) -> str:
         """Return the leader that a refusal names."""
-        self.pace.met(is_late=error.is_late)
+        self.pace.met(is_late=error.is_late and not self._is_welcome)
         self.ends[str(error)[:60]] += 1
         if (spread := error.said("raftcron-spread-ms")).isdecimal():
             self.pace.learn(int(spread))

@@ -38,8 +38,9 @@ DISTRUST_S: Final = 2.0
 """Between visits when no replica takes our certificate: only a person can change that."""
 _BEAT_STEP_MS: Final = 100
 # Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
-# gRPC makes of a refusal that was faster than the call.
+# gRPC makes of a refusal that was faster than the call, CANCELLED where too many wait at its door.
 _USUAL: Final = (
+    grpc.StatusCode.CANCELLED,
     grpc.StatusCode.FAILED_PRECONDITION,
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.INTERNAL,
@@ -159,7 +160,8 @@ class Visit:
             self._pace.learn(_spread_ms(error, self._pace.spread_ms))
             text = f"{error.code().name}: {error.details()}"
             is_refusal = error.code() not in _USUAL
-            raise StreamEnded(text, _hint(error), is_refusal=is_refusal) from error
+            is_late = error.code() is grpc.StatusCode.CANCELLED
+            raise StreamEnded(text, _hint(error), is_refusal=is_refusal, is_late=is_late) from error
         finally:
             self._foreman.detach(self)
             self.ended.set()
@@ -328,7 +330,7 @@ class Way:
                 await visit.attend(address)
             except StreamEnded as error:
                 hint = self._usable(error.leader)
-                pace.met(is_late=error.is_late)
+                pace.met(is_late=error.is_late and not visit.welcomed)
                 self._note(visit, address, error)
                 if error.is_drained:
                     log.info("executor.drained", replica=address, error=str(error))

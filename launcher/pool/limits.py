@@ -76,8 +76,9 @@ CLOCK_OFFSET_MS_MAX: Final = 10_000
 
 SPREAD_FROM: Final = 100
 """Executors; fewer are greeted in less time than an election takes, and come back at once."""
-SPREAD_US_EACH: Final = 500
-"""What greeting one executor costs a leader: a connection, a stream, a Hello, a Welcome."""
+SPREAD_US_EACH: Final = 1_000
+"""What greeting one executor costs a leader: a connection, a stream, a Hello, a Welcome; and twice
+that, since grpc.aio accepts one stream in each round of a loop that also answers heartbeats."""
 SPREAD_MS_MAX: Final = 10_000
 
 

@@ -69,7 +69,7 @@ def test_no_replica_can_keep_an_executor_away_for_long(said: int, taken: int) ->
 
 
 @pytest.mark.parametrize(
-    ("executors", "spread_ms"), [(0, 0), (99, 0), (100, 50), (10_000, 5_000), (50_000, 10_000)]
+    ("executors", "spread_ms"), [(0, 0), (99, 0), (100, 100), (4_000, 4_000), (50_000, 10_000)]
 )
 def test_the_spread_grows_with_the_cell(executors: int, spread_ms: int) -> None:
     assert limits.spread_ms(executors) == spread_ms
@@ -136,7 +136,7 @@ def longest_absence_ms(
 
 
 def test_ten_thousand_are_back_before_a_lease_is_over() -> None:
-    assert longest_absence_ms(MANY, limits.spread_ms(MANY), 60_000) < 12_000
+    assert longest_absence_ms(MANY, limits.spread_ms(MANY), 60_000) < 15_000
 
 
 def test_without_a_spread_they_keep_each_other_out() -> None:
