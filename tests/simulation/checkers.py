@@ -86,6 +86,7 @@ class Judge:
         self._images: dict[int, str] = {}
         self.verdicts: dict[Verdict, int] = {}
         self._before: frozenset[str] = frozenset()  # launches that ran in a life before
+        self._restored_ms = 0
         self._again: dict[c.Key, None] = {}  # caught up by jobs that would rather run twice
         self._tries = Tries(self.accuse)
         self._bounds = Bounds(self.accuse, wall_ms)
@@ -115,6 +116,7 @@ class Judge:
         self._tries.restored(state)
         self._bounds.restored(state)
         self._pacing.restored(state)
+        self._restored_ms = self.wall_ms()
         # A leader whose clock was an hour ahead has launched what is due in an hour. Where no
         # ledger remembers that either, nobody can know.
         until_s = self.wall_ms() // 1000 + 10
@@ -122,16 +124,14 @@ class Judge:
             str(one.name.launch)
             for one in self.begun.values()
             if one.started_ms and one.name.launch.scheduled_s <= until_s
-            if not self._goes_on(state, one)
         )
         self._before = self._before.union(started)
 
-    def _goes_on(self, state: State, one: Begun) -> bool:
-        """Whether it runs, and is known to: its end may be followed by another try."""
-        row = state.active.get((one.number, one.name.launch.scheduled_s, one.name.launch.trigger))
-        return (
-            row is not None and row.attempt == one.name.attempt and str(one.name) in self._running
-        )
+    def _went_on(self, launch: LaunchName, attempt: int) -> bool:
+        """Whether an attempt outlived the life of the cell in which it began: nobody but this life
+        can have tried it again."""
+        parts = self.parts_of(AttemptName(launch, attempt)) if attempt else []
+        return any(one.ended_ms >= self._restored_ms for one in parts)
 
     def committed(self, position: Position, data: bytes) -> None:
         """Read a committed entry, before any replica applies it."""
@@ -238,7 +238,8 @@ class Judge:
         assert row.job is not None
         launch = state.launch_name(item.key)
         is_asked_for = bool(row.by) or row.job.on_lost is OnLost.RETRY or item.key in self._again
-        if str(launch) in self._before and not is_asked_for:
+        is_next = is_asked_for or self._went_on(launch, item.attempt - 1)
+        if str(launch) in self._before and not is_next:
             self.accuse("a", f"{launch} was begun, and ran before the cell was restored")
         numbers = (item.executor, *item.others)
         self._check_parts(launch, row.job, numbers)
