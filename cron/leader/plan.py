@@ -37,6 +37,10 @@ SKIPPED_MAX: Final = 100_000
 """Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
 DETAILED_MAX: Final = 20_000
 """So many of them with a detail, which takes about 100 bytes more."""
+LACKING_MAX: Final = 1_000
+"""Of so many that are skipped at their deadline an entry says what they lacked."""
+TOLD_MAX: Final = 50
+"""Jobs of which one plan finds out what their launches lacked: each is a look at all executors."""
 LOST_MAX: Final = 50_000
 """Launches that one entry may give up, beyond those of one executor; 2.5 MB."""
 SILENT: Final = "its executor went silent"
@@ -184,6 +188,7 @@ class _Choice:
         self._begin: list[c.BeginItem] = []
         self._skip: dict[c.Key, c.SkippedItem] = {}
         self._detailed = 0  # of what is skipped
+        self._told: dict[int, str] = {}  # by job: what was lacking
         self._cancel: dict[c.Key, c.CancelItem] = {}
 
     def run(self, accounts: list[c.AccountItem]) -> None:
@@ -273,12 +278,20 @@ class _Choice:
         detail = candidate.detail
         if reason is Reason.OVERLAP:
             detail = self._before_restore(candidate.record) or detail
+        elif reason is Reason.DEADLINE and not detail and self._detailed < LACKING_MAX:
+            detail = self._lacking(candidate.key)
         if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):
             self._skip[candidate.key] = c.SkippedItem(candidate.key, reason, detail)
             self._detailed += bool(detail)
             self._queues.drop(candidate.key)
         else:
             self._queues.postpone(candidate, self._now_ms + HELD_REST_MS)
+
+    def _lacking(self, key: c.Key) -> str:
+        """What the job of a launch found no executor for, while that can still be known."""
+        if key[0] not in self._told and len(self._told) < TOLD_MAX:
+            self._told[key[0]] = self._queues.lacking(key)
+        return self._told.get(key[0], "")
 
     def _before_restore(self, record: JobRecord) -> str:
         """What may be running from before a restore, where no launch that is known runs."""
