@@ -128,7 +128,8 @@ class Inbox:
         if len(self._joined) > JOINED_PER_ENTRY_MAX:
             there = {s: e for s, e in self._joined.items() if self._pool.is_connected(*s)}
             self._joined = there
-        taken, room = [], JOINED_BYTES_PER_ENTRY_MAX
+        taken: list[_Source] = []
+        room = JOINED_BYTES_PER_ENTRY_MAX
         for source, event in self._joined.items():
             if len(taken) == JOINED_PER_ENTRY_MAX or room <= 0:
                 self._wake()
