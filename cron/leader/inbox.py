@@ -113,7 +113,7 @@ class Inbox:
         for event in self._take_joined():
             commands.append(_joined(event))
             if not state.is_resolving:
-                self._settler.joined(event, state.index)
+                self._settler.joined(event, state)
         commands += self.resolving.commands(state, now_ms, hindrance)
         if state.is_resolving:
             return commands  # what executors report waits until what they remember is recorded

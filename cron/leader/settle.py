@@ -8,7 +8,8 @@ either changes the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from typing import NamedTuple
 
 from cron.leader.dispatch import Dispatcher
 from cron.state import commands as c
@@ -25,13 +26,25 @@ STALE_MS = 3_000
 """An unanswered start is this old before it is sent again."""
 
 
+_Started = tuple[c.Key, int, int]  # key, attempt, part
+
+
+class _Report(NamedTuple):
+    """What an executor said when it joined, the log index at which State stood then, and what of
+    its State had as launched."""
+
+    joined: Joined
+    at_index: int
+    launched: frozenset[_Started]
+
+
 class Settler:
     """Settles open launches with the executors that have them."""
 
     def __init__(self, pool: Pool, dispatcher: Dispatcher) -> None:
         self._pool = pool
         self._dispatcher = dispatcher
-        self._reports: dict[tuple[str, str], tuple[Joined, int]] = {}
+        self._reports: dict[tuple[str, str], _Report] = {}
 
     def clear(self) -> None:
         """Forget reports; at the end of leadership."""
@@ -47,9 +60,12 @@ class Settler:
         """The executors and ledgers whose reports wait."""
         return frozenset(self._reports)
 
-    def joined(self, event: Joined, index: int) -> None:
-        """Keep an executor's report until it may be given orders; State stood at `index` then."""
-        self._reports[(event.executor, event.ledger)] = (event, index)
+    def joined(self, event: Joined, state: State) -> None:
+        """Keep an executor's report until it may be given orders, and what State says by now of
+        what that has."""
+        record = state.executor_of(event.executor, event.ledger)
+        launched = frozenset() if record is None else frozenset(_launched_on(record))
+        self._reports[(event.executor, event.ledger)] = _Report(event, state.index, launched)
 
     def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> list[Fact]:
         """Settle with an executor that may get orders now; nothing if it was settled before.
@@ -59,13 +75,12 @@ class Settler:
         report = self._reports.pop((record.executor, record.ledger), None)
         if report is None:
             return []
-        joined, index = report
-        known = {fact.name: fact for fact in joined.known}
+        known = {fact.name: fact for fact in report.joined.known}
         attempts = [
             item
             for row in record.open.values()
             if (start := row.start_on(record.number)) is not None
-            and (item := self._open_attempt(state, row, start, index, known)) is not None
+            and (item := self._open_attempt(state, row, start, report, known)) is not None
         ]
         settlement = settle(attempts, known, now_ms, MARGIN_MS, _lost_names(state, known))
         executor, ledger = record.executor, record.ledger
@@ -79,20 +94,27 @@ class Settler:
         return [*settlement.facts, *map(_never_heard_of, settlement.lost)]
 
     def _open_attempt(
-        self, state: State, row: LaunchRow, start: Start, index: int, known: Container[AttemptName]
+        self,
+        state: State,
+        row: LaunchRow,
+        start: Start,
+        report: _Report,
+        known: Container[AttemptName],
     ) -> OpenAttempt | None:
         """Return what the log knows of an attempt that the report knows of, or would know of."""
         order = self._dispatcher.start_order(state, row, start.part)
         if order is None:
             return None
-        is_newer = row.begun_index > index or row.launched_index > index
+        is_launched = start.state is LaunchState.LAUNCHED
+        was_launched = (row.key, row.attempt, start.part) in report.launched
+        is_newer = row.begun_index > report.at_index or (is_launched and not was_launched)
         if is_newer and order.name not in known:
             return None  # it came after the report: its own answer is on the way
         return OpenAttempt(
             name=order.name,
             begun_index=order.begun_index,
             not_after_ms=order.not_after_ms,
-            is_launched=start.state is LaunchState.LAUNCHED,
+            is_launched=is_launched,
             cancel=row.cancel,
             work=order.work,
         )
@@ -123,6 +145,13 @@ class Settler:
             self._pool.start(record.executor, record.ledger, [order])
         else:
             self._pool.fence(record.executor, record.ledger, [order.name], index=row.begun_index)
+
+
+def _launched_on(record: ExecutorRecord) -> Iterator[_Started]:
+    for row in record.open.values():
+        start = row.start_on(record.number)
+        if start is not None and start.state is LaunchState.LAUNCHED:
+            yield row.key, row.attempt, start.part
 
 
 def _never_heard_of(name: AttemptName) -> Fact:

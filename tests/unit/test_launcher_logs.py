@@ -51,7 +51,7 @@ def test_what_is_over_is_logged_and_what_is_not_is_not() -> None:
     ]
     with structlog.testing.capture_logs() as lines:
         log_ends(rows)
-    said = [(line["fate"], line["reason"], line["ran_ms"], line["error"]) for line in lines]
+    said = [(line["fate"], line["reason"], line["ran_ms"], line["detail"]) for line in lines]
     assert said == [
         ("ended", "timeout", 250, ""),
         ("refused", "", 0, "no free slot"),

@@ -38,7 +38,7 @@ def settled(rig: StateRig, number: int, *facts: Fact) -> tuple[list[Fact], list[
     settler = Settler(pool, Dispatcher(pool))
     record = rig.state.executors[number]
     joined = Joined(record.executor, record.ledger, "i", 4, "", 1, "", {}, "", 0, facts)
-    settler.joined(joined, rig.state.index)
+    settler.joined(joined, rig.state)
     return settler.ready(rig.state, record, rig.at_ms), pool.acked
 
 
@@ -57,3 +57,23 @@ def test_the_late_end_of_an_attempt_that_nobody_asks_for_is_acknowledged() -> No
     rig = given_up()
     other = end_of(rig, 2, attempt=7)
     assert settled(rig, 2, other) == ([], [other.name])
+
+
+def test_a_part_that_started_after_its_executor_told_what_it_has_is_not_lost() -> None:
+    """Another part had been launched before: that said nothing of this one."""
+    rig = begun()
+    launched(rig, 2)
+    pool: Any = FakePool()
+    settler, record = Settler(pool, Dispatcher(pool)), rig.state.executors[1]
+    settler.joined(
+        Joined(record.executor, record.ledger, "i", 4, "", 1, "", {}, "", 0, ()), rig.state
+    )
+    launched(rig, 1)
+    assert settler.ready(rig.state, record, rig.at_ms) == []
+
+
+def test_a_part_that_was_launched_and_that_its_executor_does_not_know_is_lost() -> None:
+    rig = begun()
+    launched(rig, 1)
+    (fact,) = settled(rig, 1)[0]
+    assert (fact.name.part, fact.fate) == (1, Fate.INTERRUPTED)
