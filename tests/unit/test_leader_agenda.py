@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Schedule
-from cron.leader.agenda import Agenda
+from cron.leader.agenda import SHARE, Agenda
 from tests.unit.state_rig import T0, StateRig, job
 
 HOURLY = Schedule("0 * * * *", "0 * * * *")
@@ -140,3 +142,27 @@ def test_twenty_thousand_schedules_that_go_at_once_hold_nobody_up() -> None:
     for record in rig.state.jobs.values():
         agenda.put(record)
     assert agenda.next_s() is None
+
+
+def test_a_tenant_with_very_many_holds_up_no_other() -> None:
+    """Its twenty thousand came first; those of others got their rows half a second later."""
+    rig = StateRig()
+    rig.put(
+        *(job(f"j{n}", schedule=MINUTE) for n in range(100)),
+        *(structs.replace(job(schedule=MINUTE), name=f"{tenant}/j") for tenant in "abc"),
+    )
+    agenda = Agenda(rig.state)
+    agenda.take(T0, limit=1_000)
+    due = numbers(agenda, 60, limit=20)
+    assert {101, 102, 103} <= set(due)
+    assert due[:SHARE] == list(range(1, SHARE + 1))
+    assert len(numbers(agenda, 60, limit=1_000)) == 83
+    assert numbers(agenda, 60) == []
+
+
+def test_what_is_taken_out_waits_for_nothing() -> None:
+    _, agenda = rig_of(MINUTE, MINUTE)
+    assert numbers(agenda, 60, limit=1) == [1]
+    agenda.remove(2)
+    assert numbers(agenda, 60) == []
+    assert agenda.next_s() == T0 + 120
