@@ -188,7 +188,7 @@ def section(runs: list[dict[str, Any]]) -> str:
     shape = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     run = runs[0]
     many = f"{run['flood']:,} launches at once, {run['seconds']} s before and {run['seconds']} s"
-    return f"A flood of {many} from its first second on; {shape}.\n\n{table(runs)}"
+    return f"A flood of {many} from its first second on;\n{shape}.\n\n{table(runs)}"
 
 
 def main() -> int:

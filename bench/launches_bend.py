@@ -105,8 +105,9 @@ def section(rows: list[dict[str, Any]], processes: int, threads: int) -> str:
     """Return what stands between the marks of README.md."""
     shape = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     hosts = rows[0]["executors"]
-    beside = f"{hosts} executor{'s' * (hosts > 1)}, each with a worker of {processes} processes"
-    return f"Three replicas and {beside} of {threads} threads; {shape}.\n\n{table(rows)}"
+    count = f"{processes} process{'es' * (processes > 1)}"
+    beside = f"{hosts} executor{'s' * (hosts > 1)}, each with a worker of {count}"
+    return f"Three replicas and {beside} of {threads} threads;\n{shape}.\n\n{table(rows)}"
 
 
 def report(rows: list[dict[str, Any]], processes: int, threads: int, *, writes: bool) -> None:
