@@ -65,6 +65,7 @@ bench: setup ## everything that is measured, one after the other; writes bench/R
 	$(BIN)/python -m bench.launches --bend
 	$(BIN)/python -m bench.flood
 	$(BIN)/python -m bench.starts --executor --readme
+	$(BIN)/python -m bench.reconnect --readme
 
 bench-keeping: setup ## only snapshots and history, up to ten million launches
 	$(BIN)/python -m bench.keeping
