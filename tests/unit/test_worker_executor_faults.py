@@ -147,7 +147,7 @@ def write(folder: Path) -> Path:
         ("kill", "is dead: "),
         ("terminate", "it was killed by SIGHUP"),
         ("exit", "it ended with exit code 7"),
-        ("exit in order", "its connection ended"),
+        ("exit in order", "ended"),  # its connection, or itself: whichever is seen first
         ("close files", "its connection ended"),
     ],
 )
