@@ -390,7 +390,7 @@ def test_it_does_whatever_people_do(seed: int) -> None:
 def test_the_worlds_of_the_pool_see_all_that_can_happen() -> None:
     """A test of the test."""
     seen: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(60):
         world = PoolWorld(seed)
         world.run(150)
         seen.update(world.seen)
