@@ -90,14 +90,23 @@ class Rig:
         return self.of(kind)[count - 1]
 
     @asynccontextmanager
-    async def executor(self, **fields: Any) -> AsyncIterator[FakeExecutor]:
-        """An executor whose Hello is sent."""
+    async def silent(self) -> AsyncIterator[FakeExecutor]:
+        """An executor whose Hello is not sent yet.
+
+        Who is refused before it learns that from here: gRPC loses the status of a stream that ends
+        while something is written to it.
+        """
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.port}") as channel:
             fake = FakeExecutor(pool_pb2_grpc.PoolStub(channel).Connect())
-            with suppress(grpc.aio.AioRpcError):  # a refusal may be faster than the Hello
-                await fake.send(hello=hello(**fields))
             yield fake
             fake.call.cancel()
+
+    @asynccontextmanager
+    async def executor(self, **fields: Any) -> AsyncIterator[FakeExecutor]:
+        """An executor whose Hello is sent."""
+        async with self.silent() as fake:
+            await fake.send(hello=hello(**fields))
+            yield fake
 
     @asynccontextmanager
     async def joined(self, *, recall: bool = False, **fields: Any) -> AsyncIterator[FakeExecutor]:

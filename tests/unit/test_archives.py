@@ -24,6 +24,7 @@ from cron.keeping_config import SnapshotsConfig, StorageConfig
 from cron.leader.requests import appending
 from cron.state import commands as c
 from cron.state.imaging import Imaging
+from snapshots.disk import SnapshotFile
 from tests.unit.backup_rig import CELL, Rig, keeping
 from tests.unit.keeper_rig import until
 
@@ -65,13 +66,22 @@ class Kept:
         self.superseded: list[BaseException] = []
         self.projection = Projection(data / "history.sqlite", CELL)
         self.archives = Archives(config_of(data, url, **fields), self.projection, rig.clock)
-        self.is_attached = False
+        self.told: list[int] = []
+        self._tell, self.archives.keeper._on_snapshot = (
+            self.archives.keeper._on_snapshot,
+            self._told,
+        )
 
     def attach(self) -> None:
         one = self.rig["r1"]
         self.saving = self.archives.attach(
             one.leader, one.applier, self.log, release="0.1.0", superseded=self.superseded.append
         )
+
+    def _told(self, file: SnapshotFile) -> None:
+        assert self._tell is not None
+        self._tell(file)
+        self.told.append(file.header.index)
 
     @property
     def view(self) -> Any:
@@ -80,14 +90,12 @@ class Kept:
         return view
 
     async def snapshot(self) -> int:
-        """Take a snapshot onto this disk; return its index."""
+        """Take a snapshot onto this disk; return its index once the archives were told of it."""
         await self.rig["r1"].leader.submit(appending(c.SnapshotAt()))
         state = self.rig["r1"].state
         self.archives.keeper.snapshot(state, Imaging.begin(state))
         index = state.history.taken.index
-        await until(
-            lambda: [f.header.index for f in self.archives.keeper.snapshots()][:1] == [index]
-        )
+        await until(lambda: self.told[-1:] == [index])
         return index
 
 
