@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,15 +19,11 @@ from cron.cli.options import (
     person,
 )
 from cron.cli.rows import launch_row
-from cron.errors import InvalidInput, OutcomeUnknown
+from cron.cli.watch import Watch, ending, is_lost
+from cron.errors import InvalidInput, NotNow, OutcomeUnknown
 
 if TYPE_CHECKING:
     from cron.api.client import Client
-
-_POLL_S: Final = 0.1
-_POLL_S_MAX: Final = 1.0
-_MOMENT_MS: Final = 500
-"""What a leader knows of a launch, it knows this soon: that it is skipped, or what it waits for."""
 
 
 @click.command("trigger")
@@ -46,64 +41,15 @@ def trigger_command(settings: Settings, job: str, wait: bool) -> None:
         view = client.trigger(job, new_request_id(), person())
         if not settings.is_json:
             click.echo(f"triggered {view.launch}")
-        view = _Watch(settings, client).until(view, is_end=wait)
+        view = Watch(settings, client).until(view, is_end=wait)
     if settings.is_json:
         render.json_lines([launch_row(view)])
     elif not view.is_open and (wait or view.state != "succeeded"):
-        click.echo(f"{view.launch} {_ending(view)}")
+        click.echo(f"{view.launch} {ending(view)}")
     if view.is_open and wait:
-        within = f"within {(settings.timeout_ms or 0) / 1000:g} s"
-        raise OutcomeUnknown(
-            f"{view.launch} is not over {within}: {view.state}",
-            "it goes on; `raftcron show` says what became of it",
-        )
+        raise _not_over(settings, view)
     if not view.is_open and view.state != "succeeded":
         raise click.exceptions.Exit(exits.FAILED)
-
-
-class _Watch:
-    """Looks at a launch until there is enough to tell, and says meanwhile what it waits for."""
-
-    def __init__(self, settings: Settings, client: Client) -> None:
-        self._clock = settings.clock
-        self._client = client
-        self._wait_ms = settings.timeout_ms
-        self._said = ""
-
-    def until(self, view: LaunchView, *, is_end: bool) -> LaunchView:
-        """Return the launch once it is over (`is_end`), or once it has begun or a moment is over.
-
-        A change of leader meanwhile is waited for, too.
-        """
-        patience_ms = self._wait_ms if is_end else _MOMENT_MS
-        end_ms = None if patience_ms is None else self._clock.mono_ms() + patience_ms
-        pause_s = _POLL_S if is_end else _POLL_S / 2
-        while view.is_open and (is_end or not view.attempt):
-            left_ms = None if end_ms is None else end_ms - self._clock.mono_ms()
-            if left_ms is not None and left_ms <= 0:
-                break
-            time.sleep(pause_s if left_ms is None else min(pause_s, left_ms / 1000))
-            pause_s = min(2 * pause_s, _POLL_S_MAX)
-            view = self._client.show(view.launch)[-1]
-            if is_end:
-                self._say(view)
-        if not is_end:
-            self._say(view)
-        return view
-
-    def _say(self, view: LaunchView) -> None:
-        """Say on stderr what the launch waits for, when that is news."""
-        news = view.waiting if view.is_open else ""
-        if news and news != self._said:
-            click.echo(f"raftcron: {view.launch} waits: {news}", err=True)
-        self._said = news
-
-
-def _ending(view: LaunchView) -> str:
-    code = f", exit code {view.exit_code}" if view.exit_code else ""
-    reason = f" ({view.reason})" if view.reason else ""
-    detail = f": {view.detail}" if view.detail else ""
-    return f"{view.state}{reason}{code}{detail}"
 
 
 @click.command("backfill")
@@ -157,20 +103,56 @@ def _show_backfill(settings: Settings, report: BackfillReport, what: str) -> Non
 
 @click.command("kill")
 @click.argument("launch")
+@click.option("--wait", is_flag=True, help="Wait until it is over, all attempts and parts of it.")
 @cell_options
 @pass_settings
-def kill_command(settings: Settings, launch: str) -> None:
-    """Cancel LAUNCH: committed first, then its processes are ended (TERM, later KILL)."""
+def kill_command(settings: Settings, launch: str, wait: bool) -> None:
+    """Cancel LAUNCH: committed first, then its processes are ended (TERM, later KILL).
+
+    With --wait it ends with 0 once the launch is over, however and whenever that came; with 6 where
+    it is lost, for then nobody saw its processes end. --timeout bounds the wait as well, where it
+    is given: it ends with 6 then, too, and the kill goes on.
+    """
     name, attempt = split_attempt(launch)
     if attempt:
         raise InvalidInput(
             f"{launch!r} names an attempt", f"a launch is killed as a whole: raftcron kill {name}"
         )
     with settings.client() as client:
-        view = client.kill(name, person())
+        view = _killed(client, name, is_over_fine=wait)
+        if wait and view.is_open and not settings.is_json:
+            click.echo(f"{view.launch} is being killed")
+        if wait:
+            view = Watch(settings, client).until(view, is_end=True)
     if settings.is_json:
         render.json_lines([launch_row(view)])
-    elif view.is_open:
+    elif not view.is_open:
+        click.echo(f"{view.launch} {ending(view)}")
+    elif not wait:
         click.echo(f"{view.launch} is being killed; `raftcron show` says when it is over")
-    else:
-        click.echo(f"{view.launch} {_ending(view)}")
+    if wait and view.is_open:
+        raise _not_over(settings, view)
+    if wait and is_lost(view):
+        raise OutcomeUnknown(
+            f"{view.launch} is lost: nobody saw all its processes end",
+            "what must not overlap is dead by now (guarded); look at the executor for the rest",
+        )
+
+
+def _killed(client: Client, name: str, *, is_over_fine: bool) -> LaunchView:
+    """Kill a launch. With `is_over_fine` also one that is over already: then all is as wanted."""
+    try:
+        return client.kill(name, person())
+    except NotNow:
+        view = client.show(name)[-1] if is_over_fine else None
+        if view is None or view.is_open:
+            raise
+        return view
+
+
+def _not_over(settings: Settings, view: LaunchView) -> OutcomeUnknown:
+    within = f"within {(settings.timeout_ms or 0) / 1000:g} s"
+    return OutcomeUnknown(
+        f"{view.launch} is not over {within}: {view.state}",
+        "it goes on; `raftcron show` says what became of it",
+    )

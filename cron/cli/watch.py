@@ -1,0 +1,94 @@
+"""A launch that somebody waits for: looked at until it is over, and what is said meanwhile."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cron.api.views import LaunchView
+from cron.cli.options import Settings
+from cron.errors import OutcomeUnknown, Unavailable
+
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
+_POLL_S: Final = 0.1
+_POLL_S_MAX: Final = 1.0
+_MOMENT_MS: Final = 500
+"""What a leader knows of a launch, it knows this soon: that it is skipped, or what it waits for."""
+_LOST: Final = "lost"
+
+
+class Watch:
+    """Looks at a launch until there is enough to tell, and says meanwhile what it waits for."""
+
+    def __init__(self, settings: Settings, client: Client) -> None:
+        self._clock = settings.clock
+        self._client = client
+        self._wait_ms = settings.timeout_ms
+        self._said = ""
+
+    def until(self, view: LaunchView, *, is_end: bool) -> LaunchView:
+        """Return the launch once it is over (`is_end`), or once it has begun or a moment is over;
+        as it was last seen where --timeout is over first.
+
+        A change of leader meanwhile is waited for, and with `is_end` also a cell without one: the
+        launch goes on, whoever looks.
+        """
+        patience_ms = self._wait_ms if is_end else _MOMENT_MS
+        end_ms = None if patience_ms is None else self._clock.mono_ms() + patience_ms
+        pause_s = _POLL_S if is_end else _POLL_S / 2
+        while view.is_open and (is_end or not view.attempt):
+            left_ms = None if end_ms is None else end_ms - self._clock.mono_ms()
+            if left_ms is not None and left_ms <= 0:
+                break
+            time.sleep(pause_s if left_ms is None else min(pause_s, left_ms / 1000))
+            pause_s = min(2 * pause_s, _POLL_S_MAX)
+            view = self._look(view, is_end=is_end)
+        if not is_end:
+            self._say(view.launch, _waits_for(view))
+        return view
+
+    def _look(self, view: LaunchView, *, is_end: bool) -> LaunchView:
+        """Return the launch as it is now, or as it was where nobody can tell."""
+        try:
+            view = self._client.show(view.launch)[-1]
+        except (Unavailable, OutcomeUnknown) as error:
+            if not is_end:
+                raise
+            self._say(view.launch, str(error))
+            return view
+        if is_end:
+            self._say(view.launch, _waits_for(view))
+        return view
+
+    def _say(self, launch: str, news: str) -> None:
+        """Say on stderr what the launch waits for, when that is news."""
+        if news and news != self._said:
+            click.echo(f"raftcron: {launch} waits: {news}", err=True)
+        self._said = news
+
+
+def _waits_for(view: LaunchView) -> str:
+    """What an open launch waits for, "" if for nothing but its end."""
+    if not view.is_open:
+        return ""
+    if not view.waiting and view.in_doubt:
+        where = f"executor {view.executor}" if view.executor else "an executor of it"
+        return f"{where} is not connected; it is over when that is back, or when its lease is over"
+    return view.waiting
+
+
+def is_lost(view: LaunchView) -> bool:
+    """Whether the end of a launch, or of a part of it, was seen by nobody."""
+    return view.state == _LOST or any(part.state == _LOST for part in view.parts)
+
+
+def ending(view: LaunchView) -> str:
+    """Return how a launch ended: its state, and why."""
+    code = f", exit code {view.exit_code}" if view.exit_code else ""
+    reason = f" ({view.reason})" if view.reason else ""
+    detail = f": {view.detail}" if view.detail else ""
+    return f"{view.state}{reason}{code}{detail}"
