@@ -206,9 +206,10 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
 class ExecutorView(msgspec.Struct, frozen=True, kw_only=True):
     """An executor, as the leader sees it.
 
-    `role` is connected or in-doubt. `open` launches were begun there and are not over, `running` is
-    what it last said that it runs. `labels` are `name=value`. `silent_ms` is since it was heard.
-    `gets_work`: it is leased, its clock is right, and it is not drained. `note` says why not.
+    `role` is connected or in-doubt; left, where one is drained that was drained before and is gone.
+    `open` launches were begun there and are not over, `running` is what it last said that it runs.
+    `labels` are `name=value`. `silent_ms` is since it was heard. `gets_work`: it is leased, its
+    clock is right, and it is not drained. `note` says why not.
     """
 
     id: str

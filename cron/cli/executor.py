@@ -25,6 +25,7 @@ Exit codes of one that runs:
   4  another executor has its directory
 systemd: with Restart=always it comes back after a drain, with on-failure it stays away"""
 _LOOK_S: Final = 0.5
+_LEFT: Final = "left"
 _PASSED_ON: Final = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
@@ -80,11 +81,17 @@ def executor_command(config: str, more: tuple[str, ...]) -> None:
 def drain_command(settings: Settings, executor: str, wait: bool) -> None:
     """Give executor ID no more work: it finishes what it has, and leaves.
 
-    With --wait, --timeout bounds the wait, where it is given: it ends with 6 then. Of one that has
-    left nothing is known any more: it is not found (3), as one whose ID is misspelt.
+    With --wait, --timeout bounds the wait, where it is given: it ends with 6 then. One that was
+    drained and has left already is as wanted (0). An ID that the cell does not know is not found
+    (3): it is misspelt, or it left before the replicas were started.
     """
     with settings.client() as client:
         view = _drained(client, executor)
+        if view.role == _LEFT:
+            if not settings.is_json:
+                click.echo(f"{executor} has left already: {view.note}")
+            _as_json(settings, view, has_left=True)
+            return
         if not settings.is_json:
             click.echo(f"{executor} gets no more work; {_rest(view)}")
         if wait:

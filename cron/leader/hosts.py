@@ -5,6 +5,7 @@ from __future__ import annotations
 from cron.api.pool_views import DrainRequest, ExecutorsReport, ExecutorView, GroupView
 from cron.errors import NotFound
 from cron.leader.applier import StateApplier
+from cron.leader.departed import Departed, Departure
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.state.outcome import Verdict
@@ -15,6 +16,7 @@ from launcher.pool.session import SessionView
 
 CONNECTED = "connected"
 IN_DOUBT = "in-doubt"
+LEFT = "left"
 
 
 class Hosts:
@@ -23,6 +25,7 @@ class Hosts:
     def __init__(self, leader: Leader, applier: StateApplier) -> None:
         self._leader = leader
         self._applier = applier
+        self._departed = Departed(applier)
 
     async def listed(self) -> ExecutorsReport:
         """Return all executors, by id; one that came back with another ledger is there twice."""
@@ -34,7 +37,8 @@ class Hosts:
         return ExecutorsReport(executors=sorted(views, key=lambda view: (view.id, view.ledger)))
 
     async def drain(self, request: DrainRequest) -> ExecutorView:
-        """Give an executor no more work, or work again.
+        """Give an executor no more work, or work again. One that was drained and has left is as
+        wanted, and is shown as it was.
 
         Raises:
             NotFound: there is none of that id.
@@ -43,6 +47,9 @@ class Hosts:
         _, results = await self._leader.submit(appending(command))
         views = [one for one in (await self.listed()).executors if one.id == request.executor]
         if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:
+            departure = self._departed.of(request.executor)
+            if departure is not None and not request.is_over:
+                return _departed(departure)
             hint = "`raftcron executors` lists them"
             raise NotFound(f"executor {request.executor} does not exist", hint)
         return next((view for view in views if view.role == CONNECTED), views[-1])
@@ -85,6 +92,22 @@ def _connected(view: ExecutorView, session: SessionView) -> ExecutorView:
         "gets_work": session.gets_work and not view.drained_by,
     }
     return ExecutorView(**fields)
+
+
+def _departed(departure: Departure) -> ExecutorView:
+    """Return an executor as it was when it left."""
+    record = departure.record
+    at = format_time(departure.left_ms // 1000)
+    return ExecutorView(
+        id=record.executor,
+        role=LEFT,
+        host=record.host,
+        version=record.version,
+        drained_by=record.drained_by,
+        drained_ms=record.drained_ms,
+        ledger=record.ledger,
+        note=f"drained by {record.drained_by}, has left at {at}",
+    )
 
 
 def _drained(record: ExecutorRecord) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cron.errors import NotLeader
 from cron.leader.pool_service import PoolService
-from cron.state.outcome import Result, Verdict
+from cron.state.commands import Command
+from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
 from launcher.fairness.item import Depth, Wait
 from launcher.launch import LaunchState, Reason
@@ -64,6 +65,7 @@ class World:
         self.queues: FakeQueues | None = FakeQueues()
         self.seated: list[SessionView] = []
         self.submitted = 0
+        self.listeners: list[Callable[[int, Outcome], None]] = []
         world: Any = self
         clock: Any = FakeClock(rig)
         self.service = PoolService(world, world, clock, lambda: self.queues)
@@ -94,8 +96,18 @@ class World:
         if self.epoch is None:
             raise NotLeader(None)
         self.submitted += 1
-        outcome = self.rig.append(*build(self.rig.state, self.rig.at_ms))
+        outcome = self.append(*build(self.rig.state, self.rig.at_ms))
         return self.rig.state.index, outcome.results
+
+    def subscribe(self, listener: Callable[[int, Outcome], None]) -> None:
+        self.listeners.append(listener)
+
+    def append(self, *commands: Command) -> Outcome:
+        """Feed an entry, and tell who listens."""
+        outcome = self.rig.append(*commands)
+        for listener in self.listeners:
+            listener(self.rig.state.index, outcome)
+        return outcome
 
     def seat(self, executor: str = "e1", ledger: str = "l1", **fields: Any) -> None:
         """Connect an executor."""

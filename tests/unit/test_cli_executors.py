@@ -187,6 +187,19 @@ async def test_a_wait_has_its_bound(no_pause):
     assert "e1 has not left within 2 s" in result.stderr
 
 
+@pytest.mark.parametrize("more", [[], ["--wait"]])
+async def test_one_that_was_drained_and_has_left_already_is_as_wanted(more):
+    """A script that is run again does not fail because the first run did what it was to do."""
+    gone = drained(role="left", note="drained by ada, has left at 2026-11-20T15:00:00Z")
+    result = await cli(FakeBackend(drain=gone), "executor", "drain", "e1", *more)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "e1 has left already: drained by ada, has left at 2026-11-20T15:00:00Z\n"
+    )
+    (row,) = rows(await cli(FakeBackend(drain=gone), "executor", "drain", "e1", "-o", "json"))
+    assert row == {"id": "e1", "drained": True, "open": 0, "has_left": True}
+
+
 async def test_an_executor_that_nobody_knows_ends_with_three():
     hint = "`raftcron executors` lists them"
     backend = FakeBackend(drain=NotFound("executor e7 does not exist", hint))
