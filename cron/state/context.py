@@ -78,6 +78,7 @@ class Context:
         state, key = self.state, row.key
         state.due.pop(key, None)
         state.active[key] = row
+        state.running[row.number] = state.running.get(row.number, 0) + 1
         self.moved[key] = None
         if not row.parts:  # the usual case, cheap
             state.executors[row.executor].open[key] = row
@@ -88,7 +89,7 @@ class Context:
     def set_due(self, row: LaunchRow) -> None:
         """Move a launch that never ran back among the due."""
         self._leave_executor(row)
-        self.state.active.pop(row.key, None)
+        self._leave_active(row)
         self.state.due[row.key] = row
         self.moved[row.key] = None
         row.job = None  # the next attempt begins with what the job is then (rule R2)
@@ -101,6 +102,15 @@ class Context:
         if record is not None:
             part.name, part.ledger = record.executor, record.ledger
         self._leave(row, part.executor)
+
+    def _leave_active(self, row: LaunchRow) -> None:
+        state, number = self.state, row.number
+        if state.active.pop(row.key, None) is None:
+            return
+        if state.running[number] == 1:
+            del state.running[number]
+        else:
+            state.running[number] -= 1
 
     def _leave_executor(self, row: LaunchRow) -> None:
         self._leave(row, row.executor)
@@ -126,7 +136,7 @@ class Context:
         record = self.state.by_number[row.number]
         self.state.touch(record)
         self._leave_executor(row)
-        self.state.active.pop(key, None)
+        self._leave_active(row)
         self.state.due.pop(key, None)
         self.moved[key] = None
         del record.open[(row.scheduled_s, row.trigger)]

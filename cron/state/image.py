@@ -246,6 +246,7 @@ def _derive(state: State) -> None:
             if row.job is None:
                 row.job = state.by_number[row.number].job
             state.active[row.key] = row
+            state.running[row.number] = state.running.get(row.number, 0) + 1
             for start in row.starts():
                 state.executors[start.executor].open[row.key] = row
     dead = [

@@ -12,8 +12,8 @@ from cron.state.context import Context, Ran, pause_told
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_failure, after_loss, after_skip, after_success
 from cron.state.rows import Row, RowKind
-from cron.state.state import JobRecord, LaunchRow
-from launcher.launch import ACTIVE, REOPENABLE, LaunchState, Reason, may_follow
+from cron.state.state import JobRecord, LaunchRow, State
+from launcher.launch import REOPENABLE, LaunchState, Reason, may_follow
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 ALLOW: Final = Overlap.ALLOW
@@ -50,7 +50,7 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
         return Verdict.BAD_TIMES
     if context.at_ms < row.not_before_ms:
         return Verdict.OVERLAP
-    if record.job.overlap is not ALLOW and holds_slot(record, context.at_ms):
+    if record.job.overlap is not ALLOW and holds_slot(state, record, context.at_ms):
         return Verdict.OVERLAP
     state.touch(record)
     row.state = BEGUN
@@ -68,12 +68,10 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     return ACCEPTED
 
 
-def holds_slot(record: JobRecord, now_ms: int) -> bool:
+def holds_slot(state: State, record: JobRecord, now_ms: int) -> bool:
     """Whether a launch of the job may be running: open between its log points, or lost with a
     deadline for its end that is not over (rules R5, R6)."""
-    if record.held_until_ms > now_ms:
-        return True
-    return any(row.state in ACTIVE for row in record.open.values())
+    return record.held_until_ms > now_ms or record.number in state.running
 
 
 def _active(context: Context, key: c.Key, attempt: int) -> LaunchRow | Verdict:

@@ -220,6 +220,7 @@ class State:
         self.by_number: dict[int, JobRecord] = {}
         self.due: dict[Key, LaunchRow] = {}
         self.active: dict[Key, LaunchRow] = {}
+        self.running: dict[int, int] = {}  # of each job that has active launches, how many
         self.executors: dict[int, ExecutorRecord] = {}
         self.by_ledger: dict[tuple[str, str], ExecutorRecord] = {}  # by executor id and ledger
         self.executor_numbers = 0

@@ -27,6 +27,7 @@ from launcher.launch import LaunchState
 from launcher.work import Epoch
 from tests.model.drawn_commands import OVERLAPS, STEP_S, T0, Commands, job
 from tests.model.naive_state import NaiveState
+from tests.unit.state_rig import running_in
 
 KINDS = {RowKind.ENDED: "ended", RowKind.RANGE: "range", RowKind.AMENDMENT: "amendment"}
 
@@ -128,6 +129,11 @@ class StateAgainstNaive(RuleBasedStateMachine):
             for key, one in self.naive.open.items()
             if one.state is not LaunchState.DUE
         }
+
+    @invariant()
+    def what_runs_is_counted(self) -> None:
+        for state in (self.machine.state, self.twin.state):
+            assert state.running == running_in(state)
 
     @invariant()
     def history_is_the_same(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,7 +17,7 @@ from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.rows import Row
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.launch import LaunchState, Reason
+from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
 
 T0 = 1_795_190_400
@@ -63,6 +64,18 @@ def image_of(parts: list[list[Any]]) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
 
 
+def running_in(state: State) -> dict[int, int]:
+    """How many launches of each job run, counted one by one."""
+    return dict(
+        Counter(
+            record.number
+            for record in state.by_number.values()
+            for row in record.open.values()
+            if row.state in ACTIVE
+        )
+    )
+
+
 class StateRig:
     """A machine, the bytes that it was fed, and the leader's clock."""
 
@@ -86,6 +99,7 @@ class StateRig:
         self.log.append(entry)
         outcome = self.machine.apply(1, self.base + len(self.log), entry)
         self.rows += outcome.rows
+        assert self.state.running == running_in(self.state)
         return outcome
 
     def answer(self, command: c.Command) -> Result:
