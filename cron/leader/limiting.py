@@ -9,7 +9,7 @@ import msgspec
 
 from cron.api.pool_views import LimitChange, LimitView
 from cron.errors import InvalidInput
-from cron.state.pool import Limits, Scope
+from cron.state.pool import ForgetDebts, Limits, Scope
 from launcher.fairness.item import EACH_TENANT, scope_text
 
 _NONE: Final = Limits()
@@ -37,6 +37,13 @@ def merged(limits: Limits | None, change: LimitChange) -> Limits:
     }
     given = {name: number for name, number in fields.items() if number is not None}
     return msgspec.structs.replace(limits or _NONE, **given)
+
+
+def forgetting(before: Limits | None, after: Limits | None) -> tuple[ForgetDebts, ...]:
+    """Return what goes along with a change of limits that takes a retry budget away: whoever owed
+    retries of it must not begin with debts, should there ever be another budget."""
+    is_taken = before is not None and before.retry_budget and not (after or _NONE).retry_budget
+    return (ForgetDebts(),) if is_taken else ()
 
 
 def is_nothing(limits: Limits) -> bool:

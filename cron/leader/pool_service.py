@@ -31,7 +31,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.dead import DeadLetters
 from cron.leader.hosts import Hosts
 from cron.leader.leader import Leader
-from cron.leader.limiting import check_limits, held_by, is_nothing, limit_view, merged
+from cron.leader.limiting import check_limits, forgetting, held_by, is_nothing, limit_view, merged
 from cron.leader.lines import Lines
 from cron.leader.requests import appending
 from cron.leader.waiting import AskQueued
@@ -81,11 +81,12 @@ class PoolService:
         made: list[Limits] = []
 
         def build(state: State, _now_ms: int) -> list[c.Command]:
-            limits = merged(held_by(state.limits, scope), change)
+            before = held_by(state.limits, scope)
+            limits = merged(before, change)
             check_limits(scope, limits)
             made.append(limits)
             item = LimitItem(scope, None if is_nothing(limits) else limits)
-            return [SetLimits((item,), change.by)]
+            return [SetLimits((item,), change.by), *forgetting(before, limits)]
 
         _, results = await self._leader.submit(build)
         if results[0].items[0] == Verdict.TOO_MANY:
@@ -104,7 +105,7 @@ class PoolService:
                 hint = "`raftcron limit list` shows what there is"
                 raise NotFound(f"{scope_text(scope)} has no limits", hint)
             had.append(state.limits[scope])
-            return [SetLimits((LimitItem(scope),), removal.by)]
+            return [SetLimits((LimitItem(scope),), removal.by), *forgetting(had[-1], None)]
 
         await self._leader.submit(build)
         return limit_view(scope, had[-1])

@@ -368,6 +368,7 @@ Command: TypeAlias = (
     | Recover
     | Resolve
     | pool.SetLimits
+    | pool.ForgetDebts
     | pool.CloseGate
     | pool.LiftGates
     | pool.Redrive

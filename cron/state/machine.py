@@ -123,6 +123,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Recover: recovery.recover,
     c.Resolve: recovery.resolve,
     pool.SetLimits: pooling.set_limits,
+    pool.ForgetDebts: pooling.forget_debts,
     pool.CloseGate: pooling.close_gate,
     pool.LiftGates: pooling.lift_gates,
     pool.Redrive: pooling.redrive,

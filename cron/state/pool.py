@@ -99,6 +99,11 @@ class SetLimits(msgspec.Struct, frozen=True, array_like=True, tag="limits"):
     by: str = ""
 
 
+class ForgetDebts(msgspec.Struct, frozen=True, array_like=True, tag="forget-debts"):
+    """A tenant that has no retry budget, or has none any more, owes no retries: one that is given a
+    budget again begins full."""
+
+
 class CloseGate(msgspec.Struct, frozen=True, array_like=True, tag="close-gate"):
     """A gate to be closed; State gives it its number and time."""
 

@@ -10,6 +10,7 @@ from cron.limits import ATTEMPTS_MAX, GATES_MAX, LIMITS_MAX
 from cron.state import pool as p
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
+from cron.state.retries import retry_budget
 from cron.state.state import LaunchRow
 from launcher.fairness.book import is_scope
 from launcher.launch import LaunchState
@@ -35,6 +36,15 @@ def _set_limits(context: Context, item: p.LimitItem) -> Verdict:
         return Verdict.TOO_MANY
     limits[item.scope] = item.limits
     return Verdict.ACCEPTED
+
+
+def forget_debts(context: Context, _command: p.ForgetDebts) -> Result:
+    """Forget how many retries tenants are ahead that have no budget; O(tenants that are ahead)."""
+    state = context.state
+    state.budgets = {
+        tenant: spent for tenant, spent in state.budgets.items() if retry_budget(state, tenant)
+    }
+    return Result(Verdict.ACCEPTED)
 
 
 def _are_absurd(limits: p.Limits) -> bool:

@@ -16,7 +16,7 @@ from cron.state.commands import FinishedItem, SkippedItem
 from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
 from cron.state.rows import RESTORED_BY
-from cron.state.state import JobRecord, LaunchRow, Part
+from cron.state.state import JobRecord, LaunchRow, Part, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import split_job_name
 
@@ -125,15 +125,21 @@ def is_fatal(retry: Retry, end: FinishedItem | Part) -> bool:
     return bool(retry.retry_codes) and end.exit_code not in retry.retry_codes
 
 
+def retry_budget(state: State, tenant: str) -> int:
+    """Return how many retries a tenant may be ahead of its successes; 0 is "any number"."""
+    limits: Limits | None = state.limits.get((tenant, "", -1)) or state.limits.get(("*", "", -1))
+    return limits.retry_budget if limits is not None else 0
+
+
 def _has_budget(context: Context, record: JobRecord) -> bool:
     """Whether the tenant may be one more retry ahead of its successes; it is from now on."""
     state = context.state
     tenant, _ = split_job_name(record.name)
-    limits: Limits | None = state.limits.get((tenant, "", -1)) or state.limits.get(("*", "", -1))
-    if limits is None or not limits.retry_budget:
+    budget = retry_budget(state, tenant)
+    if not budget:
         return True
     spent = state.budgets.get(tenant, 0) + RETRY_COST_MILLI
-    if spent > limits.retry_budget * RETRY_COST_MILLI:
+    if spent > budget * RETRY_COST_MILLI:
         return False
     state.budgets[tenant] = spent
     return True

@@ -77,7 +77,7 @@ class Commands:
             self.launched, self.finished, self.finished, self.refused, self.skip, self.lost,
             self.cancel, self.trigger, self.reopen, self.reopen, self.joined, self.left,
             self.paused, self.finished, self.redrive, self.redrive, self.drop_dead, self.limits,
-            self.close_gate, self.lift_gates, self.drain,
+            self.close_gate, self.lift_gates, self.drain, pool.ForgetDebts,
         ]  # fmt: skip
         command: c.Command = self.of(kinds)()
         return command

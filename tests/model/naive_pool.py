@@ -68,9 +68,12 @@ class NaivePool(NaiveWorld):
         is_listed = not retry.retry_codes or item.exit_code in retry.retry_codes
         return item.exit_code in retry.fatal_codes or not is_listed
 
+    def limits_of(self, tenant: str) -> pool.Limits | None:
+        return self.limits.get((tenant, "", -1), self.limits.get(("*", "", -1)))
+
     def pays(self, tenant: str) -> bool:
         """Whether the tenant may be one retry more ahead of its successes; then it is."""
-        limits = self.limits.get((tenant, "", -1), self.limits.get(("*", "", -1)))
+        limits = self.limits_of(tenant)
         if limits is None or limits.retry_budget == 0:
             return True
         spent = self.retries_spent.get(tenant, Fraction(0)) + 1
@@ -143,6 +146,14 @@ class NaivePool(NaiveWorld):
             if item.limits is not None:
                 self.limits[item.scope] = item.limits
         return objections
+
+    def forgetdebts(self, _: pool.ForgetDebts) -> Answer:
+        self.retries_spent = {
+            tenant: spent
+            for tenant, spent in self.retries_spent.items()
+            if (limits := self.limits_of(tenant)) is not None and limits.retry_budget
+        }
+        return set(), []
 
     def closegate(self, command: pool.CloseGate) -> Answer:
         if 0 < command.gate.until_ms <= self.at_ms:

@@ -90,6 +90,32 @@ async def test_a_removed_limit_is_shown_as_it_was() -> None:
         await w.service.remove_limit(LimitRemoval(tenant="acme"))
 
 
+@pytest.mark.parametrize(
+    ("tenant", "change", "owed"),
+    [
+        ("acme", LimitChange(tenant="acme", retry_budget=0), {}),
+        ("acme", LimitChange(tenant="acme", weight=2), {"acme": 1}),
+        ("acme", LimitChange(tenant="acme", retry_budget=1), {"acme": 1}),
+        ("*", LimitChange(tenant="acme", retry_budget=0, weight=2), {}),
+        ("*", LimitChange(tenant="*", retry_budget=0), {}),
+        ("*", LimitChange(tenant="other", retry_budget=0), {"acme": 1}),
+        ("acme", LimitRemoval(tenant="acme"), {}),
+        ("*", LimitRemoval(tenant="*"), {}),
+    ],
+)
+async def test_who_loses_its_retry_budget_owes_nothing_any_more(
+    tenant: str, change: LimitChange | LimitRemoval, owed: dict[str, int]
+) -> None:
+    w = world()
+    await w.service.set_limit(LimitChange(tenant=tenant, retry_budget=5))
+    w.state.budgets["acme"] = 1
+    if isinstance(change, LimitChange):
+        await w.service.set_limit(change)
+    else:
+        await w.service.remove_limit(change)
+    assert w.state.budgets == owed
+
+
 async def test_a_limit_too_many_says_so_and_changes_nothing() -> None:
     w = world()
     w.state.limits.update({(f"t{n}", "", -1): Limits(weight=2) for n in range(LIMITS_MAX)})

@@ -126,3 +126,40 @@ def test_a_budget_is_in_the_image() -> None:
     spend(rig.to(1), 1)
     again = decode_state([encode_state(rig.state)])
     assert again.budgets == rig.state.budgets == {"a": 1000}
+
+
+@pytest.mark.parametrize("budget", [None, pool.Limits(), pool.Limits(weight=2)])
+def test_a_budget_that_is_taken_away_leaves_no_debts(budget: pool.Limits | None) -> None:
+    """A tenant that was given a budget again began with what it owed of the one before."""
+    rig = tenants("a/x")
+    limited(rig, 2, "a")
+    assert [spend(rig.to(n), 1) for n in (1, 2, 3)] == [True, True, False]
+    rig.append(pool.SetLimits((pool.LimitItem(("a", "", -1), budget),)), pool.ForgetDebts())
+    assert rig.state.budgets == {}
+    limited(rig, 2, "a")
+    assert [spend(rig.to(n), 1) for n in (4, 5, 6)] == [True, True, False]
+
+
+def test_debts_are_forgotten_only_of_whom_no_budget_bounds() -> None:
+    rig = tenants("a/x", "b/x", "c/x")
+    limited(rig, 2, "*")
+    limited(rig, 2, "c")
+    for number in (1, 2, 3):
+        spend(rig.to(number), number)
+    rig.append(pool.SetLimits((pool.LimitItem(("c", "", -1), None),)), pool.ForgetDebts())
+    assert rig.state.budgets == {"a": 1000, "b": 1000, "c": 1000}  # that of each tenant holds
+    limited(rig, 0, "b")
+    rig.append(pool.ForgetDebts())
+    assert rig.state.budgets == {"a": 1000, "c": 1000}
+    rig.append(pool.SetLimits((pool.LimitItem(("*", "", -1), None),)), pool.ForgetDebts())
+    assert rig.state.budgets == {}
+
+
+def test_a_smaller_budget_forgets_nothing() -> None:
+    rig = tenants("a/x")
+    limited(rig, 9, "a")
+    assert [spend(rig.to(n), 1) for n in (1, 2)] == [True, True]
+    limited(rig, 1, "a")
+    rig.append(pool.ForgetDebts())
+    assert not spend(rig.to(3), 1)
+    assert rig.state.budgets == {"a": 2000}
