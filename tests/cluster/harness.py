@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,10 +22,11 @@ from cron.api.views import HistoryQuery, LaunchView, StatusRow
 from cron.clock import SystemClock
 from cron.dev.child import Child
 from cron.dev.environment import child_environment, variable_of
-from cron.dev.files import EXECUTOR, HOST, REPLICA, Member, Ports, write_cell
+from cron.dev.files import EXECUTOR, REPLICA, Member, Ports, write_cell
 from cron.dev.ports import taken
 from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.witness import LedgerRow, judge
+from tests.fakes.ports import draw
 
 WAIT_S: Final = 20.0
 
@@ -73,11 +73,7 @@ def wait_until(condition: Callable[[], Any], within_s: float = WAIT_S, what: str
 def free_ports() -> Ports:
     """Six free ports as `dev` uses them: P, P+1, P+2 and P+10 to P+12."""
     while True:
-        with socket.socket() as probe:
-            probe.bind((HOST, 0))
-            drawn = probe.getsockname()[1]
-        # Below the range from which the kernel takes ports for connections.
-        ports = Ports.from_first(10_000 + drawn % 20_000)
+        ports = Ports.from_first(draw())
         if not taken(ports):
             return ports
 

@@ -33,8 +33,9 @@ from consensus.errors import (
 from consensus.leadership import Position
 from consensus.limits import ENTRY_BYTES_MAX, HELLO_BYTES_MAX, SEGMENT_BYTES
 from tests.cluster.engine_cell import LocalCell
-from tests.conformance.cells import IDS, dial_once, eventually, free_ports
+from tests.conformance.cells import IDS, dial_once, eventually
 from tests.conformance.ledger import Ledger
+from tests.fakes.ports import free_ports
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 

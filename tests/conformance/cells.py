@@ -21,6 +21,7 @@ from consensus.leadership import Leadership, Position
 from consensus.log import Applied
 from consensus.memory import MemoryCell, MemoryLog
 from tests.conformance.ledger import Ledger
+from tests.fakes.ports import free_ports
 
 IDS = ("r1", "r2", "r3")
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,16 +37,6 @@ async def eventually(
     while not await holds():
         assert asyncio.get_running_loop().time() < until, f"never: {what}"
         await asyncio.sleep(0.02)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for sock in sockets:
-        sock.bind(("127.0.0.1", 0))
-    ports = [sock.getsockname()[1] for sock in sockets]
-    for sock in sockets:
-        sock.close()
-    return ports
 
 
 def engine_configs(directory: Path, **settings: Any) -> dict[str, EngineConfig]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import boto3
+
+from tests.fakes.ports import free_ports
 
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
@@ -26,7 +27,7 @@ class S3Server:
     """The process; killed, it has lost everything."""
 
     def __init__(self, port: int = 0) -> None:
-        self.port = port or _free_port()
+        self.port = port or free_ports(1)[0]
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -75,12 +76,6 @@ class S3Server:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -38,6 +38,7 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.errors import NotLeader
+from tests.fakes.ports import free_address
 
 NOON_S = 1_795_186_800  # 2026-11-20T15:00:00Z
 
@@ -234,9 +235,7 @@ def stranger(greeting: bytes) -> Iterator[str]:
 
 def closed_address() -> str:
     """An address on which nobody listens."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
+    return free_address()
 
 
 async def in_thread(call: Callable[..., Any], *given: Any) -> Any:

@@ -3,7 +3,6 @@ Network in memory, and transports that are polled until something is so."""
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -27,14 +26,8 @@ from consensus.engine.network.wire import (
 )
 
 IDS = ("r1", "r2", "r3")
-WITHIN_S = 10.0
+WITHIN_S = 30.0
 T = TypeVar("T")
-
-
-def free_address() -> str:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
 def token_of(replica: str) -> int:
@@ -176,7 +169,7 @@ class Station:
 def until(
     is_so: Callable[[], bool], polled: Iterable[Network | PeerTransport], what: str = "it"
 ) -> None:
-    """Poll in turn until `is_so`; fail after ten seconds."""
+    """Poll in turn until `is_so`; fail after WITHIN_S."""
     parts = list(polled)
     deadline = time.monotonic() + WITHIN_S
     while not is_so():

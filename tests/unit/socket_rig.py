@@ -13,7 +13,8 @@ from consensus.engine.network.net import Connection, Network
 from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.sockets import SocketNetwork
 from consensus.engine.network.streams import Step, Stream
-from tests.unit.network_rig import WITHIN_S, Recorder, free_address, until
+from tests.fakes.ports import free_address
+from tests.unit.network_rig import WITHIN_S, Recorder, until
 
 T = TypeVar("T")
 BIG = os.urandom(1024) * 5 * 1024

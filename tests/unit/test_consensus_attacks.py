@@ -29,11 +29,11 @@ from consensus.engine.network.wire import (
 )
 from consensus.limits import STRANGERS_MAX
 from tests.fakes.certificates import CELL
+from tests.fakes.ports import free_address
 from tests.unit.network_rig import (
     Clock,
     Station,
     frames_in,
-    free_address,
     hello_of,
     until,
 )
@@ -175,7 +175,7 @@ def flood(pair: Pair, frames: list[bytes]) -> list[bytes]:
     heard = []
     host, port = pair.address.rsplit(":", 1)
     for frame in frames:
-        with socket.create_connection((host, int(port)), timeout=10) as sock:
+        with socket.create_connection((host, int(port)), timeout=30) as sock:
             sock.sendall(frame)
             sock.shutdown(socket.SHUT_WR)
             heard.append(hear_out(sock))
@@ -193,7 +193,7 @@ def test_a_peer_may_speak_one_byte_at_a_time(pair: Pair) -> None:
     host, port = pair.address.rsplit(":", 1)
 
     def speak() -> None:
-        with socket.create_connection((host, int(port)), timeout=10) as sock:
+        with socket.create_connection((host, int(port)), timeout=30) as sock:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for place in range(len(hello)):
                 sock.sendall(hello[place : place + 1])
@@ -271,7 +271,7 @@ def test_a_hundred_idle_connections_keep_no_peer_out(
     host, port = pair.address.rsplit(":", 1)
     with contextlib.ExitStack() as crowd, caplog.at_level(logging.WARNING, "consensus"):
         for _ in range(100):
-            crowd.enter_context(socket.create_connection((host, int(port)), timeout=10))
+            crowd.enter_context(socket.create_connection((host, int(port)), timeout=30))
             pair.one.transport.poll(0.0)
         assert len(pair.one.network._streams) <= STRANGERS_MAX + 8
         three = Station("r3", pair.peers, SocketNetwork(None, CELL), pair.clock)
@@ -289,7 +289,7 @@ def test_a_hundred_idle_connections_keep_no_peer_out(
 
 def test_who_is_slow_holds_a_place_for_five_seconds(pair: Pair) -> None:
     host, port = pair.address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as slow:
+    with socket.create_connection((host, int(port)), timeout=30) as slow:
         for place in range(12):
             slow.sendall(HELLO[place : place + 1])
             pair.clock.now += 0.4
@@ -302,7 +302,7 @@ def test_who_is_slow_holds_a_place_for_five_seconds(pair: Pair) -> None:
 
 def test_who_is_half_gone_is_forgotten(pair: Pair) -> None:
     host, port = pair.address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=10) as half:
+    with socket.create_connection((host, int(port)), timeout=30) as half:
         half.sendall(encode_frame(hello_of("r3")))
         until(lambda: pair.one.transport.peer("r3") is not None, pair.parts)
         half.shutdown(socket.SHUT_WR)

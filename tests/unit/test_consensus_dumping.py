@@ -16,10 +16,10 @@ from consensus.engine.config import EngineConfig
 from consensus.engine.replica import EngineLog
 from consensus.errors import Stopped
 from consensus.leadership import Position
-from tests.conformance.cells import free_ports
 from tests.conformance.ledger import Ledger
+from tests.fakes.ports import free_ports
 
-TIMEOUT_S = 20
+TIMEOUT_S = 30
 TIMEOUT_MS = 5_000
 
 

@@ -23,7 +23,8 @@ from consensus.engine.network.tcp import check_dialled
 from consensus.errors import BadConfig, ConsensusError
 from consensus.limits import LEAVING_MAX
 from tests.fakes.certificates import CELL, files_of
-from tests.unit.network_rig import Clock, Recorder, free_address, until
+from tests.fakes.ports import free_address
+from tests.unit.network_rig import Clock, Recorder, until
 from tests.unit.socket_rig import BIG, Side, both_of, is_over, joined
 
 

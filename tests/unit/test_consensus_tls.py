@@ -18,13 +18,13 @@ from consensus.engine.network.streams import SHAKEN_WITHIN_S
 from consensus.engine.network.tls import LOOK_EVERY_S, replica_uri
 from consensus.engine.network.wire import Append, Goodbye, Message, Vote, Welcome, encode_frame
 from tests.fakes.certificates import CELL, authority, files_of, pem, put
+from tests.fakes.ports import free_address
 from tests.unit.network_rig import (
     WITHIN_S,
     Clock,
     Recorder,
     Station,
     frames_in,
-    free_address,
     hello_of,
     until,
 )

@@ -11,12 +11,13 @@ import pytest
 
 from cron.history.projection import Projection
 from launcher.executor.lockfile import lock
+from tests.fakes.ports import free_address
 
 
 def run(module: str, config: Path, *more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", module, "--config", str(config), *more],
-        capture_output=True, text=True, check=False, timeout=30,
+        capture_output=True, text=True, check=False, timeout=50,
     )  # fmt: skip
 
 
@@ -61,9 +62,7 @@ def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> No
 
 def free_port_in(config: Path) -> Path:
     """The configuration with a client port that nobody uses just now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        free = probe.getsockname()[1]
-    config.write_text(config.read_text().replace('"127.0.0.1:1"', f'"127.0.0.1:{free}"'))
+    config.write_text(config.read_text().replace('"127.0.0.1:1"', f'"{free_address()}"'))
     return config
 
 

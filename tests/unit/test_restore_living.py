@@ -10,6 +10,7 @@ import pytest
 
 from cron.config import PeerAddresses, ReplicaConfig
 from cron.restore.living import living
+from tests.fakes.ports import free_address
 from tests.unit.test_restore_command import Place
 
 
@@ -19,22 +20,17 @@ def listening() -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def closed() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return f"127.0.0.1:{server.getsockname()[1]}"
-
-
 def cell(**raft: str) -> ReplicaConfig:
     peers = {name: PeerAddresses("127.0.0.1:1", address) for name, address in raft.items()}
     return ReplicaConfig("r1", "/nowhere", peers)
 
 
 def test_replicas_that_listen_are_named_in_their_order(listening: str) -> None:
-    assert living(cell(r3=listening, r2=closed(), r1=listening)) == ["r1", "r3"]
+    assert living(cell(r3=listening, r2=free_address(), r1=listening)) == ["r1", "r3"]
 
 
 def test_nobody_lives_where_nobody_listens() -> None:
-    assert living(cell(r1=closed(), r2="host.invalid:7410", r3=closed())) == []
+    assert living(cell(r1=free_address(), r2="host.invalid:7410", r3=free_address())) == []
 
 
 async def test_a_cell_that_answers_is_not_ended_unless_somebody_says_so(
