@@ -25,8 +25,8 @@ CELL = "cell-1"
 
 
 async def until(holds: Callable[[], object]) -> None:
-    """Wait until something holds, 20 s at most."""
-    async with asyncio.timeout(20):
+    """Wait until something holds, 30 s at most."""
+    async with asyncio.timeout(30):
         while not holds():  # noqa: ASYNC110, threads have no event for each thing
             await asyncio.sleep(0.002)
 
@@ -133,5 +133,5 @@ class Gated(Imaging):
         yield from super().pieces()
         for gate, waits in zip(self.gates, self.waits, strict=True):
             waits.set()
-            gate.wait(20)
+            gate.wait(30)
             yield b""

@@ -24,7 +24,7 @@ class Bench:
     def __init__(self, directory: Path, slots: int = 64) -> None:
         self.directory = directory
         self.control, theirs = socket.socketpair()
-        self.control.settimeout(10)
+        self.control.settimeout(30)
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(slots)],
@@ -104,7 +104,7 @@ class Bench:
             self.process.wait()
 
 
-def await_end(pid: int, wait_ms: int = 5_000) -> None:
+def await_end(pid: int, wait_ms: int = 30_000) -> None:
     """Return once a process is gone; a pidfd becomes readable then."""
     try:
         pidfd = os.pidfd_open(pid)

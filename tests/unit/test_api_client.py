@@ -119,7 +119,7 @@ async def test_an_election_is_waited_for():
 
     async with serving(FakeBackend(jobs=jobs)) as server:
         pending = asyncio.create_task(call([server], "jobs"))
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 30)
         elected.set()
         assert await pending == []
 
@@ -228,7 +228,7 @@ async def test_a_connection_that_breaks_under_a_change_leaves_its_outcome_unknow
     async with contextlib.AsyncExitStack() as stack:
         server = await stack.enter_async_context(serving(FakeBackend(kill=kill)))
         pending = asyncio.create_task(call([server], "kill", LAUNCH, "ada"))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 30)
         await stack.aclose()
         with pytest.raises(OutcomeUnknown, match="may still happen"):
             await pending

@@ -37,7 +37,7 @@ async def disconnected(link: Link) -> None:
     states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
     link._channel.subscribe(states.put)
     try:
-        while await in_thread(lambda: states.get(timeout=10)) is grpc.ChannelConnectivity.READY:
+        while await in_thread(lambda: states.get(timeout=30)) is grpc.ChannelConnectivity.READY:
             pass
     finally:
         link._channel.unsubscribe(states.put)

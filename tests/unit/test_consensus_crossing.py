@@ -151,7 +151,7 @@ async def test_what_is_handed_over_arrives_in_order_on_the_loops_thread() -> Non
 
     thread = threading.Thread(target=post)
     thread.start()
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 30)
     thread.join()
     assert [event for event, _ in got] == [Refused([counter]) for counter in range(5_000)]
     assert {ident for _, ident in got} == {threading.get_ident()}

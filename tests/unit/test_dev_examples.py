@@ -20,7 +20,7 @@ def raftcron(*arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=50,
         check=False,
     )
 

@@ -92,7 +92,7 @@ class Shop:
         await self.foreman.run_once(self.thread)
 
     async def turns_until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not condition():
                 await self.foreman._wake.wait()
                 self.foreman._wake.clear()

@@ -45,14 +45,14 @@ class Wire:
             self.spawner.sendall(encode([message]))
 
     async def looks_of(self, count: int) -> list[list[News]]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while len(self.looks) < count:
                 self.heard.clear()
                 await self.heard.wait()
         return self.looks
 
     async def over(self) -> None:
-        await asyncio.wait_for(asyncio.shield(self.line.over), 10)
+        await asyncio.wait_for(asyncio.shield(self.line.over), 30)
 
     def close(self) -> None:
         self.spawner.close()
@@ -151,7 +151,7 @@ async def test_what_a_hearer_raises_reaches_who_listens() -> None:
     order: dict[str, Any] = {"name": "a"}
     some.send([["drain", 0], ["start", order]])
     with pytest.raises(KeyError):
-        await asyncio.wait_for(some.listen(Lease()), 10)
+        await asyncio.wait_for(some.listen(Lease()), 30)
     await some.stop()
 
 
@@ -161,7 +161,7 @@ async def test_a_spawner_that_ends_is_said_to_have_died() -> None:
     listening = asyncio.create_task(some.listen(Lease()))
     assert await some.stop()
     with pytest.raises(SpawnerDied, match="is gone"):
-        await asyncio.wait_for(listening, 10)
+        await asyncio.wait_for(listening, 30)
     some.send([["ping"]])  # nobody is there; it is no error
 
 

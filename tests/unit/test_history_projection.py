@@ -184,7 +184,7 @@ async def test_caught_up_waits_for_the_mark(projection: Projection) -> None:
     await projection.counts()
     assert not waiting.done()
     projection.offer([], 8)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await waiting
     assert projection.mark == 8
     await projection.caught_up(3)

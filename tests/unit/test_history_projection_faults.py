@@ -67,7 +67,7 @@ async def test_what_was_offered_and_not_written_before_a_kill_is_offered_again(
     await asyncio.to_thread(held.wait, 10)
     killed.offer(rows[10:], 29)
     stopping = asyncio.create_task(asyncio.to_thread(killed.stop, flush=False))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while killed._flushes:  # noqa: ASYNC110, until stop has said so; it has no event
             await asyncio.sleep(0)
     release.set()
@@ -202,7 +202,7 @@ async def test_what_the_disk_refuses_is_tried_again(tmp_path: Path) -> None:
     assert "history.refused" in [line["event"] for line in logs]
     assert projection.mark == 0
     await projection.ask(lambda db: db.execute("PRAGMA max_page_count = 1000000").fetchone())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await projection.caught_up(1999)
     assert await all_rows(projection) == rows[::-1]
     projection.stop()

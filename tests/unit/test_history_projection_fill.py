@@ -137,7 +137,7 @@ async def test_a_segment_waits_for_the_mark_so_that_nothing_comes_twice(
     await projection.counts()
     assert not filling.done()
     projection.offer(rows, 4)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await filling
     assert (await projection.counts()).rows == 2
 

@@ -142,7 +142,7 @@ async def test_a_damaged_segment_is_fetched_anew_when_it_is_needed(
     again.filler.sources = [Neighbour(source)]
     again.restore(source)
     filling = asyncio.create_task(again.filler.run())
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while await again.projection.gaps() or again.keeper.missing():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     filling.cancel()

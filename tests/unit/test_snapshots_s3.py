@@ -139,7 +139,7 @@ def test_many_threads_at_once_have_a_connection_each(
 ) -> None:
     store = store_at(server.port, timeout_s=20)
     store.put("large", bytes(3 << 20))
-    all_read = threading.Barrier(12, timeout=20)
+    all_read = threading.Barrier(12, timeout=30)
 
     def pause(done: int) -> None:
         if done == 1 << 20:  # in the middle of it, with the connection in use

@@ -275,7 +275,7 @@ def test_with_one_thread_two_never_run_at_once(rig: Rig) -> None:
         rig.hub.accept()
     (rig.folder / "go").touch()
     assert peer.outcome(long).detail == "seen"
-    rig.hub._listener.settimeout(20.0)
+    rig.hub._listener.settimeout(30.0)
     rig.hub.welcome()
 
 

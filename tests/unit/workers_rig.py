@@ -27,7 +27,7 @@ from launcher.work import WorkSpec
 from launcher.worker import wire
 from tests.unit.test_executor_foreman import Ear, Shop
 
-WITHIN_S = 10.0
+WITHIN_S = 30.0
 HANDLER = "app.mail"
 _PUPPET = """
 import os, socket, sys
