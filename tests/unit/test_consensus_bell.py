@@ -34,11 +34,11 @@ class RingingBell:
 
 
 def wakes(network: SocketNetwork) -> bool:
-    """Whether a ring ends a poll that would take a second."""
+    """Whether a ring ends a poll that would take long."""
     network.ring()
     began = time.monotonic()
-    network.poll(1.0)
-    return time.monotonic() - began < 0.5
+    network.poll(20.0)
+    return time.monotonic() - began < 15.0
 
 
 def test_a_ring_while_the_bell_is_emptied_does_not_silence_it(network: SocketNetwork) -> None:

@@ -97,7 +97,7 @@ async def test_without_workers_there_is_no_socket_and_nothing_is_offered(tmp_pat
 
 
 async def test_a_handlers_launch_goes_from_pool_to_worker_and_back(tmp_path: Path) -> None:
-    async with rigged(LeaseTimes(20, 5_000, 6_000)) as rig, living(rig, tmp_path):
+    async with rigged(LeaseTimes(20, 60_000, 70_000)) as rig, living(rig, tmp_path):
         joined = await rig.heard(Joined)
         rig.pool.welcome(joined.executor)
         puppet = await asyncio.to_thread(Puppet, tmp_path / "workers.sock")

@@ -243,7 +243,7 @@ async def test_what_a_dead_worker_gave_back_counts_as_given(shop: Floor) -> None
 
 async def test_what_was_refused_in_time_stays_so(shop: Floor) -> None:
     await running(shop, A, threads=1, buffer=0)
-    shop.give(B, late_ms=-300)
+    shop.give(B, late_ms=-2_000)
     assert (await shop.told(B, REFUSED)).detail == "not started in time"
     assert await interrupted(shop) == [A]
     assert (await row_of(shop, B)).detail == "not started in time"

@@ -119,7 +119,10 @@ async def test_what_waits_for_a_group_that_is_gone_is_refused_after_a_while(
     assert (await shop.told(B, REFUSED)).detail == "no worker here serves it any more"
 
 
-async def test_a_worker_that_comes_back_in_time_gets_what_waited(shop: Floor) -> None:
+async def test_a_worker_that_comes_back_in_time_gets_what_waited(
+    shop: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.executor.offers.WORKERLESS_MS", 60_000)
     puppet = await running(shop, A, threads=1, buffer=0)
     shop.give(B)
     await until(lambda: shop.foreman.running == 2)
@@ -207,7 +210,7 @@ async def test_one_that_does_not_give_back_what_it_has_not_begun_is_killed(
 ) -> None:
     monkeypatch.setattr("launcher.executor.workers.ANSWER_MS", 200)
     puppet = await shop.puppet()
-    shop.give(A, late_ms=-800)
+    shop.give(A, late_ms=-3_000)
     await puppet.tasks(1)
     puppet.signal(signal.SIGSTOP)
     assert (await shop.told(A, REFUSED)).detail == "not started in time"
@@ -313,7 +316,7 @@ async def test_while_a_worker_of_the_last_executor_lives_nothing_is_concluded(
     monkeypatch.setattr(executor, "SURVIVORS_PAUSE_S", 0.001)
     stop = asyncio.Event()
     cleared = asyncio.create_task(executor._cleared(shop.thread, shop.ledger, stop))
-    assert await asyncio.to_thread(asked_again.wait, 10)
+    assert await asyncio.to_thread(asked_again.wait, 30)
     assert shop.on_disk(A) == ACCEPTED
     stop.set()
     assert not await cleared
@@ -346,7 +349,7 @@ async def test_an_executor_that_is_killed_and_started_again_ends_what_the_first_
     other.greet()
     await other.expect(wire.Welcome)
     second.terminate()
-    assert await asyncio.to_thread(second.wait, 10) == 0
+    assert await asyncio.to_thread(second.wait, 30) == 0
     for one in (puppet, other):
         one.end()
 

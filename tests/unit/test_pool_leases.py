@@ -7,8 +7,7 @@ import pytest
 from launcher.pool import limits
 from launcher.pool.events import Beat, Joined
 from launcher.pool.lease import Leases, LeaseTimes
-from launcher.rpc.v1 import pool_pb2
-from tests.unit.pool_rig import LEDGER, OTHER_LEDGER, WALL_MS, order, rigged, until
+from tests.unit.pool_rig import LEDGER, MANY, OTHER_LEDGER, WALL_MS, order, rigged, until
 
 KEY = ("executor-7", LEDGER)
 
@@ -205,9 +204,9 @@ async def test_sessions_are_listed_by_id() -> None:
 async def test_an_executor_that_sends_heartbeats_and_reads_no_answer_is_dropped() -> None:
     lease = LeaseTimes(heartbeat_ms=20, self_kill_ms=100, give_up_ms=30_000)
     async with rigged(lease) as rig, rig.joined() as executor:
-        # Fill the pipe, so that answers pile up behind what is not read.
-        rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(20)])
-        await executor.send(heartbeat=pool_pb2.Heartbeat(number=1, wall_ms=WALL_MS))
+        await executor.beat(1)
         await rig.heard(Beat)
+        # Fill the pipe, so that answers pile up behind what is not read.
+        rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(MANY)])
         rig.pool.answer_heartbeats(rig.mono)
         await until(lambda: not rig.pool.sessions())

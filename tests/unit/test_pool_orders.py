@@ -13,7 +13,17 @@ from launcher.pool.events import Left
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.orders import Outbox, StartOrder
 from launcher.rpc.v1 import pool_pb2
-from tests.unit.pool_rig import EPOCH, LEDGER, OTHER_LEDGER, WALL_MS, attempt, order, rigged, until
+from tests.unit.pool_rig import (
+    EPOCH,
+    LEDGER,
+    MANY,
+    OTHER_LEDGER,
+    WALL_MS,
+    attempt,
+    order,
+    rigged,
+    until,
+)
 
 
 def drained(outbox: Outbox) -> list[pool_pb2.Orders]:
@@ -158,17 +168,13 @@ SHORT = LeaseTimes(heartbeat_ms=20, self_kill_ms=150, give_up_ms=30_000)
 
 async def test_an_executor_that_does_not_read_for_a_lease_is_dropped() -> None:
     async with rigged(SHORT) as rig, rig.joined():
-        for i in range(20):  # more than the transport buffers for a reader that never reads
+        for i in range(MANY):
             assert rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20))])
         left = await rig.gone()
         assert left.reason == "does not read: a message waited 150 ms"
         assert not rig.pool.is_connected("executor-7", LEDGER)
         assert not rig.pool.start("executor-7", LEDGER, [order(1)])
         assert rig.pool.lease_until("executor-7", LEDGER) is not None  # the lease goes on
-
-
-MANY = 50
-"""Starts of a MiB: more than any system has in its pipes, at times twenty."""
 
 
 async def test_the_stream_of_an_executor_that_does_not_read_is_cut() -> None:
@@ -196,7 +202,7 @@ async def test_one_that_does_not_read_holds_up_nobody_else() -> None:
         rig.joined(),
         rig.joined(executor="executor-8") as other,
     ):
-        rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(20)])
+        rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(MANY)])
         await asyncio.sleep(0)
         rig.pool.start("executor-8", LEDGER, [order(1)])
         assert len((await other.orders()).starts) == 1

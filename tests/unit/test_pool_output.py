@@ -17,7 +17,7 @@ from tests.unit.pool_rig import LEDGER, OTHER_LEDGER, FakeExecutor, Rig, attempt
 
 
 def ask(rig: Rig, **options: Any) -> asyncio.Task[OutputSlice]:
-    asked = {"offset": 0, "limit": 100, "tail": False, "timeout_ms": 8_000} | options
+    asked = {"offset": 0, "limit": 100, "tail": False, "timeout_ms": 30_000} | options
     return asyncio.create_task(rig.pool.output("executor-7", LEDGER, attempt(1), **asked))
 
 

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
 import grpc
 import pytest
 
 from launcher.pool.errors import NotLeading
 from launcher.pool.events import Fate, Joined, Left
 from launcher.pool.messages import parse_hello
+from launcher.pool.service import PoolServicer
 from launcher.pool.session import End, Session
+from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
-from tests.unit.pool_rig import CELL, EPOCH, LEDGER, Rig, attempt, fact, hello, order
+from tests.unit.pool_rig import (
+    CELL,
+    EPOCH,
+    LEDGER,
+    WITHIN_S,
+    Rig,
+    attempt,
+    fact,
+    hello,
+    order,
+    rigged,
+)
 
 
 def led() -> tuple[Rig, Session]:
@@ -96,3 +113,33 @@ async def test_a_pool_that_is_closed_takes_nobody_and_opens_again() -> None:
     session = rig.pool.join(parse_hello(hello(), CELL), "127.0.0.1:9")
     assert session.epoch == Epoch(0, 8, "r1")
     assert rig.pool.fence("executor-7", LEDGER, [attempt(1)], index=7)
+
+
+class Gone:
+    """The server's side of a stream whose executor has gone just now."""
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
+
+    async def write(self, _: pool_pb2.FromLeader) -> None:
+        raise grpc.aio.InternalError("Failed grpc_call_start_batch: 8")
+
+    async def abort(self, *_: object) -> None:
+        raise grpc.aio.InternalError("Failed grpc_call_start_batch: 8")
+
+
+async def test_a_leader_that_is_deposed_tells_nobody_who_is_gone() -> None:
+    """Each of ten thousand streams was a page in its log, just when it had most to do."""
+
+    async def hellos() -> AsyncIterator[pool_pb2.FromExecutor]:
+        yield pool_pb2.FromExecutor(hello=hello())
+        await asyncio.Event().wait()
+
+    async with rigged() as rig:
+        gone: Any = Gone()
+        servicer = PoolServicer(rig.pool, lambda: rig.leader)
+        stream = asyncio.create_task(servicer.Connect(hellos(), gone))
+        await rig.heard(Joined)
+        rig.pool.close("another leads", None)
+        async with asyncio.timeout(WITHIN_S):
+            await stream
