@@ -10,6 +10,8 @@ from cron.api.pool_views import (
     DeadQuery,
     DeadReport,
     DrainRequest,
+    ExecutorQuery,
+    ExecutorReport,
     ExecutorsReport,
     ExecutorView,
     GateOpening,
@@ -92,6 +94,13 @@ class PoolBackend(Protocol):
 
     async def executors(self) -> ExecutorsReport:
         """Return all executors, by id."""
+
+    async def executor(self, query: ExecutorQuery) -> ExecutorReport:
+        """Return all that is known of one executor, also of one that was drained and has left.
+
+        Raises:
+            NotFound: there is no such executor.
+        """
 
     async def drain(self, request: DrainRequest) -> ExecutorView:
         """Return the executor that gets no more work from now on, or work again.

@@ -12,6 +12,8 @@ from cron.api.pool_views import (
     DeadQuery,
     DeadReport,
     DrainRequest,
+    ExecutorQuery,
+    ExecutorReport,
     ExecutorsReport,
     ExecutorView,
     GateOpening,
@@ -90,6 +92,10 @@ class PoolCalls:
     def executors(self) -> ExecutorsReport:
         """Return all executors."""
         return self._one("Executors", admin_pb2.ExecutorsRequest(), ExecutorsReport)
+
+    def executor(self, query: ExecutorQuery) -> ExecutorReport:
+        """Return all that is known of one executor."""
+        return self._one("Executor", to_message(query), ExecutorReport)
 
     def queues(self, query: QueueQuery) -> QueuesReport:
         """Return what waits and runs, by queue and tenant."""

@@ -13,6 +13,7 @@ from cron.api.pool_views import (
     DeadChange,
     DeadQuery,
     DrainRequest,
+    ExecutorQuery,
     GateOpening,
     GateRequest,
     LimitChange,
@@ -28,6 +29,8 @@ from launcher.names import NAME_PART_CHARS_MAX
 DEAD_MAX: Final = 10_000
 """Dead letters that one request shows, launches again or forgets."""
 WAITS_MAX: Final = 1_000
+RUNS_MAX: Final = 1_000
+"""Open launches of one executor that one request shows."""
 NUMBER_MAX: Final = 1_000_000_000
 RATE_MILLI_MAX: Final = 1_000 * NUMBER_MAX
 WEIGHT_MAX: Final = 10_000
@@ -163,11 +166,23 @@ def checked_dead_change(message: Any) -> DeadChange:
 def checked_drain(message: Any) -> DrainRequest:
     """Return a request with the id of an executor."""
     request = to_view(message, DrainRequest)
-    if not _EXECUTOR.fullmatch(request.executor):
-        hint = "`raftcron executors` lists them"
-        raise InvalidInput(f"executor {request.executor[:80]!r} is not an id", hint)
+    _executor(request.executor)
     checks.person(request.by)
     return request
+
+
+def checked_executor(message: Any) -> ExecutorQuery:
+    """Return which executor is asked about."""
+    query = to_view(message, ExecutorQuery)
+    _executor(query.executor)
+    checks.between(query.limit, 1, RUNS_MAX, "limit")
+    return query
+
+
+def _executor(text: str) -> None:
+    if not _EXECUTOR.fullmatch(text):
+        hint = "`raftcron executors` lists them"
+        raise InvalidInput(f"executor {text[:80]!r} is not an id", hint)
 
 
 def checked_queues(message: Any) -> QueueQuery:

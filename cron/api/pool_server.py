@@ -90,6 +90,11 @@ class PoolServicer:
         report = await self._answer(context, self._backend.executors())
         return await asyncio.to_thread(to_message, report)
 
+    async def Executor(self, request: Any, context: Context) -> Any:  # noqa: N802
+        """Tell all of one executor."""
+        asked = _asked(requests.checked_executor, request, self._backend.executor)
+        return to_message(await self._answer(context, asked))
+
     async def Queues(self, request: Any, context: Context) -> Any:  # noqa: N802
         """List queues."""
         asked = _asked(requests.checked_queues, request, self._backend.queues)

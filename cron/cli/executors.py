@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Any, Final
 
 import click
-import msgspec
+from msgspec.structs import asdict
 
-from cron.api.pool_views import ExecutorView
+from cron.api.pool_views import ExecutorQuery, ExecutorReport, ExecutorView, TwinView
 from cron.cli import render
 from cron.cli.needs import show_about, show_cpu
+from cron.cli.one_executor import (
+    RUN_COLUMNS,
+    TWIN_MARK,
+    detail_pairs,
+    run_cells,
+    run_row,
+    tell_twin,
+    twin_row,
+)
 from cron.cli.options import Settings, cell_options, pass_settings
 from cron.cli.times import format_ms, show_length
+from cron.cli.values import Count, not_empty
 
 EXECUTOR_COLUMNS: Final = (
     "id", "host", "version", "role", "used", "groups", "labels", "cpu", "memory", "heard",
@@ -22,26 +32,62 @@ HANDLERS_SHOWN: Final = 3
 
 
 @click.command("executors")
+@click.argument("executor", default="", metavar="[ID]", callback=not_empty)
+@click.option(
+    "--limit", type=Count(1, 1_000), default=20, show_default=True, help="Launches of one ID."
+)
 @cell_options
 @pass_settings
-def executors_command(settings: Settings) -> None:
+def executors_command(settings: Settings, executor: str, limit: int) -> None:
     """List the executors: slots, what runs, labels, handlers, when they were heard last.
 
-    `raftcron executor drain ID` lets one finish and leave.
+    With an ID: all that is known of that one, and what runs there. `raftcron executor drain ID`
+    lets one finish and leave.
     """
     with settings.client() as client:
-        views = client.executors().executors
+        if executor:
+            one = client.executor(ExecutorQuery(executor=executor, limit=limit))
+            _show_one(settings, one)
+            return
+        report = client.executors()
+    twins = {twin.executor: twin for twin in report.twins}
     if settings.is_json:
-        render.json_lines(map(executor_row, views))
-    else:
-        cells = map(executor_cells, views)
-        render.table(
-            EXECUTOR_COLUMNS, cells, nothing="no executors", narrow=EXECUTOR_NARROW, spill="id"
-        )
+        render.json_lines(executor_row(view, twins.get(view.id)) for view in report.executors)
+        return
+    cells = (executor_cells(view, twins.get(view.id)) for view in report.executors)
+    nothing = "no executors"
+    render.table(EXECUTOR_COLUMNS, cells, nothing=nothing, narrow=EXECUTOR_NARROW, spill="id")
+    _tell_twins(report.twins)
 
 
-def executor_row(view: ExecutorView) -> render.Row:
-    """Return an executor as JSON."""
+def _tell_twins(twins: list[TwinView]) -> None:
+    for twin in twins:
+        click.echo(tell_twin(twin))
+
+
+def _show_one(settings: Settings, report: ExecutorReport) -> None:
+    """Show one executor, once for each ledger that it came with."""
+    twin = report.twins[0] if report.twins else None
+    for one in report.details:
+        if settings.is_json:
+            runs = [run_row(run) for run in one.runs]
+            groups = [asdict(group) for group in one.executor.groups]
+            row = executor_row(one.executor, twin) | {"groups": groups}
+            render.json_lines([row | {"commands_open": one.commands, "runs": runs}])
+            continue
+        render.pairs(one.executor.id, detail_pairs(one, report.now_ms))
+        if one.runs:
+            cells = [run_cells(run, report.now_ms) for run in one.runs]
+            render.table(RUN_COLUMNS, cells, nothing="", spill="launch")
+        left = one.executor.open - len(one.runs)
+        if left > 0:
+            click.echo(f"raftcron: {left} more; choose a higher --limit", err=True)
+    if not settings.is_json:
+        _tell_twins(report.twins)
+
+
+def executor_row(view: ExecutorView, twin: TwinView | None = None) -> render.Row:
+    """Return an executor as JSON, with the process that was refused since it has the same id."""
     labels: dict[str, Any] = dict(one.split("=", 1) for one in view.labels)
     return {
         "id": view.id,
@@ -54,7 +100,10 @@ def executor_row(view: ExecutorView) -> render.Row:
         "open": view.open,
         "running": view.running,
         "labels": labels,
-        "groups": [msgspec.structs.asdict(group) for group in view.groups],
+        "groups": [
+            {"group": group.group, "slots": group.slots, "handlers": group.handlers}
+            for group in view.groups
+        ],
         "cpu_milli": view.cpu_milli or None,
         "memory_bytes": view.memory_bytes or None,
         "silent_ms": view.silent_ms,
@@ -65,14 +114,18 @@ def executor_row(view: ExecutorView) -> render.Row:
         "gets_work": view.gets_work,
         "ledger": view.ledger,
         "note": view.note or None,
+        "incarnation": view.incarnation or None,
+        "joined_at": format_ms(view.joined_ms),
+        "refused": twin_row(twin) if twin is not None else None,
     }
 
 
-def executor_cells(view: ExecutorView) -> list[str]:
-    """Return an executor as cells of EXECUTOR_COLUMNS."""
+def executor_cells(view: ExecutorView, twin: TwinView | None = None) -> list[str]:
+    """Return an executor as cells of EXECUTOR_COLUMNS; with a mark where another process was
+    refused since it has the same id."""
     slots = view.slots + sum(group.slots for group in view.groups)
     return [
-        view.id,
+        f"{view.id} {TWIN_MARK}" if twin is not None else view.id,
         view.host or "-",
         view.version or "-",
         "draining" if view.drained_by and view.role == "connected" else view.role,

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from cron.api.pool_views import DrainRequest, ExecutorsReport, ExecutorView, GroupView
+import msgspec
+
+from cron.api.pool_views import (
+    DrainRequest,
+    ExecutorDetail,
+    ExecutorQuery,
+    ExecutorReport,
+    ExecutorsReport,
+    ExecutorView,
+    GroupView,
+    TwinView,
+)
+from cron.clock import Clock
 from cron.errors import NotFound
 from cron.leader.applier import StateApplier
 from cron.leader.departed import Departed, Departure
+from cron.leader.hosted import detail
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.state.outcome import Verdict
@@ -22,9 +35,10 @@ LEFT = "left"
 class Hosts:
     """Answers about executors on the leader."""
 
-    def __init__(self, leader: Leader, applier: StateApplier) -> None:
+    def __init__(self, leader: Leader, applier: StateApplier, clock: Clock) -> None:
         self._leader = leader
         self._applier = applier
+        self._clock = clock
         self._departed = Departed(applier)
 
     async def listed(self) -> ExecutorsReport:
@@ -34,7 +48,35 @@ class Hosts:
             _view(record, sessions.get((record.executor, record.ledger)))
             for record in self._applier.state.executors.values()
         ]
-        return ExecutorsReport(executors=sorted(views, key=lambda view: (view.id, view.ledger)))
+        views.sort(key=lambda view: (view.id, view.ledger))
+        return ExecutorsReport(executors=views, twins=self._twins())
+
+    async def one(self, query: ExecutorQuery) -> ExecutorReport:
+        """Return all that is known of one executor, or how it was when it left.
+
+        Raises:
+            NotFound: there is none of that id.
+        """
+        state, name = self._applier.state, query.executor
+        details = []
+        for record in state.executors.values():
+            if record.executor == name:
+                session = self._leader.pool.view(name)
+                is_its = session is not None and session.ledger == record.ledger
+                view = _view(record, session if is_its else None)
+                details.append(detail(state, record, view, query.limit))
+        departure = self._departed.of(name)
+        if not details and departure is not None:
+            details.append(ExecutorDetail(executor=_departed(departure)))
+        if not details:
+            raise _unknown(name)
+        details.sort(key=lambda one: (one.executor.role != CONNECTED, one.executor.ledger))
+        twins = [twin for twin in self._twins() if twin.executor == name]
+        return ExecutorReport(details=details, twins=twins, now_ms=self._clock.wall_ms())
+
+    def _twins(self) -> list[TwinView]:
+        recent = self._leader.pool.twins.recent()
+        return [TwinView(**msgspec.structs.asdict(twin)) for twin in recent]
 
     async def drain(self, request: DrainRequest) -> ExecutorView:
         """Give an executor no more work, or work again. One that was drained and has left is as
@@ -50,9 +92,12 @@ class Hosts:
             departure = self._departed.of(request.executor)
             if departure is not None and not request.is_over:
                 return _departed(departure)
-            hint = "`raftcron executors` lists them"
-            raise NotFound(f"executor {request.executor} does not exist", hint)
+            raise _unknown(request.executor)
         return next((view for view in views if view.role == CONNECTED), views[-1])
+
+
+def _unknown(executor: str) -> NotFound:
+    return NotFound(f"executor {executor} does not exist", "`raftcron executors` lists them")
 
 
 def _view(record: ExecutorRecord, session: SessionView | None) -> ExecutorView:
@@ -69,6 +114,7 @@ def _view(record: ExecutorRecord, session: SessionView | None) -> ExecutorView:
         drained_by=record.drained_by,
         drained_ms=record.drained_ms,
         ledger=record.ledger,
+        joined_ms=record.joined_ms,
         note="; ".join(filter(None, (_drained(record), _silent(session)))),
     )
     return view if session is None else _connected(view, session)
@@ -90,6 +136,7 @@ def _connected(view: ExecutorView, session: SessionView) -> ExecutorView:
         "clock_offset_ms": session.offset_ms,
         "connected_since_ms": session.connected_since_ms,
         "gets_work": session.gets_work and not view.drained_by,
+        "incarnation": session.incarnation,
     }
     return ExecutorView(**fields)
 

@@ -10,6 +10,8 @@ from cron.api.pool_views import (
     DeadQuery,
     DeadReport,
     DrainRequest,
+    ExecutorQuery,
+    ExecutorReport,
     ExecutorsReport,
     ExecutorView,
     GateOpening,
@@ -64,7 +66,7 @@ class PoolService:
         self._applier = applier
         self._clock = clock
         self._letters = DeadLetters(leader, applier)
-        self._hosts = Hosts(leader, applier)
+        self._hosts = Hosts(leader, applier, clock)
         self._lines = Lines(applier, clock, queued)
 
     def _lead(self) -> None:
@@ -192,6 +194,11 @@ class PoolService:
         """List executors."""
         self._lead()
         return await self._hosts.listed()
+
+    async def executor(self, query: ExecutorQuery) -> ExecutorReport:
+        """Tell all of one executor."""
+        self._lead()
+        return await self._hosts.one(query)
 
     async def drain(self, request: DrainRequest) -> ExecutorView:
         """Give an executor no more work, or work again."""

@@ -32,6 +32,7 @@ from launcher.pool.lease import Key, Leases, LeaseTimes
 from launcher.pool.messages import Greeting
 from launcher.pool.orders import Outbox, StartOrder, encode_epoch
 from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
+from launcher.pool.twins import Twins
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -68,6 +69,7 @@ class Pool:
         self._beating: dict[Session, None] = {}  # those with heartbeats to answer
         self._touched: set[str] = set()
         self._leases = Leases(lease)
+        self.twins = Twins(mono_ms)
 
     # ---- leadership
 
@@ -97,6 +99,7 @@ class Pool:
         for session in sessions.values():
             session.end(end)
         self._leases.clear()
+        self.twins.clear()
 
     # ---- sessions
 
@@ -294,7 +297,7 @@ class Pool:
                 f"above {self._epoch}; another leads, or a restore did not raise the lineage"
             )
         now = self._mono_ms()
-        self._make_room(greeting, now)
+        self._make_room(greeting, address, now)
         session = Session(greeting, address, self._epoch)
         session.connected_since_ms = self._wall_ms()
         session.heard_mono_ms = now
@@ -348,13 +351,14 @@ class Pool:
             return
         # Invariant: whoever has not ended is in the table, so this is its own place in it.
         del self._sessions[session.key[0]]
+        self.twins.forget(session.key[0])
         self._beating.pop(session, None)
         self._touched.add(session.key[0])
         self._on_event(Left(session.key[0], session.key[1], end.reason))
 
     # ---- within
 
-    def _make_room(self, greeting: Greeting, now: int) -> None:
+    def _make_room(self, greeting: Greeting, address: str, now: int) -> None:
         """Let a newcomer replace an older stream of its own, or of a process that fell silent."""
         holder = self._sessions.get(greeting.executor)
         if holder is None:
@@ -365,11 +369,7 @@ class Pool:
         is_same = holder.greeting.incarnation == greeting.incarnation
         silent_ms = now - holder.heard_mono_ms
         if not is_same and silent_ms <= 2 * self.lease.heartbeat_ms:
-            held = holder.greeting
-            raise HeldByAnother(
-                f"executor {greeting.executor} is connected already, from host {held.host} "
-                f"pid {held.pid}; give each executor an id of its own, or stop that one"
-            )
+            raise HeldByAnother(self.twins.note(greeting, address, holder.greeting))
         reason = (
             "replaced by a newer stream of the same process"
             if is_same

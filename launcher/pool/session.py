@@ -79,6 +79,7 @@ class SessionView(msgspec.Struct, frozen=True):
     offers: tuple[Offer, ...] = ()
     cpu_milli: int = 0
     memory_bytes: int = 0
+    incarnation: str = ""
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -178,6 +179,7 @@ class Session:
             offers=self.offers,
             cpu_milli=greeting.cpu_milli,
             memory_bytes=greeting.memory_bytes,
+            incarnation=greeting.incarnation,
         )
 
     def welcome(self, message: pool_pb2.Welcome) -> None:

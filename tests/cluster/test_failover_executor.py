@@ -168,6 +168,10 @@ def test_of_two_executors_with_one_id_only_one_gets_work(
     cell.members[TWIN] = Member(TWIN, EXECUTOR, other, cell.folder / "twin.log")
     cell.start(TWIN)
     wait_until(lambda: "is connected already" in cell.log(TWIN), what="the refusal of the twin")
+    wait_until(
+        lambda: (cell.rows("executors", HOST)[0]["refused"] or {}).get("pid") == cell.pid(TWIN),
+        what="the executors, with the twin that was refused",
+    )
     scene.wait_runs(len(scene.runs()) + 8)
     pids = [row.pid for row in cell.status() if row.kind == "executor"]
     assert pids == [cell.pid(HOST)]

@@ -170,6 +170,9 @@ class FakeBackend:
     async def executors(self) -> pv.ExecutorsReport:
         return await self._answer("executors")
 
+    async def executor(self, query: pv.ExecutorQuery) -> pv.ExecutorReport:
+        return await self._answer("executor", query)
+
     async def drain(self, request: pv.DrainRequest) -> pv.ExecutorView:
         return await self._answer("drain", request)
 

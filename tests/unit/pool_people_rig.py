@@ -14,6 +14,7 @@ from launcher.fairness.item import Depth, Wait
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Offer
 from launcher.pool.session import SessionView
+from launcher.pool.twins import Twins
 from tests.unit.state_rig import T0, StateRig
 
 
@@ -65,6 +66,7 @@ class World:
         self.queues: FakeQueues | None = FakeQueues()
         self.seated: list[SessionView] = []
         self.submitted = 0
+        self.twins = Twins(lambda: rig.at_ms)
         self.listeners: list[Callable[[int, Outcome], None]] = []
         world: Any = self
         clock: Any = FakeClock(rig)
@@ -84,6 +86,9 @@ class World:
 
     def sessions(self) -> Sequence[SessionView]:
         return self.seated
+
+    def view(self, executor: str) -> SessionView | None:
+        return next((one for one in self.seated if one.executor == executor), None)
 
     def connected(self) -> frozenset[int]:
         known = self.state.by_ledger

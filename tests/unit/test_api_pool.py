@@ -81,7 +81,22 @@ CALLS = [
                     groups=[pv.GroupView(group="web", slots=8, handlers=["a", "b"])],
                     silent_ms=0,
                 )
-            ]
+            ],
+            twins=[pv.TwinView(executor="e1", host="h8", pid=77, ago_ms=12)],
+        ),
+    ),
+    (
+        "executor",
+        (pv.ExecutorQuery(executor="e1", limit=7),),
+        None,
+        pv.ExecutorReport(
+            details=[
+                pv.ExecutorDetail(
+                    executor=pv.ExecutorView(id="e1", clock_offset_ms=0),
+                    runs=[pv.RunView(launch=LAUNCH, part=2)],
+                )
+            ],
+            now_ms=8,
         ),
     ),
     ("drain", (pv.DrainRequest(executor="e1", is_over=True),), None, pv.ExecutorView(id="e1")),

@@ -48,6 +48,8 @@ E1 = ExecutorView(
     connected_since_ms=NOON_MS,
     gets_work=True,
     ledger="l1",
+    incarnation="a1",
+    joined_ms=NOON_MS,
 )
 AWAY = ExecutorView(id="e2", role="in-doubt", host="h2", slots=4, note="not connected")
 
@@ -87,7 +89,8 @@ async def test_executors_for_programs():
         "groups": [{"group": "web", "slots": 8, "handlers": ["a", "b", "c", "d", "e"]}],
         "cpu_milli": 2_500, "memory_bytes": 8 << 30, "silent_ms": 1_200, "clock_offset_ms": -3,
         "connected_since": "2026-11-20T15:00:00.000Z", "drained_by": None, "drained_at": None,
-        "gets_work": True, "ledger": "l1", "note": None,
+        "gets_work": True, "ledger": "l1", "note": None, "incarnation": "a1",
+        "joined_at": "2026-11-20T15:00:00.000Z", "refused": None,
     }  # fmt: skip
     assert (second["silent_ms"], second["version"], second["gets_work"]) == (None, None, False)
 

@@ -20,7 +20,7 @@ def world() -> World:
 
 async def test_an_executor_shows_its_session_beside_what_state_knows() -> None:
     w = world()
-    w.seat("e2", "l2", slots=6, running=2, silent_ms=1_200, host="h2")
+    w.seat("e2", "l2", slots=6, running=2, silent_ms=1_200, host="h2", incarnation="a2")
     for second in (60, 120):
         w.rig.account(second)
         w.rig.begin(second, executor=2)
@@ -45,6 +45,8 @@ async def test_an_executor_shows_its_session_beside_what_state_knows() -> None:
         connected_since_ms=T0 * 1000,
         gets_work=True,
         ledger="l2",
+        incarnation="a2",
+        joined_ms=T0 * 1000,
     )
 
 

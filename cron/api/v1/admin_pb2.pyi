@@ -2032,8 +2032,10 @@ class GroupView(google.protobuf.message.Message):
     GROUP_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
     HANDLERS_FIELD_NUMBER: builtins.int
+    OPEN_FIELD_NUMBER: builtins.int
     group: builtins.str
     slots: builtins.int
+    open: builtins.int
     @property
     def handlers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -2042,8 +2044,9 @@ class GroupView(google.protobuf.message.Message):
         group: builtins.str = ...,
         slots: builtins.int = ...,
         handlers: collections.abc.Iterable[builtins.str] | None = ...,
+        open: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["group", b"group", "handlers", b"handlers", "slots", b"slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["group", b"group", "handlers", b"handlers", "open", b"open", "slots", b"slots"]) -> None: ...
 
 global___GroupView = GroupView
 
@@ -2074,6 +2077,8 @@ class ExecutorView(google.protobuf.message.Message):
     GETS_WORK_FIELD_NUMBER: builtins.int
     LEDGER_FIELD_NUMBER: builtins.int
     NOTE_FIELD_NUMBER: builtins.int
+    INCARNATION_FIELD_NUMBER: builtins.int
+    JOINED_MS_FIELD_NUMBER: builtins.int
     id: builtins.str
     role: builtins.str
     host: builtins.str
@@ -2093,6 +2098,8 @@ class ExecutorView(google.protobuf.message.Message):
     gets_work: builtins.bool
     ledger: builtins.str
     note: builtins.str
+    incarnation: builtins.str
+    joined_ms: builtins.int
     @property
     def labels(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -2121,9 +2128,11 @@ class ExecutorView(google.protobuf.message.Message):
         gets_work: builtins.bool = ...,
         ledger: builtins.str = ...,
         note: builtins.str = ...,
+        incarnation: builtins.str = ...,
+        joined_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_silent_ms", b"_silent_ms", "clock_offset_ms", b"clock_offset_ms", "silent_ms", b"silent_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_silent_ms", b"_silent_ms", "address", b"address", "clock_offset_ms", b"clock_offset_ms", "connected_since_ms", b"connected_since_ms", "cpu_milli", b"cpu_milli", "drained_by", b"drained_by", "drained_ms", b"drained_ms", "gets_work", b"gets_work", "groups", b"groups", "host", b"host", "id", b"id", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "note", b"note", "open", b"open", "pid", b"pid", "role", b"role", "running", b"running", "silent_ms", b"silent_ms", "slots", b"slots", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_silent_ms", b"_silent_ms", "address", b"address", "clock_offset_ms", b"clock_offset_ms", "connected_since_ms", b"connected_since_ms", "cpu_milli", b"cpu_milli", "drained_by", b"drained_by", "drained_ms", b"drained_ms", "gets_work", b"gets_work", "groups", b"groups", "host", b"host", "id", b"id", "incarnation", b"incarnation", "joined_ms", b"joined_ms", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "note", b"note", "open", b"open", "pid", b"pid", "role", b"role", "running", b"running", "silent_ms", b"silent_ms", "slots", b"slots", "version", b"version"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]) -> typing.Literal["clock_offset_ms"] | None: ...
     @typing.overload
@@ -2132,22 +2141,170 @@ class ExecutorView(google.protobuf.message.Message):
 global___ExecutorView = ExecutorView
 
 @typing.final
+class TwinView(google.protobuf.message.Message):
+    """A process that was refused because another one has its id."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXECUTOR_FIELD_NUMBER: builtins.int
+    HOST_FIELD_NUMBER: builtins.int
+    PID_FIELD_NUMBER: builtins.int
+    ADDRESS_FIELD_NUMBER: builtins.int
+    HELD_BY_FIELD_NUMBER: builtins.int
+    AGO_MS_FIELD_NUMBER: builtins.int
+    TIMES_FIELD_NUMBER: builtins.int
+    executor: builtins.str
+    host: builtins.str
+    pid: builtins.int
+    address: builtins.str
+    held_by: builtins.str
+    ago_ms: builtins.int
+    times: builtins.int
+    def __init__(
+        self,
+        *,
+        executor: builtins.str = ...,
+        host: builtins.str = ...,
+        pid: builtins.int = ...,
+        address: builtins.str = ...,
+        held_by: builtins.str = ...,
+        ago_ms: builtins.int = ...,
+        times: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "ago_ms", b"ago_ms", "executor", b"executor", "held_by", b"held_by", "host", b"host", "pid", b"pid", "times", b"times"]) -> None: ...
+
+global___TwinView = TwinView
+
+@typing.final
 class ExecutorsReport(google.protobuf.message.Message):
-    """All executors, by id."""
+    """All executors, by id, and the processes that were refused because another one has their id."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EXECUTORS_FIELD_NUMBER: builtins.int
+    TWINS_FIELD_NUMBER: builtins.int
     @property
     def executors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExecutorView]: ...
+    @property
+    def twins(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TwinView]: ...
     def __init__(
         self,
         *,
         executors: collections.abc.Iterable[global___ExecutorView] | None = ...,
+        twins: collections.abc.Iterable[global___TwinView] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["executors", b"executors"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["executors", b"executors", "twins", b"twins"]) -> None: ...
 
 global___ExecutorsReport = ExecutorsReport
+
+@typing.final
+class ExecutorQuery(google.protobuf.message.Message):
+    """An executor that is asked about, and how many of its launches are to be shown."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXECUTOR_FIELD_NUMBER: builtins.int
+    LIMIT_FIELD_NUMBER: builtins.int
+    executor: builtins.str
+    limit: builtins.int
+    def __init__(
+        self,
+        *,
+        executor: builtins.str = ...,
+        limit: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["executor", b"executor", "limit", b"limit"]) -> None: ...
+
+global___ExecutorQuery = ExecutorQuery
+
+@typing.final
+class RunView(google.protobuf.message.Message):
+    """An attempt, or a part of one, that was begun on an executor and is not over."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LAUNCH_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    PART_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    BEGUN_AT_MS_FIELD_NUMBER: builtins.int
+    STARTED_AT_MS_FIELD_NUMBER: builtins.int
+    IS_CANCELLED_FIELD_NUMBER: builtins.int
+    launch: builtins.str
+    attempt: builtins.int
+    part: builtins.int
+    state: builtins.str
+    pool: builtins.str
+    begun_at_ms: builtins.int
+    started_at_ms: builtins.int
+    is_cancelled: builtins.bool
+    def __init__(
+        self,
+        *,
+        launch: builtins.str = ...,
+        attempt: builtins.int = ...,
+        part: builtins.int = ...,
+        state: builtins.str = ...,
+        pool: builtins.str = ...,
+        begun_at_ms: builtins.int = ...,
+        started_at_ms: builtins.int = ...,
+        is_cancelled: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "begun_at_ms", b"begun_at_ms", "is_cancelled", b"is_cancelled", "launch", b"launch", "part", b"part", "pool", b"pool", "started_at_ms", b"started_at_ms", "state", b"state"]) -> None: ...
+
+global___RunView = RunView
+
+@typing.final
+class ExecutorDetail(google.protobuf.message.Message):
+    """One executor with one ledger, and what is open there: those that began first."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EXECUTOR_FIELD_NUMBER: builtins.int
+    COMMANDS_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
+    commands: builtins.int
+    @property
+    def executor(self) -> global___ExecutorView: ...
+    @property
+    def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RunView]: ...
+    def __init__(
+        self,
+        *,
+        executor: global___ExecutorView | None = ...,
+        commands: builtins.int = ...,
+        runs: collections.abc.Iterable[global___RunView] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["executor", b"executor"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["commands", b"commands", "executor", b"executor", "runs", b"runs"]) -> None: ...
+
+global___ExecutorDetail = ExecutorDetail
+
+@typing.final
+class ExecutorReport(google.protobuf.message.Message):
+    """What there is of one id, the connected one first, as of `now_ms`."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DETAILS_FIELD_NUMBER: builtins.int
+    TWINS_FIELD_NUMBER: builtins.int
+    NOW_MS_FIELD_NUMBER: builtins.int
+    now_ms: builtins.int
+    @property
+    def details(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___ExecutorDetail]: ...
+    @property
+    def twins(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___TwinView]: ...
+    def __init__(
+        self,
+        *,
+        details: collections.abc.Iterable[global___ExecutorDetail] | None = ...,
+        twins: collections.abc.Iterable[global___TwinView] | None = ...,
+        now_ms: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["details", b"details", "now_ms", b"now_ms", "twins", b"twins"]) -> None: ...
+
+global___ExecutorReport = ExecutorReport
 
 @typing.final
 class DrainRequest(google.protobuf.message.Message):

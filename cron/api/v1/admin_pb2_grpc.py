@@ -174,6 +174,11 @@ class AdminStub(object):
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsReport.FromString,
                 _registered_method=True)
+        self.Executor = channel.unary_unary(
+                '/raftcron.v1.Admin/Executor',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorQuery.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorReport.FromString,
+                _registered_method=True)
         self.Queues = channel.unary_unary(
                 '/raftcron.v1.Admin/Queues',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.QueueQuery.SerializeToString,
@@ -377,6 +382,12 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Executor(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Queues(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -551,6 +562,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Executors,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsReport.SerializeToString,
+            ),
+            'Executor': grpc.unary_unary_rpc_method_handler(
+                    servicer.Executor,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorQuery.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ExecutorReport.SerializeToString,
             ),
             'Queues': grpc.unary_unary_rpc_method_handler(
                     servicer.Queues,
@@ -1334,6 +1350,33 @@ class Admin(object):
             '/raftcron.v1.Admin/Executors',
             cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsRequest.SerializeToString,
             cron_dot_api_dot_v1_dot_admin__pb2.ExecutorsReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Executor(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/Executor',
+            cron_dot_api_dot_v1_dot_admin__pb2.ExecutorQuery.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.ExecutorReport.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,79 @@
+"""Processes that were refused because another has their id: the last one of each id, for a while.
+
+Two with one id is a mistake that only a person can mend (a machine that was cloned, a file that was
+copied), and both of them look well on their own: one works, the other tries again for ever. So who
+looks at the executors is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from launcher.pool.messages import Greeting
+
+TWINS_MAX: Final = 1_000
+"""Ids of which a refusal is remembered; of more the one that was refused longest ago is forgotten.
+About half a KiB each."""
+TWIN_KEPT_MS: Final = 600_000
+"""A refused process tries again every few seconds: after ten minutes of silence it is gone."""
+
+
+class Twin(msgspec.Struct, frozen=True):
+    """A process that was refused.
+
+    That was last `ago_ms` ago, and `times` in all. `held_by` says which process has the id.
+    """
+
+    executor: str
+    host: str
+    pid: int
+    address: str
+    held_by: str
+    ago_ms: int
+    times: int
+
+
+class Twins:
+    """The last refusal of each id."""
+
+    def __init__(self, mono_ms: Callable[[], int]) -> None:
+        self._mono_ms = mono_ms
+        self._last: dict[str, tuple[int, Twin]] = {}  # by id: when, oldest first
+
+    def note(self, refused: Greeting, address: str, holder: Greeting) -> str:
+        """Remember a refusal; return what is said of it in both logs."""
+        now, name = self._mono_ms(), refused.executor
+        _, before = self._last.pop(name, (0, None))
+        is_known = before is not None and (before.host, before.pid) == (refused.host, refused.pid)
+        times = before.times + 1 if before is not None and is_known else 1
+        held_by = f"host {holder.host} pid {holder.pid}"
+        twin = Twin(name, refused.host, refused.pid, address, held_by, 0, times)
+        self._last[name] = (now, twin)
+        if len(self._last) > TWINS_MAX:
+            del self._last[next(iter(self._last))]
+        return (
+            f"executor {name} is connected already, from {held_by}; give each executor an id of "
+            "its own, or stop that one"
+        )
+
+    def forget(self, executor: str) -> None:
+        """Forget the refusals of an id: nobody holds it any more."""
+        self._last.pop(executor, None)
+
+    def clear(self) -> None:
+        """Forget all of them: another leads."""
+        self._last.clear()
+
+    def recent(self) -> list[Twin]:
+        """Return the refusals of the last TWIN_KEPT_MS, by id."""
+        now = self._mono_ms()
+        self._last = {
+            name: (at, twin) for name, (at, twin) in self._last.items() if now - at <= TWIN_KEPT_MS
+        }
+        return [
+            msgspec.structs.replace(twin, ago_ms=now - at)
+            for _, (at, twin) in sorted(self._last.items())
+        ]
