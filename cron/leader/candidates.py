@@ -10,6 +10,7 @@ from cron.state.state import JobRecord, LaunchRow
 from launcher.fairness.item import Item
 from launcher.launch import Reason
 from launcher.names import split_job_name
+from launcher.placement.earmark import Wanted
 from launcher.placement.place import Need
 
 
@@ -114,7 +115,7 @@ def item_of(candidate: Candidate, job: Job, need: Need, domain: str) -> Item:
         tenant,
         need.pool,
         min(max(job.work.priority, 0), 9),
-        (need, job.parts, job.each) if job.has_parts else need,
+        Wanted(need, job.parts, job.each) if job.has_parts else need,
         candidate.enqueued_ms,
         candidate.is_late,
         1 if is_exclusive else job.concurrency,

@@ -216,7 +216,7 @@ class Queues:
     def take_new(self, now_ms: int) -> list[Candidate]:
         """Begin a plan; return what was not judged yet, and what is past its deadline."""
         self.pump.begin_round()
-        self.seating.begin_round()
+        self.seating.begin_round(self.pump.starving.since_ms, now_ms)
         if self._is_loading:
             loaded = list(islice(self._loading, LOADED_AT_ONCE))
             self._is_loading = len(loaded) == LOADED_AT_ONCE
@@ -317,6 +317,7 @@ class Queues:
             return ()
         if executors:
             self._occupy(candidate.key, executors, need)
+            self.seating.began(need, job)
             self._taken = None
         return executors
 
@@ -359,7 +360,8 @@ class Queues:
         need = self.need(key[0], job)
         if job.each and (absent := self.seating.absent(need, job.each)):
             return f"it runs on executor {absent} as well, which gets no work now"
-        return why_not(self.places, need, job.parts, job.each)
+        text = why_not(self.places, need, job.parts, job.each)
+        return text and text + self.seating.kept_for(need, job)
 
     def is_full(self, name: str, job: Job) -> str:
         """Return which limit keeps one more launch of a job from waiting, "" for none."""

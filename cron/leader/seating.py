@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from typing import Final, cast
 
 import msgspec
 
 from cron.job import Job
 from cron.state.commands import Key
 from cron.state.state import ExecutorRecord
+from launcher.errors import invariant
+from launcher.placement.earmark import Earmarks, Wanted
 from launcher.placement.place import COMMAND, Need, where_of
 from launcher.placement.places import Places
 from launcher.pool.events import Offer
 from launcher.where import EXECUTOR_LABEL, HOST_LABEL
+
+TOLD_MAX: Final = 8
+"""Executors that are named where something is said of them."""
 
 
 class Running(msgspec.Struct, gc=False):
@@ -32,12 +38,18 @@ class Seating:
         self.running: dict[Key, Running] = {}
         self.domains: dict[str, str] = {}
         """Handler -> the group of workers that serves it, whose slots it shares."""
+        self.earmarks = Earmarks(self.places)
         self._free: dict[object, int] = {}  # free slots by domain, as of this round
+        self._kept = 0
 
-    def begin_round(self) -> None:
-        """Begin a plan: count anew what is free, and look anew who is there."""
+    def begin_round(self, starving: Mapping[Hashable, int], now_ms: int) -> None:
+        """Begin a plan: count anew what is free, look anew who is there, and put by room for those
+        place classes that starve, since when."""
         self._free.clear()
         self._absent.clear()
+        self._kept = 0
+        wanted = {_wanted(place): since_ms for place, since_ms in starving.items()}
+        self.earmarks.look(wanted, now_ms)
 
     # ---- who offers what
 
@@ -57,26 +69,39 @@ class Seating:
         return self.domains.get(pool, pool) if pool != COMMAND else COMMAND
 
     def free(self, domain: object) -> int:
-        """Return the free slots of a domain. It is asked for each launch that begins: so counted
-        once in a round, and kept up."""
+        """Return the free slots of a domain, with those that are kept for the class that was asked
+        about last. It is asked for each launch that begins: so counted once in a round, and kept
+        up."""
         known = self._free.get(domain)
         if known is None:
             pools = (pool for pool, group in self.domains.items() if group == domain)
             known = self._free[domain] = free_slots(self.places, next(pools, str(domain)))
-        return known
+        return known + self._kept
 
     def has_room(self, place: object) -> bool:
         """Return whether there is room for a start of that place class: on some executor, or for
         all of its parts, where it is (need, parts, each). While there is not, the pump does not ask
         for any other launch of the class."""
+        mark = self.earmarks.mark
+        self._kept = 0
+        if mark is not None and self._is_kept(_wanted(place)):
+            self._kept = len(mark.held)
+            return True
         if isinstance(place, Need):
             return self.places.has_room(place)
-        return isinstance(place, tuple) and bool(self._seats(*place))
+        return isinstance(place, Wanted) and bool(self._seats(place))
 
-    def _seats(self, need: Need, parts: int, each: str) -> list[int] | None:
+    def _seats(self, wanted: Wanted) -> list[int] | None:
+        need, each = wanted.need, wanted.each
         if not each:
-            return self.places.choose_parts(need, parts)
+            return self.places.choose_parts(need, wanted.parts)
         return None if self.absent(need, each) else self.places.choose_each(need, each)
+
+    def _is_kept(self, wanted: Wanted) -> bool:
+        """Whether room for a launch of that class was put by, and is complete."""
+        if self.earmarks.mark is None or not self.earmarks.is_ready(wanted):
+            return False
+        return not (wanted.each and self.absent(wanted.need, wanted.each))
 
     def absent(self, need: Need, each: str) -> str:
         """Return who is missing for a launch on `each`, by id, "" for nobody: an executor that fits
@@ -106,10 +131,37 @@ class Seating:
     def choose(self, need: Need, job: Job, refused_by: int | None) -> tuple[int, ...]:
         """Return the executors of a launch, one for each of its parts; none while there is no room
         for all of them, or nobody is such as it asks for."""
-        if job.has_parts:
-            return tuple(self._seats(need, job.parts, job.each) or ())
+        if job.has_parts or self.earmarks.mark is not None:
+            wanted = Wanted(need, job.parts, job.each)
+            if self._is_kept(wanted):
+                self._free.clear()
+                self._kept = 0
+                return self.earmarks.take(wanted)
+            if job.has_parts:
+                return tuple(self._seats(wanted) or ())
         executor = self.places.choose(need, refused_by)
         return () if executor is None else (executor,)
+
+    def began(self, need: Need, job: Job) -> None:
+        """Learn that a launch of this job begins, for which room may have been put by."""
+        if not self.earmarks.is_idle:
+            self.earmarks.began(Wanted(need, job.parts, job.each))
+            self._free.clear()
+
+    def kept_for(self, need: Need, job: Job) -> str:
+        """Return where room is put by for the next launch of a job, as people get to read it."""
+        mark = self.earmarks.mark
+        if mark is None or mark.wanted != Wanted(need, job.parts, job.each):
+            return ""
+        names = [
+            self._executors[number].executor if number in self._executors else str(number)
+            for number in mark.numbers[:TOLD_MAX]
+        ]
+        rest = len(mark.numbers) - len(names)
+        if rest:
+            names.append(f"{rest} more")
+        held = f"{len(mark.held)} of {len(mark.numbers)}"
+        return f"; what comes free on {', '.join(names)} is kept for it ({held} so far)"
 
     def occupy(self, key: Key, executors: tuple[int, ...], need: Need) -> None:
         """Count a launch where it is begun, or runs."""
@@ -140,7 +192,16 @@ class Seating:
         return True
 
 
+def _wanted(place: Hashable) -> Wanted:
+    """Return what a place class of the pump asks for."""
+    if isinstance(place, Need):
+        return Wanted(place)
+    invariant(isinstance(place, Wanted), f"{place!r} is no place class")
+    return cast(Wanted, place)
+
+
 def free_slots(places: Places, pool: str) -> int:
     """Return the free slots of all executors that serve a pool; one pass over them."""
-    seats = (bench.by_pool.get(pool) for bench in places.benches.values())
+    benches = (bench for bench in places.benches.values() if not bench.is_barred)
+    seats = (bench.by_pool.get(pool) for bench in benches)
     return sum(max(0, seat.slots - seat.used) for seat in seats if seat is not None)

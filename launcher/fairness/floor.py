@@ -15,6 +15,8 @@ from launcher.fairness.jobs import JobGauge
 from launcher.fairness.lanes import (
     BANDS,
     BURST,
+    LATE,
+    LIVE,
     Lane,
     Line,
     LineKey,
@@ -28,6 +30,12 @@ QueueKey = tuple[str, str, int]
 """tenant, pool, priority"""
 QUEUED: Final = Stage.QUEUED  # members of an enumeration are slow to look up
 RUNNING: Final = Stage.RUNNING
+LIVE_STREAK: Final = 9
+"""So many live launches begin, then a late one that waits: else those would starve where live ones
+never leave a slot free."""
+LIVE_ONLY: Final = (LIVE, LIVE + BURST)
+LIVE_FIRST: Final = (LIVE, LATE, LIVE + BURST, LATE + BURST)
+LATE_FIRST: Final = (LATE, LIVE, LIVE + BURST, LATE + BURST)
 LINES_MIN: Final = 8
 """Empty lines of a busy tenant's queue that are kept before they are swept."""
 
@@ -49,6 +57,7 @@ class Floor:
         self.aside: dict[PlaceClass | Shelf, None] = {}
         self.now_ms = 0
         self.is_late_open = True
+        self.streak = 0  # live launches that began since the last late one
 
     # ---- tables
 
@@ -188,6 +197,7 @@ class Floor:
         """Count `item`, which stands nowhere, as running."""
         item.stage = RUNNING
         self.running[item.key] = (item, queue)
+        self.streak = 0 if item.is_late else self.streak + 1
         job = self.jobs.get(item.job)
         if job is None:
             job = self.jobs[item.job] = JobGauge(item.job_limit)
@@ -225,6 +235,13 @@ class Floor:
         if job is not None and job.limit != (limit or UNLIMITED):
             job.limit = limit or UNLIMITED
             self.reopen(key)
+
+    def bands(self, late_budget: int) -> tuple[int, ...]:
+        """Return the bands in the order in which they are looked at for what is next."""
+        self.is_late_open = late_budget > 0
+        if not self.is_late_open:
+            return LIVE_ONLY
+        return LIVE_FIRST if self.streak < LIVE_STREAK else LATE_FIRST
 
     def set_aside(self, thing: PlaceClass | Shelf) -> None:
         """Leave `thing` out until the next round."""

@@ -33,9 +33,14 @@ LineKey = tuple[str, Hashable, int, str, bool]
 class PlaceClass:
     """All launches of one pool that may go to the same executors; `lanes` by band."""
 
-    __slots__ = ("domain", "is_aside", "lanes", "lines", "place", "pool")
+    __slots__ = (
+        "domain", "is_aside", "lacked_since_ms", "lacks_since_ms", "lanes", "lines", "place",
+        "pool",
+    )  # fmt: skip
 
     def __init__(self, pool: str, place: Hashable, domain: Hashable) -> None:
+        self.lacks_since_ms = 0  # since when no executor has room; 0 where something has begun
+        self.lacked_since_ms = 0  # the same, before what was taken last
         self.pool = pool
         self.place = place
         self.domain = domain

@@ -1,9 +1,9 @@
 """The pump: what waits goes in, what may begin next comes out, fairly. Pure; the caller has clocks.
 
-The order of service: band (live, late, then both again for tenants beyond their share), round robin
-over the classes that have room, within a class the priority whose turn is oldest by age, within it
-deficit round robin over tenants, within a tenant first in, first out. Each decision is O(1) in
-tenants and in waiting launches, O(10) in priorities.
+The order of service: band (live, late, then both again for tenants beyond their share; but one in
+ten is a late one, if any waits), round robin over the classes that have room, within a class the
+priority whose turn is oldest by age, within it deficit round robin over tenants, within a tenant
+first in, first out. Each decision is O(1) in tenants and in waiting launches, O(10) in priorities.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from launcher.fairness.item import (
     scope_text,
 )
 from launcher.fairness.jobs import JobGauge
-from launcher.fairness.lanes import BURST, LATE, LIVE, Lane, Line, Shelf
+from launcher.fairness.lanes import Lane, Line, Shelf
+from launcher.fairness.starving import Starving
 from launcher.fairness.views import Views
 
-ORDER: Final = (LIVE, LATE, LIVE + BURST, LATE + BURST)
 NEW: Final = Stage.NEW  # members of an enumeration are slow to look up
 ADMITTED: Final = Stage.ADMITTED
 GONE: Final = Stage.GONE
@@ -45,6 +45,7 @@ class Pump:
     def __init__(self) -> None:
         self._floor = Floor()
         self._views = Views(self._floor)
+        self.starving = Starving()
         self._seq = 0
 
     def __len__(self) -> int:
@@ -167,6 +168,8 @@ class Pump:
             return False
         item, queue = found
         floor.end(item, queue, 1)
+        place = floor.line_of(item).normal.lane.place
+        place.lacks_since_ms = place.lacks_since_ms or place.lacked_since_ms
         for gauge in queue.gauges:
             if gauge.bucket is not None:
                 gauge.bucket.give()
@@ -185,8 +188,9 @@ class Pump:
         would take slots that are reserved. False if it does not run."""
         if not self.put_back(item):
             return False
-        line = self._floor.line_of(item)
+        line, now_ms = self._floor.line_of(item), self._floor.now_ms
         self._floor.set_aside(line.shelf if line.shelf is not None else line.normal)
+        self.starving.note(line.normal.lane.place, now_ms, lambda: (line, item))
         return True
 
     # ---- what is next
@@ -200,6 +204,7 @@ class Pump:
                 thing.is_aside = False
                 thing.refresh()
         floor.book.sweep(floor.now_ms)
+        self.starving.begin_round(floor.now_ms)
 
     def take(
         self, now_ms: int, room: Room, late_budget: int = 1, free: Free | None = None
@@ -214,10 +219,7 @@ class Pump:
         floor = self._floor
         if now_ms != floor.now_ms or floor.until or floor.book.timers.heap:
             floor.tick(now_ms)
-        floor.is_late_open = late_budget > 0
-        for band in ORDER:
-            if band & LATE and late_budget <= 0:
-                continue
+        for band in floor.bands(late_budget):
             ring = floor.rings[band]
             while ring:
                 lane = next(iter(ring))
@@ -249,6 +251,7 @@ class Pump:
                 lane.refresh()
                 return None
         if not room(place.place):
+            self.starving.note(place, floor.now_ms, lambda: self._oldest(lane)[1])
             floor.set_aside(place)
             return None
         while lane.shelves:
@@ -321,6 +324,8 @@ class Pump:
             line.shelf.ring.move_to_end(line)
         if item.stage is ADMITTED:
             floor.jobs[item.job].lines[line].admitted -= 1
+        place = line.normal.lane.place
+        place.lacked_since_ms, place.lacks_since_ms = place.lacks_since_ms, 0
         queue.running += 1
         queue.waiting -= 1
         for gauge in queue.gauges:

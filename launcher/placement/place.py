@@ -7,6 +7,7 @@ pool, cpu and memory, in millionths of what there is.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -109,9 +110,9 @@ class Seat:
     def has_room(self, cpu_milli: int, memory_bytes: int) -> bool:
         """Whether one more launch fits now that takes so much. What takes nothing of a resource
         fits also where too much of it was taken."""
-        if self.used >= self.slots:
-            return False
         bench = self.bench
+        if self.used >= self.slots or bench.is_barred:
+            return False
         if cpu_milli and bench.cpu_milli + cpu_milli > (bench.place.cpu_milli or NO_LIMIT):
             return False
         if not memory_bytes:
@@ -123,7 +124,9 @@ class Bench:
     """One executor with all its seats. What was taken is remembered by pool, so that it still
     counts when the executor offers something else, or comes back."""
 
-    __slots__ = ("by_pool", "cpu_milli", "load", "memory_bytes", "place", "seats", "taken")
+    __slots__ = (
+        "by_pool", "cpu_milli", "is_barred", "load", "memory_bytes", "place", "seats", "taken"
+    )  # fmt: skip
 
     def __init__(self, place: Place, used: Used | None = None) -> None:
         self.place = place
@@ -132,6 +135,8 @@ class Bench:
         self.memory_bytes = used.memory_bytes if used else 0
         self.load = 0
         """How full cpu and memory are, the fuller of the two counts."""
+        self.is_barred = False
+        """Whether it gets nothing now, until there is room for a launch that needs much."""
         self.by_pool: dict[str, Seat] = {}
         """The seat that serves a pool."""
         self.seats: list[Seat] = []
@@ -171,10 +176,18 @@ class Bench:
             self.memory_bytes += need.memory_bytes * count
             self._weigh()
         if count < 0:
-            number = self.place.number
-            for one in self.seats if need.takes_resources else (seat,):
-                for unseen in one.watchers.values() if one is not None else ():
-                    unseen.add(number)
+            self._tell(self.seats if need.takes_resources or seat is None else (seat,))
+
+    def unbar(self) -> None:
+        """Let it get launches again."""
+        if self.is_barred:
+            self.is_barred = False
+            self._tell(self.seats)
+
+    def _tell(self, seats: Iterable[Seat]) -> None:
+        for seat in seats:
+            for unseen in seat.watchers.values():
+                unseen.add(self.place.number)
 
     def _weigh(self) -> None:
         place = self.place

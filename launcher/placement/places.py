@@ -137,6 +137,15 @@ class Places:
             if where.matches(seat.bench.place.labels)
         }
 
+    def could_fit(self, need: Need) -> dict[int, Seat]:
+        """Return the seats that one launch could have, were nothing taken. One pass over all."""
+        return {number: seat for number, seat in self._fitting(need).items() if seat.slots}
+
+    def is_fit(self, number: int, need: Need) -> bool:
+        """Whether this executor could have one launch, were nothing taken."""
+        seat = self._seat(self.benches.get(number), need)
+        return seat is not None and seat.slots > 0
+
     def fits(self, number: int, need: Need) -> bool:
         """Whether this executor has room for one more launch, and is fit for it."""
         seat = self._seat(self.benches.get(number), need)
@@ -162,6 +171,26 @@ class Places:
             invariant(is_whole, f"executor {number} was given back more than was taken")
             if number in self._away and not bench.is_used:
                 del self._away[number]
+
+    def hold(self, number: int, need: Need) -> bool:
+        """Take room for a launch that cannot begin yet, whoever else waits for some here. Where
+        cpu or memory is short for that, nobody gets anything here until `unbar`."""
+        bench = self.benches.get(number)
+        if bench is None:
+            return False
+        was_barred, bench.is_barred = bench.is_barred, False
+        is_held = self.fits(number, need)
+        bench.is_barred = was_barred or (not is_held and need.takes_resources)
+        if is_held:
+            self.take(number, need)
+            bench.unbar()
+        return is_held
+
+    def unbar(self, number: int) -> None:
+        """Let an executor get launches again."""
+        bench = self.benches.get(number)
+        if bench is not None:
+            bench.unbar()
 
     def used(self, number: int) -> Used:
         """Return what is taken of an executor, also of one that is away."""

@@ -106,6 +106,8 @@ def _lacks(seat: Seat, need: Need) -> str:
         return "too small for it"
     if seat.used >= seat.slots:
         return "without a free slot"
+    if seat.bench.is_barred:
+        return "kept free for a launch that needs much"
     if not seat.has_room(need.cpu_milli, 0):
         return "without enough free cpu"
     return "" if seat.has_room(0, need.memory_bytes) else "without enough free memory"

@@ -308,3 +308,26 @@ def test_a_small_tenant_that_comes_last_waits_for_one_turn_of_each_other(rig: Ri
     rig.end(rig.take(17))
     (key,) = rig.add("late/a")
     assert rig.take(40).index(key) <= 30
+
+
+def test_one_in_ten_is_late_where_live_ones_take_every_slot(rig: Rig) -> None:
+    """What was redriven waited behind live launches for ever on a pool that never paused."""
+    live, late = rig.add("ann/a", 30), rig.add("bob/a", 5, is_late=True)
+    begun = [rig.take(1)[0] for _ in range(33)]
+    assert [place for place, key in enumerate(begun) if key in late] == [9, 19, 29]
+    assert [key for key in begun if key in live] == live
+    assert rig.take(9) == late[3:]
+
+
+def test_live_ones_that_began_while_no_late_one_waited_give_it_no_more_than_one(rig: Rig) -> None:
+    rig.add("ann/a", 100)
+    rig.take(50)
+    late = rig.add("bob/a", 5, is_late=True)
+    begun = rig.take(10)
+    assert [key for key in begun if key in late] == late[:1]
+
+
+def test_without_budget_no_late_one_begins_however_long_live_ones_do(rig: Rig) -> None:
+    rig.add("bob/a", is_late=True)
+    live = rig.add("ann/a", 30)
+    assert rig.take(40, late_budget=0) == live
