@@ -153,14 +153,25 @@ def _checked_query(query: DeadQuery) -> DeadQuery:
         since_ms=checks.instant_ms(query.since_ms, "since"),
         until_ms=checks.instant_ms(query.until_ms, "before"),
         limit=checks.between(query.limit, 1, DEAD_MAX, "limit"),
+        is_newest=query.is_newest,
     )
 
 
 def checked_dead_change(message: Any) -> DeadChange:
-    """Return a change of dead letters, which names which ones."""
+    """Return a change of dead letters, which names which ones, or all in so many words. Who looks
+    at what it would be may leave that out.
+
+    A program whose filter came out empty must not forget all that anybody has given up.
+    """
     change = to_view(message, DeadChange)
     query = _checked_query(change.query)
-    return DeadChange(query=query, is_dry_run=change.is_dry_run, by=checks.person(change.by))
+    is_named = bool(query.launch or query.jobs or query.tenant or query.pool or query.reason)
+    is_named = is_named or bool(query.since_ms or query.until_ms)
+    if is_named is change.is_everything and (is_named or not change.is_dry_run):
+        what = "name something and everything" if is_named else "name nothing"
+        hint = "name a launch or a filter; or --all (is_everything), and nothing else"
+        raise InvalidInput(f"dead letters to change {what}", hint)
+    return msgspec.structs.replace(change, query=query, by=checks.person(change.by))
 
 
 def checked_drain(message: Any) -> DrainRequest:

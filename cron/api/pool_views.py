@@ -131,7 +131,8 @@ class GatesReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are meant: those that fit all that is named, the oldest first.
+    """Which dead letters are meant: those that fit all that is named, the oldest first; with
+    `is_newest` the newest first, where they are only looked at.
 
     `launch` is one alone, `jobs` a pattern of job names. `since_ms` is inclusive, `until_ms`
     exclusive, both of when they died, 0 for no bound.
@@ -145,6 +146,7 @@ class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int = 0
     until_ms: int = 0
     limit: int = 50
+    is_newest: bool = False
 
 
 class DeadView(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,18 +171,23 @@ class DeadView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters, the oldest first; `total` is how many fit."""
+    """Dead letters, in the order that was asked for; `total` is how many fit."""
 
     letters: list[DeadView] = []
     total: int = 0
 
 
 class DeadChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead letters to launch again or to forget."""
+    """Dead letters to launch again or to forget.
+
+    `is_everything`: the query names nothing, and that is meant. Without it such a change is
+    refused, unless it is a dry run.
+    """
 
     query: DeadQuery
     is_dry_run: bool = False
     by: str = ""
+    is_everything: bool = False
 
 
 class DeadOutcome(msgspec.Struct, frozen=True, kw_only=True):

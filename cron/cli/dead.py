@@ -41,7 +41,9 @@ def filter_options(command: F) -> F:
     return command
 
 
-def query_of(said: dict[str, Any], launch: str = "", limit: int = DEAD_MAX) -> DeadQuery:
+def query_of(
+    said: dict[str, Any], launch: str = "", limit: int = DEAD_MAX, *, is_newest: bool = False
+) -> DeadQuery:
     """Return the query that the options of `filter_options` say."""
     return DeadQuery(
         launch=split_attempt(launch)[0] if launch else "",
@@ -52,6 +54,7 @@ def query_of(said: dict[str, Any], launch: str = "", limit: int = DEAD_MAX) -> D
         since_ms=said["since"] or 0,
         until_ms=said["before"] or 0,
         limit=limit,
+        is_newest=is_newest,
     )
 
 
@@ -63,13 +66,14 @@ def dead_command() -> None:
 
 @dead_command.command("list")
 @filter_options
+@click.option("--newest", is_flag=True, help="The newest first, and the oldest left out.")
 @click.option("--limit", type=Count(1, DEAD_MAX), default=50, show_default=True)
 @cell_options
 @pass_settings
-def list_command(settings: Settings, /, limit: int, **said: Any) -> None:
-    """List dead letters, the oldest first."""
+def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -> None:
+    """List dead letters, the oldest first, or with --newest the newest."""
     with settings.client() as client:
-        report = client.dead(query_of(said, limit=limit))
+        report = client.dead(query_of(said, limit=limit, is_newest=newest))
     if settings.is_json:
         render.json_lines(map(dead_row, report.letters))
     else:
@@ -159,7 +163,8 @@ class _Change:
                     "repeat it with --yes, or choose a narrower filter",
                 )
             if not said["dry_run"] and plan.launches:
-                self._show(ask(DeadChange(query=query, by=person())), self._done)
+                change = DeadChange(query=query, by=person(), is_everything=not is_named)
+                self._show(ask(change), self._done)
 
     def _show(self, outcome: DeadOutcome, what: str) -> None:
         if self._settings.is_json:

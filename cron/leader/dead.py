@@ -37,12 +37,14 @@ class DeadLetters:
         self._applier = applier
 
     async def listed(self, query: DeadQuery) -> DeadReport:
-        """Return the dead letters that fit, the oldest first.
+        """Return the dead letters that fit, the oldest or the newest first.
 
         Raises:
             NotFound: a launch is named that is none.
         """
         found = await self._find(query)
+        if query.is_newest:
+            found.reverse()
         letters = [_view(one) for one in found[: query.limit]]
         return DeadReport(letters=letters, total=len(found))
 

@@ -146,8 +146,8 @@ async def test_a_refusal_comes_back_as_it_was(method, given):
         ("set_limit", pv.LimitChange(pool="m", weight=1), True),
         ("drain", pv.DrainRequest(executor="e1"), True),
         ("redrive", pv.DeadChange(query=pv.DeadQuery(), is_dry_run=True), True),
-        ("redrive", pv.DeadChange(query=pv.DeadQuery()), False),
-        ("drop_dead", pv.DeadChange(query=pv.DeadQuery()), False),
+        ("redrive", pv.DeadChange(query=pv.DeadQuery(), is_everything=True), False),
+        ("drop_dead", pv.DeadChange(query=pv.DeadQuery(tenant="a")), False),
         ("close_gate", pv.GateRequest(pool="m"), False),
     ],
 )
@@ -250,6 +250,46 @@ def test_a_query_of_dead_letters_that_cannot_be_is_refused(query, message):
     assert message in str(refused(requests.checked_dead, query))
     change = pv.DeadChange(query=query)
     assert message in str(refused(requests.checked_dead_change, change))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, "dead letters to change name nothing"),
+        ({"query": pv.DeadQuery(limit=5, is_newest=True)}, "name nothing"),
+        ({"query": pv.DeadQuery(tenant="a"), "is_everything": True}, "something and everything"),
+        (
+            {"query": pv.DeadQuery(until_ms=5), "is_everything": True, "is_dry_run": True},
+            "something and everything",
+        ),
+    ],
+)
+def test_to_change_all_dead_letters_takes_so_many_words(fields, message):
+    """A filter that a script made of nothing at all must not forget all letters of everybody."""
+    change = pv.DeadChange(**{"query": pv.DeadQuery()} | fields)
+    error = refused(requests.checked_dead_change, change)
+    assert message in str(error)
+    assert "--all" in error.hint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pv.DeadChange(query=pv.DeadQuery(), is_everything=True, by="ada"),
+        pv.DeadChange(query=pv.DeadQuery(), is_dry_run=True),
+        pv.DeadChange(query=pv.DeadQuery(), is_dry_run=True, is_everything=True),
+        *(
+            pv.DeadChange(query=query)
+            for query in (
+                pv.DeadQuery(launch=LAUNCH), pv.DeadQuery(jobs="*/*"), pv.DeadQuery(tenant="a"),
+                pv.DeadQuery(pool="m"), pv.DeadQuery(reason="lost"), pv.DeadQuery(since_ms=1),
+                pv.DeadQuery(until_ms=1),
+            )
+        ),
+    ],
+)  # fmt: skip
+def test_a_change_of_dead_letters_that_says_which_ones_is_taken_as_it_is(change):
+    assert requests.checked_dead_change(to_message(change)) == change
 
 
 @pytest.mark.parametrize("reason", ["fatal", "raised", "worker-died", "failed", "lost", "deadline"])

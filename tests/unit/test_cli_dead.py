@@ -72,6 +72,12 @@ async def test_dead_list_asks_for_what_fits_all_filters():
     assert backend.calls == [("dead", (query,))]
 
 
+async def test_dead_list_may_begin_with_the_newest():
+    backend = FakeBackend(dead=DeadReport())
+    assert (await cli(backend, "dead", "list", "--newest", "--limit", "3")).exit_code == 0
+    assert backend.calls == [("dead", (DeadQuery(limit=3, is_newest=True),))]
+
+
 async def test_dead_list_says_how_many_it_does_not_show():
     backend = FakeBackend(dead=DeadReport(letters=[LETTER], total=1_234))
     assert "1233 more" in (await cli(backend, "dead", "list")).stderr
@@ -177,6 +183,7 @@ async def test_more_than_ten_need_a_yes(verb):
     backend = Letters(11)
     assert (await cli(backend, "dead", verb, "--all", "--yes")).exit_code == 0
     assert backend.asked == [True, False]
+    assert backend.calls[-1][1][0].is_everything
 
 
 @pytest.mark.parametrize("verb", ["redrive", "drop"])

@@ -91,6 +91,12 @@ async def test_a_bound_cuts_what_is_shown_and_says_how_many_there_are() -> None:
     assert report.total == 4
 
 
+async def test_the_newest_may_come_first_and_the_bound_leaves_out_the_oldest() -> None:
+    report = await world().service.dead(DeadQuery(limit=3, is_newest=True))
+    assert [one.launch for one in report.letters] == [ALL[3], ALL[2], ALL[1]]
+    assert report.total == 4
+
+
 @pytest.mark.parametrize("launch", [name(300), "acme/other@2026-11-20T16:00:00Z"])
 async def test_a_launch_that_is_no_dead_letter_is_not_found(launch: str) -> None:
     query = DeadQuery(launch=launch)

@@ -1858,7 +1858,9 @@ global___GatesReport = GatesReport
 
 @typing.final
 class DeadQuery(google.protobuf.message.Message):
-    """Which dead letters are meant: those that fit all that is named, the oldest first."""
+    """Which dead letters are meant: those that fit all that is named, the oldest first; or the newest,
+    where they are only looked at.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1870,6 +1872,7 @@ class DeadQuery(google.protobuf.message.Message):
     SINCE_MS_FIELD_NUMBER: builtins.int
     UNTIL_MS_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
+    IS_NEWEST_FIELD_NUMBER: builtins.int
     launch: builtins.str
     jobs: builtins.str
     tenant: builtins.str
@@ -1878,6 +1881,7 @@ class DeadQuery(google.protobuf.message.Message):
     since_ms: builtins.int
     until_ms: builtins.int
     limit: builtins.int
+    is_newest: builtins.bool
     def __init__(
         self,
         *,
@@ -1889,8 +1893,9 @@ class DeadQuery(google.protobuf.message.Message):
         since_ms: builtins.int = ...,
         until_ms: builtins.int = ...,
         limit: builtins.int = ...,
+        is_newest: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["jobs", b"jobs", "launch", b"launch", "limit", b"limit", "pool", b"pool", "reason", b"reason", "since_ms", b"since_ms", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["is_newest", b"is_newest", "jobs", b"jobs", "launch", b"launch", "limit", b"limit", "pool", b"pool", "reason", b"reason", "since_ms", b"since_ms", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
 
 global___DeadQuery = DeadQuery
 
@@ -1951,7 +1956,7 @@ global___DeadView = DeadView
 
 @typing.final
 class DeadReport(google.protobuf.message.Message):
-    """Dead letters, the oldest first; `total` is how many fit."""
+    """Dead letters, in the order that was asked for; `total` is how many fit."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1972,15 +1977,19 @@ global___DeadReport = DeadReport
 
 @typing.final
 class DeadChange(google.protobuf.message.Message):
-    """Dead letters to launch again or to forget."""
+    """Dead letters to launch again or to forget. `is_everything`: the query names nothing, and that is
+    meant; without it such a change is refused, unless it is a dry run.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     QUERY_FIELD_NUMBER: builtins.int
     IS_DRY_RUN_FIELD_NUMBER: builtins.int
     BY_FIELD_NUMBER: builtins.int
+    IS_EVERYTHING_FIELD_NUMBER: builtins.int
     is_dry_run: builtins.bool
     by: builtins.str
+    is_everything: builtins.bool
     @property
     def query(self) -> global___DeadQuery: ...
     def __init__(
@@ -1989,9 +1998,10 @@ class DeadChange(google.protobuf.message.Message):
         query: global___DeadQuery | None = ...,
         is_dry_run: builtins.bool = ...,
         by: builtins.str = ...,
+        is_everything: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["query", b"query"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["by", b"by", "is_dry_run", b"is_dry_run", "query", b"query"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "is_dry_run", b"is_dry_run", "is_everything", b"is_everything", "query", b"query"]) -> None: ...
 
 global___DeadChange = DeadChange
 
