@@ -64,7 +64,8 @@ class Books:
         names = [job.name for job in command.jobs] + list(command.removed)
         for name in names:
             self.agenda.put(self._state.jobs[name])
-        self._look_again(names)
+        # What waits of a job that is removed goes as State ends it.
+        self._look_again(job.name for job in command.jobs)
 
     def _look_again(self, names: Iterable[str]) -> None:
         for name in names:

@@ -31,6 +31,7 @@ from cron.job import Job
 from cron.leader.differences import differences
 from cron.leader.leader import Leader
 from cron.leader.policies import account_for
+from cron.leader.removing import leaving, sweep_before
 from cron.leader.requests import appending
 from cron.limits import JOBS_MAX, JOBS_PER_ENTRY_BYTES_MAX, WORK_BYTES_MAX
 from cron.state import commands as c
@@ -306,7 +307,7 @@ class Catalog:
             if request.is_dry_run or not (diff.changed or diff.removed):
                 return diff
             try:
-                await self._commit(diff, request.by)
+                await self._commit(diff, request.by, state)
             except RevisionConflict:
                 continue
             return diff
@@ -314,7 +315,7 @@ class Catalog:
             "the jobs were changed by others again and again meanwhile", "try again"
         )
 
-    async def _commit(self, diff: Diff, by: str) -> None:
+    async def _commit(self, diff: Diff, by: str, state: State) -> None:
         """Append the change, in as many parts as its size asks for; the last part does it."""
         parts = split_jobs(diff.changed)
         change = change_id(diff, by)
@@ -326,6 +327,8 @@ class Catalog:
             diff.source, diff.base, 0, parts[-1], tuple(diff.removed), by, change,
             len(parts), len(parts),
         )  # fmt: skip
+        while portion := sweep_before(state, [job.name for job in diff.changed]):
+            await self._leader.submit(appending(*portion))
         names = [job.name for job in diff.changed] + diff.removed
         _, results = await self._leader.submit(
             lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
@@ -383,6 +386,7 @@ def _build(state: State, now_ms: int, put: c.PutJobs, names: Sequence[str]) -> l
             item = c.AccountItem(record.number, record.revision, record.horizon_s, effective_s)
         accounts.append(item)
     commands: list[c.Command] = [c.Account(tuple(accounts))] if accounts else []
+    commands += leaving(state, put.removed)
     return [*commands, msgspec.structs.replace(put, effective_s=effective_s)]
 
 

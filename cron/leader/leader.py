@@ -32,6 +32,7 @@ from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.plan import View, plan, postponed
 from cron.leader.policies import FAILOVER_MS
 from cron.leader.queues import Queues
+from cron.leader.removing import sweep
 from cron.leader.requests import Build, Change, Changes, answer, as_change_error, fail
 from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
@@ -258,18 +259,17 @@ class Leader:
         return await self._log.append(entry, timeout_ms=self._settings.append_timeout_ms)
 
     def _gather(self, now_ms: int) -> list[c.Command]:
-        """Return what executors said since the last entry."""
+        """Return what executors said since the last entry, and what else needs no plan."""
         news = self._inbox.gather(self._applier.state, now_ms, self.may_tick())
         if any(isinstance(command, c.Launched | c.Finished) for command in news):
             hit("after-dispatch")
-        return news
+        return [*news, *sweep(self._applier.state)]
 
     def _plan(self, now_ms: int) -> list[c.Command]:
         """Ask the plan, with everything that it may know."""
         state = self._applier.state
-        reason = self.may_tick()
         expired = self.executors.expired(now_ms)
-        if reason or state.is_resolving:
+        if self.may_tick() or state.is_resolving:
             return plan(View(state, [], expired=expired, queues=Queues(State())), now_ms)
         limit = self._settings.plan.launches_max
         if len(self.books.queues.pump) > limit:

@@ -83,8 +83,10 @@ def why_waiting(
     """Return why a due launch has not begun. `connected`: executors that are, by number; `queued`:
     the queues, where they are known."""
     record = state.by_number[row.number]
-    held = record.job is not None and _held(state, record, record.job, row, now_ms)
-    if held:
+    if record.job is None:
+        return Reason("its job was removed: it is about to be cancelled")
+    held = _held(state, record, record.job, row, now_ms)
+    if held is not None:
         return held
     if queued is not None:
         wait = queued.why(row.key)

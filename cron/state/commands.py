@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cron.job import Job
-from cron.state import pool
+from cron.state import pool, removal
 from cron.state.ran import RanItem
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
@@ -367,6 +367,8 @@ Command: TypeAlias = (
     | Retire
     | Recover
     | Resolve
+    | removal.Leave
+    | removal.Sweep
     | pool.SetLimits
     | pool.ForgetDebts
     | pool.CloseGate

@@ -38,6 +38,7 @@ class Context:
         self.index = index
         self.rows: list[Row] = []
         self.seals = False  # a Seal is in this entry
+        self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}
 

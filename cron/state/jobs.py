@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Final
+
 from cron.job import Job
 from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN
 from cron.state import commands as c
+from cron.state import removal
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX
+
+DUE: Final = LaunchState.DUE  # members of an enumeration are slow to look up
 
 
 def put_jobs(context: Context, command: c.PutJobs) -> Result:
@@ -66,17 +72,20 @@ def _check(context: Context, command: c.PutJobs, jobs: tuple[Job, ...]) -> Verdi
         record = state.jobs.get(name)
         if record is None or record.job is None:
             return Verdict.UNKNOWN_JOB
-    for name in names:
-        record = state.jobs.get(name)
-        if record is None:
-            continue
-        if record.job is not None and record.source != command.source:
+    records = [record for name in names if (record := state.jobs.get(name)) is not None]
+    return next(filter(None, (_check_known(command, one) for one in records)), Verdict.ACCEPTED)
+
+
+def _check_known(command: c.PutJobs, record: JobRecord) -> Verdict:
+    """Whether the change may happen to a job that there is, or has been."""
+    if record.job is not None:
+        if record.source != command.source:
             return Verdict.WRONG_SOURCE
-        if record.job is not None and record.horizon_s != command.effective_s:
-            return Verdict.WRONG_HORIZON
-        if record.horizon_s > command.effective_s:
-            return Verdict.WRONG_HORIZON
-    return Verdict.ACCEPTED
+        is_level = record.horizon_s == command.effective_s
+        return Verdict.ACCEPTED if is_level else Verdict.WRONG_HORIZON
+    if record.horizon_s > command.effective_s:
+        return Verdict.WRONG_HORIZON
+    return Verdict.LEAVING if _waits(record) else Verdict.ACCEPTED
 
 
 def _put(context: Context, command: c.PutJobs, job: Job) -> None:
@@ -103,6 +112,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
         # Nominal local times of another zone say nothing about this one (rule R11).
         record.local_horizon_min = -1
     record.source = command.source
+    record.removed_by = ""
     record.revision = state.catalog
     record.horizon_s = command.effective_s
     record.job = job
@@ -113,12 +123,49 @@ def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
     """Delete a job; its horizon and past stay, and what has begun goes on."""
     context.state.touch(record)
     _close_span(record, command.effective_s)
-    for row in [row for row in record.open.values() if row.state is LaunchState.DUE]:
-        row.cancel_by = command.by
-        context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
+    if not context.leaves:
+        _end_waiting(context, record, command.by, len(record.open))
+    elif _waits(record):
+        context.state.leaving[record.number] = None
+        record.removed_by = command.by
     record.revision = context.state.catalog
     record.job = None
     record.paused = None
+
+
+def _waits(record: JobRecord) -> bool:
+    return any(row.state is DUE for row in record.open.values())
+
+
+def _end_waiting(context: Context, record: JobRecord, by: str, limit: int) -> int:
+    """End what waits of a removed job, up to the limit; return how many that were."""
+    rows = list(islice((row for row in record.open.values() if row.state is DUE), limit))
+    for row in rows:
+        row.cancel_by = by
+        context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
+    return len(rows)
+
+
+def leave(context: Context, _command: removal.Leave) -> Result:
+    """Have what waits of jobs that this entry removes from here on stay, for `Sweep`."""
+    context.leaves = True
+    return Result(Verdict.ACCEPTED)
+
+
+def sweep(context: Context, command: removal.Sweep) -> Result:
+    """End what waits of removed jobs, up to the limit; its number is how many that were."""
+    state = context.state
+    left = command.limit
+    for number in command.numbers:
+        record = state.by_number.get(number)
+        if record is None or record.job is not None:
+            continue
+        if left > 0:
+            state.touch(record)
+            left -= _end_waiting(context, record, record.removed_by, min(left, len(record.open)))
+        if not _waits(record):
+            state.leaving.pop(number, None)
+    return Result(Verdict.ACCEPTED, number=max(command.limit, 0) - max(left, 0))
 
 
 def _close_span(record: JobRecord, to_s: int) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cron.state import accounts, jobs, keeping, launches, pool, pooling, recovery
+from cron.state import accounts, jobs, keeping, launches, pool, pooling, recovery, removal
 from cron.state import commands as c
 from cron.state.codec import decode_entry
 from cron.state.context import Context
@@ -101,6 +101,8 @@ _LAUNCHING: Final = (c.PutJobs, c.Account, c.Begin, c.Trigger, c.Reopen, pool.Re
 _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Claim: _claim,
     c.PutJobs: jobs.put_jobs,
+    removal.Leave: jobs.leave,
+    removal.Sweep: jobs.sweep,
     c.Pause: jobs.pause,
     c.Resume: jobs.resume,
     c.Account: accounts.account,

@@ -41,6 +41,7 @@ class Verdict(enum.IntEnum):
     TOO_MANY = 23  # of what is bounded
     BAD_LIMITS = 24  # a scope that limits nothing, or numbers that are none
     WRONG_PARTS = 25  # not as many executors as the job has parts, or one of them twice
+    LEAVING = 26  # launches of the job that had this name are not ended yet
 
     @property
     def label(self) -> str:

@@ -146,6 +146,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     counts: dict[int, int] = {}  # LaunchState -> ends
     recovered: int = 0  # the lineage in which all that ran before was recorded (rule R13)
     dead: dict[tuple[int, int], DeadLetter] = {}  # (scheduled_s, trigger) -> what was given up
+    removed_by: str = ""  # of a removed job of which launches were left to be ended
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):
@@ -221,6 +222,7 @@ class State:
         self.due: dict[Key, LaunchRow] = {}
         self.active: dict[Key, LaunchRow] = {}
         self.running: dict[int, int] = {}  # of each job that has active launches, how many
+        self.leaving: dict[int, None] = {}  # removed jobs of which launches may wait, in any order
         self.executors: dict[int, ExecutorRecord] = {}
         self.by_ledger: dict[tuple[str, str], ExecutorRecord] = {}  # by executor id and ledger
         self.executor_numbers = 0

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cron.job import Job, OnLost, Overlap, Retry, Schedule
 from cron.state import commands as c
-from cron.state import pool
+from cron.state import pool, removal
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.model.naive_state import NaiveState
@@ -78,6 +78,7 @@ class Commands:
             self.cancel, self.trigger, self.reopen, self.reopen, self.joined, self.left,
             self.paused, self.finished, self.redrive, self.redrive, self.drop_dead, self.limits,
             self.close_gate, self.lift_gates, self.drain, pool.ForgetDebts,
+            removal.Leave, removal.Leave, self.sweep,
         ]  # fmt: skip
         command: c.Command = self.of(kinds)()
         return command
@@ -115,6 +116,25 @@ class Commands:
             self.of("xy"),
             *self.of([(1, 1), (1, 1), (1, 1), (1, 2), (2, 2), (2, 3), (3, 3)]),
         )
+
+    def removal(self) -> list[c.Command]:
+        """A job is removed, whose launches that wait are left."""
+        live = [name for name, known in self.naive.jobs.items() if known.job is not None]
+        name = self.of(live or list(self.naive.jobs))
+        known = self.naive.jobs[name]
+        effective_s = max(self.naive.at_ms // 1000, known.horizon_s)
+        commands: list[c.Command] = []
+        if effective_s > known.horizon_s:
+            instants = range((known.horizon_s // STEP_S + 1) * STEP_S, effective_s + 1, STEP_S)
+            due = tuple(map(c.DueItem, instants))
+            item = c.AccountItem(known.number, known.revision, known.horizon_s, effective_s, due)
+            commands.append(c.Account((item,)))
+        put = c.PutJobs(known.source, self.naive.catalog, effective_s, (), (name,), "anna")
+        return [*commands, removal.Leave(), put]
+
+    def sweep(self) -> removal.Sweep:
+        numbers = tuple(self.between(0, 6) for _ in range(self.between(1, 6)))
+        return removal.Sweep(numbers, self.of([0, 1, 1, 2, 9, -1]))
 
     def drawn_job(self, name: str) -> Job:
         return job(

@@ -98,9 +98,10 @@ class NaivePool(NaiveWorld):
     def after_skip(self, launch: NaiveLaunch, item: c.SkippedItem) -> None:
         """What has begun before and could not again in time is as dead as what was out of it."""
         _, job = self.name_and_job(item.key)
-        assert job is not None
         is_too_late = item.reason in (Reason.DEADLINE, Reason.FENCED)
-        if is_too_late and launch.attempt > 0 and (job.retry.tries > 1 or job.work.handler):
+        if job is None or not is_too_late:
+            return
+        if launch.attempt > 0 and (job.retry.tries > 1 or job.work.handler):
             letter = NaiveLetter(launch.attempt, launch.tries, S.SKIPPED, Reason.DEADLINE)
             self.bury(item.key, letter)
 

@@ -74,6 +74,7 @@ class NaiveWorld:
     lost: list[tuple[c.Key, int]] = field(default_factory=list)
     parts: dict[str, list[Job]] = field(default_factory=dict)
     parts_seen: int = 0
+    leaves: bool = False  # what waits of jobs that this entry removes
     rows: list[tuple[Any, ...]] = field(default_factory=list)
     reopened: list[c.Key] = field(default_factory=list)
     again: list[c.Key] = field(default_factory=list)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from cron.job import Job, OnLost, Overlap
 from cron.limits import ATTEMPTS_MAX, DEADLINE_S_MAX
 from cron.state import commands as c
+from cron.state import removal
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState as S
 from launcher.launch import Reason
@@ -35,6 +36,7 @@ class NaiveState(NaivePool):
             return None
         if not is_claim and entry.epoch != self.epoch:
             return None
+        self.leaves = False
         answers = []
         for command in entry.commands:
             if isinstance(command, c.Claim):
@@ -72,9 +74,23 @@ class NaiveState(NaivePool):
         for name in put.removed:
             removed = self.jobs[name]
             removed.job, removed.revision, removed.paused = None, self.catalog, None
-            for key in [k for k, v in self.open.items() if k[0] == removed.number]:
-                if self.open[key].state is S.DUE:
-                    self.end(key, S.CANCELLED, Reason.NONE)
+            for key in [] if self.leaves else self.waiting(removed.number):
+                self.end(key, S.CANCELLED, Reason.NONE)
+        return set(), []
+
+    def waiting(self, number: int) -> list[c.Key]:
+        return [k for k, v in self.open.items() if k[0] == number and v.state is S.DUE]
+
+    def leave(self, _: removal.Leave) -> Answer:
+        self.leaves = True
+        return set(), []
+
+    def sweep(self, command: removal.Sweep) -> Answer:
+        found = [(number, self.job_of(number)) for number in command.numbers]
+        gone = dict.fromkeys(n for n, one in found if one is not None and one[1].job is None)
+        waiting = [key for number in gone for key in self.waiting(number)]
+        for key in waiting[: max(command.limit, 0)]:
+            self.end(key, S.CANCELLED, Reason.NONE)
         return set(), []
 
     def against_jobs(self, put: c.PutJobs, jobs: list[Job]) -> set[V]:
@@ -99,6 +115,8 @@ class NaiveState(NaivePool):
                     objections.add(V.WRONG_HORIZON)
             if known is not None and known.horizon_s > put.effective_s:
                 objections.add(V.WRONG_HORIZON)
+            if known is not None and known.job is None and self.waiting(known.number):
+                objections.add(V.LEAVING)
         return objections
 
     def put_one(self, put: c.PutJobs, job: Job) -> None:

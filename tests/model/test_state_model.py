@@ -80,6 +80,10 @@ class StateAgainstNaive(RuleBasedStateMachine):
         commands = self.drawn(data)
         self.append(*(commands.any() for _ in range(count)))
 
+    @rule(data=st.data())
+    def a_job_is_removed_and_what_waits_is_left(self, data: st.DataObject) -> None:
+        self.append(*self.drawn(data).removal())
+
     @rule(seconds=st.integers(-100, 200))
     def time(self, seconds: int) -> None:
         self.now_ms += seconds * 1000
@@ -134,6 +138,12 @@ class StateAgainstNaive(RuleBasedStateMachine):
     def what_runs_is_counted(self) -> None:
         for state in (self.machine.state, self.twin.state):
             assert state.running == running_in(state)
+
+    @invariant()
+    def what_waits_of_removed_jobs_is_known(self) -> None:
+        for state in (self.machine.state, self.twin.state):
+            gone = {key[0] for key in state.due if state.by_number[key[0]].job is None}
+            assert gone <= set(state.leaving)
 
     @invariant()
     def history_is_the_same(self) -> None:

@@ -1,0 +1,74 @@
+"""Worlds in which jobs are removed, and come back, while much waits of them and leaders die."""
+
+from __future__ import annotations
+
+import pytest
+
+from cron.leader import removing
+from launcher.launch import LaunchState, Reason
+from tests.model.test_state_leader_loop import World
+
+PORTION = 3
+"""Launches that one entry ends, so that a few dozen take many entries."""
+
+
+@pytest.fixture(autouse=True)
+def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removing, "SWEPT_AT_ONCE", PORTION)
+
+
+def pile_up(world: World) -> None:
+    """Nothing finds a slot for a while."""
+    for _ in range(10):
+        world.now_ms += 1000
+        world.tick(slots={}, expired=[])
+
+
+def remove_some(world: World) -> None:
+    jobs = world.machine.state.jobs.values()
+    live = [record.name for record in jobs if record.job is not None]
+    world.put((), tuple(world.chance.sample(live, world.chance.randint(1, len(live)))))
+
+
+def bring_back(world: World) -> None:
+    back = [world.job(number) for number in range(8) if world.chance.random() < 0.7]
+    world.put(tuple(back), ())
+
+
+def walk(seed: int) -> tuple[World, list[int]]:
+    """The world after it, and how many removed jobs had something waiting, each time."""
+    world, waiting = World(seed), []
+    for _ in range(4):
+        world.run(10)
+        pile_up(world)
+        remove_some(world)
+        waiting.append(len(world.machine.state.leaving))
+        for _ in range(world.chance.randint(0, 6)):
+            world.tick(slots=world.free_slots(), expired=[])
+            world.check_overlap()
+            if world.chance.random() < 0.2:
+                world.lead()
+        bring_back(world)
+        world.check_audit()
+    return world, waiting
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_waits_of_removed_jobs_ends_and_nothing_of_it_begins(seed: int) -> None:
+    world, _ = walk(seed)
+    world.settle()
+    for _ in range(50):
+        world.tick(slots={}, expired=[])
+    assert not world.machine.state.leaving
+    world.check_audit()
+    gone = [row for row in world.rows if row.detail == "the job was removed"]
+    assert {(row.state, row.reason) for row in gone} <= {(LaunchState.CANCELLED, Reason.NONE)}
+
+
+def test_the_worlds_have_much_to_end() -> None:
+    """A test of the test: several jobs at once, more launches than a portion, and some are left
+    when their job is brought back."""
+    worlds = [walk(seed) for seed in range(6)]
+    assert sum(count > 1 for _, waiting in worlds for count in waiting) > 3
+    ends = [row for world, _ in worlds for row in world.rows if row.detail == "the job was removed"]
+    assert len(ends) > 6 * PORTION
