@@ -28,7 +28,7 @@ from cron.errors import OutcomeUnknown, Unavailable
 from tests.cluster.witness import LedgerRow, judge
 from tests.fakes.ports import draw
 
-WAIT_S: Final = 20.0
+WAIT_S: Final = 40.0
 
 SHORT_TIMES: Final = """
 [lease]
@@ -56,7 +56,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def wait_gone(pid: int, within_s: float = 10) -> None:
+def wait_gone(pid: int, within_s: float = WAIT_S) -> None:
     """Return once a process has ended."""
     wait_until(lambda: is_gone(pid), within_s, f"the end of process {pid}")
 

@@ -137,7 +137,7 @@ def wait_votes(dev: Dev, name: str, incarnation: int) -> None:
 
 def end(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGTERM)
-    assert process.wait(15) == 0
+    assert process.wait(40) == 0
 
 
 @pytest.mark.timeout(180)
@@ -187,12 +187,12 @@ def test_the_old_disk_cannot_come_back(world: World) -> None:
 
     # Before the new one is there, and afterwards.
     old = world.replica(name)
-    assert old.wait(20) == REPLACED
+    assert old.wait(40) == REPLACED
     new = world.replica(name, "--join", "--data", str(world.folder / "new"))
     wait_votes(dev, name, 2)
     end(new)
     old = world.replica(name, "--bootstrap")
-    assert old.wait(20) == REPLACED
+    assert old.wait(40) == REPLACED
     assert f"raftcron replica: {name} was replaced: it is at incarnation 2 now" in world.said(old)
     assert "hint: this data directory is of no use" in world.said(old)
     assert "Traceback" not in world.said(old)
@@ -299,7 +299,7 @@ def test_a_folder_that_lost_its_state_is_not_bootstrapped_silently(world: World)
 
 def test_an_empty_disk_does_not_start_without_being_told_what_it_is(world: World) -> None:
     process = world.replica("r1")
-    assert process.wait(20) == 2
+    assert process.wait(40) == 2
     said = world.said(process)
     assert f"raftcron replica: {world.data / 'r1' / 'raft'}: empty" in said
     assert "hint: --bootstrap if this is a new cell" in said
@@ -321,9 +321,9 @@ def test_a_disk_that_just_joined_is_shut_out_like_any_other(world: World) -> Non
 
     # It still speaks on the connections on which it asked for its place.
     assert world.cli("replica", "replace", name, "--yes").returncode == 0
-    assert second.wait(20) == REPLACED
+    assert second.wait(40) == REPLACED
     assert row(dev, name).standing == "open", "not even its own place is given to it again"
     again = world.replica(name, "--data", str(world.folder / "second"))
-    assert again.wait(20) == REPLACED
+    assert again.wait(40) == REPLACED
     world.replica(name, "--join", "--data", str(world.folder / "third"))
     wait_votes(dev, name, 3)

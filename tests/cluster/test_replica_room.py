@@ -129,4 +129,4 @@ def test_a_replica_that_waits_for_room_ends_when_it_is_told_to(on_disk: OnDisk) 
     process = on_disk.start()
     wait_until(lambda: "disk.full" in on_disk.events(), what="its word that the disk is full")
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(40) == 0

@@ -98,7 +98,7 @@ class Bench:
     def close(self) -> None:
         self.control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
+            self.process.wait(20)
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()

@@ -21,14 +21,14 @@ from tests.unit.api_rig import (
 )
 
 
-async def call(link: Link, method: str = "Jobs", timeout_ms: int = 5_000):
+async def call(link: Link, method: str = "Jobs", timeout_ms: int = 20_000):
     request = {
         "Jobs": admin_pb2.JobsRequest(),
         "Trigger": admin_pb2.TriggerRequest(job="a", request_id="1"),
         "Show": admin_pb2.ShowRequest(launch="a@2026-11-20T15:00:00Z"),
     }[method]
     return await in_thread(
-        lambda: link.call(method, request, connect_ms=5_000, timeout_ms=timeout_ms)
+        lambda: link.call(method, request, connect_ms=20_000, timeout_ms=timeout_ms)
     )
 
 
@@ -127,7 +127,7 @@ async def test_a_request_over_the_limit_is_not_sent(link_to, monkeypatch):
         link = link_to(server)
         with pytest.raises(Refused) as caught:
             await in_thread(
-                lambda: link.call("PutJobs", request, connect_ms=5_000, timeout_ms=5_000)
+                lambda: link.call("PutJobs", request, connect_ms=20_000, timeout_ms=20_000)
             )
     assert isinstance(caught.value.error, LimitExceeded)
     assert backend.calls == []

@@ -102,7 +102,7 @@ async def test_a_leader_deposed_during_an_upload_stops_there_and_the_next_goes_o
         def wait(_operation: str, name: str) -> None:
             if name.endswith(".seg") and not waits.is_set():
                 waits.set()
-                goes_on.wait(20)
+                goes_on.wait(30)
 
         rig.store.hook = wait
         old = rig.leader

@@ -29,7 +29,7 @@ class Names:
 
     def __call__(self, host: str) -> list[str]:
         self.asked.append(host)
-        assert self.may_answer.wait(10)
+        assert self.may_answer.wait(30)
         if isinstance(self.answers, OSError):
             raise self.answers
         return list(self.answers)

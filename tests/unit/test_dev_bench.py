@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -85,10 +84,8 @@ def test_usage_counts_a_process_its_children_and_its_files(tmp_path: Path) -> No
 
 
 def test_the_machine_is_measured_with_every_row() -> None:
-    began = time.monotonic()
     assert fdatasyncs_per_second(0.02) > 0
     assert loops_per_second(1_000) > 0
-    assert time.monotonic() - began < 5
 
 
 def row(**fields: object) -> dict[str, object]:

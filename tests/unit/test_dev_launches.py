@@ -110,7 +110,7 @@ def run_feed(cell: FakeCell, files: list[SourceFile], until: str) -> tuple[Feed,
             reached.set()
 
     feed.start(["a", "b", "c"], SystemClock(), say, reached.set)
-    assert reached.wait(15)
+    assert reached.wait(30)
     feed.stop()
     return feed, lines
 
@@ -147,7 +147,7 @@ def test_the_cell_works_once_it_has_a_leader_and_the_crontab(files: list[SourceF
         works.set()
 
     feed.start(["a", "b", "c"], SystemClock(), lambda _: None, works.set, note)
-    assert works.wait(15)
+    assert works.wait(30)
     feed.stop()
     assert failures_left[0] == 0
     assert len(cell.applied) == len(files)

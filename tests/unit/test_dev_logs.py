@@ -74,7 +74,7 @@ def test_a_child_dies_with_a_parent_that_is_killed() -> None:
         pid, word = parent.stdout.readline().split()
         assert word == b"ready"
         parent.kill()
-        parent.wait(10)
+        parent.wait(30)
         # The pipe ends once nobody holds it: the child has gone too, or this waits until timeout.
         parent.stdout.read()
     wait_gone(int(pid))

@@ -272,7 +272,7 @@ async def test_while_something_cannot_be_killed_nothing_is_concluded_and_no_lead
     await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
     os.kill(shop.foreman._children.pid, signal.SIGKILL)
     turns = asyncio.create_task(shop.turns_until(lambda: (A, INTERRUPTED) in shop.ear.told))
-    assert await asyncio.to_thread(immortal.asked_again.wait, 10)
+    assert await asyncio.to_thread(immortal.asked_again.wait, 30)
     assert not shop.foreman.able.is_set()
     assert shop.on_disk(A) == ACCEPTED
     immortal.hangs = False
@@ -286,7 +286,7 @@ async def test_an_executor_that_waits_for_survivors_can_be_told_to_end(
     shop.ledger.is_same_boot = True
     stop = asyncio.Event()
     cleared = asyncio.create_task(executor._cleared(shop.thread, shop.ledger, stop))
-    assert await asyncio.to_thread(immortal.asked_again.wait, 10)
+    assert await asyncio.to_thread(immortal.asked_again.wait, 30)
     stop.set()
     assert not await cleared
     immortal.hangs = False

@@ -256,7 +256,7 @@ def test_a_kernel_without_cgroup_kill_is_served_by_signals(kernel: FakeCgroups) 
         kernel.nodes[LAUNCH].pids = {0, child.pid}
         kernel.kill = False
         limits.left(LAUNCH)
-        assert child.wait(10) == -9
+        assert child.wait(30) == -9
 
 
 # ---- a real kernel
@@ -286,7 +286,7 @@ def test_the_kernel_kills_what_is_in_a_group_also_in_other_sessions(real_group: 
         join_group(group, child.pid)
         assert files.read(f"{group}/cgroup.procs").split() == [str(child.pid)]
         clear(real_group, files, 5_000)
-        assert child.wait(10) == -9
+        assert child.wait(30) == -9
     assert files.groups(real_group) == []
 
 

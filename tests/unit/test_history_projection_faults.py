@@ -61,7 +61,7 @@ async def test_what_was_offered_and_not_written_before_a_kill_is_offered_again(
 
     def hold(_db: sqlite3.Connection) -> None:
         held.set()
-        release.wait(10)
+        release.wait(30)
 
     holding = asyncio.create_task(killed.ask(hold))
     await asyncio.to_thread(held.wait, 10)
@@ -215,7 +215,7 @@ async def test_a_full_backlog_becomes_a_gap(tmp_path: Path) -> None:
 
     def hold(_db: sqlite3.Connection) -> None:
         held.set()
-        release.wait(10)
+        release.wait(30)
 
     holding = asyncio.create_task(projection.ask(hold))
     await asyncio.to_thread(held.wait, 10)

@@ -88,7 +88,7 @@ def test_a_call_that_hangs_keeps_no_process_from_ending() -> None:
 async def test_what_is_left_to_a_lane_is_done_after_what_is_under_way() -> None:
     lane, done, gate = Lane("test"), [], threading.Event()
     await lane.work(lambda: None)
-    lane.leave(lambda: done.append(gate.wait(5)))
+    lane.leave(lambda: done.append(gate.wait(30)))
     lane.leave(lambda: done.append("second"))
     assert done == []
     gate.set()
@@ -100,11 +100,11 @@ async def test_what_is_left_to_a_lane_is_done_after_what_is_under_way() -> None:
 async def test_what_is_left_before_the_lane_closes_is_done() -> None:
     lane, gate, done = Lane("test"), threading.Event(), threading.Event()
     await lane.work(lambda: None)
-    lane.leave(lambda: gate.wait(5))
+    lane.leave(lambda: gate.wait(30))
     lane.leave(done.set)
     lane.close()
     gate.set()
-    assert done.wait(5)
+    assert done.wait(30)
 
 
 async def test_where_no_thread_is_left_it_is_done_at_once() -> None:

@@ -102,13 +102,13 @@ def test_who_waits_for_the_flag_is_woken(context: Context) -> None:
 
     def wait() -> None:
         waits.set()
-        seen.append(context.cancelled.wait(20))
+        seen.append(context.cancelled.wait(30))
 
     thread = threading.Thread(target=wait)
     thread.start()
-    waits.wait(20)
+    waits.wait(30)
     context.cancelled.set("killed")
-    thread.join(20)
+    thread.join(30)
     assert seen == [True]
 
 

@@ -197,7 +197,7 @@ def test_a_child_that_leaks_memory_is_renewed_and_what_made_it_grow_succeeds(rig
     probe = rig.peer()
     bound = base_mib(probe) + 60
     parent, (peer,) = started(rig, memory_max_bytes=bound * MIB)
-    sent = task(0, "grow_and_wait", b'[70, "go"]')
+    sent = task(0, "grow_and_wait", b'[85, "go"]')
     assert peer.outcome_of(task(1, "noop")).result is Result.OK
     peer.run(sent)
     peer.until(lambda: is_leaving(peer), "that it leaves")
@@ -226,7 +226,7 @@ def test_a_child_that_goes_on_growing_is_killed_with_the_reason(rig: Rig) -> Non
     probe = rig.peer()
     bound = base_mib(probe) + 20
     parent, (peer,) = started(rig, memory_max_bytes=bound * MIB)
-    peer.run(task(0, "grow_and_wait", f'[{bound}, "never"]'.encode()))
+    peer.run(task(0, "grow_and_wait", f'[{bound + 40}, "never"]'.encode()))
     peer.wait_closed()
     wait_gone(peer.pid)
     rig.hub.welcome()
@@ -281,7 +281,7 @@ def test_with_one_thread_two_never_run_at_once(rig: Rig) -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_worker_that_is_stopped_while_it_renews_keeps_its_graces(rig: Rig, threads: int) -> None:
-    graces = {"grace_ms": 700, "cancelled_grace_ms": 5_000}
+    graces = {"grace_ms": 700, "cancelled_grace_ms": 30_000}
     parent, (peer,) = started(rig, renew_after=1, threads=threads, **graces)
     long = task(1, "until_cancelled")
     peer.run(task(0, "noop"), long)

@@ -367,7 +367,7 @@ def test_the_watchdog_wakes_when_guarded_work_begins_or_the_lease_is_taken_back(
     watchdog.renew(3_600_000)
     watchdog.guard(1)
     watchdog.renew(0)
-    assert killed.wait(20)
+    assert killed.wait(30)
     watchdog.guard(0)  # its thread rests again
 
 
