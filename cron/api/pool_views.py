@@ -39,6 +39,7 @@ class LimitView(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one scope; 0 is "not limited". `tenant` "" is all together, "*" each by itself.
 
     What they mean is said in `cron.state.pool.Limits`. `rate_milli` are starts in 1,000 seconds.
+    `notes` say what of the scope nobody has, where limits were set just now.
     """
 
     tenant: str = ""
@@ -51,6 +52,7 @@ class LimitView(msgspec.Struct, frozen=True, kw_only=True):
     waiting_max: int = 0
     reserved: int = 0
     retry_budget: int = 0
+    notes: list[str] = []
 
 
 class LimitChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +87,10 @@ class LimitsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GateView(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed gate. `action` is pause or drop; `until_ms` 0 is until somebody opens it."""
+    """A closed gate. `action` is pause or drop; `until_ms` 0 is until somebody opens it.
+
+    `notes` say what it names that nobody has, where it was closed just now.
+    """
 
     number: int
     action: str = ""
@@ -98,6 +103,7 @@ class GateView(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     jobs: str = ""
     priority: int = -1
+    notes: list[str] = []
 
 
 class GateRequest(msgspec.Struct, frozen=True, kw_only=True):

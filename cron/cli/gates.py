@@ -51,7 +51,7 @@ def close_command(settings: Settings, /, **said: Any) -> None:
     with settings.client() as client:
         view = client.close_gate(request)
     if settings.is_json:
-        render.json_lines([gate_row(view)])
+        render.json_lines([gate_row(view) | {"notes": view.notes}])
         return
     until_text = f" until {show_ms(view.until_ms)}" if view.until_ms else ""
     fate = "are skipped" if view.action == "drop" else "wait"
@@ -59,6 +59,7 @@ def close_command(settings: Settings, /, **said: Any) -> None:
         f"gate {view.number} is closed{until_text}: launches of {describe_gate(view)} {fate}"
     )
     click.echo(f"open it with: raftcron gate open {view.number}")
+    render.notes(view.notes)
 
 
 def _request(now_ms: int, said: dict[str, Any]) -> GateRequest:

@@ -87,9 +87,10 @@ def set_command(settings: Settings, /, **said: Any) -> None:
     with settings.client() as client:
         view = client.set_limit(change)
     if settings.is_json:
-        render.json_lines([limit_row(view)])
+        render.json_lines([limit_row(view) | {"notes": view.notes}])
     else:
         click.echo(f"{scope}: {describe_limits(view) or 'not limited'}")
+        render.notes(view.notes)
 
 
 @limit_command.command("remove")

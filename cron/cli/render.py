@@ -105,6 +105,12 @@ def pairs(title: str, values: Iterable[tuple[str, str]]) -> None:
         click.echo(f"  {name:<{width}}  {_one_line(value)}")
 
 
+def notes(lines: Iterable[str]) -> None:
+    """Print on stderr what may be a mistake in what was done as it was asked for."""
+    for line in lines:
+        click.echo(f"note: {line}", err=True)
+
+
 def problem(one: Problem, *, to_stderr: bool) -> None:
     """Print an error or warning of a file, its hint on a second line."""
     click.echo(str(one), err=to_stderr)

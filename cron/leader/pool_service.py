@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from cron.api.pool_views import (
     DeadChange,
     DeadOutcome,
@@ -36,6 +38,7 @@ from cron.leader.leader import Leader
 from cron.leader.limiting import check_limits, forgetting, held_by, is_nothing, limit_view, merged
 from cron.leader.lines import Lines
 from cron.leader.requests import appending
+from cron.leader.unheard import Named, Unheard
 from cron.leader.waiting import AskQueued
 from cron.limits import GATES_MAX, LIMITS_MAX
 from cron.state import commands as c
@@ -67,6 +70,7 @@ class PoolService:
         self._clock = clock
         self._letters = DeadLetters(leader, applier)
         self._hosts = Hosts(leader, applier, clock)
+        self._unheard = Unheard(lambda: applier.state, leader.pool)
         self._lines = Lines(applier, clock, queued)
 
     def _lead(self) -> None:
@@ -77,7 +81,7 @@ class PoolService:
     # ---- limits
 
     async def set_limit(self, change: LimitChange) -> LimitView:
-        """Set limits of a scope; what is not named stays."""
+        """Set limits of a scope; what is not named stays. Says which names nobody has."""
         self._lead()
         scope: Scope = (change.tenant, change.pool, change.priority)
         made: list[Limits] = []
@@ -94,7 +98,9 @@ class PoolService:
         if results[0].items[0] == Verdict.TOO_MANY:
             hint = "remove some, or set limits for each tenant alike"
             raise LimitExceeded(f"{LIMITS_MAX} scopes have limits already", hint)
-        return limit_view(scope, made[-1])
+        named = Named(tenant=change.tenant, pool=change.pool, priority=change.priority)
+        notes = await self._unheard.notes(named)
+        return msgspec.structs.replace(limit_view(scope, made[-1]), notes=notes)
 
     async def remove_limit(self, removal: LimitRemoval) -> LimitView:
         """Take the limits of a scope away."""
@@ -122,7 +128,7 @@ class PoolService:
     # ---- gates
 
     async def close_gate(self, request: GateRequest) -> GateView:
-        """Close a gate."""
+        """Close a gate. Says which names nobody has."""
         self._lead()
         gate = Gate(
             number=0,
@@ -144,7 +150,11 @@ class PoolService:
         if verdict is Verdict.BAD_TIMES:
             raise InvalidInput("the time until which the gate is to be closed is over already")
         closed = self._applier.state.gates.get(number)
-        return _gate_view(closed if closed is not None else gate, number)
+        view = _gate_view(closed if closed is not None else gate, number)
+        named = Named(
+            request.tenant, request.pool, request.collection, request.jobs, request.priority
+        )
+        return msgspec.structs.replace(view, notes=await self._unheard.notes(named))
 
     async def open_gates(self, opening: GateOpening) -> GatesReport:
         """Open gates."""

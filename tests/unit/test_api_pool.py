@@ -27,7 +27,7 @@ CALLS = [
         "set_limit",
         (pv.LimitChange(tenant="*", pool="mail", concurrent=0, rate_milli=1_500, by="ada"),),
         None,
-        pv.LimitView(tenant="*", pool="mail", rate_milli=1_500),
+        pv.LimitView(tenant="*", pool="mail", rate_milli=1_500, notes=["nobody has it"]),
     ),
     (
         "remove_limit",
@@ -42,7 +42,7 @@ CALLS = [
         (
             pv.GateRequest(action="drop", jobs="default/b*", reason="späť", until_ms=5),
         ),
-        pv.GateView(number=3, priority=0),
+        pv.GateView(number=3, priority=0, notes=["nobody", "has it"]),
     ),
     (
         "open_gates",

@@ -76,6 +76,7 @@ async def test_limit_set_shows_the_limits_as_they_are_now():
     assert row == {
         "tenant": "acme", "pool": "mail", "priority": 5, "concurrent": 10, "burst": None,
         "starts_per_s": 1.5, "waiting": None, "reserve": None, "weight": None, "retry_budget": None,
+        "notes": [],
     }  # fmt: skip
 
 
@@ -107,6 +108,28 @@ async def test_what_the_leader_refuses_is_a_usage_error_with_its_way_out():
     result = await cli(backend, "limit", "set", "--tenant", "a", "--burst", "5")
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == "raftcron: burst 5 is below concurrent 10\n  hint: raise it\n"
+
+
+NOTE = "no job names handler app.tsaks, and no worker serves it; did you mean app.tasks?"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (("limit", "set", "--concurrent", "5"), {"set_limit": LimitView(notes=[NOTE])}),
+        (("gate", "close"), {"close_gate": GateView(number=3, notes=[NOTE])}),
+    ],
+)
+async def test_a_name_that_nobody_has_is_noted_beside_what_was_done(arguments, answer):
+    command = (*arguments, "--handler", "app.tsaks")
+    result = await cli(FakeBackend(**answer), *command)
+    assert result.exit_code == 0
+    assert result.stdout
+    assert result.stderr == f"note: {NOTE}\n"
+    result = await cli(FakeBackend(**answer), *command, "-o", "json")
+    assert result.stderr == ""
+    (row,) = rows(result)
+    assert row["notes"] == [NOTE]
 
 
 def rate_of(text: str) -> int:

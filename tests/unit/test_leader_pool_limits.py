@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from cron.api.pool_views import (
     GateOpening,
     GateRequest,
+    GateView,
     LimitChange,
     LimitRemoval,
     LimitsReport,
@@ -30,13 +32,21 @@ def world() -> World:
     return World(with_job())
 
 
+V = TypeVar("V", LimitView, GateView)
+
+
+def bare(view: V) -> V:
+    """What was set or closed, without notes about names that nobody has."""
+    return msgspec.structs.replace(view, notes=[])
+
+
 # ---- limits
 
 
 async def test_a_limit_is_set_and_shown() -> None:
     w = world()
     change = LimitChange(tenant="acme", concurrent=10, burst=20, rate_milli=1_500, by="ada")
-    view = await w.service.set_limit(change)
+    view = bare(await w.service.set_limit(change))
     assert view == LimitView(tenant="acme", concurrent=10, burst=20, rate_milli=1_500)
     assert w.state.limits == {("acme", "", -1): Limits(concurrent=10, burst=20, rate_milli=1_500)}
     assert await w.service.limits() == LimitsReport(limits=[view])
@@ -56,11 +66,13 @@ async def test_a_tenants_own_limits_begin_as_those_of_each_tenant() -> None:
     w = world()
     await w.service.set_limit(LimitChange(tenant="*", concurrent=20, burst=60, retry_budget=9))
     view = await w.service.set_limit(LimitChange(tenant="acme", weight=3))
-    assert view == LimitView(tenant="acme", weight=3, concurrent=20, burst=60, retry_budget=9)
+    assert bare(view) == LimitView(tenant="acme", weight=3, concurrent=20, burst=60, retry_budget=9)
     view = await w.service.set_limit(LimitChange(tenant="acme", concurrent=0, burst=0))
-    assert view == LimitView(tenant="acme", weight=3, retry_budget=9)
+    assert bare(view) == LimitView(tenant="acme", weight=3, retry_budget=9)
     view = await w.service.set_limit(LimitChange(tenant="acme", pool="mail", concurrent=2))
-    assert view == LimitView(tenant="acme", pool="mail", concurrent=2), "of mail none were said"
+    assert bare(view) == LimitView(tenant="acme", pool="mail", concurrent=2), (
+        "of mail none were said"
+    )
 
 
 async def test_a_scope_of_which_nothing_is_limited_any_more_is_gone() -> None:
@@ -84,7 +96,7 @@ async def test_scopes_do_not_touch_each_other() -> None:
 async def test_a_removed_limit_is_shown_as_it_was() -> None:
     w = world()
     set_view = await w.service.set_limit(LimitChange(tenant="acme", retry_budget=100))
-    assert await w.service.remove_limit(LimitRemoval(tenant="acme")) == set_view
+    assert await w.service.remove_limit(LimitRemoval(tenant="acme")) == bare(set_view)
     assert w.state.limits == {}
     with pytest.raises(NotFound, match="tenant acme has no limits"):
         await w.service.remove_limit(LimitRemoval(tenant="acme"))
@@ -206,7 +218,7 @@ def test_what_is_let_through_is_what_the_pump_can_do(
 async def test_a_gate_is_closed_listed_and_opened() -> None:
     w = world()
     request = GateRequest(jobs="default/b*", priority=3, reason="disk full", by="ada")
-    closed = await w.service.close_gate(request)
+    closed = bare(await w.service.close_gate(request))
     assert (closed.number, closed.action, closed.by, closed.since_ms) == (
         1,
         "pause",

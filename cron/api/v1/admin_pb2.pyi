@@ -1586,6 +1586,7 @@ class LimitView(google.protobuf.message.Message):
     WAITING_MAX_FIELD_NUMBER: builtins.int
     RESERVED_FIELD_NUMBER: builtins.int
     RETRY_BUDGET_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
     tenant: builtins.str
     pool: builtins.str
     priority: builtins.int
@@ -1596,6 +1597,8 @@ class LimitView(google.protobuf.message.Message):
     waiting_max: builtins.int
     reserved: builtins.int
     retry_budget: builtins.int
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1609,8 +1612,9 @@ class LimitView(google.protobuf.message.Message):
         waiting_max: builtins.int = ...,
         reserved: builtins.int = ...,
         retry_budget: builtins.int = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["burst", b"burst", "concurrent", b"concurrent", "pool", b"pool", "priority", b"priority", "rate_milli", b"rate_milli", "reserved", b"reserved", "retry_budget", b"retry_budget", "tenant", b"tenant", "waiting_max", b"waiting_max", "weight", b"weight"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["burst", b"burst", "concurrent", b"concurrent", "notes", b"notes", "pool", b"pool", "priority", b"priority", "rate_milli", b"rate_milli", "reserved", b"reserved", "retry_budget", b"retry_budget", "tenant", b"tenant", "waiting_max", b"waiting_max", "weight", b"weight"]) -> None: ...
 
 global___LimitView = LimitView
 
@@ -1737,6 +1741,7 @@ class GateView(google.protobuf.message.Message):
     TENANT_FIELD_NUMBER: builtins.int
     JOBS_FIELD_NUMBER: builtins.int
     PRIORITY_FIELD_NUMBER: builtins.int
+    NOTES_FIELD_NUMBER: builtins.int
     number: builtins.int
     action: builtins.str
     reason: builtins.str
@@ -1748,6 +1753,8 @@ class GateView(google.protobuf.message.Message):
     tenant: builtins.str
     jobs: builtins.str
     priority: builtins.int
+    @property
+    def notes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1762,8 +1769,9 @@ class GateView(google.protobuf.message.Message):
         tenant: builtins.str = ...,
         jobs: builtins.str = ...,
         priority: builtins.int = ...,
+        notes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["action", b"action", "by", b"by", "collection", b"collection", "jobs", b"jobs", "number", b"number", "pool", b"pool", "priority", b"priority", "reason", b"reason", "since_ms", b"since_ms", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["action", b"action", "by", b"by", "collection", b"collection", "jobs", b"jobs", "notes", b"notes", "number", b"number", "pool", b"pool", "priority", b"priority", "reason", b"reason", "since_ms", b"since_ms", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
 
 global___GateView = GateView
 
