@@ -385,7 +385,7 @@ def test_a_journal_that_grows_no_more_is_quiet(
     (tmp_path / "1.log").write_bytes(b"x")
     cell._until_quiet(tmp_path, 0)
     grown = iter(range(10_000))
-    monkeypatch.setattr(cell, "RUN_S_MAX", 0.1)
+    monkeypatch.setattr(cell, "RUN_S_MAX", 1.0)
     monkeypatch.setattr(cell, "journal_bytes", lambda folder: next(grown) * 10_000)
     cell._until_quiet(tmp_path, 0)
     assert next(grown) > 2, "it was looked at until the time was over"

@@ -71,12 +71,12 @@ async def test_trigger_with_wait_ends_with_the_launch(state, code):
 async def test_trigger_with_wait_says_once_what_the_launch_waits_for_and_ends_with_its_timeout():
     waits = launch(state="due", attempt=0, is_open=True, waiting="no executor is connected")
     backend = FakeBackend(trigger=waits, show=[waits])
-    result = await cli(backend, "trigger", "--wait", "backup", "--timeout", "1s")
+    result = await cli(backend, "trigger", "--wait", "backup", "--timeout", "3s")
     assert result.exit_code == 6
     assert result.stdout == f"triggered {LAUNCH}\n"
     first, second, hint = result.stderr.splitlines()
     assert first == f"raftcron: {LAUNCH} waits: no executor is connected"
-    assert second == f"raftcron: {LAUNCH} is not over within 1 s: due"
+    assert second == f"raftcron: {LAUNCH} is not over within 3 s: due"
     assert "goes on" in hint
 
 

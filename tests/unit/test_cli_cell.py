@@ -53,10 +53,10 @@ async def test_status_as_a_table_names_slots_and_clocks_that_are_off():
 
 
 async def test_a_cell_of_which_nobody_answers_exits_with_five(monkeypatch):
-    monkeypatch.setattr(route, "UNREACHED_MS", 300)
+    monkeypatch.setattr(route, "UNREACHED_MS", 1_000)
     begun = time.monotonic()
     result = await run_cli("status", server=closed_address())
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 50
     assert result.exit_code == 5
     assert "connection refused" in result.stderr
     assert result.stdout == ""
@@ -66,7 +66,7 @@ async def test_a_cell_without_a_leader_exits_with_five_within_its_timeout():
     async with serving(Follower(None)) as server:
         begun = time.monotonic()
         result = await run_cli("--timeout", "1s", "jobs", server=server)
-        assert time.monotonic() - begun < 10
+        assert time.monotonic() - begun < 50
     assert result.exit_code == 5
     assert result.stderr.startswith("raftcron: no leader within 1 s\n  hint: ")
 

@@ -255,9 +255,9 @@ async def test_with_wait_and_json_there_is_one_object_and_progress_on_stderr():
 
 async def test_a_wait_ends_with_six_after_its_timeout():
     backend = FakeBackend(replace=REPORT, status=[row()])
-    result = await replace(backend, "r2", "--wait", "--timeout", "1s")
+    result = await replace(backend, "r2", "--wait", "--timeout", "3s")
     assert result.exit_code == 6
-    assert "r2 does not vote within 1 s" in result.stderr
+    assert "r2 does not vote within 3 s" in result.stderr
 
 
 async def test_a_wait_ends_when_the_id_is_replaced_once_more():

@@ -166,9 +166,10 @@ async def test_a_spawner_that_ends_is_said_to_have_died() -> None:
 
 
 async def test_a_stopped_spawner_leaves_no_descriptor() -> None:
-    before = os.listdir("/proc/self/fd")
+    before = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
         some = Children(lambda news: None, 1, "ledger")
         await some.start()
         await some.stop()
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    # Fewer where threads of an earlier test have let go of theirs meanwhile.
+    assert len(os.listdir("/proc/self/fd")) <= before

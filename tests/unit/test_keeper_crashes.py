@@ -291,6 +291,7 @@ async def test_a_full_disk_keeps_the_log_and_says_why_until_there_is_room(
     monkeypatch.setattr(keeping, "DURABLE_S", 0.05)
     steps.fail(0, FULL, is_once=False)
     disk.apply()
+    await until(lambda: disk.keeper.trouble)
     with pytest.raises(OSError, match="No space left"):
         await asyncio.to_thread(disk.keeper.wait_durable)
     with pytest.raises(OSError, match="No space left"):
@@ -298,5 +299,5 @@ async def test_a_full_disk_keeps_the_log_and_says_why_until_there_is_room(
     assert "No space left" in disk.keeper.trouble
     steps.fail(-1, FULL)
     await until(lambda: not disk.keeper.trouble)
-    monkeypatch.setattr(keeping, "DURABLE_S", 10.0)
+    monkeypatch.setattr(keeping, "DURABLE_S", 30.0)
     assert b"".join(disk.applier.take())

@@ -259,7 +259,7 @@ def test_a_place_lets_go_of_all_that_it_opened() -> None:
         place.start(ChildOptions(worker=worker, check=True), boot_ms())
         select.select([place.pidfd], [], [])
         assert place.bury(boot_ms()) == 2
-    assert opened() == before
+    assert opened() <= before, "fewer where an earlier test lets go of something meanwhile"
 
 
 @pytest.mark.parametrize(
