@@ -64,6 +64,11 @@ def _check_times(policies: Policies, given: Mapping[str, Option], problems: Prob
         option = given["backoff-max"]
         message = "backoff-max is shorter than backoff"
         problems.error(option.line, option.value_column, message, "give it the longest rest")
+    if policies.heartbeat_ms > policies.timeout_ms > 0:
+        option, timeout = given["heartbeat"], given["timeout"]
+        message = f"heartbeat {option.value} is longer than timeout {timeout.value}"
+        hint = "no silence would ever be noticed: make it shorter, or remove one of the two"
+        problems.error(option.line, option.value_column, message, hint)
     if "deadline" in given and policies.tries > 1:
         rest_s = rests_s(retry_of(policies))
         if rest_s > policies.deadline_s:

@@ -155,6 +155,10 @@ def test_handlers_without_a_name_are_told_apart_by_handler_and_payload():
          "remove it"),
         ("retries=2 backoff=2m backoff-max=1m", 37, "backoff-max is shorter than backoff",
          "longest"),
+        ("handler=a heartbeat=10m timeout=5m", 24, "heartbeat 10m is longer than timeout 5m",
+         "make it shorter, or remove"),
+        ("timeout=1s handler=a heartbeat=2s", 35, "heartbeat 2s is longer than timeout 1s",
+         "make it shorter, or remove"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_place_and_the_way_out(options, column, message, hint):
@@ -163,6 +167,24 @@ def test_what_is_wrong_is_told_with_its_place_and_the_way_out(options, column, m
     assert (problem.line, problem.column) == (2, column)
     assert message in problem.message
     assert hint in problem.hint
+
+
+@pytest.mark.parametrize("options", ["heartbeat=5m timeout=5m", "heartbeat=10m", "timeout=1s"])
+def test_a_heartbeat_may_last_as_long_as_the_timeout_and_stand_alone(options):
+    assert read(f"#: handler=a {options}\n@daily\n").problems == []
+
+
+def test_a_heartbeat_whose_timeout_cannot_be_read_is_not_told_twice():
+    (problem,) = read("#: handler=a heartbeat=10m timeout=soon\n@daily\n").errors
+    assert "timeout" in problem.message
+    assert "longer" not in problem.message
+
+
+def test_a_job_file_refuses_a_heartbeat_longer_than_the_timeout_in_its_line():
+    reading = of_table('handler = "h"\ntimeout = "5s"\nheartbeat = "1m"')
+    (problem,) = reading.errors
+    assert problem.message == "heartbeat 1m is longer than timeout 5s"
+    assert problem.line == 5
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,12 @@ def test_two_changes_at_once_are_not_mixed() -> None:
     assert not rig.state.jobs
 
 
+def test_what_lint_refuses_of_a_job_the_leader_refuses_too() -> None:
+    content = b"#: handler=a heartbeat=10m timeout=5m\n@daily\n"
+    with pytest.raises(CrontabError, match="heartbeat 10m is longer than timeout 5m"):
+        read(("crontab", content))
+
+
 def test_the_same_change_has_the_same_id() -> None:
     assert change_id(diff_of(job("a")), "anna") == change_id(diff_of(job("a")), "anna")
     assert change_id(diff_of(job("a")), "anna") != change_id(diff_of(job("a")), "bert")
