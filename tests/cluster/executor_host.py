@@ -20,7 +20,7 @@ from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.work import Epoch, WorkSpec
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = 15.0
+WAIT_S = 40.0
 FAR_MS = 3_600_000
 
 

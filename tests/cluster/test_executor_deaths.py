@@ -114,7 +114,7 @@ async def test_a_spawner_that_hangs_is_killed_when_the_lease_ends_and_guarded_wo
     stop(children_of(process.pid)[0])
     stopped_ms = boot_ms()
     await until(lambda: not runs(int(path.read_text())), "the command's end")
-    assert boot_ms() - stopped_ms < 2_000 + 500
+    assert boot_ms() - stopped_ms < 2_000 + 10_000
 
 
 async def test_a_spawner_that_hangs_while_the_lease_is_renewed_is_replaced(
@@ -134,7 +134,7 @@ async def test_a_spawner_that_hangs_while_the_lease_is_renewed_is_replaced(
 async def test_an_executor_that_was_stopped_does_not_blame_its_spawner(
     leader: FakeLeader, host: ExecutorHost
 ) -> None:
-    leader.self_kill_ms = 1_200
+    leader.self_kill_ms = 3_000
     process = host.start()
     await leader.connected()
     leader.start(NAME, shell("sleep 60"))
@@ -142,7 +142,7 @@ async def test_an_executor_that_was_stopped_does_not_blame_its_spawner(
     spawner, beats = children_of(process.pid)[0], leader.beats
     stop(process.pid)
     stopped_ms = boot_ms()
-    await until(lambda: boot_ms() - stopped_ms > 2_000)
+    await until(lambda: boot_ms() - stopped_ms > 4_000)
     host.signal(signal.SIGCONT)
     await until(lambda: leader.beats > beats + 20, "a second of heartbeats")
     assert children_of(process.pid) == [spawner]

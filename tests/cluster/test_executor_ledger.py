@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from launcher.executor.clock import boot_ms
 from launcher.executor.main import IN_USE
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -142,14 +143,15 @@ async def test_a_start_that_comes_too_late_is_durably_refused(
 async def test_without_a_lease_a_start_is_durably_refused(
     leader: FakeLeader, host: ExecutorHost
 ) -> None:
-    leader.self_kill_ms = 300
+    leader.self_kill_ms = 1_500
+    host.configure([leader.address], answer_ms=60_000)  # or it leaves, and waits for a lease
     host.start()
     await leader.connected()
     leader.start(NAME, shell("true"))
     await leader.told(NAME, pool_pb2.ENDED)
     leader.answers = False
-    beats = leader.beats
-    await until(lambda: leader.beats > beats + 10, "the lease's end")
+    silent_ms = boot_ms()
+    await until(lambda: boot_ms() > silent_ms + 2_000, "the lease's end")
     leader.start(OTHER, shell("true"))
     report = await leader.told(OTHER, pool_pb2.REFUSED)
     assert "lease" in report.detail
@@ -274,7 +276,7 @@ async def test_killed_at_any_point_it_never_runs_twice(
     host.start(failpoints=failpoint)
     await leader.connected()
     # Long enough that its end is never in the same turn as its start.
-    leader.start(NAME, shell(f"{command}; sleep 0.2"))
+    leader.start(NAME, shell(f"{command}; sleep 1.5"))
     assert await host.ended() == -signal.SIGKILL
     host.start()
     await leader.connected(streams=2)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.failover import JOBS, PATIENT, Property, Scene, uptime_s
+from tests.cluster.failover import CALM, JOBS, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
 
 pytestmark = pytest.mark.timeout(180)
@@ -45,7 +45,7 @@ class Clocks:
 @pytest.fixture
 def clocks(make_cell: Callable[..., Cell], tmp_path: Path) -> tuple[Scene, Clocks]:
     """A scene that has begun, with clocks that are right."""
-    cell = make_cell(replica_extra=PATIENT)
+    cell = make_cell(replica_extra=CALM)
     hands = Clocks(cell, tmp_path)
     scene = Scene(cell.start(), tmp_path / "witness", FEW)
     scene.begin()

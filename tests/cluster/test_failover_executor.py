@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 from cron.dev.files import EXECUTOR, Member
-from tests.cluster.failover import IMPATIENT, JOBS, PATIENT, Kind, Property, Scene, uptime_s
+from tests.cluster.failover import (
+    ELECTION,
+    IMPATIENT,
+    JOBS,
+    PATIENT,
+    Kind,
+    Property,
+    Scene,
+    uptime_s,
+)
 from tests.cluster.harness import Cell, wait_gone, wait_until
 from tests.cluster.witness import Run
 
@@ -18,6 +27,11 @@ pytestmark = pytest.mark.timeout(180)
 HOST = "executor-1"
 TWIN = "twin"
 RUNNING = ("long", "forbid")
+PLAIN = (
+    ELECTION + "[lease]\nheartbeat_ms = 1500\nself_kill_ms = 5000\ngive_up_ms = 7000\n"
+    "[limits]\nstart_window_ms = 5000\n"
+)
+"""Nobody is silent for two heartbeats because a busy machine kept it waiting."""
 LASTING = {
     "tick": JOBS["tick"],
     "free": Kind(5, "catchup=all", "sleep 4"),
@@ -155,7 +169,7 @@ def test_an_executor_without_its_ledger_repeats_nothing_that_it_forgot(
 def test_of_two_executors_with_one_id_only_one_gets_work(
     make_cell: Callable[..., Cell], tmp_path: Path
 ) -> None:
-    cell = make_cell(replica_extra=IMPATIENT)
+    cell = make_cell(replica_extra=PLAIN)
     scene = Scene(cell.start(), tmp_path / "witness")
     config = cell.members[HOST].config
     scene.begin()

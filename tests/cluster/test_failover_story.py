@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from launcher.names import parse_launch_name
-from tests.cluster.failover import FIRST_LAUNCH_S_MAX, JOBS, PATIENT, Kind, Scene, uptime_s
+from tests.cluster.failover import CALM, FIRST_LAUNCH_S_MAX, JOBS, Kind, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
-STORY_JOBS = {"tick": JOBS["tick"], "long": Kind(2, "catchup=all", "echo heard; sleep 2.5")}
+STORY_JOBS = {"tick": JOBS["tick"], "long": Kind(2, "catchup=all", "echo heard; sleep 5")}
 LAUNCH_KEYS = {
     "launch", "job", "tenant", "scheduled_at", "attempt", "state", "reason", "begun_at",
     "launched_at", "started_at", "finished_at", "exit_code", "executor", "term", "lateness_ms",
@@ -39,7 +39,7 @@ class Told:
 @pytest.fixture
 def told(make_cell: Callable[..., Cell], tmp_path: Path) -> Told:
     """The story of the launches that a leader had started when it was killed."""
-    cell = make_cell(replica_extra=PATIENT)
+    cell = make_cell(replica_extra=CALM)
     scene = Scene(cell.start(), tmp_path / "witness", STORY_JOBS)
     first = scene.begin()
     old = scene.epoch()
