@@ -19,14 +19,20 @@ from cron.state.pool import Drain
 from cron.state.state import ExecutorRecord
 
 DEPARTED_KEPT: Final = 10_000
-"""Executors remembered, about 1 KiB each: as many as a cell may have, so that all of one that is
-replaced are."""
+"""Executors remembered, about half a KiB each: as many as a cell may have, all of which may be
+replaced in a night."""
 
 
 class Departure(msgspec.Struct, frozen=True):
-    """An executor as it was when it left, and when that was (ms, the leader's clock)."""
+    """An executor as it was when it left, and when that was (ms, the leader's clock). Not its
+    whole record, whose labels may be long."""
 
-    record: ExecutorRecord
+    executor: str
+    ledger: str
+    host: str
+    version: str
+    drained_by: str
+    drained_ms: int
     left_ms: int
 
 
@@ -59,6 +65,14 @@ class Departed:
         if record is None:
             return
         self._left.pop(record.executor, None)
-        self._left[record.executor] = Departure(record, self._applier.state.at_ms)
+        self._left[record.executor] = Departure(
+            executor=record.executor,
+            ledger=record.ledger,
+            host=record.host,
+            version=record.version,
+            drained_by=record.drained_by,
+            drained_ms=record.drained_ms,
+            left_ms=self._applier.state.at_ms,
+        )
         if len(self._left) > DEPARTED_KEPT:
             del self._left[next(iter(self._left))]

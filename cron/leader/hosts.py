@@ -143,17 +143,16 @@ def _connected(view: ExecutorView, session: SessionView) -> ExecutorView:
 
 def _departed(departure: Departure) -> ExecutorView:
     """Return an executor as it was when it left."""
-    record = departure.record
     at = format_time(departure.left_ms // 1000)
     return ExecutorView(
-        id=record.executor,
+        id=departure.executor,
         role=LEFT,
-        host=record.host,
-        version=record.version,
-        drained_by=record.drained_by,
-        drained_ms=record.drained_ms,
-        ledger=record.ledger,
-        note=f"drained by {record.drained_by}, has left at {at}",
+        host=departure.host,
+        version=departure.version,
+        drained_by=departure.drained_by,
+        drained_ms=departure.drained_ms,
+        ledger=departure.ledger,
+        note=f"drained by {departure.drained_by}, has left at {at}",
     )
 
 

@@ -110,7 +110,7 @@ def test_a_new_leader_knows_it_of_a_state_that_came_as_a_snapshot() -> None:
     w.append(c.ExecutorLeft(1, "it was drained"))
     departure = late.of("e1")
     assert departure is not None
-    assert departure.record.drained_by == "ada"
+    assert departure.drained_by == "ada"
 
 
 def test_what_is_remembered_has_a_bound_and_the_oldest_goes(
