@@ -5,14 +5,20 @@ Rebuilt when a reign begins; from then on each entry of the reign changes what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Final
 
 from cron.leader.agenda import Agenda
+from cron.leader.candidates import Candidate
 from cron.leader.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, LiftGates, SetLimits
 from cron.state.state import State
+
+LET_GO_AT_ONCE: Final = 10_000
+"""Launches of removed jobs that one turn takes out of the queues: about 0.05 s."""
 
 
 class Books:
@@ -22,6 +28,21 @@ class Books:
         self._state = state
         self.agenda = Agenda(state)
         self.queues = Queues(state)
+        self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
+
+    def let_go(self) -> bool:
+        """Take what waits of removed jobs out of its queues, as much as one turn bears; return
+        whether all of it is out. Nothing should be planned before: to find one by one that these
+        may not begin takes ten times as long."""
+        portion = list(islice(self._leaving, LET_GO_AT_ONCE))
+        for candidate in portion:
+            is_back = candidate.record.job is not None or candidate.key in self._state.active
+            if not is_back:
+                self.queues.pump.remove(candidate.key)
+        if len(portion) == LET_GO_AT_ONCE:
+            return False
+        self._leaving = iter(())
+        return True
 
     def follow(self, outcome: Outcome) -> None:
         """Agree with State after an entry."""
@@ -57,14 +78,18 @@ class Books:
     def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
         if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:
             return
+        removed = [self._state.jobs[name].number for name in command.removed]
+        if removed:
+            waiting = chain.from_iterable(map(self.queues.waiting_of, removed))
+            self._leaving = chain(self._leaving, waiting)
         if command.parts > 1:
             self.agenda = Agenda(self._state)
-            self._look_again(self._state.jobs)
+            live = [name for name, one in self._state.jobs.items() if one.job is not None]
+            self._look_again(live)
             return
         names = [job.name for job in command.jobs] + list(command.removed)
         for name in names:
             self.agenda.put(self._state.jobs[name])
-        # What waits of a job that is removed goes as State ends it.
         self._look_again(job.name for job in command.jobs)
 
     def _look_again(self, names: Iterable[str]) -> None:

@@ -269,7 +269,7 @@ class Leader:
         """Ask the plan, with everything that it may know."""
         state = self._applier.state
         expired = self.executors.expired(now_ms)
-        if self.may_tick() or state.is_resolving:
+        if not self.books.let_go() or self.may_tick() or state.is_resolving:
             return plan(View(state, [], expired=expired, queues=Queues(State())), now_ms)
         limit = self._settings.plan.launches_max
         if len(self.books.queues.pump) > limit:

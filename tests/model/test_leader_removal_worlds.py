@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cron.leader import removing
+from cron.leader import books, removing
 from launcher.launch import LaunchState, Reason
 from tests.model.test_state_leader_loop import World
 
@@ -15,6 +15,7 @@ PORTION = 3
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removing, "SWEPT_AT_ONCE", PORTION)
+    monkeypatch.setattr(books, "LET_GO_AT_ONCE", 2 * PORTION)
 
 
 def pile_up(world: World) -> None:

@@ -129,6 +129,9 @@ class World:
         state = self.machine.state
         chance = self.chance
         self.place(slots)
+        if not self.books.let_go():
+            self.append(*sweep(state))
+            return
         view = View(
             state,
             self.books.agenda.take(self.now_ms // 1000, limit=chance.choice([1, 3, 100])),

@@ -11,8 +11,8 @@ import pytest
 
 from cron.api.views import ApplyReport, ApplyRequest, SourceFile
 from cron.job import Overlap
+from cron.leader import books, removing
 from cron.leader import leader as turns
-from cron.leader import removing
 from cron.leader.catalog import Catalog
 from cron.leader.catalog import _build as build
 from cron.leader.removing import leaving, sweep, sweep_before
@@ -23,7 +23,7 @@ from cron.state.imaging import encode_state
 from cron.state.removal import Leave, Sweep
 from cron.state.state import Restored
 from tests.unit.queues_rig import QueuesRig
-from tests.unit.state_rig import job
+from tests.unit.state_rig import T0, job
 from tests.unit.test_leader_reign import Replica, reigning
 
 A, B = "default/a", "default/b"
@@ -101,6 +101,42 @@ def test_nothing_of_removed_jobs_begins_and_others_go_on(overlap: Overlap) -> No
     while portion := sweep(rig.state):
         rig.append(*portion)
     assert rig.agrees()
+
+
+def test_what_waits_of_removed_jobs_is_out_of_the_queues_before_it_is_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A plan took each of them out of its turn, for two seconds."""
+    monkeypatch.setattr(books, "LET_GO_AT_ONCE", 3)
+    rig = loaded(7, 1)
+    rig.turn()
+    before = len(rig.queues.pump)
+    rig.append(*change(rig, A))
+    told = []
+    while not rig.books.let_go():
+        told.append(before - len(rig.queues.pump))
+    assert told == [3, 6]
+    assert {key[0] for key in rig.state.due} == {1, 2}
+    assert len(rig.queues.pump) == 1  # that of b
+    assert rig.books.let_go()
+
+
+def test_what_waits_of_a_job_that_came_back_stays_in_its_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(books, "LET_GO_AT_ONCE", 1)
+    rig = loaded(5)
+    rig.append(*change(rig, A))
+    assert not rig.books.let_go()
+    while portion := sweep_before(rig.state, [A]):
+        rig.append(*portion)
+    put = c.PutJobs("crontab", rig.state.catalog, 0, (job("a"),), (), "anna")
+    rig.append(*build(rig.state, rig.now_ms, put, [A]))
+    rig.to(62).account(61, 62)
+    assert rig.turn() == ["begin 1@61#1"]
+    while not rig.books.let_go():
+        pass
+    assert rig.queues.position((1, T0 + 62, 0)) == 0
 
 
 @pytest.mark.parametrize("is_restored", [False, True])
