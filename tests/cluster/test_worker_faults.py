@@ -79,10 +79,9 @@ def test_a_handler_that_is_killed_is_over_before_it_is_said_and_nobody_tries_it_
         (deaf, beside) = (*shop.trigger("deaf"), *shop.trigger("held"))
         shop.wait_running("deaf", "held")
         (run,) = shop.runs(["deaf"])
-        cell.cli("kill", deaf)
-        row = shop.wait_row(deaf, "cancelled")
-        assert row.reason == "killed"
+        assert f"{deaf} cancelled (killed)" in cell.cli("kill", deaf, "--wait").stdout
         wait_gone(run.pid, within_s=0.0)
+        assert shop.wait_row(deaf, "cancelled").reason == "killed"
         shop.make("go")
         assert shop.wait_row(beside, "succeeded").attempt == 2
         assert [one.reason for one in shop.attempts(beside)] == ["worker-died", ""]
