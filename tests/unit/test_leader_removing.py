@@ -22,6 +22,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.removal import Leave, Sweep
 from cron.state.state import Restored
+from launcher.launch import LaunchState
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, job
 from tests.unit.test_leader_reign import Replica, reigning
@@ -121,8 +122,9 @@ def test_what_waits_of_removed_jobs_is_out_of_the_queues_before_it_is_ended(
     assert rig.books.let_go()
 
 
-def test_what_waits_of_a_job_that_came_back_stays_in_its_queue(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("is_removed_again", [False, True])
+def test_what_waits_or_runs_of_a_job_that_came_back_stays_in_its_queue(
+    is_removed_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(books, "LET_GO_AT_ONCE", 1)
     rig = loaded(5)
@@ -132,11 +134,15 @@ def test_what_waits_of_a_job_that_came_back_stays_in_its_queue(
         rig.append(*portion)
     put = c.PutJobs("crontab", rig.state.catalog, 0, (job("a"),), (), "anna")
     rig.append(*build(rig.state, rig.now_ms, put, [A]))
-    rig.to(62).account(61, 62)
-    assert rig.turn() == ["begin 1@61#1"]
+    back = [c.ReopenItem((1, T0 + n, 0), -1, LaunchState.CANCELLED, 0) for n in (2, 3)]
+    rig.append(c.Reopen(tuple(back), rig.state.index, "anna"))
+    assert rig.turn() == ["begin 1@2#1"]
+    if is_removed_again:
+        rig.append(*change(rig, A))
     while not rig.books.let_go():
         pass
-    assert rig.queues.position((1, T0 + 62, 0)) == 0
+    assert rig.queues.pump.running == 1
+    assert rig.queues.position((1, T0 + 3, 0)) == (None if is_removed_again else 0)
 
 
 @pytest.mark.parametrize("is_restored", [False, True])
@@ -227,6 +233,19 @@ async def test_a_leader_ends_what_waits_of_removed_jobs_by_and_by() -> None:
         await replica.until(lambda: not replica.state.leaving)
         assert waiting(replica) == {B: 6}
         assert [count for count in ends if count] == [PORTION, 2]
+
+
+async def test_a_leader_takes_what_waits_of_removed_jobs_out_of_its_queues(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(turns, "sweep", lambda state: [])
+    monkeypatch.setattr(books, "LET_GO_AT_ONCE", 2)
+    async with reigning() as replica:
+        await applied(replica, "a", "b")
+        await pile_up(replica, 6)
+        await applied(replica, "b")
+        await replica.until(lambda: len(replica.leader.books.queues.pump) == 6)
+        assert waiting(replica) == {A: 6, B: 6}
 
 
 async def test_who_declares_removed_jobs_again_waits_until_what_waited_is_ended(
