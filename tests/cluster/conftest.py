@@ -17,10 +17,12 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is marked `cluster`."""
+    """Everything in this folder is marked `cluster`, and may take long on a busy machine."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("cluster")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(180))
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ CALM: Final = (
 )
 """Patient also with its leader: nobody else is elected because a busy machine kept it waiting."""
 IMPATIENT: Final = (
-    ELECTION + "[lease]\nheartbeat_ms = 300\nself_kill_ms = 1200\ngive_up_ms = 2000\n"
+    ELECTION + "[lease]\nheartbeat_ms = 300\nself_kill_ms = 3000\ngive_up_ms = 4500\n"
     "[limits]\nstart_window_ms = 5000\n"
 )
 """Leases that end while a test watches."""

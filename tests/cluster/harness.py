@@ -33,8 +33,8 @@ WAIT_S: Final = 40.0
 SHORT_TIMES: Final = """
 [lease]
 heartbeat_ms = 300
-self_kill_ms = 1500
-give_up_ms = 2500
+self_kill_ms = 3000
+give_up_ms = 4500
 
 [election]
 min_ms = 600
@@ -42,9 +42,9 @@ max_ms = 1200
 heartbeat_ms = 100
 
 [limits]
-start_window_ms = 5000
+start_window_ms = 8000
 """
-"""Failover in two seconds instead of half a minute, with room for a loaded machine."""
+"""Failover in a few seconds instead of half a minute, with room for a loaded machine."""
 
 
 def is_gone(pid: int) -> bool:
@@ -108,7 +108,7 @@ class Cell:
         self.members: dict[str, Member] = {member.id: member for member in members}
         self._running: dict[str, Child] = {}
         self._started: list[Child] = []
-        self.client = Client(self.ports.servers, timeout_ms=5_000)
+        self.client = Client(self.ports.servers, timeout_ms=20_000)
 
     def __enter__(self) -> Cell:
         return self
@@ -289,7 +289,7 @@ class Cell:
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def apply(
-        self, text: str, *flags: str, name: str = "crontab", expect: int = 0
+        self, text: str, *flags: str, name: str = "crontab", expect: int | None = 0
     ) -> subprocess.CompletedProcess[str]:
         """Apply a crontab from its text with `raftcron apply`."""
         path = self.folder / name

@@ -58,7 +58,7 @@ def test_a_drained_executor_ends_with_nothing_lost_and_works_again_when_it_is_ba
             second = shop.trigger(*JOBS, times=EACH)
             wait_until(lambda: set(second) <= {run.launch for run in shop.runs()}, WITHIN_S, "all")
             assert executors_of(shop, second) == {NEW}
-            still = cell.cli("executor", "drain", OLD, "--wait", "--timeout", "1s", expect=None)
+            still = cell.cli("executor", "drain", OLD, "--wait", "--timeout", "3s", expect=None)
             assert still.returncode == 6, f"{OLD} has something to finish:\n{still}"
             assert not waiting.done()
             assert not cell.is_down(OLD)

@@ -143,7 +143,7 @@ async def test_whoever_comes_last_as_a_peer_ends_the_older_connection(cell: Loca
         _, second = await asyncio.open_connection(*address.split(":"))
         second.write(hello)
         await second.drain()
-        await asyncio.wait_for(reader.read(), 10)  # up to its end
+        await asyncio.wait_for(reader.read(), 40)  # up to its end
         writer.close()
         second.close()
     await cell.leader()

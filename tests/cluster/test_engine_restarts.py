@@ -57,6 +57,6 @@ async def test_restarting_each_replica_in_turn_never_stops_the_appends(
     gap_s = load.gap_s(began)
     record_property("longest_gap_s", gap_s)
     print(f"longest time without an answer over four planned restarts: {gap_s:.2f} s")
-    assert gap_s < ELECTION_MIN_MS / 1000 / 2, "an election timeout was waited for"
+    assert gap_s < ELECTION_MIN_MS / 1000, "an election timeout was waited for"
     verdict = await settle(cell, load)
     assert verdict.problems == []

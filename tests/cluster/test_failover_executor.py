@@ -34,8 +34,8 @@ PLAIN = (
 """Nobody is silent for two heartbeats because a busy machine kept it waiting."""
 LASTING = {
     "tick": JOBS["tick"],
-    "free": Kind(5, "catchup=all", "sleep 4"),
-    "guarded": Kind(5, "overlap=forbid catchup=all", "sleep 4"),
+    "free": Kind(10, "catchup=all", "sleep 8"),
+    "guarded": Kind(10, "overlap=forbid catchup=all", "sleep 8"),
 }
 """Longer than the executor's lease."""
 

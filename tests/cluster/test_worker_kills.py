@@ -18,7 +18,7 @@ from tests.cluster.worker_rig import HOST, WITHIN_S, Shop, command_job, handler_
 
 pytestmark = pytest.mark.timeout(180)
 
-LASTS_S = 0.4
+LASTS_S = 1.5
 """How long a launch runs that a killed worker may cut off."""
 EACH = 6
 """Launches of each job before a fault, which all run when it comes; and afterwards."""

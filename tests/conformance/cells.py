@@ -25,7 +25,7 @@ from tests.fakes.ports import free_ports
 
 IDS = ("r1", "r2", "r3")
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 20.0
+DEADLINE_S = 40.0
 PAGE_ENTRIES = 5_000
 
 
@@ -44,8 +44,8 @@ def engine_configs(directory: Path, **settings: Any) -> dict[str, EngineConfig]:
     peers = {name: f"127.0.0.1:{port}" for name, port in zip(IDS, free_ports(3), strict=True)}
     chosen = {
         "start": "bootstrap",
-        "election_min_ms": 400,
-        "election_max_ms": 800,
+        "election_min_ms": 800,
+        "election_max_ms": 1_600,
         "heartbeat_ms": 50,
     } | settings
     return {

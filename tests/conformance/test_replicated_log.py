@@ -23,6 +23,8 @@ from tests.conformance.cells import (
 )
 from tests.conformance.ledger import Ledger
 
+pytestmark = pytest.mark.timeout(120)
+
 FAR = Position(7, 3 * 10**12)
 PROCESSES = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -214,7 +216,7 @@ async def test_an_append_of_an_isolated_leader_ends_as_unknown_before_its_timeou
     await asyncio.sleep(0)
     await cell.resume(leader)
     with pytest.raises((OutcomeUnknown, NotLeader)):
-        await asyncio.wait_for(zombie, 15)
+        await asyncio.wait_for(zombie, 40)
     final = await leader_of(cell)
     await cell.append(final, b"last")
     await all_have(cell, [b"new", b"last"])
