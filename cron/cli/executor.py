@@ -95,9 +95,10 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
         if not settings.is_json:
             click.echo(f"{executor} gets no more work; {_rest(view)}")
         if wait:
-            _Wait(settings, client, view).until_it_left()
+            is_away = _Wait(settings, client, view).until_it_left()
             if not settings.is_json:
-                click.echo(f"{executor} has finished and left")
+                away = f"{executor} is not connected, and has nothing to finish any more"
+                click.echo(away if is_away else f"{executor} has finished and left")
     _as_json(settings, view, has_left=wait)
 
 
@@ -147,8 +148,9 @@ class _Wait:
         self._view = view
         self._said = view.open
 
-    def until_it_left(self) -> None:
-        """Return once it has left, or has come back after it did, or is away with nothing open.
+    def until_it_left(self) -> bool:
+        """Return once it has left, or has come back after it did, or is away with nothing open:
+        True then, since what it had may be lost.
 
         Raises:
             NotNow: somebody has undrained it. OutcomeUnknown: not within --timeout.
@@ -158,7 +160,7 @@ class _Wait:
         while True:
             rows = self._look()
             if rows is not None and all(self._is_new(row) or _is_away(row) for row in rows):
-                return
+                return any(map(_is_away, rows))
             for row in rows or []:
                 self._tell(row)
             if end_ms is not None and self._clock.mono_ms() >= end_ms:

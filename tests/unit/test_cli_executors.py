@@ -170,10 +170,12 @@ async def test_one_that_left_and_was_started_again_has_left(no_pause):
 
 
 async def test_a_wait_ends_with_one_that_is_away_and_has_nothing_open(no_pause):
-    """Its host was switched off: nobody comes who could be sent away."""
+    """Its host was switched off: nobody comes who could be sent away, and nothing is finished."""
     views = looks([drained(2, role="in-doubt")], [drained(0, role="in-doubt")])
     backend = FakeBackend(drain=drained(2), executors=views)
-    assert (await cli(backend, "executor", "drain", "e1", "--wait")).exit_code == 0
+    result = await cli(backend, "executor", "drain", "e1", "--wait")
+    assert result.exit_code == 0
+    assert result.stdout.endswith("e1 is not connected, and has nothing to finish any more\n")
 
 
 async def test_a_wait_ends_when_somebody_undrains_it(no_pause):
