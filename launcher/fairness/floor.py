@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Final
 
@@ -21,10 +20,10 @@ from launcher.fairness.lanes import (
     Line,
     LineKey,
     PlaceClass,
-    Ring,
     Shelf,
     TenantQueue,
 )
+from launcher.fairness.turns import Turns
 
 QueueKey = tuple[str, str, int]
 """tenant, pool, priority"""
@@ -45,7 +44,7 @@ class Floor:
 
     def __init__(self) -> None:
         self.book = LimitBook()
-        self.rings: tuple[Ring, ...] = tuple(OrderedDict() for _ in range(BANDS))
+        self.turns = tuple(Turns() for _ in range(BANDS))
         self.places: dict[tuple[str, Hashable], PlaceClass] = {}
         self.lines: dict[LineKey, Line] = {}
         self.queues: dict[QueueKey, TenantQueue] = {}
@@ -85,7 +84,7 @@ class Floor:
         if len(owner.lines) >= LINES_MIN:
             self._sweep(owner)
         line = self.lines[key] = owner.lines[key] = Line(key, owner, normal, surplus)
-        place.lines += 1
+        place.enter(item.tenant)
         return line
 
     def _new_place(self, item: Item) -> PlaceClass:
@@ -100,7 +99,7 @@ class Floor:
         lane = place.lanes.get(band)
         if lane is None:
             gauges = self.book.lane_gauges(place.pool)
-            lane = place.lanes[band] = Lane(place, self.rings[band], gauges)
+            lane = place.lanes[band] = Lane(place, self.turns[band], gauges)
         shelf = lane.all.get(priority)
         if shelf is None:
             gauges = self.book.shelf_gauges(place.pool, priority)
@@ -115,7 +114,7 @@ class Floor:
     def _drop_line(self, line: Line) -> None:
         del self.lines[line.key], line.owner.lines[line.key]
         place = line.normal.lane.place
-        place.lines -= 1
+        place.leave(line.owner.tenant)
         if not place.lines:
             place.close()
             del self.places[line.key[:2]]
@@ -197,7 +196,6 @@ class Floor:
         """Count `item`, which stands nowhere, as running."""
         item.stage = RUNNING
         self.running[item.key] = (item, queue)
-        self.streak = 0 if item.is_late else self.streak + 1
         job = self.jobs.get(item.job)
         if job is None:
             job = self.jobs[item.job] = JobGauge(item.job_limit)

@@ -1,8 +1,9 @@
 """The order of service: bands of lanes (classes), of shelves (priorities), of lines (tenants).
 
 A ring holds exactly what may have its turn: a line is in its shelf's ring, a shelf among its lane's
-and a lane in its band's only while it is not empty, not parked at a gauge and not set aside. What
-finds its gauge full parks there when its turn comes, so that no decision walks over it again.
+and a lane in its band's (`turns.py`) only while it is not empty, not parked at a gauge and not set
+aside. What finds its gauge full parks there when its turn comes, so that no decision walks over it
+again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from launcher.fairness.arrivals import SHELLS_MIN, TIES
 from launcher.fairness.gauge import Gauge, Parkable
 from launcher.fairness.item import AGE_MS, Item, Stage
+from launcher.fairness.turns import Group, Turns
 
 LIVE: Final = 0
 LATE: Final = 1
@@ -25,7 +27,6 @@ GONE: Final = Stage.GONE
 SPREAD: Final = 16
 """Room for the priority below the milliseconds of a shelf's rank: it decides between equals."""
 
-Ring = OrderedDict["Lane", None]
 LineKey = tuple[str, Hashable, int, str, bool]
 """pool, place, priority, tenant, is_late"""
 
@@ -35,7 +36,7 @@ class PlaceClass:
 
     __slots__ = (
         "domain", "is_aside", "lacked_since_ms", "lacks_since_ms", "lanes", "lines", "place",
-        "pool",
+        "pool", "sole", "tenants",
     )  # fmt: skip
 
     def __init__(self, pool: str, place: Hashable, domain: Hashable) -> None:
@@ -47,9 +48,45 @@ class PlaceClass:
         self.is_aside = False
         self.lanes: dict[int, Lane] = {}
         self.lines = 0
+        self.tenants: dict[str, int] = {}
+        """How many lines each has here."""
+        self.sole: str | None = None
+        """The tenant that is alone here."""
+
+    def enter(self, tenant: str) -> None:
+        """Count one more line of a tenant."""
+        self.lines += 1
+        self.tenants[tenant] = self.tenants.get(tenant, 0) + 1
+        self._share()
+
+    def leave(self, tenant: str) -> None:
+        """Count one line less of a tenant."""
+        self.lines -= 1
+        self.tenants[tenant] -= 1
+        if not self.tenants[tenant]:
+            del self.tenants[tenant]
+            self._share()
+
+    def _share(self) -> None:
+        sole = next(iter(self.tenants)) if len(self.tenants) == 1 else None
+        if sole != self.sole:
+            self.sole = sole
+            self.resettle()
+
+    def move(self, domain: Hashable) -> None:
+        """Have the slots of another domain."""
+        self.domain = domain
+        self.resettle()
+
+    def resettle(self) -> None:
+        """Have turns by who is alone here now, and where."""
+        for lane in self.lanes.values():
+            if lane.is_in:
+                lane.turns.remove(lane)
+                lane.turns.add(lane)
 
     def refresh(self) -> None:
-        """Be in the bands' rings or not."""
+        """Have turns in the bands or not."""
         for lane in self.lanes.values():
             lane.refresh()
 
@@ -64,27 +101,33 @@ class PlaceClass:
 class Lane(Parkable):
     """A class in one band; `shelves` are those with something that may have its turn."""
 
-    __slots__ = ("all", "gauges", "is_in", "place", "ring", "shelves")
+    __slots__ = ("all", "credit", "gauges", "group", "is_in", "place", "shelves", "turns")
 
-    def __init__(self, place: PlaceClass, ring: Ring, gauges: tuple[Gauge, ...]) -> None:
+    def __init__(self, place: PlaceClass, turns: Turns, gauges: tuple[Gauge, ...]) -> None:
         self.gauge = None
         self.place = place
-        self.ring = ring
+        self.turns = turns
+        self.group: Group | None = None
+        self.credit = 0
         self.gauges = gauges
         self.is_in = False
         self.shelves: dict[Shelf, None] = {}
         self.all: dict[int, Shelf] = {}
 
+    def front(self) -> Lane:
+        """Return the lane whose turn it is where this one is in a ring itself."""
+        return self
+
     def refresh(self) -> None:
-        """Be in the band's ring or not."""
+        """Have turns in the band or not."""
         is_open = bool(self.shelves) and self.gauge is None and not self.place.is_aside
         if is_open == self.is_in:
             return
         self.is_in = is_open
         if is_open:
-            self.ring[self] = None
+            self.turns.add(self)
         else:
-            del self.ring[self]
+            self.turns.remove(self)
 
 
 class Shelf(Parkable):

@@ -220,12 +220,11 @@ class Pump:
         if now_ms != floor.now_ms or floor.until or floor.book.timers.heap:
             floor.tick(now_ms)
         for band in floor.bands(late_budget):
-            ring = floor.rings[band]
-            while ring:
-                lane = next(iter(ring))
-                found = self._visit(lane, room, free)
+            turns = floor.turns[band]
+            while turns:
+                found = self._visit(turns.first(), room, free)
                 if found is not None:
-                    ring.move_to_end(lane)
+                    turns.took(found[0])
                     self._begin(*found)
                     return found[1]
         return None
@@ -314,6 +313,7 @@ class Pump:
     def _begin(self, line: Line, item: Item) -> None:
         """Count `item`, the first of `line`, as running, and end the line's turn if it is over."""
         floor, queue = self._floor, line.owner
+        floor.streak = 0 if item.is_late else floor.streak + 1
         line.pop(item)
         if not line.size:
             line.leave()
@@ -371,7 +371,7 @@ class Pump:
         self._floor.book.claims.set_domain(pool, domain)
         for (name, _), place in self._floor.places.items():
             if name == pool:  # what runs keeps its class, whose slots are elsewhere now
-                place.domain = domain
+                place.move(domain)
 
     # ---- what people ask
 

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from launcher.fairness.floor import LIVE_STREAK
 from launcher.fairness.item import Item, Limits, Scope, WaitFor
 from launcher.fairness.pump import Pump
 from tests.model.fairness_naive import ORDER, NaiveFloor, Waiting, rank
@@ -37,6 +38,7 @@ class PumpAgainstNaive(RuleBasedStateMachine):
         self.closed: set[Hashable] = set()
         self.others: dict[Hashable, Counter[Hashable]] = defaultdict(Counter)
         self.heaviest = 1
+        self.streak = 0
         for pool, domain in POOLS.items():
             self.pump.set_domain(pool, domain)
             self.naive.domains[pool] = domain
@@ -77,8 +79,14 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     def forget_turns(self, *items: Item) -> None:
         """Their lines or classes may have left the rings meanwhile."""
         for item in items:
+            gone = (
+                ("class", item.pool, item.place),
+                ("alone", item.tenant, item.domain),
+                ("one of", item.pool, item.place),
+                ("line", *self.line(item)),
+            )
             for watched in list(self.others):
-                if watched in (("class", item.pool, item.place), ("line", *self.line(item))):
+                if watched in gone:
                     del self.others[watched]
 
     def line(self, item: Item) -> tuple[Hashable, ...]:
@@ -96,6 +104,11 @@ class PumpAgainstNaive(RuleBasedStateMachine):
             assert self.pump.add(item, until_ms)
             assert not self.pump.add(item)
             self.naive.waiting[item.key] = Waiting(item, self.number, until_ms)
+
+    @rule(streak=st.integers(LIVE_STREAK - 2, LIVE_STREAK))
+    def many_live_ones_began(self, streak: int) -> None:
+        """Else so many seldom do."""
+        self.streak = self.pump._floor.streak = streak
 
     @rule(number=NUMBERS)
     def add_running(self, number: int) -> None:
@@ -202,10 +215,13 @@ class PumpAgainstNaive(RuleBasedStateMachine):
             allowed = self.naive.candidates(self.naive.now_ms, self.has_room, free)
             item = self.pump.take(self.naive.now_ms, self.has_room, int(is_late), free)
             bands = [band for band in ORDER if allowed[band] and (is_late or not band[0])]
+            if self.streak >= LIVE_STREAK and ORDER[1] in bands:
+                bands = [ORDER[1]]
             if item is None:
                 assert not bands, allowed
                 break
             assert bands, f"{item.key} may not begin"
+            self.streak = 0 if item.is_late else self.streak + 1
             self.judge(item, allowed[bands[0]])
             self.watch(item, bands[0], allowed[bands[0]])
             self.naive.running[item.key] = self.naive.waiting.pop(item.key)
@@ -235,13 +251,20 @@ class PumpAgainstNaive(RuleBasedStateMachine):
         if band != (False, False):
             return
         mine = {("line", *one.line): one.item for one in allowed}
-        mine |= {("class", one.item.pool, one.item.place): one.item for one in allowed}
+        mine |= {self.turn_of(one.item): one.item for one in allowed}
+        mine |= {("one of", one.item.pool, one.item.place): one.item for one in allowed}
         for watched in list(self.others):
             if watched not in mine:
                 del self.others[watched]
         for watched, one in mine.items():
-            if watched[0] == "class":
-                other, most = ("class", item.pool, item.place), 1
+            if watched[0] in ("class", "alone"):
+                other, most = self.turn_of(item), max(self.heaviest, len(TENANTS))
+                if other[0] == "class" == watched[0]:
+                    most = len(TENANTS)
+            elif watched[0] == "one of":
+                other, most = ("one of", item.pool, item.place), 1
+                if self.turn_of(item) != self.turn_of(one) or self.turn_of(one)[0] == "class":
+                    continue
             else:
                 other, most = ("line", *self.line(item)), self.heaviest
                 if (one.pool, one.place, one.priority) != (item.pool, item.place, item.priority):
@@ -251,6 +274,13 @@ class PumpAgainstNaive(RuleBasedStateMachine):
             else:
                 self.others[watched][other] += 1
                 assert self.others[watched][other] <= most, f"{watched} is passed over"
+
+    def turn_of(self, item: Item) -> tuple[Hashable, ...]:
+        """Whose turns an item has: those of its class, or of its tenant where that is alone."""
+        place = self.pump._floor.places[item.pool, item.place]
+        if place.sole is None:
+            return ("class", item.pool, item.place)
+        return ("alone", item.tenant, place.domain)
 
     @precondition(lambda self: self.naive.running)
     @rule(number=NUMBERS, wait_ms=st.integers(0, 2000))
@@ -322,7 +352,7 @@ class PumpAgainstNaive(RuleBasedStateMachine):
         self.pump.begin_round()
         left = (floor.queues, floor.lines, floor.places, floor.jobs, floor.until, floor.aside)
         assert not any(left), left
-        assert not any(floor.rings)
+        assert not any(floor.turns)
         assert not any(gauge.parked or gauge.bursting for gauge in floor.book.gauges.values())
         assert {gauge for gauge in floor.book.gauges.values() if gauge.scope[0]} <= set(
             floor.book.lingering

@@ -102,3 +102,27 @@ def test_time_that_was_set_back_does_not_stop_the_looking(rig: Rig, back_ms: int
         rig.take()
     assert rig.pump.starving.since_ms == {}
     assert list(starved(rig)) == ["big"]
+
+
+def test_what_is_taken_and_put_back_did_not_begin(rig: Rig) -> None:
+    """There was room for one of its parts, and never for all."""
+    rig.closed = {"big"}
+    rig.add("a/big", place="big")
+    rig.take()
+    for _ in range(3):
+        rig.now_ms += PATIENCE_MS // 3
+        rig.closed = set()
+        assert rig.take() == ["a/big@1"]
+        assert rig.pump.put_back(rig.items["a/big@1"])
+        rig.closed = {"big"}
+        rig.take()
+    assert list(starved(rig, 0)) == ["big"]
+
+
+def test_what_is_put_aside_for_slots_that_are_reserved_starves_as_well(rig: Rig) -> None:
+    rig.add("a/big", place="big")
+    for _ in range(PATIENCE_MS // LOOK_MS + 3):
+        assert rig.take() == ["a/big@1"]
+        assert rig.pump.put_aside(rig.items["a/big@1"])
+        rig.now_ms += LOOK_MS
+    assert list(rig.pump.starving.since_ms) == ["big"]
