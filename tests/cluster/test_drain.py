@@ -65,6 +65,8 @@ def test_a_drained_executor_ends_with_nothing_lost_and_works_again_when_it_is_ba
             shop.make("go")
             assert f"{OLD} has finished and left" in waiting.result(WITHIN_S).stdout
         assert wait_exit_code(cell.pid(OLD)) == 0
+        again = cell.cli("executor", "drain", OLD, "--wait")
+        assert "has left already: drained by" in again.stdout
         rows = shop.wait_over()
         assert {(row.state, row.attempt) for row in rows} == {("succeeded", 1)}
         assert {row.launch for row in rows} == {*first, *second}
