@@ -91,9 +91,7 @@ _entries = st.lists(
 
 
 @given(entries=_entries, limit=st.integers(1, 7))
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 async def test_page_after_page_brings_all_of_them_once_in_log_order(
     tmp_path_factory: pytest.TempPathFactory,
     entries: list[list[tuple[bool, bool]]],
