@@ -88,9 +88,11 @@ class Books:
             self._look_again(live)
             return
         names = [job.name for job in command.jobs] + list(command.removed)
-        for name in names:
-            self.agenda.put(self._state.jobs[name])
-        self._look_again(job.name for job in command.jobs)
+        records = [self._state.jobs[name] for name in names]
+        for record in records:
+            self.agenda.put(record)
+        leaving = self._state.leaving  # `let_go` comes to these
+        self._look_again(one.name for one in records if one.number not in leaving)
 
     def _look_again(self, names: Iterable[str]) -> None:
         for name in names:

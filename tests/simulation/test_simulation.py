@@ -12,6 +12,9 @@ import sys
 
 import pytest
 
+from cron.leader import books, removing
+from cron.state.removal import Sweep
+from tests.simulation.patching import patched
 from tests.simulation.world import World, simulate
 
 FIRST = int(os.environ.get("SIM_SEED", "0"))
@@ -33,6 +36,21 @@ def test_no_promise_is_broken(seed: int) -> None:
     # Where a leader with a wrong clock had nobody to compare it with, the log's time may be ahead.
     is_ahead = world.judge.machine.state.at_ms > world.wall_ms() + 60_000
     assert world.judge.started > 10 or is_ahead, "hardly anything was started"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [2, 5])
+def test_no_promise_is_broken_where_a_removal_takes_many_entries(seed: int) -> None:
+    swept = []
+
+    def sweep(numbers: tuple[int, ...], limit: int) -> Sweep:
+        swept.append(numbers)
+        return Sweep(numbers, limit)
+
+    one_by_one = patched(removing, SWEPT_AT_ONCE=1, Sweep=sweep)
+    with one_by_one, patched(books, LET_GO_AT_ONCE=1):
+        expect_sound(simulate(seed))
+    assert swept, "nothing waited of removed jobs"
 
 
 def test_a_seed_repeats_its_run_exactly() -> None:
