@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -61,13 +62,17 @@ def folder_of(cell: Cell, name: str) -> Path:
 
 
 def files(cell: Cell, name: str, kind: str) -> dict[str, bytes]:
-    """Segments (`seg`) or snapshots (`snap`) of a replica by file name."""
-    return {path.name: path.read_bytes() for path in folder_of(cell, name).rglob(f"*.{kind}")}
+    """Segments (`seg`) or snapshots (`snap`) of a replica by file name; some may go meanwhile."""
+    found = {}
+    for path in folder_of(cell, name).rglob(f"*.{kind}"):
+        with suppress(FileNotFoundError):
+            found[path.name] = path.read_bytes()
+    return found
 
 
 def numbers(cell: Cell, name: str) -> set[int]:
     """Numbers of the Seals of which a replica has segments."""
-    return {int(one.split("-")[1]) for one in files(cell, name, "seg")}
+    return {int(path.name.split("-")[1]) for path in folder_of(cell, name).rglob("*.seg")}
 
 
 def wait_seals(cell: Cell, more: int) -> None:

@@ -29,7 +29,7 @@ class Names:
 
     def __call__(self, host: str) -> list[str]:
         self.asked.append(host)
-        assert self.may_answer.wait(30)
+        assert self.may_answer.wait(50)
         if isinstance(self.answers, OSError):
             raise self.answers
         return list(self.answers)
@@ -61,7 +61,7 @@ def test_a_name_is_looked_up_without_making_anybody_wait(
     start = time.monotonic()
     dial_by_name(far, near, owner)
     far.network.poll(0.0)
-    assert time.monotonic() - start < 5.0
+    assert time.monotonic() - start < 30.0
     assert owner.told == []
     names.may_answer.set()
     until(lambda: owner.is_connected, both_of((near, far)))
