@@ -32,7 +32,7 @@ def test_ledger_and_witness_agree_over_the_death_of_a_leader(cell: Cell, tmp_pat
     assert second != first
     assert cell.judge(file, every_s=EVERY, forbids=["default/b"]) == []
     epochs = {run.epoch for run in read_runs(file).values()}
-    assert len(epochs) == 2, "two leaders launched"
+    assert len(epochs) >= 2, "two leaders launched"
 
 
 def test_a_leader_that_stands_still_is_replaced_and_launches_nothing_on_waking(
@@ -55,11 +55,11 @@ def test_a_failpoint_ends_one_process_once(make_cell: Callable[..., Cell], tmp_p
     for name in cell.replicas:
         cell.failpoints[name] = f"after-begin=kill+file:{once}"
     cell.start()
-    first = cell.leader()
+    cell.leader()
     cell.apply(crontab(file))
-    cell.wait_down(first)
+    wait_until(lambda: any(map(cell.is_down, cell.replicas)), what="a death")
     assert once.exists()
-    cell.start(first)
+    cell.start()
     cell.wait_launches(3)
     assert [name for name in cell.replicas if cell.is_down(name)] == []
     assert cell.judge(file, every_s=EVERY, forbids=["default/b"]) == []
