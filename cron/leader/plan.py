@@ -25,7 +25,6 @@ from cron.state import commands as c
 from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
 from launcher.launch import ACTIVE, Reason
-from launcher.placement.place import COMMAND, Capacity, Place
 
 ALLOW: Final = Overlap.ALLOW  # members of an enumeration are slow to look up
 FORBID: Final = Overlap.FORBID
@@ -46,6 +45,9 @@ LOST_MAX: Final = 50_000
 SILENT: Final = "its executor went silent"
 HELD_REST_MS: Final = 100
 """Before a launch is looked at again whose job's slot is held in a way that no entry will end."""
+TAKEN_SHARE: Final = 4
+"""So many times what may begin in one plan it takes from the queues; the others are stopped by
+what they did not know of there, and wait on."""
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -67,19 +69,17 @@ class Expired(msgspec.Struct, frozen=True):
 class View(msgspec.Struct):
     """What the plan is made from.
 
-    `late_budget`: how many catch-up launches may begin now. `steady_ms`: since when this leader has
-    been at work without a break. `queues` hold what waits; without,
-    they are made from State, with the free `slots` of executors by their number.
+    `queues` hold what waits. `late_budget`: how many catch-up launches may begin now. `steady_ms`:
+    since when this leader has been at work without a break.
     """
 
     state: State
     due_jobs: list[DueJob]
-    slots: dict[int, int] = {}
+    queues: Queues
     expired: list[Expired] = []
     late_budget: int = 0
     steady_ms: int = NEVER_MS
     settings: Settings = Settings()
-    queues: Queues | None = None
 
 
 def plan(view: View, now_ms: int) -> list[c.Command]:
@@ -97,11 +97,10 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     accounts = _accounts(view, now_ms)
     if accounts:
         commands.append(c.Account(tuple(accounts)))
-    queues = view.queues or _queues_of(view.state, view.slots)
     active = view.state.active
     # Of a launch of several parts the others may run on.
     ended = {item.key: item.held_until_ms for item in lost if not active[item.key].parts}
-    choice = _Choice(view, queues, now_ms, ended)
+    choice = _Choice(view, now_ms, ended)
     choice.run(accounts)
     return commands + choice.commands()
 
@@ -110,15 +109,6 @@ def _is_drained(state: State, gone: Expired) -> bool:
     """Whether it is to get no more work: that must still be known when it comes back."""
     record = state.executors.get(gone.number)
     return record is not None and bool(record.drained_by)
-
-
-def _queues_of(state: State, slots: dict[int, int]) -> Queues:
-    """Return queues of all that State has, with so many free slots for commands."""
-    queues = Queues(state)
-    for number, free in slots.items():
-        used = queues.places.used(number).slots.get(COMMAND, 0)
-        queues.places.put(Place(number, {}, (Capacity(used + free),)))
-    return queues
 
 
 def _accounts(view: View, now_ms: int) -> list[c.AccountItem]:
@@ -177,9 +167,9 @@ def _lost(state: State, gone: list[Expired]) -> list[c.LostItem]:
 class _Choice:
     """Who begins, who is skipped, who waits: one pass over what is new, and over what may begin."""
 
-    def __init__(self, view: View, queues: Queues, now_ms: int, ended: dict[c.Key, int]) -> None:
+    def __init__(self, view: View, now_ms: int, ended: dict[c.Key, int]) -> None:
         self._view = view
-        self._queues = queues
+        self._queues = view.queues
         self._now_ms = now_ms
         self._ended = ended  # by this plan, and until when it may be running all the same
         self._held = {key[0] for key in ended if self._holds(key)}  # their jobs
@@ -337,7 +327,10 @@ class _Choice:
     # ---- what begins
 
     def _take(self) -> None:
-        while len(self._begin) < self._view.settings.launches_max:
+        most = self._view.settings.launches_max
+        for _ in range(TAKEN_SHARE * most):
+            if len(self._begin) >= most:
+                return
             candidate = self._queues.take(self._now_ms, self._late_budget)
             if candidate is None:
                 return

@@ -24,6 +24,7 @@ from launcher.pool.events import Facts, Joined
 from launcher.work import Epoch, WorkSpec
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
+from tests.unit.queues_rig import queues_with
 
 DAY = "2026-11-20"
 NEWS = (c.Finished, c.Refused, c.Lost)
@@ -169,7 +170,8 @@ class Cell:
             if record is not None and session.gets_work:
                 slots[record.number] = session.slots - len(record.open)
         now_s = self.now_ms // 1000
-        view = View(self.state, self.agenda.take(now_s, limit=100), slots, gone, late_budget=10)
+        due, queues = self.agenda.take(now_s, limit=100), queues_with(self.state, slots)
+        view = View(self.state, due, queues, expired=gone, late_budget=10)
         commands += plan(view, self.now_ms)
         if commands:
             self.append(commands)

@@ -9,11 +9,21 @@ from cron.leader.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
+from cron.state.state import State
 from launcher.launch import LaunchState, Reason
-from launcher.placement.place import Capacity, Place
+from launcher.placement.place import COMMAND, Capacity, Place
 from tests.unit.state_rig import T0, StateRig, job
 
 SECONDS = Schedule("@every 1s", every_s=1)
+
+
+def queues_with(state: State, slots: dict[int, int]) -> Queues:
+    """Queues of all that State has, with so many free slots for commands by executor."""
+    queues = Queues(state)
+    for number, free in slots.items():
+        used = queues.places.used(number).slots.get(COMMAND, 0)
+        queues.places.put(Place(number, {}, (Capacity(used + free),)))
+    return queues
 
 
 class QueuesRig:
@@ -51,7 +61,7 @@ class QueuesRig:
     def plan(self, late_budget: int = 9, launches_max: int = 100) -> list[c.Command]:
         """What a turn would append."""
         settings = Settings(launches_max=launches_max)
-        view = View(self.state, [], late_budget=late_budget, queues=self.queues, settings=settings)
+        view = View(self.state, [], self.queues, late_budget=late_budget, settings=settings)
         return plan(view, self.now_ms)
 
     def turn(self, late_budget: int = 9, launches_max: int = 100) -> list[str]:

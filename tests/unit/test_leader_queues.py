@@ -246,7 +246,7 @@ def test_what_the_plan_without_queues_gives_up_is_right_in_them() -> None:
     rig = Rig(job(schedule=SECONDS))
     rig.to(1).account(1)
     assert rig.turn() == ["begin 1@1#1"]
-    view = View(rig.state, [], expired=[Expired(1, rig.now_ms)], queues=Queues(State()))
+    view = View(rig.state, [], Queues(State()), expired=[Expired(1, rig.now_ms)])
     rig.append(*plan(view, rig.now_ms))
     assert rig.agrees()
     assert not rig.state.executors
@@ -322,3 +322,15 @@ def test_parts_that_would_take_what_is_reserved_are_not_asked_again_for_nothing(
     assert rig.queues.next_ms() is None
     rig.limit(("", "command", 2), reserved=3)
     assert rig.turn() == ["begin 1@1#1"]
+
+
+def test_what_is_taken_and_stopped_does_not_make_a_turn_without_end() -> None:
+    """A plan was bounded by what begins; what does not was taken to the last."""
+    rig = Rig(job(schedule=SECONDS, deadline_s=10_000))
+    rig.to(30).account(*range(1, 31))
+    assert rig.turn(launches_max=0) == []
+    rig.rig.append(c.Pause(("default/backup",), "", 0, "anna"))  # and the queues are not told
+    turns = []
+    while words := rig.turn(launches_max=2):
+        turns.append(len(words))
+    assert turns == [8, 8, 8, 6]

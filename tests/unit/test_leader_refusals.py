@@ -10,6 +10,7 @@ from launcher.placement.place import Capacity, Place
 from launcher.pool.events import Event, Joined, Left
 from launcher.pool.messages import parse_hello
 from launcher.rpc.v1 import pool_pb2
+from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0
 from tests.unit.test_leader_plan import with_job
 from tests.unit.test_leader_reign import reigning
@@ -25,7 +26,7 @@ def test_what_was_refused_rests_before_it_begins_again() -> None:  # R7
     books.queues.places.put(Place(1, {}, (Capacity(4),)))
 
     def turn() -> bool:
-        commands = plan(View(rig.state, [], queues=books.queues), rig.at_ms)
+        commands = plan(View(rig.state, [], books.queues), rig.at_ms)
         if commands:
             books.follow(rig.append(*commands))
         return any(isinstance(one, c.Begin) for one in commands)
@@ -46,7 +47,8 @@ def test_what_one_executor_refused_begins_on_another_that_has_room() -> None:  #
     rig.refused(60)
 
     def chosen(slots: dict[int, int]) -> list[int]:
-        commands = plan(View(rig.state, [], slots, late_budget=100), rig.state.at_ms)
+        queues = queues_with(rig.state, slots)
+        commands = plan(View(rig.state, [], queues, late_budget=100), rig.state.at_ms)
         return [item.executor for one in commands if isinstance(one, c.Begin) for item in one.items]
 
     assert chosen({1: 9, 2: 1}) == [2]

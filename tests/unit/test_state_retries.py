@@ -11,6 +11,7 @@ from cron.leader.plan import Expired, View, plan
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
+from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0, StateRig, job
 
 
@@ -53,7 +54,7 @@ def test_the_plan_waits_as_well(now: int) -> None:
     rig = begun()
     rig.to(90)
     rig.lost(60, held_until=100)
-    commands = plan(View(rig.state, [], {2: 4}), (T0 + now) * 1000)
+    commands = plan(View(rig.state, [], queues_with(rig.state, {2: 4})), (T0 + now) * 1000)
     begins = [item for one in commands if isinstance(one, c.Begin) for item in one.items]
     assert [(item.attempt, item.executor) for item in begins] == ([(2, 2)] if now == 100 else [])
 
@@ -62,9 +63,11 @@ def test_an_executor_that_went_silent_makes_its_launches_due_elsewhere() -> None
     rig = begun()
     rig.to(90)
     gone = Expired(1, (T0 + 90) * 1000)
-    rig.append(*plan(View(rig.state, [], {2: 4}, expired=[gone]), rig.at_ms))
+    rig.append(
+        *plan(View(rig.state, [], queues_with(rig.state, {2: 4}), expired=[gone]), rig.at_ms)
+    )
     assert rig.row(60).attempt == 1
-    rig.append(*plan(View(rig.state, [], {2: 4}), rig.at_ms))
+    rig.append(*plan(View(rig.state, [], queues_with(rig.state, {2: 4})), rig.at_ms))
     assert (rig.row(60).attempt, rig.row(60).executor) == (2, 2)
 
 
