@@ -25,7 +25,7 @@ from tests.unit.state_rig import StateRig
 UNTOUCHED = {
     "digest", "at_ms", "reigns", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost",
-    "limits", "gates", "gate_numbers", "dead", "dead_numbers", "budgets",
+    "limits", "gates", "gate_numbers", "dead", "dead_numbers", "budgets", "running", "leaving",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
 NOT_KEPT = {"imagings"}
