@@ -56,9 +56,9 @@ class Watch:
         try:
             view = self._client.show(view.launch)[-1]
         except (Unavailable, OutcomeUnknown) as error:
-            if not is_end:
-                raise
-            self._say(view.launch, str(error))
+            # What was asked for is committed: to end as if nothing had changed would be a lie.
+            if is_end:
+                self._say(view.launch, str(error))
             return view
         if is_end:
             self._say(view.launch, _waits_for(view))

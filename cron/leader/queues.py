@@ -216,7 +216,7 @@ class Queues:
     def take_new(self, now_ms: int) -> list[Candidate]:
         """Begin a plan; return what was not judged yet, and what is past its deadline."""
         self.pump.begin_round()
-        self.seating.begin_round(self.pump.starving.since_ms, now_ms)
+        self.seating.begin_round(self.pump.starving.since_ms, self.pump.reserved, now_ms)
         if self._is_loading:
             loaded = list(islice(self._loading, LOADED_AT_ONCE))
             self._is_loading = len(loaded) == LOADED_AT_ONCE

@@ -38,18 +38,38 @@ class Seating:
         self.running: dict[Key, Running] = {}
         self.domains: dict[str, str] = {}
         """Handler -> the group of workers that serves it, whose slots it shares."""
-        self.earmarks = Earmarks(self.places)
+        self.earmarks = Earmarks(self.places, self._hold)
+        self._starving: Mapping[Hashable, int] | None = None
+        self._reserved: Mapping[Hashable, int] = {}
         self._free: dict[object, int] = {}  # free slots by domain, as of this round
         self._kept = 0
 
-    def begin_round(self, starving: Mapping[Hashable, int], now_ms: int) -> None:
+    def begin_round(
+        self, starving: Mapping[Hashable, int], reserved: Mapping[Hashable, int], now_ms: int
+    ) -> None:
         """Begin a plan: count anew what is free, look anew who is there, and put by room for those
-        place classes that starve, since when."""
+        place classes that starve, since when. `reserved`: slots by domain, not used yet."""
         self._free.clear()
         self._absent.clear()
         self._kept = 0
-        wanted = {_wanted(place): since_ms for place, since_ms in starving.items()}
+        self._reserved = reserved
+        is_known, self._starving = starving is self._starving, starving
+        wanted = None
+        if not is_known:
+            wanted = {_wanted(place): since_ms for place, since_ms in starving.items()}
         self.earmarks.look(wanted, now_ms)
+
+    def _hold(self, number: int, need: Need) -> bool:
+        """Hold room on an executor, if that leaves all slots that are reserved; where any are, no
+        executor is barred, which may have some of them."""
+        domain = self.domain(need.pool)
+        kept = self._reserved.get(domain, 0)
+        if kept and self.free(domain) <= kept:
+            return False
+        is_held = self.places.hold(number, need, may_bar=not self._reserved)
+        if is_held and domain in self._free:
+            self._free[domain] -= 1
+        return is_held
 
     # ---- who offers what
 
@@ -144,8 +164,8 @@ class Seating:
 
     def began(self, need: Need, job: Job) -> None:
         """Learn that a launch of this job begins, for which room may have been put by."""
-        if not self.earmarks.is_idle:
-            self.earmarks.began(Wanted(need, job.parts, job.each))
+        marks = self.earmarks
+        if not marks.is_idle and marks.began(Wanted(need, job.parts, job.each)):
             self._free.clear()
 
     def kept_for(self, need: Need, job: Job) -> str:

@@ -23,9 +23,9 @@ from launcher.names import short_job_name, split_job_name
 from launcher.placement.place import COMMAND
 from launcher.pool.pool import Pool
 
-GUESSED_MAX: Final = 5_000
-"""Different names that a misspelt one is compared with, about 0.1 s of a thread; of more there is
-no guess."""
+GUESSED_MAX: Final = 100_000
+"""Letters of all names that a misspelt one is compared with, at most 0.2 s of a thread; where there
+are more there is no guess."""
 
 _Live = tuple[JobRecord, Job]
 
@@ -134,5 +134,6 @@ def _fitting(named: Named) -> Callable[[_Live], bool]:
 def _guess(name: str, known: Iterable[str]) -> str:
     """Return which of the known names may be meant, as the end of a note; "" if none is close."""
     different = dict.fromkeys(known)
-    near = difflib.get_close_matches(name, different, 1) if len(different) <= GUESSED_MAX else []
+    is_few = sum(map(len, different)) <= GUESSED_MAX
+    near = difflib.get_close_matches(name, different, 1) if is_few else []
     return f"; did you mean {short_job_name(near[0])}?" if near else ""

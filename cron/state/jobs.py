@@ -113,6 +113,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
         record.local_horizon_min = -1
     record.source = command.source
     record.removed_by = ""
+    state.leaving.pop(record.number, None)
     record.revision = state.catalog
     record.horizon_s = command.effective_s
     record.job = job
@@ -159,6 +160,7 @@ def sweep(context: Context, command: removal.Sweep) -> Result:
     for number in command.numbers:
         record = state.by_number.get(number)
         if record is None or record.job is not None:
+            state.leaving.pop(number, None)
             continue
         if left > 0:
             state.touch(record)

@@ -76,13 +76,13 @@ class Floor:
 
     def _new_line(self, key: LineKey, item: Item) -> Line:
         owner = self.queues[item.tenant, item.pool, item.priority]
+        if len(owner.lines) >= LINES_MIN:
+            self._sweep(owner)  # before the class is looked up: it may have been its last line
         place = self.places.get(key[:2]) or self._new_place(item)
         band = int(item.is_late)
         normal, surplus = [
             self._shelf(place, number, item.priority) for number in (band, band + BURST)
         ]
-        if len(owner.lines) >= LINES_MIN:
-            self._sweep(owner)
         line = self.lines[key] = owner.lines[key] = Line(key, owner, normal, surplus)
         place.enter(item.tenant)
         return line

@@ -35,13 +35,14 @@ class PlaceClass:
     """All launches of one pool that may go to the same executors; `lanes` by band."""
 
     __slots__ = (
-        "domain", "is_aside", "lacked_since_ms", "lacks_since_ms", "lanes", "lines", "place",
-        "pool", "sole", "tenants",
+        "domain", "is_aside", "lacked_since_ms", "lacks_since_ms", "lanes", "lines", "noted_ms",
+        "place", "pool", "sole", "tenants",
     )  # fmt: skip
 
     def __init__(self, pool: str, place: Hashable, domain: Hashable) -> None:
         self.lacks_since_ms = 0  # since when no executor has room; 0 where something has begun
         self.lacked_since_ms = 0  # the same, before what was taken last
+        self.noted_ms = 0  # when it was last found without room
         self.pool = pool
         self.place = place
         self.domain = domain
@@ -53,11 +54,16 @@ class PlaceClass:
         self.sole: str | None = None
         """The tenant that is alone here."""
 
+    @property
+    def key(self) -> tuple[str, Hashable] | None:
+        """Who is alone here, and in which domain; None where several are."""
+        return None if self.sole is None else (self.sole, self.domain)
+
     def enter(self, tenant: str) -> None:
         """Count one more line of a tenant."""
         self.lines += 1
         self.tenants[tenant] = self.tenants.get(tenant, 0) + 1
-        self._share()
+        self.sole = tenant if len(self.tenants) == 1 else None
 
     def leave(self, tenant: str) -> None:
         """Count one line less of a tenant."""
@@ -65,25 +71,7 @@ class PlaceClass:
         self.tenants[tenant] -= 1
         if not self.tenants[tenant]:
             del self.tenants[tenant]
-            self._share()
-
-    def _share(self) -> None:
-        sole = next(iter(self.tenants)) if len(self.tenants) == 1 else None
-        if sole != self.sole:
-            self.sole = sole
-            self.resettle()
-
-    def move(self, domain: Hashable) -> None:
-        """Have the slots of another domain."""
-        self.domain = domain
-        self.resettle()
-
-    def resettle(self) -> None:
-        """Have turns by who is alone here now, and where."""
-        for lane in self.lanes.values():
-            if lane.is_in:
-                lane.turns.remove(lane)
-                lane.turns.add(lane)
+            self.sole = next(iter(self.tenants)) if len(self.tenants) == 1 else None
 
     def refresh(self) -> None:
         """Have turns in the bands or not."""

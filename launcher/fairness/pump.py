@@ -15,7 +15,7 @@ import msgspec
 
 from launcher.errors import invariant
 from launcher.fairness.book import is_scope
-from launcher.fairness.floor import Floor
+from launcher.fairness.floor import LIVE_STREAK, Floor
 from launcher.fairness.item import (
     PRIORITIES,
     Depth,
@@ -127,10 +127,8 @@ class Pump:
     # ---- what runs
 
     def began(self, key: Key) -> bool:
-        """Count a waiting launch as running, whatever the limits say. False if it does not wait.
-
-        What `take` returned counts already.
-        """
+        """Count a waiting launch as running, whatever the limits say; what `take` returned does
+        already. False if it does not wait."""
         floor = self._floor
         item = floor.waiting.pop(key, None)
         if item is None:
@@ -170,6 +168,7 @@ class Pump:
         floor.end(item, queue, 1)
         place = floor.line_of(item).normal.lane.place
         place.lacks_since_ms = place.lacks_since_ms or place.lacked_since_ms
+        floor.streak = LIVE_STREAK if item.is_late else max(0, floor.streak - 1)
         for gauge in queue.gauges:
             if gauge.bucket is not None:
                 gauge.bucket.give()
@@ -184,8 +183,8 @@ class Pump:
         return True
 
     def put_aside(self, item: Item) -> bool:
-        """Return a taken launch to its place, and leave all like it out until the next round: they
-        would take slots that are reserved. False if it does not run."""
+        """Put back a launch that would take reserved slots, and leave all like it out until the
+        next round. False if it does not run."""
         if not self.put_back(item):
             return False
         line, now_ms = self._floor.line_of(item), self._floor.now_ms
@@ -336,7 +335,7 @@ class Pump:
         floor.begin(item, queue)
 
     def next_ms(self) -> int | None:
-        """Return when something may become runnable by time alone, or None."""
+        """Return when something may become runnable by time alone."""
         return self._floor.next_ms()
 
     # ---- limits
@@ -371,7 +370,12 @@ class Pump:
         self._floor.book.claims.set_domain(pool, domain)
         for (name, _), place in self._floor.places.items():
             if name == pool:  # what runs keeps its class, whose slots are elsewhere now
-                place.move(domain)
+                place.domain = domain
+
+    @property
+    def reserved(self) -> Mapping[Hashable, int]:
+        """How many slots are reserved and not used, by domain."""
+        return self._floor.book.claims.sums
 
     # ---- what people ask
 

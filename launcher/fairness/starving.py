@@ -10,6 +10,9 @@ from launcher.fairness.lanes import Line, PlaceClass
 
 PATIENCE_MS: Final = 30_000
 """As long as it takes a launch to count as one priority better."""
+GAP_MS: Final = 2_000
+"""Whoever was not found without room for so long waited for something else meanwhile: a gate, a
+limit, a rate."""
 LOOK_MS: Final = 500
 """So often classes are asked how long they have waited; in the rounds between, nothing is done."""
 
@@ -36,13 +39,15 @@ class Starving:
         self, place: PlaceClass, now_ms: int, first: Callable[[], tuple[Line, Item] | None]
     ) -> None:
         """Note that a class found no room, or not enough; `first` returns what would have begun,
-        None where that must wait for something else as well."""
-        if not place.lacks_since_ms or now_ms < place.lacks_since_ms:
+        None where that must wait for something else as well. Who is beyond its share may starve."""
+        is_on = 0 <= now_ms - place.noted_ms <= GAP_MS
+        place.noted_ms = now_ms
+        if not place.lacks_since_ms or not is_on:
             place.lacks_since_ms = now_ms
         if not self._is_asking or now_ms - place.lacks_since_ms < PATIENCE_MS:
             return
         found = first()
-        if found is None:
+        if found is None or found[0].over is not None:
             return
         since_ms = max(place.lacks_since_ms, found[1].enqueued_ms)
         if now_ms - since_ms >= PATIENCE_MS:

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from launcher.fairness.lanes import Lane, Line
+
+
+EMPTY_MAX: Final = 1_000
+"""Groups without a class that are remembered since they are in the midst of a turn."""
 
 
 class Group:
@@ -46,16 +50,28 @@ class Turns:
         return bool(self._ring)
 
     def first(self) -> Lane:
-        """Return the lane whose turn it is; only while there is any."""
-        return next(iter(self._ring)).front()
+        """Return the lane whose turn it is; only while there is any.
+
+        It stands where it belonged when it came, and moves only now, when it has its turn in any
+        case: if others who come and go moved it at once, to the end, it might never have one.
+        """
+        lane = next(iter(self._ring)).front()
+        if lane.place.key != (None if lane.group is None else lane.group.key):
+            self.remove(lane)
+            self.add(lane)
+            if lane.group is None:
+                self._ring.move_to_end(lane, last=False)
+            else:
+                self._ring.move_to_end(lane.group, last=False)
+                lane.group.lanes.move_to_end(lane, last=False)
+        return lane
 
     def add(self, lane: Lane) -> None:
         """Let a lane have its turn, after all others; or with those of its tenant."""
-        place = lane.place
-        if place.sole is None:
+        key = lane.place.key
+        if key is None:
             self._ring[lane] = None
             return
-        key = (place.sole, place.domain)
         group = lane.group = self._groups.get(key) or self._groups.setdefault(key, Group(key))
         group.lanes[lane] = None
         self._ring[group] = None
@@ -71,6 +87,8 @@ class Turns:
             del self._ring[group]
             if not group.credit:  # else it goes on when there is room again
                 del self._groups[group.key]
+            elif len(self._groups) > 2 * len(self._ring) + EMPTY_MAX:
+                self._groups = {one.key: one for one in self._groups.values() if one.lanes}
 
     def took(self, line: Line) -> None:
         """Count that a launch of `line` begins: the turn of its class goes on, or is over."""
@@ -78,12 +96,11 @@ class Turns:
         if shelf is None:
             return
         lane, group = shelf.lane, shelf.lane.group
+        entry, most = lane if group is None else group, line.owner.weight
         if group is None:
             most = len(shelf.ring)
         else:
-            most = line.owner.weight
             group.lanes.move_to_end(lane)
-        entry = lane if group is None else group
         entry.credit = min(entry.credit or most, most) - 1
         if not entry.credit:
             self._ring.move_to_end(entry)

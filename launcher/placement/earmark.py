@@ -12,12 +12,13 @@ here knows how long launches will run, so it is bounded by time instead: a mark 
 the time that was waited, after one that came to nothing there is none for twice as long as that
 lasted, and the same class gets its next when it has waited twice as long. So marks that come to
 nothing cost others a third of a few executors' time at most, and one that must outlast a long run
-does so in the end.
+does so in the end. Slots that are reserved for others are neither held nor barred: who asks to hold
+something says whether it may be (`hold`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -31,8 +32,15 @@ UNSEEN_MS: Final = 5_000
 """A mark for a class that did not starve any more for so long is let go."""
 READY_MS: Final = 1_000
 """How long room is held for a launch that could begin, and does not come."""
-FAILED_MAX: Final = 1_000
-"""Classes of which it is known that a mark came to nothing."""
+UNFIT_MS: Final = 30_000
+"""After so long a class is looked at again that no executors fit."""
+TRIED_MAX: Final = 4
+"""Classes that are looked at in one go: each is a pass over all executors."""
+MARKED_MAX: Final = 256
+"""No launch on more executors gets a mark: each round looks at all of them."""
+
+
+Hold = Callable[[int, Need], bool]
 
 
 class Wanted(msgspec.Struct, frozen=True, cache_hash=True):
@@ -69,52 +77,75 @@ class Mark(msgspec.Struct):
 class Earmarks:
     """At most one mark at a time, on these places."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, hold: Hold | None = None) -> None:
         self._places = places
+        self._hold = hold or places.hold
         self.mark: Mark | None = None
         self._now_ms = 0
         self._rests_until_ms = 0
+        self._rests_for: Wanted | None = None
         self._failed: dict[Wanted, int] = {}  # -> how long it must have waited for the next
 
-    def look(self, starving: Mapping[Wanted, int], now_ms: int) -> None:
-        """Do what is to be done before a round. `starving`: who waits, and since when."""
+    def look(self, starving: Mapping[Wanted, int] | None, now_ms: int) -> None:
+        """Do what is to be done before a round. `starving`: who waits, and since when; None where
+        that is as it was."""
         if now_ms < self._now_ms:  # the clock was set back
             self._let_go()
             self._rests_until_ms = 0
         self._now_ms = now_ms
         mark = self.mark
-        if mark is not None and mark.wanted in starving:
-            mark.seen_ms = now_ms
-        if mark is not None and self._is_over(mark):
+        if mark is not None and self._is_over(mark, starving):
             self._fail(mark)
         elif mark is not None:
             self._gather(mark)
         elif starving and now_ms >= self._rests_until_ms:
             self._choose(starving)
+        if starving is not None and not self._failed.keys() <= starving.keys():
+            self._failed = {one: ms for one, ms in self._failed.items() if one in starving}
 
-    def _is_over(self, mark: Mark) -> bool:
-        if self._now_ms >= mark.until_ms or self._now_ms - mark.seen_ms >= UNSEEN_MS:
-            return True
-        need, each = mark.wanted.need, mark.wanted.each
-        if each and self._places.each(need, each).keys() != set(mark.numbers):
-            return True
-        return not all(self._places.is_fit(number, need) for number in mark.numbers)
+    def _is_over(self, mark: Mark, starving: Mapping[Wanted, int] | None) -> bool:
+        if starving is not None:
+            if mark.wanted in starving:
+                mark.seen_ms = self._now_ms
+            if not self._is_sound(mark):
+                return True
+        return self._now_ms >= mark.until_ms or self._now_ms - mark.seen_ms >= UNSEEN_MS
+
+    def _is_sound(self, mark: Mark) -> bool:
+        """Whether these are still the executors that it needs, and what is held is there."""
+        places, need, each = self._places, mark.wanted.need, mark.wanted.each
+        if each and places.each(need, each).keys() != set(mark.numbers):
+            return False
+        return all(
+            places.bears(number, need) if number in mark.held else places.is_fit(number, need)
+            for number in mark.numbers
+        )
 
     def _choose(self, starving: Mapping[Wanted, int]) -> None:
         """Make a mark for who has waited longest, and could begin if others let it."""
+        tried = 0
         for wanted, since_ms in sorted(starving.items(), key=lambda item: item[1]):
             waited_ms = self._now_ms - since_ms
             if not wanted.is_much or waited_ms < self._failed.get(wanted, 0):
                 continue
-            seats = self._fitting(wanted)
-            ranked = sorted(seats, key=lambda number: (seats[number].load, number))
-            count = len(ranked) if wanted.each else wanted.parts
-            if 0 < count <= len(ranked):
+            numbers = self._executors(wanted)
+            if numbers:
                 until_ms = self._now_ms + waited_ms // SHARE
-                numbers = tuple(ranked[:count])
                 self.mark = Mark(wanted, numbers, since_ms, self._now_ms, until_ms, self._now_ms)
                 self._gather(self.mark)
                 return
+            self._failed[wanted] = waited_ms + UNFIT_MS
+            tried += 1
+            if tried == TRIED_MAX:
+                return
+
+    def _executors(self, wanted: Wanted) -> tuple[int, ...]:
+        """Return the executors to mark, the least loaded first; none where there are not enough."""
+        seats = self._fitting(wanted)
+        count = len(seats) if wanted.each else wanted.parts
+        if not 0 < count <= min(len(seats), MARKED_MAX):
+            return ()
+        return tuple(sorted(seats, key=lambda number: (seats[number].load, number))[:count])
 
     def _fitting(self, wanted: Wanted) -> dict[int, Seat]:
         """Return where it could run, were nothing taken; nothing if it could not begin at all."""
@@ -129,17 +160,15 @@ class Earmarks:
         if mark.is_ready:
             return
         for number in mark.numbers:
-            if number not in mark.held and self._places.hold(number, mark.wanted.need):
+            if number not in mark.held and self._hold(number, mark.wanted.need):
                 mark.held.add(number)
         if mark.is_ready:
             mark.until_ms = min(mark.until_ms, self._now_ms + READY_MS)
 
     def _fail(self, mark: Mark) -> None:
-        lasted_ms = self._now_ms - mark.from_ms
-        if len(self._failed) >= FAILED_MAX:
-            self._failed.clear()
         self._failed[mark.wanted] = 2 * (self._now_ms - mark.since_ms)
-        self._rests_until_ms = self._now_ms + 2 * lasted_ms
+        self._rests_until_ms = self._now_ms + 2 * (self._now_ms - mark.from_ms)
+        self._rests_for = mark.wanted
         self._let_go()
 
     def _let_go(self) -> None:
@@ -174,12 +203,17 @@ class Earmarks:
         mark = self.mark
         if mark is None or not self.is_ready(wanted):
             return ()
+        is_sound = self._is_sound(mark)
         self._fail(mark)
-        return mark.numbers
+        return mark.numbers if is_sound else ()
 
-    def began(self, wanted: Wanted) -> None:
-        """Learn that a launch of this class begins, wherever it does: it needs no mark any more."""
-        if self.mark is not None and self.mark.wanted == wanted:
-            self._let_go()
-        if self._failed.pop(wanted, 0):
-            self._rests_until_ms = 0
+    def began(self, wanted: Wanted) -> bool:
+        """Learn that a launch of this class begins, wherever it does: it needs no mark any more.
+        Return whether room was let go for that."""
+        self._failed.pop(wanted, None)
+        if self._rests_for == wanted:
+            self._rests_until_ms, self._rests_for = 0, None
+        if self.mark is None or self.mark.wanted != wanted:
+            return False
+        self._let_go()
+        return True

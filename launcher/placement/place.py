@@ -165,6 +165,22 @@ class Bench:
             not place.memory_bytes or need.memory_bytes <= place.memory_bytes
         )
 
+    def is_short(self, need: Need) -> bool:
+        """Whether cpu or memory is taken that the need asks for."""
+        place, cpu, memory = self.place, need.cpu_milli, need.memory_bytes
+        return bool(cpu and self.cpu_milli + cpu > (place.cpu_milli or NO_LIMIT)) or bool(
+            memory and self.memory_bytes + memory > (place.memory_bytes or NO_LIMIT)
+        )
+
+    def bears(self, need: Need) -> bool:
+        """Whether what is taken here, the need included, is no more than there is."""
+        seat, place = self.by_pool.get(need.pool), self.place
+        if seat is None or seat.used > seat.slots:
+            return False
+        if need.cpu_milli and self.cpu_milli > (place.cpu_milli or NO_LIMIT):
+            return False
+        return not need.memory_bytes or self.memory_bytes <= (place.memory_bytes or NO_LIMIT)
+
     def take(self, need: Need, count: int) -> None:
         """Take `count` times what is needed; give it back where `count` is negative."""
         self.taken[need.pool] += count

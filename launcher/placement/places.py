@@ -172,19 +172,26 @@ class Places:
             if number in self._away and not bench.is_used:
                 del self._away[number]
 
-    def hold(self, number: int, need: Need) -> bool:
+    def hold(self, number: int, need: Need, *, may_bar: bool = True) -> bool:
         """Take room for a launch that cannot begin yet, whoever else waits for some here. Where
-        cpu or memory is short for that, nobody gets anything here until `unbar`."""
+        cpu or memory is short for that, nobody gets anything here until `unbar`, if that may be."""
         bench = self.benches.get(number)
         if bench is None:
             return False
         was_barred, bench.is_barred = bench.is_barred, False
         is_held = self.fits(number, need)
-        bench.is_barred = was_barred or (not is_held and need.takes_resources)
+        is_barred = not is_held and may_bar and bench.is_short(need)
+        bench.is_barred = was_barred
         if is_held:
             self.take(number, need)
+        if not is_barred:
             bench.unbar()
+        bench.is_barred = is_barred
         return is_held
+
+    def bears(self, number: int, need: Need) -> bool:
+        """Whether an executor is fit for a launch that was taken there, and not overbooked."""
+        return self.is_fit(number, need) and self.benches[number].bears(need)
 
     def unbar(self, number: int) -> None:
         """Let an executor get launches again."""

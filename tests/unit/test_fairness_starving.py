@@ -30,8 +30,10 @@ def test_a_class_starves_once_nothing_of_it_has_begun_for_long(rig: Rig) -> None
 
 
 def starved(rig: Rig, after_ms: int = PATIENCE_MS, turns: int = 2) -> dict[object, int]:
-    """Who starves after another look, `after_ms` later."""
-    rig.now_ms += after_ms
+    """Who starves after another look, `after_ms` later; there is a turn in each second."""
+    for _ in range(0, after_ms, 1_000):
+        rig.take(9)
+        rig.now_ms += 1_000
     for _ in range(turns):
         rig.take(9)
         rig.now_ms += LOOK_MS
@@ -110,13 +112,13 @@ def test_what_is_taken_and_put_back_did_not_begin(rig: Rig) -> None:
     rig.add("a/big", place="big")
     rig.take()
     for _ in range(3):
-        rig.now_ms += PATIENCE_MS // 3
+        starved(rig, PATIENCE_MS // 3)
         rig.closed = set()
         assert rig.take() == ["a/big@1"]
         assert rig.pump.put_back(rig.items["a/big@1"])
         rig.closed = {"big"}
         rig.take()
-    assert list(starved(rig, 0)) == ["big"]
+    assert list(starved(rig, 0, turns=3)) == ["big"]
 
 
 def test_what_is_put_aside_for_slots_that_are_reserved_starves_as_well(rig: Rig) -> None:
@@ -126,3 +128,24 @@ def test_what_is_put_aside_for_slots_that_are_reserved_starves_as_well(rig: Rig)
         assert rig.pump.put_aside(rig.items["a/big@1"])
         rig.now_ms += LOOK_MS
     assert list(rig.pump.starving.since_ms) == ["big"]
+
+
+def test_what_is_beyond_its_tenants_share_does_not(rig: Rig) -> None:
+    """Room was kept for it, and whoever was within its share waited."""
+    rig.pump.set_limits(("a", "mail", -1), Limits(concurrent=1, burst=9))
+    rig.add("a/big", 2, place="big")
+    assert rig.take(1) == ["a/big@1"]
+    rig.closed = {"big"}
+    assert starved(rig) == {}
+    rig.end(["a/big@1"])
+    assert list(starved(rig)) == ["big"]
+
+
+def test_time_behind_a_gate_is_not_waited_for_room(rig: Rig) -> None:
+    rig.closed = {"big"}
+    rig.add("a/big", place="big")
+    rig.take()
+    rig.pump.hold("a/big@1", rig.now_ms + 900_000)
+    assert starved(rig, 900_000) == {}
+    assert starved(rig, PATIENCE_MS - 5_000) == {}
+    assert list(starved(rig, 10_000)) == ["big"]

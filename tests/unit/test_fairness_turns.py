@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
-from launcher.fairness.item import Limits
+from launcher.fairness.floor import LINES_MIN
+from launcher.fairness.item import EACH_TENANT, Limits
+from launcher.fairness.turns import EMPTY_MAX
 from tests.unit.fairness_rig import Rig, tenants
 
 
@@ -91,3 +93,54 @@ def test_a_turn_goes_on_where_room_ran_out_in_its_midst(rig: Rig) -> None:
         got.update(tenants(keys))
         rig.end(keys)
     assert got == {"ann": 30, "bob": 10}
+
+
+def test_a_class_in_which_another_comes_and_goes_has_its_turns(rig: Rig) -> None:
+    """Each time it went to the end of the ring, and it never began."""
+    for number in range(6):
+        shared(rig, f"t{number}/a", 60, place=f"p{number}")
+    got: Counter[str] = Counter()
+    for number in range(60):
+        (key,) = rig.add("zed/a", place="p0", domain="left")
+        rig.take(0)
+        rig.pump.remove(key)
+        rig.slots["left"] = 1
+        (key,) = rig.take(1)
+        got[tenants([key])[0]] += 1
+        rig.end([key])
+        rig.now_ms += number
+    assert got["t0"] >= 9
+
+
+def test_a_turn_that_was_begun_by_who_is_gone_is_forgotten(rig: Rig) -> None:
+    rig.pump.set_limits((EACH_TENANT, "", -1), Limits(weight=3))
+    for number in range(2 * EMPTY_MAX + 9):
+        shared(rig, f"t{number}/a", 1, place=f"p{number}")
+        rig.end(rig.take(2))
+    (turns, *_) = rig.pump._floor.turns
+    assert len(turns._groups) <= EMPTY_MAX + 1
+
+
+def test_a_late_one_that_is_taken_and_put_back_has_its_turn_again(rig: Rig) -> None:
+    late, live = rig.add("bob/a", 2, is_late=True), rig.add("ann/a", 40)
+    begun = rig.take(9)
+    assert begun == live[:9]
+    for _ in range(3):
+        assert rig.take(1) == late[:1]
+        rig.pump.put_back(rig.items[late[0]], rig.now_ms + 1)
+        rig.now_ms += 2
+    assert rig.take(1) == late[:1]
+
+
+def test_the_last_line_of_a_class_may_go_where_another_of_it_is_made(rig: Rig) -> None:
+    """A tenant with many idle lines swept them while it made a new one, and with them the class in
+    which that was to stand; when it ended the leader fell over it."""
+    keys = [rig.add("ann/a", place=f"p{number}")[0] for number in range(LINES_MIN)]
+    assert rig.pump.remove(keys.pop(0))
+    keys += rig.add("ann/late", place="p0", is_late=True)
+    keys += rig.add("ann/live", place="p0")
+    lines = rig.pump._floor.lines.values()
+    assert len({line.normal.lane.place for line in lines if line.key[1] == "p0"}) == 1
+    for key in keys:
+        assert rig.pump.remove(key)
+    assert not rig.pump._floor.places

@@ -47,9 +47,9 @@ class Rig:
         benches = self.places.benches.values()
         return sum(bench.seats[0].slots - bench.seats[0].used for bench in benches)
 
-    def look(self, after_ms: int = 0) -> Mark | None:
+    def look(self, after_ms: int = 0, *, is_news: bool = True) -> Mark | None:
         self.now_ms += after_ms
-        self.marks.look(self.starving, self.now_ms)
+        self.marks.look(self.starving if is_news else None, self.now_ms)
         return self.marks.mark
 
     def starve(self, wanted: Wanted, since_ms: int = 0) -> Mark | None:

@@ -164,6 +164,7 @@ def test_what_waits_of_a_removed_job_may_be_killed_or_skipped() -> None:
     assert rig.skip(2) is Verdict.ACCEPTED
     assert list(rig.state.leaving) == [1]  # of which a sweep finds nothing any more
     assert rig.put(job()).verdict is Verdict.ACCEPTED
+    assert not rig.state.leaving
 
 
 def test_only_removals_that_follow_in_the_same_entry_leave_what_waits() -> None:
