@@ -194,7 +194,9 @@ class Earmarks:
 
     def is_ready(self, wanted: Wanted) -> bool:
         """Whether all that a launch of this class needs is held for it."""
-        return self.mark is not None and self.mark.is_ready and self.mark.wanted == wanted
+        mark = self.mark
+        is_theirs = mark is not None and mark.is_ready and mark.wanted == wanted
+        return mark is not None and is_theirs and self._is_sound(mark)
 
     def take(self, wanted: Wanted) -> tuple[int, ...]:
         """Return the executors where all is held for a launch of this class, which now may take it;
@@ -203,9 +205,8 @@ class Earmarks:
         mark = self.mark
         if mark is None or not self.is_ready(wanted):
             return ()
-        is_sound = self._is_sound(mark)
         self._fail(mark)
-        return mark.numbers if is_sound else ()
+        return mark.numbers
 
     def began(self, wanted: Wanted) -> bool:
         """Learn that a launch of this class begins, wherever it does: it needs no mark any more.
