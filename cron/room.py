@@ -68,7 +68,8 @@ async def with_room(
             is_told = True
             while not stopping.is_set() and room(folder) <= left:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), look_s)
+                    async with asyncio.timeout(look_s):
+                        await stopping.wait()
         else:
             if is_told:
                 _log.info("disk.has_room", folder=str(folder), room_bytes=room(folder))

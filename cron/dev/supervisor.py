@@ -175,7 +175,8 @@ class _Dev:
     async def _run_for(self, for_ms: int) -> None:
         """Return when the cell has worked for so long; its start does not count, within reason."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._working.wait(), START_MS_MAX / 1000)
+            async with asyncio.timeout(START_MS_MAX / 1000):
+                await self._working.wait()
         await asyncio.sleep(for_ms / 1000)
 
     def _introduce(self, ports: Ports, cell: LocalCell) -> None:

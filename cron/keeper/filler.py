@@ -60,7 +60,8 @@ class Filler:
         retry_s, told = RETRY_S, ""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._keeper.changed.wait(), LOOK_S)
+                async with asyncio.timeout(LOOK_S):
+                    await self._keeper.changed.wait()
             self._keeper.changed.clear()
             try:
                 await self.look()

@@ -353,7 +353,8 @@ class Leader:
         if delay_ms <= 0 or self._wake.is_set() or self._changes:
             return
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), delay_ms / 1000)
+            async with asyncio.timeout(delay_ms / 1000):
+                await self._wake.wait()
 
     async def _answer_beats(self) -> None:
         """Answer heartbeats after a majority confirmed this leader since they came (rule R5)."""

@@ -105,7 +105,8 @@ class Saving:
             StorageAway: it does not answer soon. Conflict: it refuses.
         """
         try:
-            return await asyncio.wait_for(_told(vault.manifests, self._lane.work), LIST_S)
+            async with asyncio.timeout(LIST_S):
+                return await _told(vault.manifests, self._lane.work)
         except TimeoutError as error:
             text = f"{vault.store.url}: no answer within {LIST_S:g} s"
             raise StorageAway(text, "`raftcron status` says since when backups fail") from error

@@ -296,6 +296,18 @@ def test_nothing_is_left_for_later_in_the_code(word: str) -> None:
     expect_none(left)
 
 
+def test_nothing_waits_in_a_way_that_loses_a_cancel() -> None:
+    """`asyncio.wait_for` of Python 3.11 returns as if nothing were when what it waits for comes in
+    the same moment as a cancel (python/cpython#86296); `asyncio.timeout` does not."""
+    guilty = [
+        f"{source.path}:{number}"
+        for source in code()
+        for number, line in enumerate(source.lines, 1)
+        if "asyncio.wait_for(" in line
+    ]
+    expect_none(guilty)
+
+
 def test_everything_in_examples_is_read_by_a_test() -> None:
     examples = [name for name in files() if name.startswith("examples/")]
     tests = "\n".join(source.text for source in sources() if source.is_test)

@@ -255,3 +255,19 @@ async def test_who_is_cut_off_while_it_is_drained_is_drained_when_it_comes_back(
         assert back.ended is not None
         assert back.ended.is_drained
         assert [record.executor for record in state.executors.values()] == ["e2"]
+
+
+@pytest.mark.parametrize("moments", range(8))
+async def test_a_reign_that_ends_in_the_moment_in_which_it_wakes_has_ended(moments: int) -> None:
+    """`asyncio.wait_for` loses a cancel that comes just then: the reign went on for ever, as a
+    second one beside the next, and a replica that was told to stop never did."""
+    async with reigning() as one:
+        one.leader._settings = LeaderSettings(turn_ms=0, housekeeping_ms=60_000)
+        one.leader._wake.set()
+        await asyncio.sleep(0.05)  # it rests now
+        one.leader._wake.set()
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        stopping = asyncio.create_task(one.leader.stop())
+        ended, _ = await asyncio.wait([stopping], timeout=WITHIN_S)
+        assert ended
