@@ -290,6 +290,7 @@ class PumpAgainstNaive(RuleBasedStateMachine):
         self.pump.tick(self.naive.now_ms)
         assert self.pump.put_back(item, until_ms)
         assert not self.pump.put_back(item)
+        self.streak = LIVE_STREAK if item.is_late else max(0, self.streak - 1)
         one = self.naive.running.pop(item.key)
         one.until_ms = until_ms
         self.naive.waiting[item.key] = one
