@@ -84,8 +84,10 @@ def test_what_a_killed_worker_ran_is_tried_again_and_never_beside_itself(
         assert unfinished(shop, names) == []
         cut = [run for run in shop.runs() if run.end < 0]
         assert {run.pid for run in cut} == set(killed), "only what was killed has no end"
-        assert len(cut) == sum(row.state == "failed" for row in rows)
-        assert set(repeated(shop, "busy")) == {run.launch for run in cut}
+        failed = [row.launch for row in rows if row.state == "failed"]
+        # One that was killed before its first line fails as well, and nobody has witnessed it.
+        assert len(killed) <= len(cut) <= len(failed)
+        assert set(repeated(shop, "busy")) == {run.launch for run in cut} <= set(failed)
         assert shop.cell.rows("dead", "list") == []
         assert shop.wrong() == []
 
