@@ -26,23 +26,16 @@ $(VENV)/.ready: requirements.lock pyproject.toml
 run: setup ## three replicas and an executor run examples/crontab on this machine; Ctrl-C ends it
 	@exec $(BIN)/raftcron dev examples/crontab
 
-# Tests of threads, sockets and processes may meet a machine that stands still. What fails is
-# repeated once, alone and in plain sight; what fails again has failed. `make unit` and
-# `make cluster` repeat nothing: every failure there is worth a look.
-AGAIN = echo "--- what failed above, once more and alone:" && \
-  $(BIN)/pytest -q --last-failed --last-failed-no-failures none
-
 check: setup ## style, types, layers and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 tests/style tests/unit || { $(AGAIN) tests/style tests/unit; }
+	$(BIN)/pytest -q -n 2 tests/style tests/unit
 
 test: check ## everything: and model, interaction, simulation, conformance and cluster tests
 	$(BIN)/pytest -q -n 2 tests/model tests/interaction tests/simulation
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/conformance tests/cluster || \
-	  { $(AGAIN) tests/conformance tests/cluster; }
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/conformance tests/cluster
 
 unit: setup ## only the fast tests
 	$(BIN)/pytest -q tests/unit
