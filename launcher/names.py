@@ -140,5 +140,5 @@ def split_job_name(name: str) -> tuple[str, str]:
 
 
 def short_job_name(name: str) -> str:
-    """Return the name as people write it: without the default tenant."""
+    """Return the name of a job or a launch as people write it: without the default tenant."""
     return name.removeprefix(f"{DEFAULT_TENANT}/")

@@ -18,7 +18,7 @@ from cron.cli.scopes import pool_of, pool_options, word_option
 from cron.cli.times import format_ms, show_exact_ms, show_ms
 from cron.cli.values import Count, not_empty
 from cron.errors import InvalidInput
-from launcher.names import DEFAULT_TENANT
+from launcher.names import short_job_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -204,7 +204,7 @@ def dead_row(view: DeadView) -> render.Row:
 def dead_cells(view: DeadView) -> list[str]:
     """Return a dead letter as cells of DEAD_COLUMNS."""
     return [
-        view.launch.removeprefix(f"{DEFAULT_TENANT}/"),
+        short_job_name(view.launch),
         str(view.tries),
         view.reason or view.state,
         "-" if view.exit_code is None else str(view.exit_code),

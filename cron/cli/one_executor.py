@@ -8,7 +8,7 @@ from cron.api.pool_views import ExecutorDetail, ExecutorView, RunView, TwinView
 from cron.cli import render
 from cron.cli.needs import show_about, show_cpu
 from cron.cli.times import format_ms, show_length, show_ms
-from launcher.names import DEFAULT_TENANT
+from launcher.names import short_job_name
 
 RUN_COLUMNS: Final = ("launch", "state", "pool", "begun utc", "for", render.NOTE)
 TWIN_MARK: Final = "!"
@@ -75,7 +75,7 @@ def run_row(view: RunView) -> render.Row:
 
 def run_cells(view: RunView, now_ms: int) -> list[str]:
     """Return what is open on an executor as cells of RUN_COLUMNS."""
-    name = view.launch.removeprefix(f"{DEFAULT_TENANT}/")
+    name = short_job_name(view.launch)
     if view.attempt > 1 or view.part:
         name += f"#{view.attempt}"
     if view.part:

@@ -13,7 +13,7 @@ from cron.cli.options import Settings, cell_options, pass_settings
 from cron.cli.scopes import pool_of, pool_options, word_option
 from cron.cli.times import format_ms, show_length, show_ms
 from cron.cli.values import Count, not_empty
-from launcher.names import DEFAULT_TENANT
+from launcher.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -126,7 +126,7 @@ def wait_cells(view: WaitView, now_ms: int) -> list[str]:
     until = f" (until {show_ms(view.until_ms)})" if view.until_ms and not is_said else ""
     where = f"on {view.executor}" if view.executor else ""
     return [
-        view.launch.removeprefix(f"{DEFAULT_TENANT}/"),
+        short_job_name(view.launch),
         view.state,
         view.pool or "-",
         str(view.priority),

@@ -15,7 +15,7 @@ from cron.cli.needs import needs_row
 from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
 from cron.progress import describe_progress
-from launcher.names import DEFAULT_TENANT, short_job_name, split_job_name
+from launcher.names import short_job_name, split_job_name
 
 LAUNCH_COLUMNS: Final = (
     "launch", "attempt", "state", "reason", "started utc", "late", "ran", "exit", "executor", NOTE,
@@ -108,7 +108,7 @@ def part_row(part: PartView) -> Row:
 
 def launch_cells(view: LaunchView) -> list[str]:
     """Return a launch as cells of LAUNCH_COLUMNS; the default tenant is left out of its name."""
-    name = view.launch.removeprefix(f"{DEFAULT_TENANT}/")
+    name = short_job_name(view.launch)
     if view.attempt > 1:
         name += f"#{view.attempt}"
     if view.count > 1:

@@ -119,9 +119,8 @@ class Seating:
 
     def _is_kept(self, wanted: Wanted) -> bool:
         """Whether room for a launch of that class was put by, and is complete."""
-        if self.earmarks.mark is None or not self.earmarks.is_ready(wanted):
-            return False
-        return not (wanted.each and self.absent(wanted.need, wanted.each))
+        is_ready = self.earmarks.is_ready(wanted)
+        return is_ready and not (wanted.each and self.absent(wanted.need, wanted.each))
 
     def absent(self, need: Need, each: str) -> str:
         """Return who is missing for a launch on `each`, by id, "" for nobody: an executor that fits

@@ -115,7 +115,7 @@ class Floor:
         del self.lines[line.key], line.owner.lines[line.key]
         place = line.normal.lane.place
         place.leave(line.owner.tenant)
-        if not place.lines:
+        if not place.tenants:
             place.close()
             del self.places[line.key[:2]]
             self.aside.pop(place, None)

@@ -35,8 +35,8 @@ class PlaceClass:
     """All launches of one pool that may go to the same executors; `lanes` by band."""
 
     __slots__ = (
-        "domain", "is_aside", "lacked_since_ms", "lacks_since_ms", "lanes", "lines", "noted_ms",
-        "place", "pool", "sole", "tenants",
+        "domain", "is_aside", "lacked_since_ms", "lacks_since_ms", "lanes", "noted_ms", "place",
+        "pool", "sole", "tenants",
     )  # fmt: skip
 
     def __init__(self, pool: str, place: Hashable, domain: Hashable) -> None:
@@ -48,7 +48,6 @@ class PlaceClass:
         self.domain = domain
         self.is_aside = False
         self.lanes: dict[int, Lane] = {}
-        self.lines = 0
         self.tenants: dict[str, int] = {}
         """How many lines each has here."""
         self.sole: str | None = None
@@ -61,13 +60,11 @@ class PlaceClass:
 
     def enter(self, tenant: str) -> None:
         """Count one more line of a tenant."""
-        self.lines += 1
         self.tenants[tenant] = self.tenants.get(tenant, 0) + 1
         self.sole = tenant if len(self.tenants) == 1 else None
 
     def leave(self, tenant: str) -> None:
         """Count one line less of a tenant."""
-        self.lines -= 1
         self.tenants[tenant] -= 1
         if not self.tenants[tenant]:
             del self.tenants[tenant]

@@ -195,8 +195,9 @@ class Earmarks:
     def is_ready(self, wanted: Wanted) -> bool:
         """Whether all that a launch of this class needs is held for it."""
         mark = self.mark
-        is_theirs = mark is not None and mark.is_ready and mark.wanted == wanted
-        return mark is not None and is_theirs and self._is_sound(mark)
+        if mark is None or mark.wanted != wanted:
+            return False
+        return mark.is_ready and self._is_sound(mark)
 
     def take(self, wanted: Wanted) -> tuple[int, ...]:
         """Return the executors where all is held for a launch of this class, which now may take it;

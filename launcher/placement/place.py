@@ -113,11 +113,7 @@ class Seat:
         bench = self.bench
         if self.used >= self.slots or bench.is_barred:
             return False
-        if cpu_milli and bench.cpu_milli + cpu_milli > (bench.place.cpu_milli or NO_LIMIT):
-            return False
-        if not memory_bytes:
-            return True
-        return bench.memory_bytes + memory_bytes <= (bench.place.memory_bytes or NO_LIMIT)
+        return not (cpu_milli or memory_bytes) or not bench.is_short(cpu_milli, memory_bytes)
 
 
 class Bench:
@@ -165,21 +161,20 @@ class Bench:
             not place.memory_bytes or need.memory_bytes <= place.memory_bytes
         )
 
-    def is_short(self, need: Need) -> bool:
-        """Whether cpu or memory is taken that the need asks for."""
-        place, cpu, memory = self.place, need.cpu_milli, need.memory_bytes
-        return bool(cpu and self.cpu_milli + cpu > (place.cpu_milli or NO_LIMIT)) or bool(
-            memory and self.memory_bytes + memory > (place.memory_bytes or NO_LIMIT)
-        )
+    def is_short(self, cpu_milli: int, memory_bytes: int, more: int = 1) -> bool:
+        """Whether there is less than what is taken and so many `more` launches take; of a resource
+        that they take nothing of there is always enough."""
+        place = self.place
+        if cpu_milli and self.cpu_milli + more * cpu_milli > (place.cpu_milli or NO_LIMIT):
+            return True
+        memory_max = place.memory_bytes or NO_LIMIT
+        return bool(memory_bytes) and self.memory_bytes + more * memory_bytes > memory_max
 
     def bears(self, need: Need) -> bool:
         """Whether what is taken here, the need included, is no more than there is."""
-        seat, place = self.by_pool.get(need.pool), self.place
-        if seat is None or seat.used > seat.slots:
-            return False
-        if need.cpu_milli and self.cpu_milli > (place.cpu_milli or NO_LIMIT):
-            return False
-        return not need.memory_bytes or self.memory_bytes <= (place.memory_bytes or NO_LIMIT)
+        seat = self.by_pool.get(need.pool)
+        is_enough = seat is not None and seat.used <= seat.slots
+        return is_enough and not self.is_short(need.cpu_milli, need.memory_bytes, more=0)
 
     def take(self, need: Need, count: int) -> None:
         """Take `count` times what is needed; give it back where `count` is negative."""

@@ -178,15 +178,15 @@ class Places:
         bench = self.benches.get(number)
         if bench is None:
             return False
-        was_barred, bench.is_barred = bench.is_barred, False
-        is_held = self.fits(number, need)
-        is_barred = not is_held and may_bar and bench.is_short(need)
-        bench.is_barred = was_barred
+        seat = self._seat(bench, need)
+        is_short = bench.is_short(need.cpu_milli, need.memory_bytes)
+        is_held = seat is not None and seat.used < seat.slots and not is_short
         if is_held:
             self.take(number, need)
-        if not is_barred:
+        if is_short and may_bar:
+            bench.is_barred = True
+        else:
             bench.unbar()
-        bench.is_barred = is_barred
         return is_held
 
     def bears(self, number: int, need: Need) -> bool:
