@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-# `make fuzz` and `make soak` look for what nobody has seen; here each run says the same.
+# Each run says the same. What nobody has seen is looked for by
+# `pytest -m hypothesis --hypothesis-profile=explore tests/unit tests/model`.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
