@@ -13,15 +13,15 @@ import pytest
 
 from tests.style.tree import body_lines, code, files, functions, imported, sources
 
-FILE_LINES_MAX: Final = 400
-FUNCTION_LINES_MAX: Final = 50
+FILE_LINES_MAX: Final = 700
+FUNCTION_LINES_MAX: Final = 70
 PARAMETERS_MAX: Final = 7
 COLUMNS_MAX: Final = 100
 
 LONG_FILES: Final[dict[str, str]] = {}
-"""Files over 400 lines, each with the reason."""
+"""Files over 700 lines, each with the reason."""
 LONG_FUNCTIONS: Final[dict[str, str]] = {}
-"""`path:function` over 50 lines, each with the reason."""
+"""`path:function` over 70 lines, each with the reason."""
 MANY_PARAMETERS: Final[dict[str, str]] = {}
 """`path:function` with more than seven parameters, each with the reason."""
 
@@ -102,13 +102,13 @@ def overlong(lengths: dict[str, int], most: int, excused: dict[str, str]) -> lis
     return rows + [f"{name} needs no exception any more" for name in excused if name not in over]
 
 
-def test_no_file_is_longer_than_400_lines() -> None:
+def test_no_file_is_longer_than_700_lines() -> None:
     lengths = {source.path: len(source.lines) for source in sources()}
     assert len(lengths) > 50, "the tree was not found"
     expect_none(overlong(lengths, FILE_LINES_MAX, LONG_FILES))
 
 
-def test_no_function_is_longer_than_50_lines() -> None:
+def test_no_function_is_longer_than_70_lines() -> None:
     lengths = {
         f"{source.path}:{function.name}": body_lines(function)
         for source in sources()
