@@ -93,6 +93,7 @@ class Daemon:
         self._server: grpc.aio.Server | None = None
         self._roster = self._make_roster()
         self._leader.may_tick = self._roster.why_not_tick
+        self._leader.shared_format = self._roster.shared_format
         self._leader.clock_error_ms = self._roster.clock_error_ms
         saving = self._archives.attach(
             self._leader,
@@ -145,7 +146,7 @@ class Daemon:
                 late_per_second=limits.catchup_per_second,
                 is_backed_up=bool(self._config.object_storage.url),
             ),
-            about=c.Claim(zones.tzdata_version(), self._release),
+            about=c.Claim(zones.tzdata_version(), self._release, c.FORMAT),
             on_failure=self._fail,
         )
         leader.leader_address = self._leader_address

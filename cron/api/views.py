@@ -326,7 +326,8 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     `incarnation` counts the disks that stood for a replica's id, `standing` is votes, joining or
     open ("" while the cell is not founded), `joining` how far it is until it votes. `matched` is
     the log index up to which the leader knows it to have the leader's log, None where it does not.
-    `keeping` is of snapshots and history, of replicas alone.
+    `keeping` is of snapshots and history, of replicas alone. `format` is the newest format of the
+    log that a replica can apply; 0 stands for 1, from before there was a second.
     """
 
     kind: str
@@ -352,6 +353,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     matched: int | None = None
     joining: JoinProgress | None = None
     keeping: KeepingView | None = None
+    format: int = 0
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,6 +80,7 @@ class Leader:
         self.leader_address: Callable[[], str | None] = lambda: None
         self.may_tick: Callable[[], str] = lambda: ""  # why not, "" if it may (rule R10)
         self.clock_error_ms: Callable[[], int] = lambda: 0  # ahead of the others, if too much
+        self.shared_format: Callable[[], int] = lambda: 0  # what all replicas can apply
         self._dispatcher = Dispatcher(pool)
         self._changes = Changes()
         self._owes_plan = False
@@ -211,6 +212,11 @@ class Leader:
         self._note_jump()
         now_ms = self.now_ms()
         state = self._applier.state
+        epoch, shared = self.epoch, self.shared_format()
+        if epoch is not None and shared > state.format:
+            # An entry of its own: what the others carry was made for the format before.
+            await self._commit(epoch, [c.RaiseFormat(shared)], [], now_ms)
+            return
         commands = self._gather(now_ms)
         changes = [] if self._owes_plan else self._changes.take(state, now_ms)
         for change in changes:

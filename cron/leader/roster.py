@@ -27,6 +27,7 @@ from cron.leader.membership import (
     progress_of,
     with_standing,
 )
+from cron.state.commands import FORMAT
 from cron.state.state import ExecutorRecord
 from launcher.names import format_time
 from launcher.pool.session import SessionView
@@ -171,10 +172,20 @@ class Roster:
             wall_ms=self._clock.wall_ms(),
             joining=progress_of(joining),
             keeping=self.keeping(),
+            format=FORMAT,
         )
+
+    def shared_format(self) -> int:
+        """Return the newest format of the log that all replicas can apply, as they said last; 0
+        while one does not answer, since it may be of any version."""
+        rows = [peer.row for peer in self._peers.values()]
+        return min([FORMAT, *(0 if row is None else max(row.format, 1) for row in rows)])
 
     def _leaders_note(self) -> str:
         note = self._leader.note or self._succession()
+        if self._applier.state.format < FORMAT:
+            upgrade = f"format {self._applier.state.format} until all replicas are upgraded"
+            note = f"{note}; {upgrade}" if note else upgrade
         if self._leader.pool.count:
             return note
         return f"{_NO_EXECUTOR}; {note}" if note else _NO_EXECUTOR

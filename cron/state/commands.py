@@ -22,6 +22,9 @@ from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
 ENTRY_VERSION: Final = 1
+FORMAT: Final = 2
+"""The newest format of commands and State that this program can apply (DESIGN.md, "Determinism
+and evolution")."""
 
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""
@@ -145,6 +148,13 @@ class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
 
     tzdata: str = ""
     version: str = ""
+    format: int = 0  # the first Claim of a new cell sets the format of its State; later ones do not
+
+
+class RaiseFormat(msgspec.Struct, frozen=True, array_like=True, tag="format"):
+    """Every replica can apply `format`: from this entry on State has it. It never falls."""
+
+    format: int
 
 
 class PutJobs(msgspec.Struct, frozen=True, array_like=True, tag="put"):
@@ -345,6 +355,7 @@ class Resolve(msgspec.Struct, frozen=True, array_like=True, tag="resolve"):
 
 Command: TypeAlias = (
     Claim
+    | RaiseFormat
     | PutJobs
     | Pause
     | Resume

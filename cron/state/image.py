@@ -19,7 +19,7 @@ import msgspec
 from cron.errors import InvariantViolated
 from cron.job import Job
 from cron.state.archive import History
-from cron.state.commands import Key
+from cron.state.commands import FORMAT, Key
 from cron.state.pool import Gate, Limits, Scope
 from cron.state.state import ExecutorRecord, JobRecord, Reign, Restored, State
 from launcher.launch import LaunchState
@@ -58,6 +58,7 @@ class _Head(msgspec.Struct, array_like=True):
     gate_numbers: int = 0
     dead_numbers: int = 0
     budgets: list[tuple[str, int]] = []
+    format: int = 1
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -105,6 +106,7 @@ def encode_head(state: State) -> bytes:
                 gate_numbers=state.gate_numbers,
                 dead_numbers=state.dead_numbers,
                 budgets=list(state.budgets.items()),
+                format=state.format,
             )
         )
     )
@@ -208,7 +210,9 @@ def _decode_head(part: bytes) -> tuple[State, int]:
             "upgrade this replica"
         )
     head = _heads.decode(part)
+    check_format(head.format)
     state = State()
+    state.format = head.format
     state.term, state.index, state.digest = head.term, head.index, head.digest
     state.at_ms, state.epoch, state.tzdata = head.at_ms, head.epoch, head.tzdata
     state.catalog = head.catalog
@@ -226,6 +230,18 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.gate_numbers, state.dead_numbers = head.gate_numbers, head.dead_numbers
     state.budgets = dict(head.budgets)
     return state, head.jobs
+
+
+def check_format(format_: int) -> None:
+    """Refuse a format that this program cannot apply.
+
+    Raises:
+        InvariantViolated: it is newer than this program.
+    """
+    if format_ > FORMAT:
+        raise InvariantViolated(
+            f"the cell has format {format_}, this program knows {FORMAT}: upgrade this replica"
+        )
 
 
 def _derive(state: State) -> None:

@@ -18,6 +18,7 @@ from cron.state import accounts, jobs, keeping, launches, pool, pooling, recover
 from cron.state import commands as c
 from cron.state.codec import decode_entry
 from cron.state.context import Context
+from cron.state.image import check_format
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import Reign, State
 from launcher.names import SCHEDULED_S_MAX
@@ -87,6 +88,8 @@ def _apply(context: Context, command: c.Command) -> Result:
 
 
 def _claim(context: Context, command: c.Claim) -> Result:
+    if not context.state.reigns and command.format:
+        _set_format(context.state, command.format)
     context.state.epoch = context.epoch
     context.state.tzdata = command.tzdata
     context.state.staged.clear()
@@ -95,11 +98,24 @@ def _claim(context: Context, command: c.Claim) -> Result:
     return Result(Verdict.ACCEPTED)
 
 
+def _raise_format(context: Context, command: c.RaiseFormat) -> Result:
+    if command.format <= context.state.format:
+        return Result(Verdict.ALREADY)
+    _set_format(context.state, command.format)
+    return Result(Verdict.ACCEPTED)
+
+
+def _set_format(state: State, format_: int) -> None:
+    check_format(format_)
+    state.format = format_
+
+
 _LAUNCHING: Final = (c.PutJobs, c.Account, c.Begin, c.Trigger, c.Reopen, pool.Redrive)
 """What could lead to a launch, and waits until a restored cell knows what ran (rule R13)."""
 
 _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Claim: _claim,
+    c.RaiseFormat: _raise_format,
     c.PutJobs: jobs.put_jobs,
     removal.Leave: jobs.leave,
     removal.Sweep: jobs.sweep,

@@ -216,6 +216,7 @@ class State:
         self.epoch = Epoch()
         self.reigns: list[Reign] = []  # the newest, oldest first, for stories
         self.tzdata = ""
+        self.format = 1  # what its entries mean and what its image holds; raised by `RaiseFormat`
         self.catalog = 0  # revision of the set of jobs
         self.jobs: dict[str, JobRecord] = {}
         self.by_number: dict[int, JobRecord] = {}

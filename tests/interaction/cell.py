@@ -151,7 +151,7 @@ class Cell:
         self.term += 1
         self.pool.epoch = Epoch(1, self.term, replica)
         self._build_leader()
-        self.append([c.Claim()])
+        self.append([c.Claim(format=c.FORMAT)])
         for row in self.state.open_rows():
             for start in row.starts():
                 launch = self.state.launch_name(row.key)

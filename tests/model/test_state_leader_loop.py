@@ -113,7 +113,7 @@ class World:
             self.machine = Machine(decode_state([encode_state(self.machine.state)]))
         self.epoch = Epoch(1, self.epoch.term + 1, self.chance.choice(["r1", "r2", "r3"]))
         self.books = Books(self.machine.state)
-        self.append(c.Claim())
+        self.append(c.Claim(format=c.FORMAT))
 
     def place(self, slots: dict[int, int]) -> None:
         """Executors with so many free slots, and no others, may get work."""

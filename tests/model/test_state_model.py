@@ -67,7 +67,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
 
     @initialize()
     def begin_with_jobs(self) -> None:
-        self.append(c.Claim(), epoch=Epoch(1, 1, "r1"))
+        self.append(c.Claim(format=c.FORMAT), epoch=Epoch(1, 1, "r1"))
         jobs = tuple(job(name, 300, "X") for name in OVERLAPS)
         self.append(c.PutJobs("a", 0, T0, jobs))
         self.append(c.ExecutorJoined("e1", "l1", 4))
@@ -90,7 +90,7 @@ class StateAgainstNaive(RuleBasedStateMachine):
 
     @rule(term=st.integers(0, 4), replica=st.sampled_from(["r1", "r2"]))
     def claim(self, term: int, replica: str) -> None:
-        self.append(c.Claim(), epoch=Epoch(1, term, replica))
+        self.append(c.Claim(format=c.FORMAT), epoch=Epoch(1, term, replica))
 
     @rule(data=st.data(), term=st.integers(0, 5))
     def command_of_another_epoch(self, data: st.DataObject, term: int) -> None:

@@ -177,7 +177,7 @@ class Replica:
             pool=self.pool,
             clock=self.clock,
             settings=self._settings,
-            about=c.Claim("2026a", "sim"),
+            about=c.Claim("2026a", "sim", c.FORMAT),
             on_failure=self._fail,
         )
         self.leader.leader_address = self._leader_address
@@ -199,6 +199,7 @@ class Replica:
             offset_ms_max=10_000,
         )
         self.leader.may_tick = self.roster.why_not_tick
+        self.leader.shared_format = self.roster.shared_format
         self.leader.clock_error_ms = self.roster.clock_error_ms
         self.catalog = Catalog(self.leader, "UTC")
         self.backfills = Backfills(self.leader, applier, self.history)  # type: ignore[arg-type]

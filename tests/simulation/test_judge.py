@@ -33,7 +33,7 @@ class Court:
         self.eyes = Eyes(self.judge)
         self.index = 0
         self.epoch = FIRST
-        self.write(c.Claim())
+        self.write(c.Claim(format=c.FORMAT))
         self.write(c.ExecutorJoined("e1", LEDGER, 9))
         every = msgspec.structs.replace(job().schedule, text="@every 60s", every_s=PERIOD_S)
         declared = msgspec.structs.replace(

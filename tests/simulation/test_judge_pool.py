@@ -229,7 +229,7 @@ def test_each_leader_begins_with_a_full_bucket() -> None:
     first, second = court.due(1), court.due(2)
     court.begin(first)
     court.epoch = SECOND
-    court.write(c.Claim())
+    court.write(c.Claim(format=c.FORMAT))
     court.begin(second)
     assert court.letters == ""
 

@@ -146,7 +146,7 @@ class Replica:
             pool=pool,
             clock=rig.clock,
             settings=LeaderSettings(turn_ms=1, housekeeping_ms=5, append_timeout_ms=2_000),
-            about=c.Claim("2026b", "0.1.0"),
+            about=c.Claim("2026b", "0.1.0", c.FORMAT),
             on_failure=self.failures.append,
         )
         self.backup, self.courier = self.with_backup()

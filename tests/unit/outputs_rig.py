@@ -119,7 +119,7 @@ class Replica:
             pool=pool,
             clock=rig.clock,
             settings=LeaderSettings(turn_ms=1, housekeeping_ms=5, append_timeout_ms=2_000),
-            about=c.Claim("2026b", "0.1.0"),
+            about=c.Claim("2026b", "0.1.0", c.FORMAT),
             on_failure=self.failures.append,
         )
         about = About(name, "0.1.0", "host")

@@ -113,7 +113,7 @@ class Backed:
         self.folders.open()
         self.rig = StateRig(is_claimed=False)
         self.rig.base = 1  # the first entry of a log is the engine's own
-        self.rig.append(c.Claim("2026b", "0.1.0"))
+        self.rig.append(c.Claim("2026b", "0.1.0", c.FORMAT))
         self.rig.put(job())
         self.rig.join("e1", "l1")
         self.vault.claim_lineage(Lineage(cell=CELL, lineage=1, id="first"), unconditional=True)
@@ -156,7 +156,7 @@ class Backed:
         assert state.index < index
         rig.base = index - len(rig.log)
         rig.epoch = Epoch(lineage, 9, "r2")
-        rig.append(c.Claim("2026b", "0.1.0"))
+        rig.append(c.Claim("2026b", "0.1.0", c.FORMAT))
         rig.append(c.Resolve(0))
 
 

@@ -45,7 +45,7 @@ class RestoredRig(StateRig):
         state.index = self.base = BASE
         state.epoch = Epoch(2, 0, "")
         self.epoch = Epoch(2, 7, "r2")
-        self.append(c.Claim("2026b", "0.1.0"))
+        self.append(c.Claim("2026b", "0.1.0", c.FORMAT))
         return self
 
     def remember(

@@ -79,7 +79,7 @@ def running_in(state: State) -> dict[int, int]:
 class StateRig:
     """A machine, the bytes that it was fed, and the leader's clock."""
 
-    def __init__(self, *, is_claimed: bool = True) -> None:
+    def __init__(self, *, is_claimed: bool = True, log_format: int = c.FORMAT) -> None:
         self.machine = Machine()
         self.log: list[bytes] = []
         self.base = 0  # log index before the first entry
@@ -87,7 +87,7 @@ class StateRig:
         self.at_ms = T0 * 1000
         self.epoch = FIRST
         if is_claimed:
-            self.append(c.Claim("2026b", "0.1.0"))
+            self.append(c.Claim("2026b", "0.1.0", log_format))
 
     @property
     def state(self) -> State:
@@ -222,9 +222,9 @@ class StateRig:
         return self.item(c.Reopen((item,), read_at, "anna"))
 
 
-def with_job(**fields: Any) -> StateRig:
+def with_job(*, log_format: int = c.FORMAT, **fields: Any) -> StateRig:
     """A rig with the job `backup` (number 1) and an executor (number 1)."""
-    rig = StateRig()
+    rig = StateRig(log_format=log_format)
     assert rig.put(job(**fields)).verdict is Verdict.ACCEPTED
     rig.join()
     return rig

@@ -91,7 +91,7 @@ def test_state_keeps_the_newest_reigns(claims: int) -> None:
     machine = Machine()
     for number in range(1, claims + 1):
         epoch = Epoch(1, number, "r1")
-        entry = encode_entry(T0 * 1000 + number, epoch, (c.Claim("2026b", "0.1.0"),))
+        entry = encode_entry(T0 * 1000 + number, epoch, (c.Claim("2026b", "0.1.0", c.FORMAT),))
         machine.apply(number, number, entry)
     kept = machine.state.reigns
     assert len(kept) == min(claims, REIGNS_KEPT)
@@ -102,6 +102,6 @@ def test_state_keeps_the_newest_reigns(claims: int) -> None:
 def test_a_claim_that_is_refused_is_no_reign() -> None:
     rig = StateRig()
     before = list(rig.state.reigns)
-    entry = encode_entry(T0 * 1000, Epoch(0, 0, "r9"), (c.Claim("2026b", "0.1.0"),))
+    entry = encode_entry(T0 * 1000, Epoch(0, 0, "r9"), (c.Claim("2026b", "0.1.0", c.FORMAT),))
     rig.machine.apply(1, 99, entry)
     assert rig.state.reigns == before

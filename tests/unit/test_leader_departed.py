@@ -106,7 +106,7 @@ def test_a_new_leader_knows_it_of_a_state_that_came_as_a_snapshot() -> None:
     w.append(Drain("e1", "ada"))
     late = Departed(w)  # type: ignore[arg-type]
     w.rig.epoch = Epoch(1, 2, "r2")
-    w.append(c.Claim("2026b", "0.1.0"))
+    w.append(c.Claim("2026b", "0.1.0", c.FORMAT))
     w.append(c.ExecutorLeft(1, "it was drained"))
     departure = late.of("e1")
     assert departure is not None

@@ -62,7 +62,7 @@ class Asked(StateRig):
         self.machine: Any = Machine(applier)
         self.clock = HandClock()
         self.questions = Questions(applier, projection, self.clock)
-        self.append(c.Claim("2026b", "0.1.0"))
+        self.append(c.Claim("2026b", "0.1.0", c.FORMAT))
         self.put(job(overlap=overlap))
         self.join()
 

@@ -56,7 +56,7 @@ class NoHistory:
 class Replica:
     """One replica of a cell of one: the leader and what it stands on."""
 
-    def __init__(self, cell: MemoryCell) -> None:
+    def __init__(self, cell: MemoryCell, log_format: int = c.FORMAT) -> None:
         self.cell = cell
         self.clock = Clocks()
         self.failures: list[BaseException] = []
@@ -76,7 +76,7 @@ class Replica:
             pool=self.pool,
             clock=self.clock,
             settings=LeaderSettings(turn_ms=1, housekeeping_ms=5),
-            about=c.Claim("2026b", "0.1.0"),
+            about=c.Claim("2026b", "0.1.0", log_format),
             on_failure=self.failures.append,
         )
 
@@ -108,9 +108,9 @@ class Replica:
 
 
 @asynccontextmanager
-async def reigning() -> AsyncIterator[Replica]:
+async def reigning(log_format: int = c.FORMAT) -> AsyncIterator[Replica]:
     cell = MemoryCell()
-    replica = Replica(cell)
+    replica = Replica(cell, log_format)
     await replica.log.start()
     replica.leader.start()
     await replica.until(lambda: replica.leader.epoch is not None)

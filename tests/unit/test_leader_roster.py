@@ -13,6 +13,7 @@ from consensus.cell import MemberView, PeerView
 from consensus.leadership import Leadership
 from cron.api.views import JoinProgress, StatusRow
 from cron.leader.roster import MISSED_MAX, Identity, Roster, with_leader
+from cron.state.commands import FORMAT
 from launcher.pool.messages import parse_hello
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.cell_fakes import FOUNDED, FakeCell
@@ -213,6 +214,34 @@ async def test_a_leader_without_executors_says_what_becomes_of_launches() -> Non
         await replica.until(lambda: session.is_welcome)
         leader, executor = await one.status()
         assert (leader.note, executor.role) == ("", "connected")
+
+
+# ---- formats
+
+
+@pytest.mark.parametrize(
+    ("said", "shared"),
+    [
+        ({"r2": FORMAT, "r3": FORMAT}, FORMAT),
+        ({"r2": FORMAT, "r3": 0}, 1),  # a release that knew only one format does not say it
+        ({"r2": 1, "r3": FORMAT + 1}, 1),
+        ({"r2": FORMAT + 1, "r3": FORMAT + 1}, FORMAT),
+        ({"r2": FORMAT, "r3": None}, 0),  # whoever is silent may be of any release
+    ],
+)
+async def test_the_shared_format_is_what_every_replica_says_that_it_can_apply(
+    said: dict[str, int | None], shared: int
+) -> None:
+    class Releases(Others):
+        async def peer_status(self, address: str, timeout_ms: int) -> StatusRow:
+            if (format_ := said[address]) is None:
+                raise OSError("silent")
+            return msgspec.structs.replace(row(address, "follower"), format=format_)
+
+    one = roster(HandClock(), Releases(r2=0, r3=0))
+    assert one.shared_format() == 0, "nobody was asked yet"
+    await one.poll()
+    assert one.shared_format() == shared
 
 
 # ---- members

@@ -23,6 +23,7 @@ from tests.unit.restore_rig import copy_of, rich
 from tests.unit.state_rig import StateRig
 
 UNTOUCHED = {
+    "format",
     "digest", "at_ms", "reigns", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost",
     "limits", "gates", "gate_numbers", "dead", "dead_numbers", "budgets", "running", "leaving",

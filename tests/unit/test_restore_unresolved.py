@@ -19,7 +19,7 @@ def lost_again(rig: RestoredRig, second: int) -> RestoredRig:
     position = begin_life(rig.state, NewLife(3, rig.at_ms, "ada"))
     rig.base = position.index
     rig.epoch = Epoch(3, 9, "r1")
-    rig.append(c.Claim("2026b", "0.1.0"))
+    rig.append(c.Claim("2026b", "0.1.0", c.FORMAT))
     return rig
 
 

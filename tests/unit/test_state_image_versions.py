@@ -71,7 +71,7 @@ def version_3(image: bytes) -> bytes:
 
 def pooled() -> StateRig:
     """A State with everything that version 4 brought."""
-    rig = everything()
+    rig = everything(1)
     limits = (
         pool.LimitItem(("*", "", -1), Limits(1, 2, 3, 4, 5, 6, 7)),
         pool.LimitItem(("", "command", 9), Limits(rate_milli=9)),
@@ -89,7 +89,7 @@ def pooled() -> StateRig:
 
 
 def test_an_image_of_version_3_is_the_state_that_it_was_of() -> None:
-    state = everything().state
+    state = everything(1).state
     again = decode_state([version_3(encode_state(state))])
     assert encode_state(again) == encode_state(state)
     assert again.due == state.due
@@ -101,13 +101,13 @@ def test_an_image_of_version_3_is_the_state_that_it_was_of() -> None:
 
 
 def test_version_3_knew_nothing_of_the_pool() -> None:
-    old, new = version_3(encode_state(everything().state)), encode_state(everything().state)
+    old, new = version_3(encode_state(everything(1).state)), encode_state(everything().state)
     assert len(old) < len(new)
     assert [image_parts(image)[0][0] for image in (old, new)] == [3, IMAGE_VERSION]
 
 
 def test_jobs_of_version_3_are_commands_that_are_tried_once() -> None:
-    again = decode_state([version_3(encode_state(everything().state))])
+    again = decode_state([version_3(encode_state(everything(1).state))])
     one = again.jobs["default/backup"].job
     assert one is not None
     assert (one.retry, one.pool, one.parts, one.concurrency) == (Retry(), "command", 1, 0)
@@ -115,9 +115,9 @@ def test_jobs_of_version_3_are_commands_that_are_tried_once() -> None:
 
 
 def test_a_replica_goes_on_from_version_3_like_the_others() -> None:
-    rig = everything()
+    rig = everything(1)
     rig.machine = Machine(decode_state([version_3(encode_state(rig.state))]))
-    other = everything()
+    other = everything(1)
     for one in (rig, other):
         one.append(pool.SetLimits((pool.LimitItem(("a", "", -1), Limits(weight=2)),)))
         one.finished(60, state=LaunchState.FAILED, reason=Reason.RETRY, exit_code=1)
@@ -127,14 +127,14 @@ def test_a_replica_goes_on_from_version_3_like_the_others() -> None:
 
 
 def test_an_outline_of_version_3_is_read_too() -> None:
-    rig = everything()
+    rig = everything(1)
     outline, jobs = decode_outline([version_3(encode_state(rig.state))])
     assert (outline.index, jobs) == (rig.state.index, len(rig.state.jobs))
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 5])
 def test_other_versions_are_refused(version: int) -> None:
-    head, *parts = image_parts(encode_state(everything().state))
+    head, *parts = image_parts(encode_state(everything(1).state))
     with pytest.raises(InvariantViolated, match=f"version {version}, this program knows 4"):
         decode_state([image_of([[version, *head[1:]], *parts])])
 

@@ -191,7 +191,7 @@ def test_a_new_leader_forgets_parts_of_the_old_one() -> None:
     rig = StateRig()
     part(rig, 1, job("a"), parts=2)
     rig.epoch = c.Epoch(1, 2, "r2")
-    rig.append(c.Claim())
+    rig.append(c.Claim(format=c.FORMAT))
     assert part(rig, 2, job("b"), parts=2) is Verdict.INCOMPLETE
 
 

@@ -81,7 +81,7 @@ def test_the_digest_tells_different_logs_apart() -> None:
 
 def test_a_refused_entry_is_in_the_digest_too() -> None:
     one, other = with_job(), with_job()
-    one.append(c.Claim(), epoch=Epoch())
+    one.append(c.Claim(format=c.FORMAT), epoch=Epoch())
     other.append(c.Claim("x"), epoch=Epoch())
     assert one.state.digest != other.state.digest
 
@@ -98,7 +98,7 @@ def test_a_refused_entry_is_in_the_digest_too() -> None:
         msgspec.msgpack.encode([1, "now", [1, 1, "r1"], []]),
         msgspec.msgpack.encode([1, 0, [1, 1, "r1"], [["finished", [[[1, 2, 3], 1, 99]]]]]),
         msgspec.msgpack.encode([1, 0, [1, 1, "r1"], [["claim", "X"]]]).replace(b"X", b"\xff"),
-        encode_entry(0, FIRST, (c.Claim(),)) + b"\x00",
+        encode_entry(0, FIRST, (c.Claim(format=c.FORMAT),)) + b"\x00",
     ],
 )  # fmt: skip
 def test_an_entry_that_cannot_be_read_stops_the_replica(data: bytes) -> None:
@@ -114,9 +114,9 @@ def test_fields_of_a_later_release_are_read_over() -> None:
     assert rig.machine.apply(1, 1000, entry).verdict is Verdict.ACCEPTED
 
 
-def everything() -> StateRig:
+def everything(log_format: int = c.FORMAT) -> StateRig:
     """A rig with something in every corner of State."""
-    rig = with_job(deadline_s=4000)
+    rig = with_job(deadline_s=4000, log_format=log_format)
     rig.put(job("other"), source="b")
     rig.put(job("gone"))
     rig.put(removed=("default/gone",))

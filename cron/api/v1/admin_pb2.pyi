@@ -1191,6 +1191,7 @@ class StatusRow(google.protobuf.message.Message):
     MATCHED_FIELD_NUMBER: builtins.int
     JOINING_FIELD_NUMBER: builtins.int
     KEEPING_FIELD_NUMBER: builtins.int
+    FORMAT_FIELD_NUMBER: builtins.int
     kind: builtins.str
     id: builtins.str
     address: builtins.str
@@ -1212,6 +1213,7 @@ class StatusRow(google.protobuf.message.Message):
     incarnation: builtins.int
     standing: builtins.str
     matched: builtins.int
+    format: builtins.int
     @property
     def joining(self) -> global___JoinProgress: ...
     @property
@@ -1242,9 +1244,10 @@ class StatusRow(google.protobuf.message.Message):
         matched: builtins.int | None = ...,
         joining: global___JoinProgress | None = ...,
         keeping: global___KeepingView | None = ...,
+        format: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "clock_offset_ms", b"clock_offset_ms", "joining", b"joining", "keeping", b"keeping", "matched", b"matched"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "id", b"id", "incarnation", b"incarnation", "joining", b"joining", "keeping", b"keeping", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "matched", b"matched", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "standing", b"standing", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "format", b"format", "id", b"id", "incarnation", b"incarnation", "joining", b"joining", "keeping", b"keeping", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "matched", b"matched", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "standing", b"standing", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]) -> typing.Literal["clock_offset_ms"] | None: ...
     @typing.overload
