@@ -9,7 +9,7 @@ SEEDS ?= 0-199
 ROUNDS ?= 100
 export PYTHONTZPATH :=
 
-.PHONY: help setup run test check unit simulate simulate-launches soak fuzz cluster bench \
+.PHONY: help setup run test nightly check unit simulate simulate-launches soak fuzz cluster bench \
   bench-flood bench-keeping bench-launches bench-reconnect lock proto wheel clean
 
 help: ## this list
@@ -31,11 +31,14 @@ check: setup ## style, types, layers and the fast tests
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -q -n 2 tests/style tests/unit
+	$(BIN)/pytest -q -n 2 -m "not nightly" tests/style tests/unit
 
-test: check ## everything: and model, interaction, simulation, conformance and cluster tests
-	$(BIN)/pytest -q -n 2 tests/model tests/interaction tests/simulation
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/conformance tests/cluster
+test: check ## what must pass before a merge: and model, interaction, simulation, conformance, cluster
+	$(BIN)/pytest -q -n 2 -m "not nightly" tests/model tests/interaction tests/simulation
+	$(BIN)/pytest -q -n 2 -m "not nightly" --dist loadfile tests/conformance tests/cluster
+
+nightly: setup ## the tests that are long or depend on the machine's speed
+	$(BIN)/pytest -q -n 2 -m nightly --dist loadfile tests
 
 unit: setup ## only the fast tests
 	$(BIN)/pytest -q tests/unit
