@@ -33,7 +33,17 @@ from cron.leader.plan import View, plan, postponed
 from cron.leader.policies import FAILOVER_MS
 from cron.leader.queues import Queues
 from cron.leader.removing import sweep
-from cron.leader.requests import Build, Change, Changes, answer, as_change_error, fail
+from cron.leader.requests import (
+    Build,
+    Change,
+    Changes,
+    answer,
+    as_change_error,
+    as_entry,
+    fail,
+    halves,
+    in_order,
+)
 from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.codec import encode_entry
@@ -235,18 +245,12 @@ class Leader:
     async def _commit(
         self, epoch: Epoch, commands: list[c.Command], changes: list[Change], now_ms: int
     ) -> None:
-        """Append one entry and answer the changes in it, whatever happens."""
+        """Append one entry and answer the changes in it, whatever happens. What is too big for one
+        entry is committed in halves, in the same order."""
         try:
             applied = await self._append(epoch, commands, now_ms)
         except EntryTooBig as error:
-            if not changes:
-                raise
-            hint = "apply it in several files with a --source of their own"
-            fail(changes, LimitExceeded(f"the change is too big: {error}", hint))
-            last = changes[-1]
-            rest = commands[: changes[0].first] + commands[last.first + len(last.commands) :]
-            if rest:  # what executors said once must not go down with it; the reign goes on
-                await self._commit(epoch, rest, [], now_ms)
+            await self._commit_halves(epoch, in_order(commands, changes), now_ms, error)
             return
         except ConsensusError as error:
             fail(changes, as_change_error(error))
@@ -259,6 +263,35 @@ class Leader:
             fail(changes, NotTheLeader(self.leader_address()))
             raise NotLeader(self._applier.state.epoch.replica)
         answer(changes, applied.position.index, outcome.results)
+
+    async def _commit_halves(
+        self, epoch: Epoch, pieces: list[c.Command | Change], now_ms: int, error: EntryTooBig
+    ) -> None:
+        """Commit what did not fit into one entry in two. A change stays whole: one that does not
+        fit into an entry of its own is refused."""
+        if len(pieces) == 1 and not isinstance(pieces[0], Change):
+            pieces = list(halves(pieces[0]))
+        if len(pieces) == 1:
+            self._refuse_piece(pieces[0], error)
+            return
+        middle = len(pieces) // 2
+        for half in (pieces[:middle], pieces[middle:]):
+            commands, changes = as_entry(half)
+            try:
+                await self._commit(epoch, commands, changes, now_ms)
+            except BaseException:
+                # Nothing of the other half was appended.
+                fail(as_entry(pieces[middle:])[1], NotTheLeader(self.leader_address()))
+                raise
+
+    def _refuse_piece(self, piece: c.Command | Change, error: EntryTooBig) -> None:
+        """Refuse what is too big for an entry, however little it shares it with."""
+        if isinstance(piece, Change):
+            hint = "apply it in several files with a --source of their own"
+            fail([piece], LimitExceeded(f"the change is too big: {error}", hint))
+        else:
+            command = type(piece).__name__
+            _log.error("entry.refused", replica=self._replica, error=f"{command}: {error}")
 
     async def _append(self, epoch: Epoch, commands: list[c.Command], now_ms: int) -> Applied:
         entry = encode_entry(now_ms, epoch, tuple(commands))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import msgspec
 import structlog
 
 from consensus.errors import ConsensusError, QueueFull, Stopped
 from consensus.errors import NotLeader as LogNotLeader
 from cron.errors import CronError, LimitExceeded, NotLeader, OutcomeUnknown, Unavailable
+from cron.state import commands as c
 from cron.state.commands import Command
 from cron.state.outcome import Result
 from cron.state.state import State
@@ -99,6 +101,47 @@ class Changes:
         for change in waiting:
             if not change.done.done():
                 change.done.set_exception(NotLeader(leader))
+
+
+def in_order(commands: Sequence[Command], changes: Sequence[Change]) -> list[Command | Change]:
+    """Return what an entry is made of: its changes, each whole, and its other commands."""
+    pieces: list[Command | Change] = []
+    place = 0
+    for change in changes:
+        pieces += [*commands[place : change.first], change]
+        place = change.first + len(change.commands)
+    return [*pieces, *commands[place:]]
+
+
+def as_entry(pieces: Sequence[Command | Change]) -> tuple[list[Command], list[Change]]:
+    """Return the commands of an entry that is made of `pieces`, and the changes among them, which
+    know their places in it from here on."""
+    commands: list[Command] = []
+    changes: list[Change] = []
+    for piece in pieces:
+        if isinstance(piece, Change):
+            piece.first = len(commands)
+            commands += piece.commands
+            changes.append(piece)
+        else:
+            commands.append(piece)
+    return commands, changes
+
+
+def halves(command: Command) -> tuple[Command, ...]:
+    """Return two commands that together are `command`; itself where it has no two items, or is
+    one that happens whole or not at all."""
+    if not isinstance(command, _DIVISIBLE) or len(command.items) < 2:
+        return (command,)
+    middle = len(command.items) // 2
+    return tuple(
+        msgspec.structs.replace(command, items=part)
+        for part in (command.items[:middle], command.items[middle:])
+    )
+
+
+_DIVISIBLE = (c.Account, c.Begin, c.Launched, c.Finished, c.Refused, c.Skip, c.Lost, c.Cancel)
+"""Commands whose items are each by themselves, in any number of entries."""
 
 
 def answer(changes: Sequence[Change], index: int, results: Sequence[Result]) -> None:

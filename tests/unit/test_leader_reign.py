@@ -13,20 +13,24 @@ import pytest
 from consensus.limits import ENTRY_BYTES_MAX
 from consensus.memory import MemoryCell
 from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
+from cron.job import Catchup
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.leader.settings import LeaderSettings
+from cron.limits import NOTE_CHARS_MAX
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
-from cron.state.pool import Drain
+from cron.state.pool import CloseGate, Drain, Gate, GateAction, LiftGates
 from cron.state.state import State
+from launcher.launch import LaunchState
 from launcher.pool.events import Event, Joined
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.messages import Greeting
 from launcher.pool.pool import Pool
 from launcher.pool.session import End
 from launcher.work import Epoch
+from tests.unit.queues_rig import SECONDS
 from tests.unit.state_rig import T0, job
 
 WITHIN_S = 30.0
@@ -152,6 +156,33 @@ async def test_a_change_that_is_too_big_fails_alone() -> None:
         await replica.until(lambda: bool(replica.state.executors))
         replica.leader.on_event(joined("e2"))
         await replica.until(lambda: len(replica.state.executors) == 2)
+
+
+async def test_changes_that_share_an_entry_and_do_not_fit_into_it_both_happen() -> None:
+    async with reigning() as replica:
+        await replica.put(job())
+        request = "x" * (ENTRY_BYTES_MAX * 2 // 3)
+        both = [c.Trigger("default/backup", f"{n}{request}", "anna") for n in range(2)]
+        answers = await asyncio.gather(
+            *(replica.leader.submit(appending(command)) for command in both)
+        )
+        assert [results[0].number for _, results in answers] == [1, 2]
+
+
+async def test_a_drop_gate_with_a_long_reason_leaves_the_cell_its_leader() -> None:
+    """Its text stood in each of twenty thousand skipped rows of one entry: the term ended, the next
+    leader planned the same, and the gate could not even be opened."""
+    async with reigning() as replica:
+        await replica.put(job(schedule=SECONDS, catchup=Catchup.ALL, deadline_s=100_000))
+        gate = Gate(0, GateAction.DROP, "x" * NOTE_CHARS_MAX, "anna", 0)
+        await replica.leader.submit(appending(CloseGate(gate)))
+        term = replica.state.epoch.term
+        replica.clock.ms += 20_000 * 1000
+        record = replica.state.jobs["default/backup"]
+        await replica.until(lambda: record.counts.get(LaunchState.SKIPPED, 0) >= 19_999)
+        assert replica.state.epoch.term == term
+        await replica.leader.submit(appending(LiftGates((1,), "anna")))
+        assert not replica.state.gates
 
 
 async def test_a_change_whose_append_was_lost_may_have_happened() -> None:
