@@ -40,12 +40,12 @@ def trigger_command(settings: Settings, job: str, wait: bool) -> None:
     with settings.client() as client:
         view = client.trigger(job, new_request_id(), person())
         if not settings.is_json:
-            click.echo(f"triggered {view.launch}")
+            render.line(f"triggered {view.launch}")
         view = Watch(settings, client).until(view, is_end=wait)
     if settings.is_json:
         render.json_lines([launch_row(view)])
     elif not view.is_open and (wait or view.state != "succeeded"):
-        click.echo(f"{view.launch} {ending(view)}")
+        render.line(f"{view.launch} {ending(view)}")
     if view.is_open and wait:
         raise _not_over(settings, view)
     if not view.is_open and view.state != "succeeded":
@@ -84,7 +84,7 @@ def backfill_command(
         if dry_run or not plan.launches:
             return
         if not settings.is_json:
-            click.echo(f"launching {len(plan.launches)}:")
+            render.line(f"launching {len(plan.launches)}:")
         report = client.backfill(BackfillRequest(job=job, from_s=from_s, to_s=to_s, by=person()))
     _show_backfill(settings, report, "due again")
 
@@ -96,9 +96,9 @@ def _show_backfill(settings: Settings, report: BackfillReport, what: str) -> Non
         )
         return
     for launch in report.launches:
-        click.echo(f"{what}: {launch}")
+        render.line(f"{what}: {launch}")
     if not report.launches:
-        click.echo("nothing to launch in this period")
+        render.line("nothing to launch in this period")
 
 
 @click.command("kill")
@@ -121,15 +121,15 @@ def kill_command(settings: Settings, launch: str, wait: bool) -> None:
     with settings.client() as client:
         view = _killed(client, name, is_over_fine=wait)
         if wait and view.is_open and not settings.is_json:
-            click.echo(f"{view.launch} is being killed")
+            render.line(f"{view.launch} is being killed")
         if wait:
             view = Watch(settings, client).until(view, is_end=True)
     if settings.is_json:
         render.json_lines([launch_row(view)])
     elif not view.is_open:
-        click.echo(f"{view.launch} {ending(view)}")
+        render.line(f"{view.launch} {ending(view)}")
     elif not wait:
-        click.echo(f"{view.launch} is being killed; `raftcron show` says when it is over")
+        render.line(f"{view.launch} is being killed; `raftcron show` says when it is over")
     if wait and view.is_open:
         raise _not_over(settings, view)
     if wait and is_lost(view):

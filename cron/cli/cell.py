@@ -35,13 +35,13 @@ def _show_kept(views: list[StatusRow], now_ms: int) -> None:
     """What the leader keeps; of the others, what they lack."""
     for view in views:
         if view.role == "leader" and view.keeping is not None:
-            click.echo()
+            render.line()
             render.pairs(f"kept by {view.id}", keeping_pairs(view.keeping, now_ms))
     for view in views:
         kept = view.keeping
         if view.role != "leader" and kept is not None and (kept.filling or kept.failing):
             text = "; ".join(one for one in (kept.failing, kept.filling) if one)
-            click.echo(f"{view.id}: {text}")
+            render.line(f"{view.id}: {text}")
 
 
 @click.command("audit")
@@ -99,17 +99,17 @@ def audit_row(report: AuditReport) -> render.Row:
 def _show_audit(report: AuditReport) -> None:
     since = show_ms(report.since_ms) if report.since_ms else "from the beginning"
     period = f"{since} to {show_ms(report.until_ms)}"
-    click.echo(f"{period}: {_number(report.jobs, 'job')}")
-    click.echo(f"{_number(report.instants, 'instant')} = {' + '.join(_parts(report))}")
+    render.line(f"{period}: {_number(report.jobs, 'job')}")
+    render.line(f"{_number(report.instants, 'instant')} = {' + '.join(_parts(report))}")
     besides = [
         _number(report.extra_attempts, "extra attempt") + " (backfills, retries)",
         _number(report.manual, "manual launch", "manual launches"),
         _number(report.amendments, "amendment") + " (late news)",
     ]
-    click.echo(f"besides: {', '.join(besides)}")
+    render.line(f"besides: {', '.join(besides)}")
     for one in report.violations:
-        click.echo(f"violation: {one.job} at {show_s(one.scheduled_s)}: {one.kind}: {one.message}")
-    click.echo(
+        render.line(f"violation: {one.job} at {show_s(one.scheduled_s)}: {one.kind}: {one.message}")
+    render.line(
         _number(len(report.violations), "violation") if report.violations else "no violation"
     )
 

@@ -47,8 +47,9 @@ def init_command(settings: Settings, folder: Path, cell: str, days: int) -> None
     write_authority(folder, make_authority(cell, now_s=now_s, days=days))
     _show(settings, find_certificates(folder / CA), now_s)
     if not settings.is_json:
-        click.echo(f"\n{folder / CA_KEY} signs for the whole cell: it stays here, and is backed up")
-        click.echo(f"next: raftcron certs issue {folder} replica r1")
+        render.line()
+        render.line(f"{folder / CA_KEY} signs for the whole cell: it stays here, and is backed up")
+        render.line(f"next: raftcron certs issue {folder} replica r1")
 
 
 @certs_command.command("issue")
@@ -81,7 +82,8 @@ def issue_command(
     issued = write_issued(out or folder, authority.pem, made)
     _show(settings, find_certificates(issued / CERTIFICATE), now_s)
     if not settings.is_json:
-        click.echo(f"\n{issued}: goes {GOES[kind].format(name=name)}")
+        render.line()
+        render.line(f"{issued}: goes {GOES[kind].format(name=name)}")
 
 
 @certs_command.command("show")

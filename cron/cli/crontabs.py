@@ -75,7 +75,7 @@ def change_row(change: JobChange, report: ApplyReport) -> render.Row:
 
 
 def _show_report(report: ApplyReport) -> None:
-    click.echo(f"zone {report.zone} unless CRON_TZ says otherwise; source {report.source}")
+    render.line(f"zone {report.zone} unless CRON_TZ says otherwise; source {report.source}")
     counts = dict.fromkeys(_MARKS, 0)
     for change in report.changes:
         counts[change.action] = counts.get(change.action, 0) + 1
@@ -83,11 +83,11 @@ def _show_report(report: ApplyReport) -> None:
             _show_change(change)
     summary = ", ".join(f"{number} {action}" for action, number in counts.items())
     if report.is_dry_run:
-        click.echo(f"dry run, nothing changed: {summary}")
+        render.line(f"dry run, nothing changed: {summary}")
     elif report.applied and counts["unchanged"] < len(report.changes):
-        click.echo(f"applied as revision {report.revision}: {summary}")
+        render.line(f"applied as revision {report.revision}: {summary}")
     else:
-        click.echo(f"nothing to change: {summary}")
+        render.line(f"nothing to change: {summary}")
 
 
 def _show_change(change: JobChange) -> None:
@@ -95,13 +95,13 @@ def _show_change(change: JobChange) -> None:
     what = f" ({', '.join(change.what)})" if change.what else ""
     mark = _MARKS.get(change.action, "?")
     schedule = f": {change.schedule}{placed} {change.zone}" if change.schedule else ""
-    click.echo(f"{mark} {short_job_name(change.job)}{schedule}{what}")
+    render.line(f"{mark} {short_job_name(change.job)}{schedule}{what}")
     if change.action == "changed" and change.next_before_s == change.next_after_s:
         return  # when it is due did not change: there is nothing to compare
     if change.next_before_s:
-        click.echo(f"    before: {', '.join(map(show_s, change.next_before_s))}")
+        render.line(f"    before: {', '.join(map(show_s, change.next_before_s))}")
     if change.next_after_s:
-        click.echo(f"    next:   {', '.join(map(show_s, change.next_after_s))}")
+        render.line(f"    next:   {', '.join(map(show_s, change.next_after_s))}")
 
 
 @click.command("lint")
@@ -129,7 +129,7 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
     else:
         for problem in problems:
             render.problem(problem, to_stderr=False)
-        click.echo(f"{jobs} jobs, {errors} errors, {len(problems) - errors} warnings")
+        render.line(f"{jobs} jobs, {errors} errors, {len(problems) - errors} warnings")
     if errors:
         raise click.exceptions.Exit(exits.USAGE)
 

@@ -82,7 +82,7 @@ def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -
         render.table(DEAD_COLUMNS, cells, nothing=nothing, narrow=DEAD_NARROW, spill="launch")
     left = report.total - len(report.letters)
     if left > 0:
-        click.echo(f"raftcron: {left} more; choose a filter, or a higher --limit", err=True)
+        render.line(f"raftcron: {left} more; choose a filter, or a higher --limit", err=True)
 
 
 @dead_command.command("show")
@@ -172,13 +172,13 @@ class _Change:
             render.json_lines({**row, "is_dry_run": outcome.is_dry_run} for row in done)
         else:
             for launch in outcome.launches:
-                click.echo(f"{what}: {launch}")
+                render.line(f"{what}: {launch}")
             if not outcome.launches and not outcome.kept:
-                click.echo("no dead letter fits")
+                render.line("no dead letter fits")
         for line in outcome.kept:
-            click.echo(f"raftcron: stays: {line}", err=True)
+            render.line(f"raftcron: stays: {line}", err=True)
         if outcome.left:
-            click.echo(f"raftcron: {outcome.left} are left; repeat it for them", err=True)
+            render.line(f"raftcron: {outcome.left} are left; repeat it for them", err=True)
 
 
 def dead_row(view: DeadView) -> render.Row:

@@ -89,16 +89,16 @@ def drain_command(settings: Settings, executor: str, wait: bool) -> None:
         view = _drained(client, executor)
         if view.role == _LEFT:
             if not settings.is_json:
-                click.echo(f"{executor} has left already: {view.note}")
+                render.line(f"{executor} has left already: {view.note}")
             _as_json(settings, view, has_left=True)
             return
         if not settings.is_json:
-            click.echo(f"{executor} gets no more work; {_rest(view)}")
+            render.line(f"{executor} gets no more work; {_rest(view)}")
         if wait:
             is_away = _Wait(settings, client, view).until_it_left()
             if not settings.is_json:
                 away = f"{executor} is not connected, and has nothing to finish any more"
-                click.echo(away if is_away else f"{executor} has finished and left")
+                render.line(away if is_away else f"{executor} has finished and left")
     _as_json(settings, view, has_left=wait)
 
 
@@ -111,7 +111,7 @@ def undrain_command(settings: Settings, executor: str) -> None:
     with settings.client() as client:
         view = client.drain(DrainRequest(executor=executor, is_over=True, by=person()))
     if not settings.is_json:
-        click.echo(f"{executor} gets work again")
+        render.line(f"{executor} gets work again")
     _as_json(settings, view, has_left=False)
 
 
@@ -185,7 +185,7 @@ class _Wait:
             raise NotNow(f"{row.id} was undrained meanwhile", "it gets work, and does not leave")
         if row.open != self._said:
             self._said = row.open
-            click.echo(f"raftcron: {row.id}: {_rest(row)}", err=True)
+            render.line(f"raftcron: {row.id}: {_rest(row)}", err=True)
 
 
 def _is_away(row: ExecutorView) -> bool:

@@ -62,7 +62,7 @@ def executors_command(settings: Settings, executor: str, limit: int) -> None:
 
 def _tell_twins(twins: list[TwinView]) -> None:
     for twin in twins:
-        click.echo(tell_twin(twin))
+        render.line(tell_twin(twin))
 
 
 def _show_one(settings: Settings, report: ExecutorReport) -> None:
@@ -81,7 +81,7 @@ def _show_one(settings: Settings, report: ExecutorReport) -> None:
             render.table(RUN_COLUMNS, cells, nothing="", spill="launch")
         left = one.executor.open - len(one.runs)
         if left > 0:
-            click.echo(f"raftcron: {left} more; choose a higher --limit", err=True)
+            render.line(f"raftcron: {left} more; choose a higher --limit", err=True)
     if not settings.is_json:
         _tell_twins(report.twins)
 

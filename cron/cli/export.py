@@ -15,6 +15,7 @@ import click
 import msgspec
 
 from cron.api.views import HistoryQuery, LaunchView
+from cron.cli import render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import launch_details
 from cron.errors import InvalidInput, LimitExceeded
@@ -90,8 +91,9 @@ def export_command(
             if is_file and is_watched:
                 click.echo(f"\r{done:,} launches", nl=False, err=True)
     if is_file:
-        start = "\r" if is_watched else ""
-        click.echo(f"{start}{done:,} launches in {out}", err=True)
+        if is_watched:
+            click.echo("\r", nl=False, err=True)  # over the count
+        render.line(f"{done:,} launches in {out}", err=True)
 
 
 def format_of(out: str) -> str:

@@ -55,10 +55,10 @@ def close_command(settings: Settings, /, **said: Any) -> None:
         return
     until_text = f" until {show_ms(view.until_ms)}" if view.until_ms else ""
     fate = "are skipped" if view.action == "drop" else "wait"
-    click.echo(
+    render.line(
         f"gate {view.number} is closed{until_text}: launches of {describe_gate(view)} {fate}"
     )
-    click.echo(f"open it with: raftcron gate open {view.number}")
+    render.line(f"open it with: raftcron gate open {view.number}")
     render.notes(view.notes)
 
 
@@ -90,7 +90,7 @@ def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
         render.json_lines(map(gate_row, report.gates))
     else:
         for view in report.gates:
-            click.echo(f"gate {view.number} is open: {describe_gate(view)}")
+            render.line(f"gate {view.number} is open: {describe_gate(view)}")
     if report.unknown:
         which = ", ".join(map(str, report.unknown))
         plural = "s" if len(report.unknown) > 1 else ""

@@ -74,6 +74,6 @@ def _show(
         )
         return
     for name in report.changed:
-        click.echo(f"{short_job_name(name)} {text}")
+        render.line(f"{short_job_name(name)} {text}")
     for name in report.unchanged:
-        click.echo(f"{short_job_name(name)} {unchanged_text}")
+        render.line(f"{short_job_name(name)} {unchanged_text}")

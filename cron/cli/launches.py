@@ -189,16 +189,15 @@ def tell_part(part: PartView) -> str:
 def show_tail(tail: OutputView | None, problem: str) -> None:
     """Print the end of an attempt's output, or why there is none."""
     if problem:
-        click.echo(f"output: {problem}")
+        render.line(f"output: {problem}")
     elif tail is not None and tail.content:
         written = tail.dropped + tail.size
         kept = f", of which the last {tail.size} are kept" if tail.dropped else ""
         source = f", from {tail.store}" if tail.store else ""
-        click.echo(f"output, the last {len(tail.content)} of {written} bytes{kept}{source}:")
-        text = tail.content.decode(errors="replace")
-        click.echo(text if text.endswith("\n") else f"{text}\n", nl=False)
+        render.line(f"output, the last {len(tail.content)} of {written} bytes{kept}{source}:")
+        render.lines(tail.content.decode(errors="backslashreplace"))
     elif tail is not None:
-        click.echo("output: none")
+        render.line("output: none")
 
 
 @click.command("why")
@@ -226,10 +225,10 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
         render.json_lines([row])
         return
     if is_nearest:
-        click.echo(f"at {show_s(report.at_s)}:")
-    click.echo(report.verdict)
+        render.line(f"at {show_s(report.at_s)}:")
+    render.line(report.verdict)
     for line in report.story:
-        click.echo(f"  {show_exact_ms(line.at_ms) if line.at_ms else '':<27}  {line.text}")
+        render.line(f"  {show_exact_ms(line.at_ms) if line.at_ms else '':<27}  {line.text}")
     if report.launches:
-        click.echo()
+        render.line()
         render.table(LAUNCH_COLUMNS, map(launch_cells, report.launches), narrow=LAUNCH_NARROW)

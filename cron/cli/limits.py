@@ -89,7 +89,7 @@ def set_command(settings: Settings, /, **said: Any) -> None:
     if settings.is_json:
         render.json_lines([limit_row(view) | {"notes": view.notes}])
     else:
-        click.echo(f"{scope}: {describe_limits(view) or 'not limited'}")
+        render.line(f"{scope}: {describe_limits(view) or 'not limited'}")
         render.notes(view.notes)
 
 
@@ -108,7 +108,7 @@ def remove_command(settings: Settings, /, **said: Any) -> None:
     if settings.is_json:
         render.json_lines([limit_row(view)])
     else:
-        click.echo(f"{scope}: no longer limited; it was: {describe_limits(view)}")
+        render.line(f"{scope}: no longer limited; it was: {describe_limits(view)}")
 
 
 @limit_command.command("list")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 import time
 from typing import TYPE_CHECKING, Final
@@ -25,21 +26,32 @@ _CHUNK_BYTES: Final = 256 << 10
 @click.command("logs")
 @click.argument("launch")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the launch is over.")
+@click.option("--raw", is_flag=True, help="The bytes as they are, into a file or a pipe.")
 @cell_options
 @pass_settings
-def logs_command(settings: Settings, launch: str, follow: bool) -> None:
+def logs_command(settings: Settings, launch: str, follow: bool, raw: bool) -> None:
     """Print what LAUNCH wrote to standard output and error.
 
-    LAUNCH#2 is its second attempt, LAUNCH#2/3 the third part of that.
+    LAUNCH#2 is its second attempt, LAUNCH#2/3 the third part of that. Control characters are
+    escaped, but for newlines and tabs: \\x1b is an escape character. --raw writes them as they
+    are, and is refused on a terminal.
     """
+    if raw and settings.is_json:
+        raise click.UsageError("--raw writes bytes, -o json writes text: choose one")
+    if raw and render.is_terminal():
+        raise click.UsageError(
+            "--raw writes control characters that could steer this terminal: "
+            "send it into a file or a pipe"
+        )
     name, attempt = split_attempt(launch)
     wanted = OutputQuery(launch=name, attempt=attempt, part=split_part(launch))
     with settings.client() as client:
-        view = _print_all(client, wanted, follow=follow, is_json=settings.is_json)
+        out = _Out(wanted.launch, is_json=settings.is_json, is_raw=raw)
+        view = _print_all(client, wanted, out, follow=follow)
     if view is not None and view.store:
-        click.echo(f"raftcron: from {view.store}: {view.note}", err=True)
+        render.line(f"raftcron: from {view.store}: {view.note}", err=True)
     if view is not None and view.dropped:
-        click.echo(
+        render.line(
             f"raftcron: {view.dropped} bytes over the executor's bound were not kept", err=True
         )
 
@@ -62,8 +74,39 @@ def split_part(text: str) -> int:
     return parse_attempt_name(text[:400]).part
 
 
+class _Out:
+    """Where output goes: to people as text, to programs as JSON or bytes."""
+
+    def __init__(self, launch: str, *, is_json: bool, is_raw: bool) -> None:
+        self._launch = launch
+        self._is_json = is_json
+        self._is_raw = is_raw
+        # A character may begin in one piece of the output and end in the next.
+        errors = "replace" if is_json else "backslashreplace"
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors)
+
+    def put(self, content: bytes, offset: int) -> None:
+        """Print a piece; `offset` is that of its first byte."""
+        if self._is_raw:
+            sys.stdout.buffer.write(content)
+        else:
+            self._put_text(self._decoder.decode(content), offset)
+        sys.stdout.flush()
+
+    def end(self, offset: int) -> None:
+        """Print what is left of a character that never ended."""
+        if not self._is_raw:
+            self._put_text(self._decoder.decode(b"", final=True), offset)
+
+    def _put_text(self, text: str, offset: int) -> None:
+        if self._is_json and text:
+            render.json_lines([{"launch": self._launch, "offset": offset, "text": text}])
+        elif text:
+            render.piece(text)
+
+
 def _print_all(
-    client: Client, wanted: OutputQuery, *, follow: bool, is_json: bool
+    client: Client, wanted: OutputQuery, out: _Out, *, follow: bool
 ) -> OutputView | None:
     """Print from the beginning; return what was read last."""
     offset = 0
@@ -71,12 +114,14 @@ def _print_all(
         query = msgspec.structs.replace(wanted, offset=offset, limit=_CHUNK_BYTES)
         view = _read(client, query, follow=follow)
         if view is not None and view.content:
-            _print_chunk(wanted.launch, view, is_json=is_json)
+            out.put(view.content, view.offset)
             offset = view.offset + len(view.content)
         if view is not None and view.ended:
+            out.end(offset)
             return view
         # `size` counts what is kept, and what is kept begins behind what was dropped.
         if not follow and (view is None or not view.content or offset >= view.dropped + view.size):
+            out.end(offset)
             return view
         if view is None or not view.content:
             time.sleep(_POLL_S)
@@ -90,13 +135,3 @@ def _read(client: Client, query: OutputQuery, *, follow: bool) -> OutputView | N
         if not follow or not client.show(query.launch)[-1].is_open:
             raise
         return None
-
-
-def _print_chunk(name: str, view: OutputView, *, is_json: bool) -> None:
-    if is_json:
-        text = view.content.decode(errors="replace")
-        render.json_lines([{"launch": name, "offset": view.offset, "text": text}])
-    else:
-        # As it is, like cat: it may be a file that the user wants back.
-        sys.stdout.buffer.write(view.content)
-        sys.stdout.buffer.flush()

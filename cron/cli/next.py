@@ -163,12 +163,12 @@ def _show(found: list[Coming]) -> None:
     for one in found:
         if "?" in one.text:
             name = f"{short_job_name(one.job)}: " if one.job else ""
-            click.echo(f"{name}{one.text} = {one.resolved}")
+            render.line(f"{name}{one.text} = {one.resolved}")
         if one.paused:
             reason = f" ({one.pause_reason})" if one.pause_reason else ""
             until = f" until {show_ms(one.paused_until_ms)}" if one.paused_until_ms else ""
             name = short_job_name(one.job)
-            click.echo(f"{name} is paused{until}{reason}: what is due meanwhile is skipped")
+            render.line(f"{name} is paused{until}{reason}: what is due meanwhile is skipped")
     is_local = any(one.zone != "UTC" for one in found)
     has_jobs = any(one.job for one in found)
     columns = ["job"] * has_jobs + ["scheduled utc"] + ["local time", "zone"] * is_local

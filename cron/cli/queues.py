@@ -74,7 +74,7 @@ def _show_waits(settings: Settings, client: Client, target: str, limit: int) -> 
         render.table(WAIT_COLUMNS, cells, nothing=nothing, narrow=WAIT_NARROW, spill="launch")
     left = report.total - len(report.waits)
     if left > 0:
-        click.echo(f"raftcron: {left} more; choose a higher --limit", err=True)
+        render.line(f"raftcron: {left} more; choose a higher --limit", err=True)
 
 
 def queue_row(view: QueueView) -> render.Row:

@@ -4,10 +4,16 @@ On a terminal a table is rich's, and a row is a line: columns that can be missed
 it is narrow, and nothing is folded. Into a pipe it is plain text of full width, which `grep` and
 `awk` read without surprises. rich is imported only when it is used: it costs more than most
 commands.
+
+Names, reasons, details and output come from jobs, handlers and executors. Everything that the
+command line prints passes through this module, which escapes control characters: none of these
+texts can move the cursor, set the clipboard or reverse the reading order of a terminal. The one
+exception is `raftcron logs --raw`.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
@@ -27,13 +33,54 @@ CELL_CHARS_MIN: Final = 10
 GAP: Final = 2
 TIMES: Final = (" utc", " time")
 """How the heads of columns of times end."""
+BREAKS: Final = "\n\t"
+"""Characters that stay as they are in a text of several lines."""
+
+
+def visible(text: str, keep: str = "") -> str:
+    """Return `text` with everything escaped that a terminal does not print as a character of its
+    own: C0 and C1 controls, DEL, bidi overrides, line separators. Characters of `keep` stay."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in keep else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def line(text: str = "", *, err: bool = False) -> None:
+    """Print one line to stdout, or to stderr where `err`."""
+    click.echo(visible(text), err=err)
+
+
+def lines(text: str, *, err: bool = False) -> None:
+    """Print a text of several lines, which may have tabs; its last line is ended."""
+    shown = visible(text, BREAKS)
+    click.echo(shown, nl=not shown.endswith("\n"), err=err)
+
+
+def piece(text: str) -> None:
+    """Print a piece of a text of several lines; the next piece follows without a break."""
+    click.echo(visible(text, BREAKS), nl=False)
+
+
+def number(count: int, one: str, many: str = "") -> str:
+    """Return `1 job` or `2 jobs`; `many` is the plural where it is not `one` with an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def json_lines(rows: Iterable[Row]) -> None:
     """Print one object a line; the keys are those of the rows, in their order."""
     encoder = msgspec.json.Encoder()
     for row in rows:
-        click.echo(encoder.encode(row))
+        click.echo(_ascii_controls(encoder.encode(row).decode()))
+
+
+def _ascii_controls(encoded: str) -> str:
+    """Return JSON with all characters escaped that a terminal may obey; JSON escapes C0 alone."""
+    if encoded.isprintable():
+        return encoded
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in encoded)
 
 
 def table(
@@ -51,9 +98,9 @@ def table(
     a time. Where `spill` names a column, notes that have no room are printed below the table, after
     that column.
     """
-    cells = [[_one_line(cell) for cell in row] for row in rows]
+    cells = [[visible(cell) for cell in row] for row in rows]
     if not cells:
-        click.echo(nothing or "nothing")
+        line(nothing or "nothing")
     elif not is_terminal():
         _plain_table(columns, cells)
     else:
@@ -72,7 +119,7 @@ def fit(
 
     The first column keeps its width, if need be beyond the terminal's: it is what is copied.
     """
-    wide = {n: max(len(line[n]) for line in (columns, *rows)) for n in range(len(columns))}
+    wide = {n: max(len(row[n]) for row in (columns, *rows)) for n in range(len(columns))}
     kept = {n: min(wide[n], NOTE_CHARS_MIN) if columns[n] == NOTE else wide[n] for n in wide}
     if columns[-1] == NOTE and not any(row[-1] for row in rows):
         del kept[len(columns) - 1]
@@ -98,24 +145,24 @@ def _total(kept: dict[int, int]) -> int:
 
 def pairs(title: str, values: Iterable[tuple[str, str]]) -> None:
     """Print a title and names with their values below it; empty values are left out."""
-    click.echo(title)
+    line(title)
     kept = [(name, value) for name, value in values if value not in ("", "-")]
     width = max((len(name) for name, _ in kept), default=0)
     for name, value in kept:
-        click.echo(f"  {name:<{width}}  {_one_line(value)}")
+        line(f"  {name:<{width}}  {visible(value)}")
 
 
-def notes(lines: Iterable[str]) -> None:
+def notes(texts: Iterable[str]) -> None:
     """Print on stderr what may be a mistake in what was done as it was asked for."""
-    for line in lines:
-        click.echo(f"note: {line}", err=True)
+    for text in texts:
+        line(f"note: {text}", err=True)
 
 
 def problem(one: Problem, *, to_stderr: bool) -> None:
     """Print an error or warning of a file, its hint on a second line."""
-    click.echo(str(one), err=to_stderr)
+    line(str(one), err=to_stderr)
     if one.hint:
-        click.echo(f"  hint: {one.hint}", err=to_stderr)
+        line(f"  hint: {one.hint}", err=to_stderr)
 
 
 def error(failure: CronError) -> None:
@@ -124,18 +171,18 @@ def error(failure: CronError) -> None:
         for one in failure.problems:
             problem(one, to_stderr=True)
         return
-    click.echo(f"raftcron: {failure}", err=True)
+    line(f"raftcron: {failure}", err=True)
     if failure.hint:
-        click.echo(f"  hint: {failure.hint}", err=True)
+        line(f"  hint: {failure.hint}", err=True)
 
 
 def _plain_table(columns: Sequence[str], rows: list[list[str]]) -> None:
     """Columns two blanks apart; the last one is not filled up."""
-    lines = [[column.upper() for column in columns], *rows]
-    widths = [max(len(line[n]) for line in lines) for n in range(len(columns))]
-    for line in lines:
-        filled = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        click.echo("  ".join(filled).rstrip())
+    shown = [[column.upper() for column in columns], *rows]
+    widths = [max(len(row[n]) for row in shown) for n in range(len(columns))]
+    for row in shown:
+        filled = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        line("  ".join(filled).rstrip())
 
 
 def _terminal_table(
@@ -155,7 +202,7 @@ def _terminal_table(
     label = columns.index(spill)
     for row in rows:
         if row[last]:
-            click.echo(f"{row[label]}: {row[last]}")
+            line(f"{row[label]}: {row[last]}")
 
 
 def _rich_table(columns: Sequence[str], rows: list[list[str]], kept: dict[int, int]) -> None:
@@ -170,12 +217,3 @@ def _rich_table(columns: Sequence[str], rows: list[list[str]], kept: dict[int, i
     for row in rows:
         view.add_row(*(Text(row[n]) for n in kept))
     Console(highlight=False, width=_total(kept)).print(view)
-
-
-def _one_line(text: str) -> str:
-    """The text with control characters made visible: what jobs write must not steer a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )

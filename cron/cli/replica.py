@@ -111,7 +111,7 @@ def _replace(cell: Client, request: ReplaceRequest) -> ReplaceReport:
             if not sys.stdin.isatty():
                 raise
             if not click.confirm(f"{error}. Go on?", err=True):
-                click.echo("nothing was changed", err=True)
+                render.line("nothing was changed", err=True)
                 raise click.exceptions.Exit(exits.CONFLICT) from error
         return cell.replace(msgspec.structs.replace(request, is_confirmed=True))
     except OutcomeUnknown as error:
@@ -127,12 +127,12 @@ def next_command(report: ReplaceReport) -> str:
 def _show(report: ReplaceReport) -> None:
     name, number = report.replica, report.incarnation
     if report.was_open:
-        click.echo(f"{name} waits for a new disk already (incarnation {number})")
+        render.line(f"{name} waits for a new disk already (incarnation {number})")
     else:
-        click.echo(f"{name} is open for a new disk (incarnation {number}); its old one is out")
-    click.echo("next, on its machine, with an empty data directory:")
-    click.echo(f"  {next_command(report)}")
-    click.echo(f"the others expect it at raft {report.raft} and client {report.client}")
+        render.line(f"{name} is open for a new disk (incarnation {number}); its old one is out")
+    render.line("next, on its machine, with an empty data directory:")
+    render.line(f"  {next_command(report)}")
+    render.line(f"the others expect it at raft {report.raft} and client {report.client}")
 
 
 class _Wait:
@@ -190,4 +190,4 @@ class _Wait:
         """Say it once: peers that refuse a disk take turns."""
         if line not in self._said:
             self._said.add(line)
-            click.echo(line, err=self._is_json)
+            render.line(line, err=self._is_json)

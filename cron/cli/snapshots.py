@@ -58,9 +58,9 @@ def save_command(settings: Settings, wait: str) -> None:
     if settings.is_json:
         render.json_lines([snapshot_row(saved) | {"store": report.store or None}])
     elif report.store:
-        click.echo(f"saved: {saved.name}, with all history up to it, in {report.store}")
+        render.line(f"saved: {saved.name}, with all history up to it, in {report.store}")
     else:
-        click.echo(
+        render.line(
             f"saved: {saved.name} on the disks of the replicas, and nowhere else: "
             "no object storage is configured"
         )
@@ -111,7 +111,7 @@ def _waiting(client: Client, report: SaveReport) -> str:
 
 def _say(line: str, said: str) -> str:
     if line != said:
-        click.echo(line, err=True)
+        render.line(line, err=True)
     return line
 
 
@@ -132,7 +132,7 @@ def list_command(settings: Settings, url: str | None, cell: str) -> None:
         raise _none_of(url, cell)
     _show(settings, views)
     for problem in problems:
-        click.echo(f"cannot be read: {problem}", err=True)
+        render.line(f"cannot be read: {problem}", err=True)
 
 
 @snapshot_command.command("verify")
@@ -253,7 +253,7 @@ def _listed(url: str, cell: str) -> tuple[Vault, list[Manifest], list[SnapshotEr
     from snapshots.vault import Vault
 
     vault = Vault(open_store(url), cell)
-    click.echo(f"asks {vault.store.url}", err=True)  # which may hang, and who waits wants to know
+    render.line(f"asks {vault.store.url}", err=True)  # which may hang, and who waits wants to know
     return (vault, *vault.manifests())
 
 
@@ -276,7 +276,7 @@ def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
         for manifest in manifests:
             view = of_manifest(manifest)
             if name in ("", view.name):
-                click.echo(f"reads {view.name}: {view.size:,} bytes", err=True)
+                render.line(f"reads {view.name}: {view.size:,} bytes", err=True)
                 done += _verify(vault, manifest, view, Path(folder))
     if name and not done:
         raise NotFound(f"there is no snapshot {name}", "`raftcron snapshot list` shows all")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from cron.api.views import LaunchView
+from cron.cli import render
 from cron.cli.options import Settings
 from cron.errors import OutcomeUnknown, Unavailable
 
@@ -67,7 +66,7 @@ class Watch:
     def _say(self, launch: str, news: str) -> None:
         """Say on stderr what the launch waits for, when that is news."""
         if news and news != self._said:
-            click.echo(f"raftcron: {launch} waits: {news}", err=True)
+            render.line(f"raftcron: {launch} waits: {news}", err=True)
         self._said = news
 
 

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Final
 
+from cron.cli.render import BREAKS, visible
 from cron.clock import Clock
 from cron.dev.files import EXECUTOR, REPLICA, Member
 from cron.endings import REPLACED, SUPERSEDED
@@ -142,7 +143,7 @@ class Child:
         except OSError as error:
             return f"    {error}"
         lines = content.decode(errors="replace").splitlines()[-lines_max:]
-        return "\n".join(f"    {line}" for line in lines)
+        return "\n".join(f"    {visible(line, keep=BREAKS)}" for line in lines)
 
 
 def describe_exit(code: int) -> str:

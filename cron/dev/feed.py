@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cron.api.views import ApplyReport, ApplyRequest, HistoryQuery, LaunchView, SourceFile
+from cron.cli.render import visible
 from cron.clock import Clock
 from cron.dev.launches import LiveList
 from cron.errors import ConfigError, CronError, CrontabError, OutcomeUnknown, Unavailable
@@ -108,7 +109,7 @@ class Feed:
                 return client.put_jobs(request)
             except (Unavailable, OutcomeUnknown) as error:  # to apply it twice changes nothing
                 if clock.mono_ms() - since_ms > PATIENCE_MS:
-                    say(f"no leader yet: {error}; the processes' logs say why")
+                    say(f"no leader yet: {visible(str(error))}; the processes' logs say why")
                     since_ms = clock.mono_ms()
         return None
 
@@ -145,8 +146,9 @@ def format_report(report: ApplyReport, name: str) -> str:
     for change in report.changes:
         counts[change.action] = counts.get(change.action, 0) + 1
     what = ", ".join(f"{count} {action}" for action, count in counts.items()) or "no jobs"
-    lines = [str(problem) for problem in report.problems]
-    return "\n".join([*lines, f"applied {name}: {what}; default zone {report.zone}"])
+    told = [str(problem) for problem in report.problems]
+    told.append(f"applied {name}: {what}; default zone {report.zone}")
+    return "\n".join(map(visible, told))
 
 
 def format_error(error: CronError) -> str:
@@ -155,7 +157,9 @@ def format_error(error: CronError) -> str:
         rows = [(str(problem), problem.hint) for problem in error.problems]
     else:
         rows = [(str(error), error.hint)]
-    return "\n".join(message + (f"\n  hint: {hint}" if hint else "") for message, hint in rows)
+    return "\n".join(
+        visible(message) + (f"\n  hint: {visible(hint)}" if hint else "") for message, hint in rows
+    )
 
 
 def _user() -> str:

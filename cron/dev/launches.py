@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import click
 
 from cron.api.views import HistoryQuery, LaunchView
+from cron.cli.render import visible
 
 LIMIT_MIN: Final = 200
 LIMIT_MAX: Final = 5_000
@@ -75,15 +76,15 @@ def _key(row: LaunchView) -> tuple[str, int, str]:
 def format_launch(row: LaunchView) -> str:
     """Return one line: time of its end, launch, state, lateness, executor and what went wrong."""
     at_ms = row.finished_at_ms or row.ended_at_ms or row.started_at_ms
-    state = click.style(f"{row.state:<9}", fg=_COLOURS.get(row.state))
-    parts = [_clock(at_ms), _name(row), state]
+    state = click.style(f"{visible(row.state):<9}", fg=_COLOURS.get(row.state))
+    parts = [_clock(at_ms), visible(_name(row)), state]
     if row.lateness_ms is not None:
         parts.append(f"{row.lateness_ms:+d} ms")
-    parts += filter(None, (row.executor, row.reason))
+    parts += [visible(one) for one in (row.executor, row.reason) if one]
     if row.exit_code:
         parts.append(f"exit code {row.exit_code}")
     if row.detail:
-        parts.append(row.detail)
+        parts.append(visible(row.detail))
     return "  ".join(parts)
 
 

@@ -90,7 +90,7 @@ def _restore(config: str, output: str, **said: Any) -> int:
     report = run_restore(replica, place, said["url"], said["from_data"], choices, agree, tell=_tell)
     is_ok = report.is_done or said["dry_run"]
     if is_json:
-        click.echo(json.dumps({"ok": is_ok} | report_row(report)))
+        render.line(json.dumps({"ok": is_ok} | report_row(report)))
     elif report.is_done:
         _show_next(report, config, said["data"])
     if not is_ok:
@@ -197,7 +197,7 @@ def _is_confirmed() -> bool:
     try:
         return click.confirm("Begin this new life of the cell?", default=False, err=True)
     except click.Abort:  # nobody is there to answer, or Ctrl-C
-        click.echo(err=True)
+        render.line(err=True)
         return False
 
 
@@ -216,21 +216,21 @@ def show(report: Report) -> None:
     ]
     render.pairs(f"cell {report.cell}", rows)
     for text in report.passed_over:
-        click.echo(f"passed over: {text}")
+        render.line(f"passed over: {text}")
     for name in report.missing:
-        click.echo(f"missing: {name}, its rows of history are lost")
-    click.echo(
+        render.line(f"missing: {name}, its rows of history are lost")
+    render.line(
         "not in it: changes of jobs and manual triggers since; what ran since and no executor "
         "remembers is recorded as lost"
     )
 
 
 def _show_next(report: Report, config: str, data: str | None) -> None:
-    click.echo(f"restored into {report.data} as lineage {report.new_lineage}. Next:")
+    render.line(f"restored into {report.data} as lineage {report.new_lineage}. Next:")
     place = ["--data", data] if data is not None else []
-    click.echo(f"  {shlex.join(['raftcron', 'replica', '--config', config, *place])}")
-    click.echo("  the other two replicas with --bootstrap, in empty folders")
-    click.echo("executors need nothing; raftcron status shows how they are asked what ran")
+    render.line(f"  {shlex.join(['raftcron', 'replica', '--config', config, *place])}")
+    render.line("  the other two replicas with --bootstrap, in empty folders")
+    render.line("executors need nothing; raftcron status shows how they are asked what ran")
 
 
 def report_row(report: Report) -> render.Row:
@@ -255,7 +255,7 @@ def report_row(report: Report) -> render.Row:
 
 
 def _tell(line: str) -> None:
-    click.echo(line, err=True)
+    render.line(line, err=True)
 
 
 def _person() -> str:

@@ -138,7 +138,7 @@ async def test_show_has_both_log_points_the_epoch_and_the_tail_of_the_output():
         "e1",
         "7ms",
         "ada",
-        "one\ntwo \ufffd\n",
+        "one\ntwo \\xff\n",
     ):
         assert part in result.stdout
     query = OutputQuery(launch=LAUNCH, attempt=1, limit=2_048, tail=True)
@@ -178,13 +178,16 @@ async def test_an_unknown_launch_exits_with_three():
     assert result.stderr == "raftcron: no such launch\n  hint: see history\n"
 
 
-async def test_logs_prints_the_bytes_as_they_are_in_as_many_parts_as_it_takes():
+async def test_logs_escapes_controls_and_raw_prints_the_bytes_in_as_many_parts_as_it_takes():
     parts = {0: b"\x1b[1m\xff", 5: b"end"}
 
     def output(query: OutputQuery) -> OutputView:
         return OutputView(content=parts[query.offset], offset=query.offset, size=8)
 
     result = await cli(FakeBackend(output=output), "logs", f"{LAUNCH}#2")
+    assert result.exit_code == 0
+    assert result.stdout_bytes == b"\\x1b[1m\\xffend"
+    result = await cli(FakeBackend(output=output), "logs", f"{LAUNCH}#2", "--raw")
     assert result.exit_code == 0
     assert result.stdout_bytes == b"\x1b[1m\xffend"
 
