@@ -11,7 +11,7 @@ from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.questions import audited_job, unknown_job
-from cron.leader.requests import appending
+from cron.leader.requests import Build
 from cron.limits import BACKFILL_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -44,7 +44,7 @@ class Backfills:
             if request.is_dry_run or not items:
                 return BackfillReport(launches=names, is_dry_run=request.is_dry_run)
             command = c.Reopen(tuple(items), read_at, request.by or "somebody")
-            _, results = await self._leader.submit(appending(command))
+            _, results = await self._leader.submit(self._admitting(request.job, command))
             verdicts = results[0].items
             if any(verdict == Verdict.STALE_REVISION for verdict in verdicts):
                 continue  # a launch of the job ended since history was read: read it again
@@ -57,6 +57,19 @@ class Backfills:
         raise Conflict(
             f"launches of job {request.job} keep ending while its history is read", "try again"
         )
+
+    def _admitting(self, name: str, command: c.Reopen) -> Build:
+        """Return what reopens the launches if that many more may wait."""
+
+        def build(state: State, _now_ms: int) -> list[c.Command]:
+            job = state.jobs[name].job if name in state.jobs else None
+            # Applying refuses what is open meanwhile, and all of it if a launch of the job ended.
+            count = sum(1 for item in command.items if state.row(item.key) is None)
+            if job is not None and count:
+                self._leader.books.queues.admission.admit(name, job, count)
+            return [command]
+
+        return build
 
     async def _items(self, request: BackfillRequest) -> tuple[list[c.ReopenItem], int]:
         """Return what may be reopened, and the log index at which that is true."""

@@ -9,12 +9,11 @@ from typing import Final, TypeAlias
 
 from cron.api.pool_requests import DEAD_MAX
 from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
-from cron.errors import NotFound
+from cron.errors import LimitExceeded, NotFound
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
 from cron.limits import ATTEMPTS_MAX
-from cron.state.commands import Key
+from cron.state.commands import Command, Key
 from cron.state.outcome import Verdict
 from cron.state.pool import DeadLetter, DropDead, Redrive
 from cron.state.state import JobRecord, State
@@ -49,7 +48,13 @@ class DeadLetters:
         return DeadReport(letters=letters, total=len(found))
 
     async def redrive(self, change: DeadChange) -> DeadOutcome:
-        """Make dead letters due again, DEAD_MAX at once, or say which would be."""
+        """Make dead letters due again, DEAD_MAX at once, or say which would be.
+
+        Letters for which the queues have no room are left.
+
+        Raises:
+            LimitExceeded: the queues have no room for any of them.
+        """
         return await self._change(change, is_drop=False)
 
     async def drop(self, change: DeadChange) -> DeadOutcome:
@@ -64,10 +69,18 @@ class DeadLetters:
         if change.is_dry_run or not at_once:
             verdicts = [Verdict.ACCEPTED if is_drop else _foreseen(one) for one in at_once]
         else:
-            keys, by = tuple(key for key, _, _ in at_once), change.by or "somebody"
-            command = DropDead(keys, by) if is_drop else Redrive(keys, by)
-            _, results = await self._leader.submit(appending(command))
+            by = change.by or "somebody"
+
+            def build(_state: State, _now_ms: int) -> list[Command]:
+                nonlocal at_once
+                if not is_drop:
+                    at_once = self._admitted(at_once)
+                keys = tuple(key for key, _, _ in at_once)
+                return [DropDead(keys, by) if is_drop else Redrive(keys, by)]
+
+            _, results = await self._leader.submit(build)
             verdicts = [Verdict(item) for item in results[0].items]
+            left, names = len(found) - len(at_once), [_name(one) for one in at_once]
         outcomes = list(zip(names, verdicts, strict=True))
         return DeadOutcome(
             launches=[name for name, verdict in outcomes if verdict is Verdict.ACCEPTED],
@@ -79,6 +92,28 @@ class DeadLetters:
             left=left,
             is_dry_run=change.is_dry_run,
         )
+
+    def _admitted(self, letters: list[Found]) -> list[Found]:
+        """Return the letters whose launches may wait, in their order; they count as waiting.
+
+        Raises:
+            LimitExceeded: none of them may.
+        """
+        admission = self._leader.books.queues.admission
+        admitted: list[Found] = []
+        refusal: LimitExceeded | None = None
+        for one in letters:
+            record = one[2]
+            try:
+                if record.job is not None:
+                    admission.admit(record.name, record.job)
+            except LimitExceeded as error:
+                refusal = error
+            else:
+                admitted.append(one)
+        if refusal is not None and not admitted:
+            raise refusal
+        return admitted
 
     async def _find(self, query: DeadQuery) -> list[Found]:
         """Return what fits; a hundred thousand are looked through beside the loop that ticks."""

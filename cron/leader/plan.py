@@ -195,6 +195,7 @@ class _Choice:
             new.sort(key=turn)
         for candidate in new:
             self._judge(candidate)
+        self._queues.end_plan()
         self._take()
 
     def commands(self) -> list[c.Command]:
@@ -259,7 +260,7 @@ class _Choice:
         not refused, waits on."""
         if not candidate.is_fresh:
             return False
-        candidate.detail = self._queues.is_full(candidate.record.name, job)
+        candidate.detail = self._queues.admission.why_full(candidate.record.name, job)
         return bool(candidate.detail)
 
     def _skip_one(self, candidate: Candidate, reason: Reason) -> None:

@@ -21,6 +21,7 @@ from itertools import islice
 from typing import Final, cast
 
 from cron.job import Job, Overlap
+from cron.leader.admission import Admission
 from cron.leader.candidates import Candidate, is_queue, item_of, need_of, of_row
 from cron.leader.gates import FOREVER_MS, Gates
 from cron.leader.seating import Seating
@@ -32,7 +33,6 @@ from launcher.fairness.item import Depth, Item, Wait
 from launcher.fairness.item import Limits as PumpLimits
 from launcher.fairness.pump import Pump
 from launcher.launch import LaunchState
-from launcher.names import split_job_name
 from launcher.placement.place import COMMAND, Need
 from launcher.placement.shortage import why_not
 from launcher.pool.events import Offer
@@ -58,6 +58,7 @@ class Queues:
         self.places = self.seating.places
         self.pump = Pump()
         self.gates = Gates(state)
+        self.admission = Admission(state, self.pump)
         self._waiting: dict[Key, Candidate] = {}
         self._siblings = Siblings()  # of what waits
         self._running = self.seating.running
@@ -72,7 +73,7 @@ class Queues:
             self._run(row)
         self._taken: Item | None = None
         self._loading: Iterator[Key] = iter(list(state.due))
-        self._is_loading = bool(state.due)
+        self._is_loading = self.admission.is_loading = bool(state.due)
 
     # ---- what State says
 
@@ -220,6 +221,7 @@ class Queues:
         if self._is_loading:
             loaded = list(islice(self._loading, LOADED_AT_ONCE))
             self._is_loading = len(loaded) == LOADED_AT_ONCE
+            self.admission.is_loading = self._is_loading
             self.follow(key for key in loaded if key not in self._waiting)
         deadlines = self._deadlines
         while deadlines and deadlines[0][0] <= now_ms:
@@ -272,7 +274,10 @@ class Queues:
     def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> bool:
         need = self.need(candidate.key[0], job)
         item = item_of(candidate, job, need, self.seating.domain(need.pool))
-        return self.pump.add(item, not_before_ms)
+        is_new = self.pump.add(item, not_before_ms)
+        if is_new and not candidate.is_fresh:
+            self.admission.entered(candidate.record.name, job)
+        return is_new
 
     def hold(self, candidate: Candidate, job: Job, until_ms: int) -> None:
         """Let it wait outside of all queues until then, whether it waited, was taken or is new."""
@@ -363,7 +368,6 @@ class Queues:
         text = why_not(self.places, need, job.parts, job.each)
         return text and text + self.seating.kept_for(need, job)
 
-    def is_full(self, name: str, job: Job) -> str:
-        """Return which limit keeps one more launch of a job from waiting, "" for none."""
-        tenant, _ = split_job_name(name)
-        return self.pump.is_full(tenant, job.pool, job.work.priority) or ""
+    def end_plan(self) -> None:
+        """Note that a plan has judged all that it could."""
+        self.admission.end_plan(is_complete=not self._new)

@@ -106,8 +106,15 @@ class CellService(PoolService):
     async def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
         """Launch a job by hand."""
         self._lead()
-        command = c.Trigger(job, request_id, by)
-        _, results = await self._leader.submit(appending(command))
+
+        def build(state: State, _now_ms: int) -> list[c.Command]:
+            # A request that was accepted before is answered again, whatever waits by now.
+            record = state.jobs.get(job) if request_id not in state.requests else None
+            if record is not None and record.job is not None:
+                self._leader.books.queues.admission.admit(job, record.job)
+            return [c.Trigger(job, request_id, by)]
+
+        _, results = await self._leader.submit(build)
         result = results[0]
         if result.verdict is Verdict.UNKNOWN_JOB:
             raise unknown_job(job)

@@ -19,6 +19,7 @@ from launcher.fairness.item import (
     PRIORITIES,
     Limits,
     Scope,
+    WaitingLimit,
 )
 from launcher.fairness.lanes import TenantQueue
 
@@ -152,17 +153,16 @@ class LimitBook:
                 return limits.weight
         return 1
 
-    def full(self, tenant: str, pool: str, priority: int) -> Gauge | None:
-        """Return the first gauge of a launch at which no more may wait."""
+    def waiting_limits(self, tenant: str, pool: str, priority: int) -> list[WaitingLimit]:
+        """Return the limits of how many launches may wait that a launch is subject to."""
         if not self.limits:
-            return None
-        own = [scope for scope, _ in self.tenant_scopes(tenant, pool, priority)]
-        shared = self.lane_gauges(pool) + self.shelf_gauges(pool, priority)
-        gauges = [self.gauges[scope] for scope in own if scope in self.gauges]
-        for gauge in (*shared, *gauges):
-            if 0 < gauge.limits.waiting_max <= gauge.waiting:
-                return gauge
-        return None
+            return []
+        gauges = self.lane_gauges(pool) + self.shelf_gauges(pool, priority)
+        found = [(gauge.scope, gauge.waiting, gauge.limits.waiting_max) for gauge in gauges]
+        for scope, limits in self.tenant_scopes(tenant, pool, priority):
+            own = self.gauges.get(scope)
+            found.append((scope, own.waiting if own else 0, limits.waiting_max))
+        return [WaitingLimit(*one) for one in found if one[2] > 0]
 
     # ---- linking
 

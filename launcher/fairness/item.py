@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,14 @@ EACH_TENANT: Final = "*"
 Key = Hashable
 Scope = tuple[str, str, int]
 """(tenant, pool, priority) of a limit; pool "" is any, priority -1 is any."""
+
+
+class WaitingLimit(NamedTuple):
+    """How many launches wait in a scope whose `waiting` is limited, and the limit."""
+
+    scope: Scope
+    waiting: int
+    most: int
 
 
 class Stage(IntEnum):

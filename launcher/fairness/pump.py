@@ -25,7 +25,7 @@ from launcher.fairness.item import (
     Scope,
     Stage,
     Wait,
-    scope_text,
+    WaitingLimit,
 )
 from launcher.fairness.jobs import JobGauge
 from launcher.fairness.lanes import Lane, Line, Shelf
@@ -379,12 +379,9 @@ class Pump:
 
     # ---- what people ask
 
-    def is_full(self, tenant: str, pool: str, priority: int) -> str | None:
-        """Return which limit keeps another launch from waiting, as text, or None."""
-        gauge = self._floor.book.full(tenant, pool, priority)
-        if gauge is None:
-            return None
-        return f"{scope_text(gauge.scope)}: {gauge.waiting} wait, limit {gauge.limits.waiting_max}"
+    def waiting_limits(self, tenant: str, pool: str, priority: int) -> list[WaitingLimit]:
+        """Return the limits of how many launches may wait that a launch is subject to."""
+        return self._floor.book.waiting_limits(tenant, pool, priority)
 
     def depths(self) -> list[Depth]:
         """Return what waits and runs, by pool, priority and tenant."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cron.errors import NotLeader
+from cron.leader.books import Books
 from cron.leader.pool_service import PoolService
 from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
@@ -103,6 +104,10 @@ class World:
         self.submitted += 1
         outcome = self.append(*build(self.rig.state, self.rig.at_ms))
         return self.rig.state.index, outcome.results
+
+    @property
+    def books(self) -> Books:
+        return Books(self.state)
 
     def subscribe(self, listener: Callable[[int, Outcome], None]) -> None:
         self.listeners.append(listener)

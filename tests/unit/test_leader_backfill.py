@@ -10,6 +10,7 @@ from cron.api.views import BackfillReport, BackfillRequest
 from cron.errors import Conflict
 from cron.job import Schedule
 from cron.leader.backfill import Backfills
+from cron.leader.books import Books
 from cron.state.outcome import Result
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
@@ -30,6 +31,10 @@ class FakeWorld:
     @property
     def state(self) -> State:
         return self.rig.state
+
+    @property
+    def books(self) -> Books:
+        return Books(self.state)
 
     async def submit(self, build: Any) -> tuple[int, tuple[Result, ...]]:
         outcome = self.rig.append(*build(self.rig.state, self.rig.at_ms))
