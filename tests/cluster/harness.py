@@ -25,6 +25,7 @@ from cron.dev.environment import child_environment, variable_of
 from cron.dev.files import EXECUTOR, REPLICA, Member, Ports, write_cell
 from cron.dev.ports import taken
 from cron.errors import OutcomeUnknown, Unavailable
+from launcher.tls import files_of, load_credentials
 from tests.cluster.witness import LedgerRow, judge
 from tests.fakes.ports import draw
 
@@ -123,6 +124,12 @@ class Cell:
         if error is not None:
             for name in self.members:
                 print(f"---- end of {name}.log\n{self.log(name)[-3_000:]}")
+
+    def connect(self, timeout_ms: int) -> Client:
+        """Return another client, with the certificate of $RAFTCRON_TLS if there is one."""
+        folder = os.environ.get("RAFTCRON_TLS")
+        credentials = load_credentials(files_of(folder)) if folder else None
+        return Client(self.ports.servers, timeout_ms, credentials)
 
     # ---- processes
 

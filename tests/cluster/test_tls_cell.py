@@ -11,7 +11,7 @@ import pytest
 
 from cron.api.client import Client
 from launcher.tls import files_of, load_credentials
-from tests.cluster.harness import Cell, wait_until
+from tests.cluster.harness import SHORT_TIMES, Cell, wait_until
 from tests.unit.certs_rig import Certs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -30,9 +30,9 @@ def give(cell: Cell, name: str, folder: Path) -> None:
 class Secured:
     """A cell whose processes and client have certificates; `folders` are those of the processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, replica_extra: str = SHORT_TIMES) -> None:
         self.certs = Certs(folder / "certs")
-        self.cell = Cell(folder / "cell", executors=2)
+        self.cell = Cell(folder / "cell", executors=2, replica_extra=replica_extra)
         self.folders: dict[str, Path] = {}
         for name in self.cell.members:
             kind = "replica" if name in self.cell.replicas else "executor"

@@ -16,12 +16,11 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from cron.api.client import Client
 from cron.api.views import LaunchView
 from cron.errors import OutcomeUnknown, Unavailable
 from launcher.names import DEFAULT_TENANT
@@ -99,7 +98,9 @@ _WITH_US: Final = (
 class Worker:
     """A `raftcron worker` beside one executor."""
 
-    def __init__(self, name: str, argv: list[str], folder: Path, log: Path) -> None:
+    def __init__(
+        self, name: str, argv: list[str], folder: Path, log: Path, variables: Mapping[str, str]
+    ) -> None:
         self.name = name
         self.log = log
         wrapped = [sys.executable, "-c", _WITH_US, str(os.getpid()), sys.executable, *argv]
@@ -107,7 +108,12 @@ class Worker:
             self.process = subprocess.Popen(
                 wrapped,
                 cwd=folder,
-                env={**os.environ, "SHOP": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+                env={
+                    **os.environ,
+                    "SHOP": str(folder),
+                    "PYTHONDONTWRITEBYTECODE": "1",
+                    **variables,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -169,7 +175,8 @@ class Shop:
     def serve(
         self, executor: str = HOST, processes: int = 1, threads: int = 4, more: Sequence[str] = ()
     ) -> Worker:
-        """Start the app's worker beside an executor, and return once it is offered."""
+        """Start the app's worker beside an executor, of its release, and return once it is
+        offered."""
         socket = self.cell.folder / executor / "workers.sock"
         numbers = ["--processes", str(processes), "--threads", str(threads), "--grace", "5s"]
         argv = [
@@ -183,7 +190,8 @@ class Shop:
             str(socket),
             *more,
         ]
-        worker = Worker(executor, argv, self.folder, self.folder / f"{executor}-worker.log")
+        log = self.folder / f"{executor}-worker.log"
+        worker = Worker(executor, argv, self.folder, log, self.cell.variables.get(executor, {}))
         self.workers.append(worker)
         self.wait_served(executor)
         wait_until(lambda: len(worker.children()) == processes, WITHIN_S, "all its processes")
@@ -304,7 +312,7 @@ class Load:
     """Triggers jobs in turns, again and again, inside a `with`; `names` were acknowledged."""
 
     def __init__(self, shop: Shop, *jobs: str) -> None:
-        self._client = Client(shop.cell.ports.servers, timeout_ms=5_000)
+        self._client = shop.cell.connect(timeout_ms=5_000)
         self._shop = shop
         self._jobs = jobs
         self._stop = threading.Event()
