@@ -7,10 +7,16 @@ SECONDS ?= 20
 KIND ?= handler
 SEEDS ?= 0-199
 ROUNDS ?= 100
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Of what pip says, a line for each package: progress, without the noise.
+BRIEFLY := sed -n -u -E 's/^Collecting ([^ ]+).*/  \1/p'
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 pyproject.toml \
+  --generate-hashes --no-header --no-annotate --no-emit-index-url
+SHELL := bash
 export PYTHONTZPATH :=
 
-.PHONY: help setup run test nightly check unit simulate simulate-launches soak fuzz cluster bench \
-  bench-flood bench-keeping bench-launches bench-reconnect lock proto wheel clean
+.PHONY: help setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
+  cluster bench bench-flood bench-keeping bench-launches bench-reconnect lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -18,15 +24,23 @@ help: ## this list
 setup: $(VENV)/.ready ## make .venv with the command raftcron in it
 
 $(VENV)/.ready: requirements.lock pyproject.toml
+	@echo "setting up $(VENV), half a minute or so, once"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@set -o pipefail; $(PIP) install --no-compile --require-hashes -r requirements.lock | $(BRIEFLY)
+	@$(PIP) install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup-tests: $(VENV)/.ready-tests ## and what the tests, checks and benchmarks need
+
+$(VENV)/.ready-tests: $(VENV)/.ready requirements-dev.lock
+	@echo "installing what the tests need, a minute or so, once"
+	@set -o pipefail; $(PIP) install --require-hashes -r requirements-dev.lock | $(BRIEFLY)
 	@touch $@
 
 run: setup ## three replicas and an executor run examples/crontab on this machine; Ctrl-C ends it
 	@exec $(BIN)/raftcron dev examples/crontab
 
-check: setup ## style, types, layers and the fast tests
+check: setup-tests ## style, types, layers and the fast tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,31 +51,31 @@ test: check ## what must pass before a merge: and model, interaction, simulation
 	$(BIN)/pytest -q -n 2 -m "not nightly" tests/model tests/interaction tests/simulation
 	$(BIN)/pytest -q -n 2 -m "not nightly" --dist loadfile tests/conformance tests/cluster
 
-nightly: setup ## the tests that are long or depend on the machine's speed
+nightly: setup-tests ## the tests that are long or depend on the machine's speed
 	$(BIN)/pytest -q -n 2 -m nightly --dist loadfile tests
 
-unit: setup ## only the fast tests
+unit: setup-tests ## only the fast tests
 	$(BIN)/pytest -q tests/unit
 
-simulate: setup ## the log on simulated machines: 200 seeds, or SEED=7 with its trace; MUTANT=name
+simulate: setup-tests ## the log on simulated machines: 200 seeds, or SEED=7 with its trace; MUTANT=name
 	$(BIN)/python -m tests.simulation.engine $(if $(SEED),$(SEED) --trace,--seeds $(SEEDS)) \
 	  $(if $(MUTANT),--mutant $(MUTANT))
 
-simulate-launches: setup ## one run of the launch protocol by its seed, with its trace: SEED=1
+simulate-launches: setup-tests ## one run of the launch protocol by its seed, with its trace: SEED=1
 	$(BIN)/python -m tests.simulation $(or $(SEED),1)
 
-soak: setup ## kill, cut power, stop, part and fill replicas: ROUNDS=100, and 2,000 seeds
+soak: setup-tests ## kill, cut power, stop, part and fill replicas: ROUNDS=100, and 2,000 seeds
 	$(BIN)/python -m tests.soak.engine --rounds $(ROUNDS) --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.simulation.engine --seeds 1000-2999
 
-fuzz: setup ## a minute of every fuzzer
+fuzz: setup-tests ## a minute of every fuzzer
 	$(BIN)/python -m tests.fuzz.journal 60
 	$(BIN)/python -m tests.fuzz.frames 60
 
-cluster: setup ## only the tests with real processes
+cluster: setup-tests ## only the tests with real processes
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/cluster
 
-bench: setup ## everything that is measured, one after the other; writes bench/README.md
+bench: setup-tests ## everything that is measured, one after the other; writes bench/README.md
 	$(BIN)/python -m bench.run
 	$(BIN)/python -m bench.keeping
 	$(BIN)/python -m bench.pump
@@ -70,22 +84,22 @@ bench: setup ## everything that is measured, one after the other; writes bench/R
 	$(BIN)/python -m bench.starts --executor --readme
 	$(BIN)/python -m bench.reconnect --readme
 
-bench-keeping: setup ## only snapshots and history, up to ten million launches
+bench-keeping: setup-tests ## only snapshots and history, up to ten million launches
 	$(BIN)/python -m bench.keeping
 
-bench-launches: setup ## no-op handlers through the whole path: RATE=10000 SECONDS=60 KIND=handler
+bench-launches: setup-tests ## no-op handlers through the whole path: RATE=10000 SECONDS=60 KIND=handler
 	@$(BIN)/python -m bench.launches --kind $(KIND) --rate $(RATE) --seconds $(SECONDS)
 
-bench-flood: setup ## one tenant floods one handler: how late the others are before and during it
+bench-flood: setup-tests ## one tenant floods one handler: how late the others are before and during it
 	$(BIN)/python -m bench.flood
 
-bench-reconnect: setup ## a leader dies, and 1,000 or 10,000 executors come back at once
+bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme
 
-lock: ## write requirements.lock anew from pyproject.toml
-	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --group dev pyproject.toml \
-	  --generate-hashes --no-header --no-annotate --no-emit-index-url -o requirements.lock
+lock: setup ## write requirements.lock and requirements-dev.lock anew from pyproject.toml
+	$(PIP) install --quiet uv
+	$(LOCK) --group dev --group setup -o requirements-dev.lock
+	$(LOCK) --group setup --constraint requirements-dev.lock -o requirements.lock
 
 proto: ## generate the gRPC code with a pinned generator in an environment of its own
 	@test -x .proto-venv/bin/python || $(PYTHON) -m venv .proto-venv

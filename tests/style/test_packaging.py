@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -68,3 +69,28 @@ def test_all_packages_come_from_this_folder() -> None:
         assert module.__file__ is not None
         assert Path(module.__file__).resolve().parent == ROOT / package
     assert distribution("raftcron").metadata["Name"] == "raftcron"
+
+
+def pins(lock: str) -> dict[str, str]:
+    """The packages of a lock file with their versions."""
+    text = (ROOT / lock).read_text()
+    return dict(re.findall(r"^([a-z0-9.-]+)(?:\[[a-z,]+\])?==(\S+)", text, re.MULTILINE))
+
+
+def test_running_installs_nothing_that_only_tests_need() -> None:
+    running, testing = pins("requirements.lock"), pins("requirements-dev.lock")
+    assert {"grpcio", "croniter", "hatchling"} <= running.keys()
+    assert not {"pytest", "mypy", "moto", "pyarrow", "hypothesis"} & running.keys()
+    assert running.items() <= testing.items(), "the tests run on the same versions"
+
+
+def test_make_says_that_it_sets_up_before_it_does() -> None:
+    planned = subprocess.run(
+        ["make", "--always-make", "--dry-run", "setup"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    first, *rest = planned.splitlines()
+    assert first.startswith("echo")
+    assert "setting up .venv" in first
+    assert "once" in first
+    assert not any("requirements-dev" in line for line in rest)
