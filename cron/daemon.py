@@ -30,7 +30,8 @@ from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError
 from cron import endings, failpoints
 from cron.api.callers import executor_of
-from cron.api.listening import allow_connections, check_free, listen, make_server
+from cron.api.connections import ConnectionWatch, allow_connections
+from cron.api.listening import check_free, listen, make_server
 from cron.api.peers import Peers
 from cron.api.server import add_admin
 from cron.archives import Archives
@@ -91,6 +92,8 @@ class Daemon:
         self._leader = self._make_leader()
         self._peers = Peers(self._credentials)
         self._server: grpc.aio.Server | None = None
+        self._watch = ConnectionWatch(0)
+        self._port = 0
         self._roster = self._make_roster()
         self._leader.may_tick = self._roster.why_not_tick
         self._leader.shared_format = self._roster.shared_format
@@ -205,7 +208,7 @@ class Daemon:
         Raises:
             ConfigError, ConsensusError, Unavailable: it cannot; all is closed again.
         """
-        check_free(self._config.client)
+        listeners = check_free(self._config.client)
         try:
             self._projection.start()
             self._archives.keeper.start()
@@ -218,7 +221,7 @@ class Daemon:
             # read.
             sys.setswitchinterval(0.001)
             # Not before: a server that was bound and never started holds its port for good.
-            server = self._server = self._serve()
+            server = self._server = self._serve(listeners)
             await server.start()
         except BaseException:
             await self._close()
@@ -229,6 +232,7 @@ class Daemon:
         self._leader.start()
         tasks = [
             asyncio.create_task(self._roster.watch(), name="roster"),
+            asyncio.create_task(self._watch.watch(self._port), name="connections"),
             asyncio.create_task(
                 watch_joining(self._replicated, self._config.id, _tell, is_new=self._is_new),
                 name="joining",
@@ -260,13 +264,15 @@ class Daemon:
         self._archives.stop()
         self._projection.stop()
 
-    def _serve(self) -> grpc.aio.Server:
-        self._pool.executors_max = allow_connections(self._pool.executors_max)
-        server = make_server(self._config.cell, self._credentials)
+    def _serve(self, listeners: int) -> grpc.aio.Server:
+        bounds = allow_connections(self._pool.executors_max)
+        self._pool.executors_max = bounds.executors
+        self._watch = ConnectionWatch(bounds.connections)
+        server = make_server(self._config.cell, self._credentials, self._watch, listeners)
         add_admin(server, self._service, self._client_addresses)
         may_be = executor_of if self._credentials is not None else None
         add_pool_service(server, self._pool, self._leader_address, may_be)
-        listen(server, self._config.client, self._credentials)
+        self._port = listen(server, self._config.client, self._credentials)
         return server
 
 

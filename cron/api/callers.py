@@ -13,6 +13,7 @@ from typing import Any, Final
 import grpc
 import structlog
 
+from cron.api.connections import ConnectionWatch
 from cron.api.status import to_refusal
 from cron.errors import CronError, NotAllowed, NotAuthenticated
 from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, only_identity
@@ -78,10 +79,11 @@ def executor_of(context: Context) -> str:
 
 class Guard(grpc.aio.ServerInterceptor):
     """Stands before all services of a replica's server: refuses who may not, and writes who asks
-    over what a request says of it."""
+    over what a request says of it. Without a cell nobody is refused: there are no certificates."""
 
-    def __init__(self, cell: str) -> None:
+    def __init__(self, cell: str | None, watch: ConnectionWatch | None = None) -> None:
         self._cell = cell
+        self._watch = watch
         self._noted = ""
 
     async def intercept_service(
@@ -115,8 +117,14 @@ class Guard(grpc.aio.ServerInterceptor):
 
     async def _admit(self, request: Any, context: Context, method: str) -> None:
         """Return for a caller who may, with the request signed; else end the call."""
+        if self._cell is None:
+            if self._watch is not None:
+                self._watch.note(context.peer())
+            return
         try:
             caller = caller_of(context.auth_context(), self._cell)
+            if self._watch is not None:
+                self._watch.note(context.peer(), str(caller))
             if not may(caller.kind, method):
                 service = method.strip("/").partition("/")[0].rpartition(".")[2]
                 text = f"{caller} may not use {service}"

@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 import ipaddress
-import resource
 import socket
-from typing import Final
 
 import grpc
 import structlog
 
 from cron.api.callers import Guard
+from cron.api.connections import HANDSHAKE_MS, IDLE_MS, ConnectionWatch
 from cron.api.server import SERVER_OPTIONS
 from cron.errors import ConfigError
 from launcher.tls import Credentials, Current
 
 _log = structlog.get_logger()
 
-FILES_BESIDE: Final = 512
-"""Open files beside the executors' connections: people, other replicas, log, history, store."""
 
-
-def make_server(cell: str, credentials: Current | None) -> grpc.aio.Server:
-    """Return a server without services; with credentials its callers are asked who they are."""
-    guards = [Guard(cell)] if credentials is not None else []
-    return grpc.aio.server(interceptors=guards, options=SERVER_OPTIONS)
-
-
-def allow_connections(wanted: int) -> int:
-    """Raise the limit of open files to what `wanted` executors take, as far as the host lets us,
-    and return how many there may be: one more connection than files would stop the log."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + FILES_BESIDE
-    if soft < needed:
-        soft = max(soft, min(needed, hard))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    allowed = min(wanted, max(1, soft - FILES_BESIDE))
-    if allowed < wanted:
-        hint = f"LimitNOFILE={needed} in its unit, or ulimit -n {needed}, allows {wanted}"
-        _log.warning("files.few", limit=soft, executors_max=allowed, hint=hint)
-    return allowed
+def make_server(
+    cell: str,
+    credentials: Current | None,
+    watch: ConnectionWatch | None = None,
+    listeners: int = 1,
+) -> grpc.aio.Server:
+    """Return a server without services. With credentials its callers must prove who they are.
+    `watch` hears of each caller, and its bound of connections is that of all `listeners`."""
+    guard = Guard(cell if credentials is not None else None, watch)
+    options = [
+        *SERVER_OPTIONS,
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS),
+        ("grpc.max_connection_idle_ms", IDLE_MS),
+    ]
+    if watch is not None:
+        # gRPC counts for each address that it listens on, and refuses before TLS begins.
+        each = max(1, watch.connections_max // listeners)
+        options.append(("grpc.max_allowed_incoming_connections", each))
+    return grpc.aio.server(interceptors=[guard], options=options)
 
 
 def listen(server: grpc.aio.Server, address: str, credentials: Current | None) -> int:
@@ -90,8 +86,9 @@ def _configuration(credentials: Credentials) -> grpc.ServerCertificateConfigurat
     return grpc.ssl_server_certificate_configuration([pair], credentials.authority)
 
 
-def check_free(address: str) -> None:
-    """Return if `host:port` can be listened at; gRPC would write pages of its own about it.
+def check_free(address: str) -> int:
+    """Return at how many addresses `host:port` can be listened; gRPC would write pages of its own
+    about one that is taken.
 
     Raises:
         ConfigError: the address cannot be used.
@@ -112,7 +109,9 @@ def check_free(address: str) -> None:
             f"client address {address} cannot be used: {reason}",
             "another process may have the port; `client` in the configuration names another",
         ) from error
-    _warn_of_loopback(host, [str(place[0]) for *_, place in found])
+    addresses = {str(place[0]) for *_, place in found}
+    _warn_of_loopback(host, sorted(addresses))
+    return len(addresses)
 
 
 def _warn_of_loopback(host: str, addresses: list[str]) -> None:

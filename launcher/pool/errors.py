@@ -2,6 +2,7 @@
 
 PoolError
 ├ BadMessage(field)           an executor sent what cannot be meant; its stream ends
+├ NoHello                     a stream ends before its first message
 ├ Refused                     an executor may not connect now
 │ ├ NotLeading                this replica does not lead
 │ ├ SeenNewerEpoch            the executor obeys a newer leader already
@@ -26,6 +27,10 @@ class BadMessage(PoolError):
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
         self.field = field
+
+
+class NoHello(PoolError):
+    """A stream lost its turn before its Hello was there."""
 
 
 class Refused(PoolError):

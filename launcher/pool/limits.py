@@ -66,9 +66,13 @@ OUTPUT_BYTES_MAX: Final = 1 << 20
 
 GREETINGS_MAX: Final = 256
 """Executors between their Hello and their first answered heartbeat; others wait for their turn, and
-who gives up meanwhile has cost no Hello. So those that are in keep their leases in a flood."""
+who gives up meanwhile has cost no Hello. So those that are in keep their leases in a flood. A
+certificate has one turn (`launcher.pool.turns`)."""
 HELLO_WITHIN_MS: Final = 10_000
-"""A stream without its first message is ended after this."""
+"""A stream without its first message is ended after this; no turn lasts longer."""
+SILENT_MS: Final = 1_000
+"""A stream that has its turn and no Hello yet gives it up after this if others wait. An executor
+sends its Hello with the first bytes of its stream."""
 GOODBYE_WITHIN_MS: Final = 1_000
 """A stream that is ended gets this long to take its Goodbye, then it is cut."""
 CLOCK_OFFSET_MS_MAX: Final = 10_000

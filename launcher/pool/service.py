@@ -8,6 +8,7 @@ handler then gives the writer a moment for the Goodbye, stops both tasks and set
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Never
 
@@ -19,6 +20,7 @@ from launcher.pool import limits
 from launcher.pool.errors import (
     BadMessage,
     HeldByAnother,
+    NoHello,
     NotItself,
     NotLeading,
     PoolFull,
@@ -34,6 +36,7 @@ from launcher.pool.messages import (
 )
 from launcher.pool.pool import Pool
 from launcher.pool.session import End, Session
+from launcher.pool.turns import NEWER, Turn, Turns
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 
 LEADER_METADATA: Final = "raftcron-leader"
@@ -68,7 +71,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         self._leader_address = leader_address
         self._may_be = may_be
         self._noted = ""
-        self._turn = asyncio.Semaphore(limits.GREETINGS_MAX)
+        self._turns = Turns()
 
     async def Connect(self, request_iterator: Requests, context: Context) -> None:  # noqa: N802
         """Serve one executor until its session is over."""
@@ -96,9 +99,8 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             await self._abort_not_leading(context, NOT_LEADING)
         try:
             return await self._admit(requests, context)
-        except TimeoutError:
-            text = f"no Hello within {limits.HELLO_WITHIN_MS} ms"
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        except NoHello as error:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
         except BadMessage as error:
             self._note(context, error)
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -109,21 +111,33 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             await context.abort(_CODES[type(error)], str(error))
 
     async def _admit(self, requests: Requests, context: Context) -> Session:
-        """Read a Hello in its turn, which lasts until the session has a lease or is over."""
-        await self._turn.acquire()
+        """Read a Hello in its turn, which lasts until the session has a lease or is over.
+
+        Raises:
+            NoHello: it did not come in time, or a newer stream of the same caller did.
+        """
+        caller = self._may_be(context) if self._may_be is not None else ""
+        turn: Turn | None = None
         try:
-            greeting = await self._read_hello(requests)
-            self._check_caller(greeting, context)
+            try:
+                async with asyncio.timeout(None) as limit:
+                    turn = await self._turns.take(caller, limit)
+                    greeting = await self._read_hello(requests)
+            except TimeoutError as error:
+                raise NoHello(turn.reason if turn is not None else NEWER) from error
+            self._turns.greeted(turn)
+            self._check_caller(greeting, caller)
             session = self._pool.join(greeting, _address(context.peer()))
         except BaseException:
-            self._turn.release()
+            if turn is not None:
+                self._turns.give_back(turn)
             raise
-        session.when_settled(self._turn.release)
+        session.when_settled(functools.partial(self._turns.give_back, turn))
         return session
 
-    def _check_caller(self, greeting: Greeting, context: Context) -> None:
-        if self._may_be is not None and (proven := self._may_be(context)) != greeting.executor:
-            raise NotItself(f"the certificate is of executor {proven}, not of {greeting.executor}")
+    def _check_caller(self, greeting: Greeting, caller: str) -> None:
+        if self._may_be is not None and caller != greeting.executor:
+            raise NotItself(f"the certificate is of executor {caller}, not of {greeting.executor}")
 
     def _note(self, context: Context, error: Exception) -> None:
         """Log a refusal that a person has to end; executors try again several times a second."""
@@ -132,8 +146,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             log.warning("executor.refused", address=_address(context.peer()), error=str(error))
 
     async def _read_hello(self, requests: Requests) -> Greeting:
-        async with asyncio.timeout(limits.HELLO_WITHIN_MS / 1000):
-            first = await _next(requests)
+        first = await _next(requests)
         kind = first.WhichOneof("kind") if first is not None else None
         if first is None or kind != "hello":
             raise BadMessage(kind or "hello", "the first message must be Hello")

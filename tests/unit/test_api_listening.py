@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from cron.api import listening
-from cron.api.listening import FILES_BESIDE, allow_connections, check_free, listen, make_server
+from cron.api.listening import check_free, listen, make_server
 from cron.errors import ConfigError
 
 
@@ -69,26 +69,3 @@ async def test_two_servers_do_not_share_a_port() -> None:
     finally:
         await one.stop(0)
         await two.stop(0)
-
-
-@pytest.mark.parametrize(
-    ("soft", "hard", "allowed", "raised"),
-    [
-        (1_024, 1_048_576, 10_000, 10_000 + FILES_BESIDE),
-        (20_000, 20_000, 10_000, 20_000),
-        (1_024, 4_096, 4_096 - FILES_BESIDE, 4_096),
-        (256, 256, 1, 256),
-    ],
-)
-def test_ten_thousand_executors_get_their_files_or_the_operator_is_told(
-    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, allowed: int, raised: int
-) -> None:
-    """Where a process may not open another file, the log cannot go on either."""
-    limits = [(soft, hard)]
-    monkeypatch.setattr(listening.resource, "getrlimit", lambda _: limits[-1])
-    monkeypatch.setattr(listening.resource, "setrlimit", lambda _, new: limits.append(new))
-    with structlog.testing.capture_logs() as lines:
-        assert allow_connections(10_000) == allowed
-    assert limits[-1] == (raised, hard)
-    assert [line["event"] for line in lines] == ["files.few"] * (allowed < 10_000)
-    assert all("LimitNOFILE=10512" in line["hint"] for line in lines)

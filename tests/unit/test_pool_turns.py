@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import grpc
 import pytest
 
+from cron.api.channels import open_aio_channel
 from launcher.pool import limits
 from launcher.pool.events import Beat, Joined
-from tests.unit.pool_rig import Rig, rigged, until
+from launcher.pool.lease import LeaseTimes
+from launcher.rpc.v1 import pool_pb2_grpc
+from tests.unit.api_rig import FakeBackend
+from tests.unit.certs_rig import Certs
+from tests.unit.pool_rig import FakeExecutor, Rig, hello, rigged, until
+from tests.unit.tls_rig import secured
 
 FIRST, SECOND, THIRD = "e1", "e2", "e3"
 
@@ -74,3 +82,62 @@ async def test_when_leadership_ends_those_who_wait_are_told() -> None:
             code, _ = await second.status()
             assert code is grpc.StatusCode.FAILED_PRECONDITION
             assert names(rig) == [FIRST]
+
+
+# ---- who says nothing
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lone stream may be silent for as long as a test lasts."""
+    monkeypatch.setattr(limits, "HELLO_WITHIN_MS", 600_000)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_stream_without_a_hello_keeps_nobody_out() -> None:
+    async with rigged() as rig, rig.silent() as silent:
+        await silent.call.wait_for_connection()
+        async with rig.executor(executor=SECOND):
+            await rig.heard(Joined)
+            code, details = await silent.status()
+            assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert details == "no Hello within 1000 ms, and others wait"
+
+
+async def test_a_stream_that_never_gets_a_lease_gives_its_turn_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "HELLO_WITHIN_MS", 300)
+    lease = LeaseTimes(heartbeat_ms=5_000, self_kill_ms=500_000, give_up_ms=600_000)
+    async with rigged(lease) as rig, rig.executor(executor=FIRST):
+        await rig.heard(Joined)
+        async with rig.executor(executor=SECOND):
+            await rig.heard(Joined, 2)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_one_certificate_with_many_silent_streams_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "GREETINGS_MAX", 2)
+    monkeypatch.setattr(limits, "SILENT_MS", 600_000, raising=False)
+    certs, rig = Certs(tmp_path), Rig()
+    async with (
+        secured(certs, FakeBackend(), rig=rig) as server,
+        open_aio_channel(server, certs.credentials("executor", FIRST), ()) as many,
+        open_aio_channel(server, certs.credentials("executor", SECOND), ()) as one,
+    ):
+        streams = [pool_pb2_grpc.PoolStub(many).Connect() for _ in range(20)]
+        for stream in streams:
+            await stream.wait_for_connection()
+        second = FakeExecutor(pool_pb2_grpc.PoolStub(one).Connect())
+        await second.send(hello=hello(executor=SECOND))
+        assert (await rig.heard(Joined)).executor == SECOND
+        ended = [stream for stream in streams if stream.done()]
+        assert len(ended) <= 19, "the newest stream of a certificate has its turn"
+        await until(lambda: sum(stream.done() for stream in streams) == 19)
+        for stream in streams:
+            if stream.done():
+                assert "newer stream" in await stream.details()
+            stream.cancel()
+        second.call.cancel()
