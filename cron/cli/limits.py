@@ -11,7 +11,7 @@ from cron.api.pool_views import LimitChange, LimitRemoval, LimitView
 from cron.cli import render
 from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.scopes import Scope, scope_of, scope_options
-from cron.cli.values import Count
+from cron.cli.values import NO_LIMIT, Most
 
 _RATE: Final = re.compile(r"([0-9]{1,9})/([smh])", re.ASCII)
 WEIGHT_MAX: Final = 10_000
@@ -24,17 +24,17 @@ LIMIT_COLUMNS: Final = (
 class Rate(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5
     """Starts per time, as starts in a thousand seconds."""
 
-    name = "RATE"
+    name = "RATE|none"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return starts in a thousand seconds; a usage error where the text cannot be read."""
         if isinstance(value, int):
             return value
         match = _RATE.fullmatch(value)
-        if value == "0" or (match and not int(match[1])):
+        if value in ("0", NO_LIMIT) or (match and not int(match[1])):
             return 0
         if match is None:
-            self.fail(f"{value[:40]!r} is no rate; write 100/s, 90/m or 20/h", param, ctx)
+            self.fail(f"{value[:40]!r} is no rate; write 100/s, 90/m, 20/h or none", param, ctx)
         unit_s = _UNIT_S[match[2]]
         return max(1, (int(match[1]) * 1000 + unit_s // 2) // unit_s)
 
@@ -55,28 +55,31 @@ def show_rate(rate_milli: int) -> str:
 def limit_command() -> None:
     """Limit what runs, waits and starts: of tenants, handlers and priorities.
 
-    Limits hold from the moment they are set; nothing that runs is stopped.
+    Limits apply from the moment they are set; nothing that runs is stopped. `limit remove` takes
+    those of one scope away.
     """
 
 
 @limit_command.command("set")
 @scope_options
-@click.option("--concurrent", type=Count(), help="Launches at once.")
-@click.option("--burst", type=Count(), help="As many, while others are idle.")
+@click.option("--concurrent", type=Most(), help="Launches at once.")
+@click.option("--burst", type=Most(), help="As many, while others are idle.")
 @click.option("--rate", "rate_milli", type=Rate(), help="Starts, such as 100/s or 90/m.")
-@click.option("--waiting", "waiting_max", type=Count(), help="Launches that may wait.")
-@click.option("--reserve", "reserved", type=Count(), help="Slots kept for nobody else.")
+@click.option("--waiting", "waiting_max", type=Most(), help="Launches that may wait.")
+@click.option("--reserve", "reserved", type=Most(), help="Slots kept for nobody else.")
 @click.option(
-    "--weight", type=Count(most=WEIGHT_MAX), help="A tenant's share beside others, 1 if not."
+    "--weight", type=Most(most=WEIGHT_MAX), help="A tenant's share beside others, 1 if not."
 )
-@click.option("--retry-budget", type=Count(), help="Retries a tenant may be ahead of successes.")
+@click.option("--retry-budget", type=Most(), help="Retries a tenant may be ahead of successes.")
 @cell_options
 @pass_settings
 def set_command(settings: Settings, /, **said: Any) -> None:
-    """Set limits of one scope; those that are not named stay, 0 takes one away.
+    """Set limits of one scope; those that are not named stay, `none` (or 0) is not limited.
 
-    The most specific limit holds: a tenant's own before --each-tenant, a queue's before a
-    handler's. A tenant's own begin as those of --each-tenant are.
+    The most specific limits apply, as a whole: a tenant's own override those of --each-tenant, and
+    a queue's override its handler's. A tenant's own begin as a copy of those of --each-tenant.
+    `--tenant acme --concurrent none` lets acme run any number although each tenant is limited;
+    `limit remove --tenant acme` makes the limits of each tenant apply to it again.
     """
     scope = scope_of(said)
     if all(value is None for value in said.values()):
@@ -98,7 +101,7 @@ def set_command(settings: Settings, /, **said: Any) -> None:
 @cell_options
 @pass_settings
 def remove_command(settings: Settings, /, **said: Any) -> None:
-    """Take all limits of one scope away."""
+    """Remove all limits of one scope; less specific ones apply to it from now on."""
     scope = scope_of(said)
     removal = LimitRemoval(
         tenant=scope.tenant, pool=scope.pool, priority=scope.priority, by=person()
@@ -106,9 +109,11 @@ def remove_command(settings: Settings, /, **said: Any) -> None:
     with settings.client() as client:
         view = client.remove_limit(removal)
     if settings.is_json:
-        render.json_lines([limit_row(view)])
+        render.json_lines([limit_row(view) | {"notes": view.notes}])
     else:
-        render.line(f"{scope}: no longer limited; it was: {describe_limits(view)}")
+        had = describe_limits(view) or "not limited"
+        render.line(f"{scope}: its own limits are removed; they were: {had}")
+        render.notes(view.notes)
 
 
 @limit_command.command("list")
@@ -141,7 +146,13 @@ def limit_row(view: LimitView) -> render.Row:
 
 
 def limit_cells(view: LimitView) -> list[str]:
-    """Return limits as cells of LIMIT_COLUMNS."""
+    """Return limits as cells of LIMIT_COLUMNS; "none" in all says that it is not limited although
+    less specific limits would apply."""
+    if not any((view.concurrent, view.rate_milli, view.waiting_max, view.reserved)) and not any(
+        (view.burst, view.weight, view.retry_budget)
+    ):
+        scope = str(Scope(view.tenant, view.pool, view.priority))
+        return [scope, *(NO_LIMIT for _ in LIMIT_COLUMNS[1:])]
     numbers = (view.waiting_max, view.reserved, view.weight, view.retry_budget)
     return [
         str(Scope(view.tenant, view.pool, view.priority)),
@@ -156,4 +167,4 @@ def describe_limits(view: LimitView) -> str:
     """Return limits in one line, "" where there are none."""
     cells = limit_cells(view)[1:]
     named = zip(LIMIT_COLUMNS[1:], cells, strict=True)
-    return ", ".join(f"{name} {cell}" for name, cell in named if cell != "-")
+    return ", ".join(f"{name} {cell}" for name, cell in named if cell not in ("-", NO_LIMIT))

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+NO_LIMIT: Final = "none"
 COUNT_MAX: Final = 1_000_000_000
 """The most that the server takes of anything that is counted."""
 
@@ -29,6 +30,16 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.
             bounds = f"{self._least} to {self._most:,}"
             self.fail(f"{text[:40]!r} is not a whole number from {bounds}", param, ctx)
         return number
+
+
+class Most(Count):
+    """A whole number that something is limited to; `none`, or 0, for not limited."""
+
+    name = "N|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, 0 for `none`; a usage error where it is neither."""
+        return 0 if value == NO_LIMIT else super().convert(value, param, ctx)
 
 
 def not_empty(ctx: click.Context, param: click.Parameter, value: str) -> str:

@@ -10,7 +10,7 @@ import msgspec
 from cron.api.pool_views import LimitChange, LimitView
 from cron.errors import InvalidInput
 from cron.state.pool import ForgetDebts, Limits, Scope
-from launcher.fairness.item import EACH_TENANT, scope_text
+from launcher.fairness.item import EACH_TENANT, PRIORITIES, scope_text
 
 _NONE: Final = Limits()
 
@@ -37,6 +37,112 @@ def merged(limits: Limits | None, change: LimitChange) -> Limits:
     }
     given = {name: number for name, number in fields.items() if number is not None}
     return msgspec.structs.replace(limits or _NONE, **given)
+
+
+def without_idle_burst(
+    own: Limits | None, limits: Limits, change: LimitChange
+) -> tuple[Limits, str]:
+    """Return limits without a burst that the change made meaningless and does not name, and a note
+    of that, "" for none. `own` are the scope's own limits before; where it had none, the burst was
+    that of each tenant."""
+    if change.burst is not None or change.concurrent is None or not limits.burst:
+        return limits, ""
+    is_inherited = own is None and limits.burst < limits.concurrent
+    if limits.concurrent and not is_inherited:
+        return limits, ""
+    why = f"is below concurrent {limits.concurrent}" if limits.concurrent else "needs concurrent"
+    note = f"burst {limits.burst} {why}, and is taken away; --burst sets another"
+    return msgspec.structs.replace(limits, burst=0), note
+
+
+def overridden(limits: Mapping[Scope, Limits], scope: Scope) -> list[Scope]:
+    """Return the scopes whose limits would apply to launches if `scope` had none of its own.
+
+    Of a tenant's limits in a queue only the most specific apply, and so of those altogether: see
+    `LimitBook.tenant_scopes`. Limits of all tenants together apply besides, and override nothing.
+    """
+    tenant, pool, priority = scope
+    if not tenant:
+        return []
+    tenants = [tenant] if tenant == EACH_TENANT else [tenant, EACH_TENANT]
+    priorities = [-1] if priority < 0 else [priority, -1]
+    found = [(one, pool, number) for one in tenants for number in priorities]
+    if pool and priority < 0 and tenant != EACH_TENANT:
+        found += [(EACH_TENANT, pool, number) for number in range(PRIORITIES)]
+    return [one for one in found if one != scope and limits.get(one, _NONE) != _NONE]
+
+
+def kept(limits: Mapping[Scope, Limits], scope: Scope, wanted: Limits) -> Limits | None:
+    """Return what State keeps for a scope: None where nothing is limited and nothing overridden.
+
+    Limits without any number say that a scope is not limited, whatever less specific ones say.
+    """
+    return None if is_nothing(wanted) and not overridden(limits, scope) else wanted
+
+
+def notes_of_set(limits: Mapping[Scope, Limits], scope: Scope, wanted: Limits) -> list[str]:
+    """Return what else a person needs to know of limits that were just set."""
+    notes = []
+    for other in overridden(limits, scope):
+        notes.append(
+            f"this replaces the limits of {scope_text(other)}, {tell_limits(limits[other])}, as a "
+            f"whole; `raftcron limit remove {scope_arguments(scope)}` makes them apply again"
+        )
+        if not wanted.weight and (weight := limits[other].weight):
+            notes.append(f"but a weight of {weight} is still theirs; --weight sets another")
+    if is_nothing(wanted):
+        notes += [
+            f"its launches also count for {scope_text(other)}: {tell_limits(limits[other])}"
+            for other in _besides(limits, scope)
+        ]
+    return notes
+
+
+def notes_of_removal(limits: Mapping[Scope, Limits], scope: Scope) -> list[str]:
+    """Return which limits apply now that those of a scope are gone; `limits` are those left."""
+    others = [*overridden(limits, scope), *_besides(limits, scope)]
+    return [
+        f"what applies now are the limits of {scope_text(other)}: {tell_limits(limits[other])}"
+        for other in others
+    ]
+
+
+def _besides(limits: Mapping[Scope, Limits], scope: Scope) -> list[Scope]:
+    """Return the scopes for which all launches of `scope` count besides."""
+    tenant, pool, priority = scope
+    shared = [("", "", -1), ("", pool, -1), ("", "", priority), ("", pool, priority)]
+    if tenant and pool:
+        own = (tenant, "", -1)
+        shared.append(own if own in limits else (EACH_TENANT, "", -1))
+    found = [one for one in dict.fromkeys(shared) if one != scope]
+    return [one for one in found if limits.get(one, _NONE) != _NONE]
+
+
+def scope_arguments(scope: Scope) -> str:
+    """Return the options that name a scope: `--tenant acme --pool mail --priority 3`."""
+    tenant, pool, priority = scope
+    parts = []
+    if tenant:
+        parts.append("--each-tenant" if tenant == EACH_TENANT else f"--tenant {tenant}")
+    if pool:
+        parts.append(f"--pool {pool}")
+    if priority >= 0:
+        parts.append(f"--priority {priority}")
+    return " ".join(parts) or "--all"
+
+
+def tell_limits(limits: Limits) -> str:
+    """Return limits in one line: `concurrent 20, burst 60`."""
+    named = (
+        ("concurrent", limits.concurrent),
+        ("burst", limits.burst),
+        ("rate", f"{limits.rate_milli / 1000:g}/s" if limits.rate_milli else 0),
+        ("waiting", limits.waiting_max),
+        ("reserve", limits.reserved),
+        ("weight", limits.weight),
+        ("retry budget", limits.retry_budget),
+    )
+    return ", ".join(f"{name} {value}" for name, value in named if value) or "not limited"
 
 
 def forgetting(before: Limits | None, after: Limits | None) -> tuple[ForgetDebts, ...]:
@@ -67,10 +173,13 @@ def check_limits(scope: Scope, limits: Limits) -> None:
     if limits.burst and limits.burst < limits.concurrent:
         raise InvalidInput(
             f"burst {limits.burst} is below concurrent {limits.concurrent}",
-            "it is how many a tenant may have while others are idle: at least as many",
+            f"a burst is at least that: --burst {limits.concurrent}, or --burst none for no burst",
         )
     if limits.burst and not limits.concurrent:
-        raise InvalidInput("burst means nothing without concurrent", "set --concurrent, too")
+        raise InvalidInput(
+            f"burst {limits.burst} means nothing without concurrent",
+            f"set --concurrent, too, to at most {limits.burst}",
+        )
     if limits.reserved and (tenant or not pool):
         raise InvalidInput(
             f"slots are reserved for a handler or a queue, and this is the limit of {what}",
@@ -79,7 +188,8 @@ def check_limits(scope: Scope, limits: Limits) -> None:
     if limits.concurrent and limits.reserved > limits.concurrent:
         raise InvalidInput(
             f"reserve {limits.reserved} is above concurrent {limits.concurrent}",
-            "what is kept free could never be used: reserve less, or allow more",
+            f"what is kept free could never be used: --reserve {limits.concurrent} or less, "
+            f"or --concurrent {limits.reserved} or more",
         )
     if limits.weight and not tenant:
         raise InvalidInput(

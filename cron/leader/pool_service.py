@@ -35,7 +35,17 @@ from cron.leader.applier import StateApplier
 from cron.leader.dead import DeadLetters
 from cron.leader.hosts import Hosts
 from cron.leader.leader import Leader
-from cron.leader.limiting import check_limits, forgetting, held_by, is_nothing, limit_view, merged
+from cron.leader.limiting import (
+    check_limits,
+    forgetting,
+    held_by,
+    kept,
+    limit_view,
+    merged,
+    notes_of_removal,
+    notes_of_set,
+    without_idle_burst,
+)
 from cron.leader.lines import Lines
 from cron.leader.requests import appending
 from cron.leader.unheard import Named, Unheard
@@ -81,17 +91,22 @@ class PoolService:
     # ---- limits
 
     async def set_limit(self, change: LimitChange) -> LimitView:
-        """Set limits of a scope; what is not named stays. Says which names nobody has."""
+        """Set limits of a scope; what is not named stays. The notes say which other limits apply
+        or are overridden, and which names nobody has."""
         self._lead()
         scope: Scope = (change.tenant, change.pool, change.priority)
         made: list[Limits] = []
+        told: list[str] = []
 
         def build(state: State, _now_ms: int) -> list[c.Command]:
             before = held_by(state.limits, scope)
-            limits = merged(before, change)
+            own = state.limits.get(scope)
+            limits, note = without_idle_burst(own, merged(before, change), change)
             check_limits(scope, limits)
             made.append(limits)
-            item = LimitItem(scope, None if is_nothing(limits) else limits)
+            told[:] = [note] if note else []
+            told.extend(notes_of_set(state.limits, scope, limits))
+            item = LimitItem(scope, kept(state.limits, scope, limits))
             return [SetLimits((item,), change.by), *forgetting(before, limits)]
 
         _, results = await self._leader.submit(build)
@@ -99,11 +114,11 @@ class PoolService:
             hint = "remove some, or set limits for each tenant alike"
             raise LimitExceeded(f"{LIMITS_MAX} scopes have limits already", hint)
         named = Named(tenant=change.tenant, pool=change.pool, priority=change.priority)
-        notes = await self._unheard.notes(named)
+        notes = [*told, *await self._unheard.notes(named)]
         return msgspec.structs.replace(limit_view(scope, made[-1]), notes=notes)
 
     async def remove_limit(self, removal: LimitRemoval) -> LimitView:
-        """Take the limits of a scope away."""
+        """Take the limits of a scope away. The notes say which apply now instead."""
         self._lead()
         scope: Scope = (removal.tenant, removal.pool, removal.priority)
         had: list[Limits] = []
@@ -116,7 +131,8 @@ class PoolService:
             return [SetLimits((LimitItem(scope),), removal.by), *forgetting(had[-1], None)]
 
         await self._leader.submit(build)
-        return limit_view(scope, had[-1])
+        notes = notes_of_removal(self._applier.state.limits, scope)
+        return msgspec.structs.replace(limit_view(scope, had[-1]), notes=notes)
 
     async def limits(self) -> LimitsReport:
         """List limits: those of all together, of each tenant, then of single ones."""

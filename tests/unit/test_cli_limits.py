@@ -89,7 +89,7 @@ async def test_limit_set_shows_the_limits_as_they_are_now():
         ("--tenant * --weight 1", "is written --each-tenant"),
         ("--handler a --pool b --weight 1", "say the same thing"),
         ("--all --tenant a --weight 1", "name nothing else"),
-        ("--tenant a --rate fast", "is no rate; write 100/s, 90/m or 20/h"),
+        ("--tenant a --rate fast", "is no rate; write 100/s, 90/m, 20/h or none"),
         ("--tenant a --rate 1/d", "is no rate"),
         ("--tenant a --concurrent -1", "is not a whole number from"),
         ("--priority 10 --weight 1", "is not a whole number from"),
@@ -185,7 +185,7 @@ async def test_limit_list_says_that_there_are_none():
 async def test_limit_remove_says_what_was():
     backend = FakeBackend(remove_limit=LimitView(pool="mail", priority=3, concurrent=4))
     result = await cli(backend, "limit", "remove", "--handler", "mail", "--priority", "3")
-    assert result.stdout == "queue mail/3: no longer limited; it was: concurrent 4\n"
+    assert result.stdout == ("queue mail/3: its own limits are removed; they were: concurrent 4\n")
     assert backend.calls == [("remove_limit", (LimitRemoval(pool="mail", priority=3, by="ada"),))]
     backend = FakeBackend(remove_limit=NotFound("tenant a has no limits"))
     assert (await cli(backend, "limit", "remove", "--tenant", "a")).exit_code == 3

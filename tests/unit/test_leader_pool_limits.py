@@ -141,7 +141,7 @@ async def test_a_limit_too_many_says_so_and_changes_nothing() -> None:
     ("change", "message", "hint"),
     [
         ({"tenant": "a", "concurrent": 10, "burst": 9}, "burst 9 is below concurrent 10", "least"),
-        ({"tenant": "a", "burst": 9}, "burst means nothing without concurrent", "--concurrent"),
+        ({"tenant": "a", "burst": 9}, "burst 9 means nothing without concurrent", "--concurrent"),
         (
             {"pool": "m", "concurrent": 1, "burst": 2},
             "burst is for tenants, .* of pool m",
