@@ -44,6 +44,11 @@ class LocalCell:
             for member in members
         ]
 
+    def died_ms(self, name: str) -> int:
+        """Return when the newest process of a member was seen to be dead, by the wall clock; 0 if
+        none was."""
+        return next((one.died_ms for one in self.children if one.member.id == name), 0)
+
     def start(self) -> None:
         """Start all.
 

@@ -42,6 +42,7 @@ class Child:
         self._started_ms = 0
         self._restart_at_ms: int | None = None
         self._short_lives = 0
+        self.died_ms = 0
 
     @property
     def pid(self) -> int:
@@ -96,6 +97,7 @@ class Child:
 
     def _mourn(self, pid: int, code: int, *, restart: bool) -> str:
         self._process = None
+        self.died_ms = self._clock.wall_ms()
         died = f"{self.member.id} (pid {pid}) {describe_exit(code)}"
         if self.member.kind == REPLICA and code in (REPLACED, SUPERSEDED):
             return f"{died}: {self._shut_out() if code == REPLACED else self._outlived()}"

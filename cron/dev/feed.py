@@ -14,7 +14,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, Protocol
 
-from cron.api.views import ApplyReport, ApplyRequest, HistoryQuery, LaunchView, SourceFile
+from cron.api.views import (
+    ApplyReport,
+    ApplyRequest,
+    HistoryQuery,
+    LaunchView,
+    SourceFile,
+    StatusRow,
+)
 from cron.cli.render import visible
 from cron.clock import Clock
 from cron.dev.launches import LiveList
@@ -35,6 +42,9 @@ class CellClient(Protocol):
 
     def history(self, query: HistoryQuery) -> list[LaunchView]:
         """Return launches, newest first."""
+
+    def status(self) -> list[StatusRow]:
+        """Return all replicas and executors."""
 
 
 Connect = Callable[[list[str]], AbstractContextManager[CellClient]]
@@ -59,16 +69,17 @@ class Feed:
         servers: list[str],
         clock: Clock,
         say: Callable[[str], None],
+        look: Callable[[CellClient, int], None],
         ended: Callable[[], None],
         works: Callable[[], None] = lambda: None,
     ) -> None:
-        """Begin; from now on `say` is called in the feed's thread, and `works` once the cell has
-        a leader and the crontab."""
+        """Begin; from now on `say` is called in the feed's thread, `look` twice a second with the
+        time, and `works` once the cell has a leader and the crontab."""
 
         def run() -> None:
             try:
                 with self._connect(servers) as client:
-                    self._run(client, clock, say, works)
+                    self._run(client, clock, say, look, works)
             except Exception as error:  # noqa: BLE001 - the end of a thread: told by whoever waits
                 self.failure = error
                 ended()
@@ -85,6 +96,7 @@ class Feed:
         client: CellClient,
         clock: Clock,
         say: Callable[[str], None],
+        look: Callable[[CellClient, int], None],
         works: Callable[[], None],
     ) -> None:
         started_ms = clock.wall_ms()
@@ -94,6 +106,7 @@ class Feed:
         launches = LiveList(client, say, started_ms)
         while not self._stopping.wait(LOOK_S):
             try:
+                look(client, clock.wall_ms())
                 launches.run_once(clock.wall_ms())
             except (Unavailable, OutcomeUnknown):
                 continue  # no leader for a moment: what happened meanwhile is shown afterwards

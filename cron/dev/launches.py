@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final, Protocol
@@ -11,9 +12,12 @@ import click
 from cron.api.views import HistoryQuery, LaunchView
 from cron.cli.render import visible
 
-LIMIT_MIN: Final = 200
-LIMIT_MAX: Final = 5_000
-"""Rows asked for at once: more than come in half a second, unless a great deal is going on."""
+LIMIT: Final = 1_000
+"""Rows asked for at once: what is beyond it costs the leader more than it tells a person."""
+LINES_PER_SECOND: Final = 20
+LINES_AT_ONCE: Final = 60
+"""More launches than that are summed up in one line a second."""
+SUMMARY_MS: Final = 1_000
 RUNNING_MS: Final = 2_000
 """Whoever runs longer is shown while it runs and once more when it is over."""
 SEEN_MAX: Final = 100_000
@@ -37,28 +41,40 @@ class Reader(Protocol):
 class LiveList:
     """Shows every launch that ends after `since_ms` once, in the order of their scheduled times.
 
-    A launch that runs for more than two seconds gets a line with `launched` before that. More than
-    5,000 launches between two looks are not all shown: it is a list for people.
+    A launch that runs for more than two seconds gets a line with `launched` before that. Above 20
+    launches a second one line a second says how many ended how; of more than 1,000 it counts the
+    newest 1,000.
     """
 
     def __init__(self, reader: Reader, show: Callable[[str], None], since_ms: int) -> None:
         self._reader = reader
         self._show = show
         self._since_ms = since_ms
-        self._limit = LIMIT_MIN
+        self._looked_ms = since_ms
+        self._lines = LINES_AT_ONCE
+        self._is_summing = False
         self._seen: dict[tuple[str, int, str], None] = {}
 
     def run_once(self, now_ms: int) -> int:
-        """Show what is new and return how many lines that made."""
-        rows = self._reader.history(HistoryQuery(limit=self._limit))
+        """Show what is new and return how many launches that were."""
+        passed_ms = now_ms - self._looked_ms
+        if self._is_summing and passed_ms < SUMMARY_MS:
+            return 0
+        rows = self._reader.history(HistoryQuery(limit=LIMIT))
         fresh = [row for row in rows if self._is_news(row, now_ms)]
-        is_short = len(rows) == self._limit and len(fresh) == len(rows)
-        self._limit = min(self._limit * 4, LIMIT_MAX) if is_short else self._limit
-        for row in reversed(fresh):
+        self._looked_ms = now_ms
+        self._lines = min(LINES_AT_ONCE, self._lines + LINES_PER_SECOND * passed_ms // 1000)
+        self._is_summing = len(fresh) > self._lines
+        self._lines = max(0, self._lines - len(fresh))
+        for row in fresh:
             self._seen[_key(row)] = None
-            self._show(format_launch(row))
         while len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
+        if self._is_summing:
+            self._show(format_summary(fresh, now_ms, is_cut=len(fresh) == LIMIT))
+        else:
+            for row in reversed(fresh):
+                self._show(format_launch(row))
         return len(fresh)
 
     def _is_news(self, row: LaunchView, now_ms: int) -> bool:
@@ -86,6 +102,17 @@ def format_launch(row: LaunchView) -> str:
     if row.detail:
         parts.append(visible(row.detail))
     return "  ".join(parts)
+
+
+def format_summary(rows: list[LaunchView], now_ms: int, *, is_cut: bool) -> str:
+    """Return one line for many launches: how many ended how, and how late they began. `is_cut`
+    says that there were more."""
+    counts = Counter(row.state for row in rows)
+    states = ", ".join(f"{count:,} {visible(state)}" for state, count in counts.most_common())
+    late_ms = sorted(row.lateness_ms for row in rows if row.lateness_ms is not None)
+    late = f"; {late_ms[len(late_ms) // 2]:+d} ms median, {late_ms[-1]:+d} ms at most"
+    number = f"more than {len(rows):,}" if is_cut else f"{len(rows):,}"
+    return f"{_clock(now_ms)}  {number} launches: {states}{late if late_ms else ''}"
 
 
 def _name(row: LaunchView) -> str:

@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
 from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab, refuse_errors
 from cron.dev.files import Member, Ports, move_cell, ports_of, write_cell
+from cron.dev.leaders import Leaders
 from cron.dev.options import EXECUTORS_MAX, DevOptions
 from cron.dev.ports import check_ports, check_range
 from cron.dev.storage import check_storage, refuse_taken, restore_first, storage_table
@@ -65,8 +67,8 @@ def run_dev(
         for file in files:
             refuse_errors(file, system=options.system)
         feed = Feed(connect or _client, files, system=options.system)
-        with _folder(options) as folder, _locked(folder):
-            return asyncio.run(_Dev(options, folder, feed, say).run(commands))
+        with _folder(options) as folder, _left_as_found(folder) as is_used, _locked(folder):
+            return asyncio.run(_Dev(options, folder, feed, say, is_used).run(commands))
     except CronError as error:
         click.echo(format_error(error), err=True)
         return exits.exit_code(error)
@@ -79,12 +81,18 @@ class _Dev:
     """One run of `dev`."""
 
     def __init__(
-        self, options: DevOptions, folder: Path, feed: Feed, say: Callable[[str], None]
+        self,
+        options: DevOptions,
+        folder: Path,
+        feed: Feed,
+        say: Callable[[str], None],
+        is_used: threading.Event,
     ) -> None:
         self._options = options
         self._folder = folder
         self._feed = feed
         self._say = say
+        self._is_used = is_used
         self._clock = SystemClock()
         self._ending = asyncio.Event()
         self._working = asyncio.Event()
@@ -98,10 +106,12 @@ class _Dev:
         members = self._members(ports)
         cell = LocalCell(members, commands, self._clock, os.environ)
         self._catch_signals()
+        self._is_used.set()
         try:
             cell.start()
             self._introduce(ports, cell)
-            self._feed.start(ports.servers, self._clock, self._say, *self._from_outside())
+            tell = Leaders(self._say, cell.died_ms).look
+            self._feed.start(ports.servers, self._clock, self._say, tell, *self._from_outside())
             await self._watch_until_the_end(cell)
         finally:
             self._feed.stop()
@@ -184,6 +194,8 @@ class _Dev:
         pids = ", ".join(f"{child.member.id} pid {child.pid}" for child in cell.children)
         self._say(f"cell in {self._folder} ({kept}): {pids}; logs in <id>.log there")
         self._say(f"servers: {','.join(ports.servers)}; Ctrl-C ends all")
+        if self._options.port != DevOptions().port:
+            self._say(f"in another terminal: export RAFTCRON_SERVER={','.join(ports.servers)}")
 
 
 @contextlib.contextmanager
@@ -204,6 +216,26 @@ def _folder(options: DevOptions) -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _left_as_found(folder: Path) -> Iterator[threading.Event]:
+    """Yield an event that is set once the folder is in use; without it, a refusal leaves no folder
+    and no file that was not there before."""
+    is_used = threading.Event()
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    before = set() if missing else set(folder.iterdir())
+    try:
+        yield is_used
+    except CronError:
+        if not is_used.is_set():
+            made = set(folder.iterdir()) - before if folder.exists() else set()
+            with contextlib.suppress(OSError):  # what a restore has written stays
+                for path in made:
+                    path.unlink()
+                for path in missing:
+                    path.rmdir()
+        raise
 
 
 @contextlib.contextmanager

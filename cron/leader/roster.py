@@ -167,7 +167,7 @@ class Roster:
             leader=leadership.leader or "",
             clock_offset_ms=0,
             tzdata=self._identity.tzdata,
-            since_ms=self._role[1],
+            since_ms=state.reigns[-1].at_ms if role == "leader" else self._role[1],
             note=self._leaders_note() if role == "leader" else "",
             wall_ms=self._clock.wall_ms(),
             joining=progress_of(joining),

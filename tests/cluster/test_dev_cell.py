@@ -181,11 +181,13 @@ def test_with_no_restart_a_replica_stays_down_and_two_go_on(
 ) -> None:
     dev = start(crontab, "--no-restart")
     leader = dev.leader()
+    dev.read_until(rf"{leader} leads now, term \d+")
     wait_until(dev.history, what="a launch")
     os.kill(dev.pids()[leader], signal.SIGKILL)
     dev.read_until(rf"{leader} .* it stays down")
     killed_s = time.time()
-    assert dev.leader(but=leader) != leader
+    next_leader = dev.leader(but=leader)
+    dev.read_until(rf"{next_leader} leads now, term \d+, \d+\.\d s after {leader}\n")
     assert dev.status()[leader].role == "unreachable"
     wait_until(
         lambda: any(

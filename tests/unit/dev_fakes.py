@@ -19,7 +19,14 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from cron.api.views import ApplyReport, ApplyRequest, HistoryQuery, JobChange, LaunchView
+from cron.api.views import (
+    ApplyReport,
+    ApplyRequest,
+    HistoryQuery,
+    JobChange,
+    LaunchView,
+    StatusRow,
+)
 from cron.errors import CronError, CrontabError, NoQuorum, Problem
 
 START_MS = 1_800_000_000_000
@@ -33,6 +40,7 @@ class FakeCell:
         self.failures: list[CronError] = []
         self.applied: list[ApplyRequest] = []
         self.queries: list[HistoryQuery] = []
+        self.replicas: list[StatusRow] = []
 
     def put_jobs(self, request: ApplyRequest) -> ApplyReport:
         if self.failures:
@@ -48,6 +56,9 @@ class FakeCell:
             raise self.failures.pop(0)
         self.queries.append(query)
         return self.rows[: query.limit]
+
+    def status(self) -> list[StatusRow]:
+        return self.replicas
 
     @contextlib.contextmanager
     def connect(self, servers: list[str]) -> Iterator[FakeCell]:

@@ -7,13 +7,18 @@ import threading
 import click
 import pytest
 
-from cron.api.views import ApplyReport, JobChange, SourceFile
+from cron.api.views import ApplyReport, JobChange, SourceFile, StatusRow
 from cron.clock import SystemClock
 from cron.dev.feed import Feed, format_error, format_report
-from cron.dev.launches import LIMIT_MAX, LIMIT_MIN, LiveList, format_launch
+from cron.dev.launches import LiveList, format_launch
+from cron.dev.leaders import Leaders
 from cron.errors import ConfigError, CrontabError, InvariantViolated, NoQuorum, Problem
 from launcher.launch import LaunchState
 from tests.unit.dev_fakes import START_MS, FakeCell, launch
+
+
+def look_nowhere(_: object, __: int) -> None:
+    """Ask nobody who leads."""
 
 
 def live(cell: FakeCell) -> tuple[LiveList, list[str]]:
@@ -84,14 +89,86 @@ def test_a_launch_that_waits_is_not_shown() -> None:
     assert lines == []
 
 
-def test_when_more_comes_than_was_asked_for_more_is_asked_for() -> None:
+def test_above_twenty_launches_a_second_one_line_a_second_sums_them_up() -> None:
     cell = FakeCell()
     shown, lines = live(cell)
-    for look in range(4):
-        cell.rows = [launch(second) for second in range(20_000 * (look + 1), 20_000 * look, -1)]
-        shown.run_once(START_MS)
-    assert [query.limit for query in cell.queries] == [LIMIT_MIN, 800, 3_200, LIMIT_MAX]
-    assert len(lines) == len(set(lines)) == LIMIT_MIN + 800 + 3_200 + LIMIT_MAX
+    for look in range(1, 41):  # 50 launches a second, for twenty seconds
+        ended = [launch(second) for second in range(25 * look, 25 * (look - 1), -1)]
+        cell.rows = [*ended, *cell.rows]
+        shown.run_once(START_MS + 500 * look)
+    summed = [line for line in lines if "launches:" in line]
+    counted = sum(int(line.split()[1]) for line in summed)
+    assert len(lines) - len(summed) + counted == 25 * 40, "each was counted or shown, once"
+    assert len(summed) <= 20
+    assert len(lines) < 100
+    assert summed[-1].endswith("  50 launches: 50 succeeded; +12 ms median, +12 ms at most")
+
+
+def test_a_burst_of_sixty_is_shown_launch_by_launch_and_calm_brings_the_lines_back() -> None:
+    cell = FakeCell()
+    shown, lines = live(cell)
+    cell.rows = [launch(second) for second in range(60, 0, -1)]
+    shown.run_once(START_MS)
+    assert len(lines) == 60
+    cell.rows = [launch(second) for second in range(90, 60, -1)]
+    shown.run_once(START_MS + 1_000)
+    assert len(lines) == 61
+    cell.rows = [launch(second) for second in range(95, 90, -1)]
+    shown.run_once(START_MS + 1_500)  # within the second of the summary
+    assert len(lines) == 61
+    shown.run_once(START_MS + 2_000)
+    assert [line.split()[1] for line in lines[61:]] == [f"default/a@{n}" for n in range(91, 96)]
+
+
+def test_a_summary_counts_states_and_says_if_there_were_more() -> None:
+    cell = FakeCell()
+    shown, lines = live(cell)
+    failed = [launch(second, state="failed", lateness_ms=900) for second in range(2_000, 1_700, -1)]
+    cell.rows = [*failed, *(launch(second) for second in range(1_700, 0, -1))]
+    shown.run_once(START_MS)
+    [line] = lines
+    assert line.endswith(
+        "more than 1,000 launches: 700 succeeded, 300 failed; +12 ms median, +900 ms at most"
+    )
+    assert [query.limit for query in cell.queries] == [1_000]
+
+
+def replica(name: str, term: int, since_ms: int, role: str = "leader") -> StatusRow:
+    return StatusRow(kind="replica", id=name, role=role, term=term, since_ms=since_ms)
+
+
+def test_a_new_leader_is_told_with_the_time_since_the_old_one_died() -> None:
+    cell, lines, died = FakeCell(), [], {"r1": START_MS + 4_000}
+    leaders = Leaders(lines.append, lambda name: died.get(name, 0))
+
+    def look(second: int, *rows: StatusRow) -> None:
+        cell.replicas = list(rows)
+        leaders.look(cell, START_MS + second * 1_000)
+
+    look(1, replica("r1", 0, 0, "follower"))
+    look(2, replica("r1", 1, START_MS + 500), replica("r2", 1, 0, "follower"))
+    look(3, replica("r1", 1, START_MS + 500))
+    look(5, replica("r2", 2, START_MS + 4_500))
+    look(6, replica("r2", 2, START_MS + 4_500))
+    look(7, replica("r3", 3, START_MS + 6_800))  # it was handed over: nobody died
+    look(9, replica("r3", 5, START_MS + 8_000))
+    assert lines == [
+        "r1 leads now, term 1",
+        "r2 leads now, term 2, 0.5 s after r1",
+        "r3 leads now, term 3; r2 led before",
+        "r3 leads now, term 5",
+    ]
+
+
+def test_who_leads_is_asked_once_a_second_at_most() -> None:
+    cell, lines = FakeCell(), []
+    leaders = Leaders(lines.append, lambda _: 0)
+    leaders.look(cell, START_MS)
+    cell.replicas = [replica("r1", 1, START_MS)]
+    leaders.look(cell, START_MS + 500)
+    assert lines == []
+    leaders.look(cell, START_MS + 1_000)
+    assert lines == ["r1 leads now, term 1"]
 
 
 def test_every_state_has_a_line() -> None:
@@ -109,7 +186,7 @@ def run_feed(cell: FakeCell, files: list[SourceFile], until: str) -> tuple[Feed,
         if until in line:
             reached.set()
 
-    feed.start(["a", "b", "c"], SystemClock(), say, reached.set)
+    feed.start(["a", "b", "c"], SystemClock(), say, look_nowhere, reached.set)
     assert reached.wait(30)
     feed.stop()
     return feed, lines
@@ -146,7 +223,7 @@ def test_the_cell_works_once_it_has_a_leader_and_the_crontab(files: list[SourceF
         failures_left.append(len(cell.failures))
         works.set()
 
-    feed.start(["a", "b", "c"], SystemClock(), lambda _: None, works.set, note)
+    feed.start(["a", "b", "c"], SystemClock(), lambda _: None, look_nowhere, works.set, note)
     assert works.wait(30)
     feed.stop()
     assert failures_left[0] == 0

@@ -219,18 +219,43 @@ def test_a_replica_of_a_cell_that_was_restored_elsewhere_is_never_started_again(
     assert dev.log("r3").count("cannot read my journal") == 1
 
 
-def test_a_port_in_use_is_named_before_anything_starts(
-    start: Callable[..., Dev], tmp_path: Path
+@pytest.mark.parametrize("number", range(6))
+def test_a_port_in_use_is_named_before_anything_starts_and_no_folder_is_left(
+    start: Callable[..., Dev], tmp_path: Path, number: int
 ) -> None:
     ports = free_ports()
+    purpose, port = ports.all[number]
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", ports.raft[1]))
+        taken.bind(("127.0.0.1", port))
         taken.listen()
-        dev = start(port=ports.client[0])
+        dev = start(port=ports.client[0], folder=tmp_path / "new" / "data")
         assert dev.end() == 2
-    assert f"{ports.raft[1]} (Raft of r2)" in dev.output
+    assert f"{port} ({purpose})" in dev.output
     assert "--port" in dev.output
-    assert not list((tmp_path / "data").glob("*.toml")), "nothing was written either"
+    assert "cell in" not in dev.output
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_refused_start_leaves_a_folder_as_it_was(
+    start: Callable[..., Dev], tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "r2.toml").write_text('id = "r9"\n')
+    (folder / "mine").write_text("kept")
+    dev = start()
+    assert dev.end() == 2
+    assert "r2.toml" in dev.output
+    assert {path.name for path in folder.iterdir()} == {"r2.toml", "mine"}
+    assert (folder / "r2.toml").read_text() == 'id = "r9"\n'
+
+
+def test_on_a_port_of_its_own_dev_says_how_to_reach_the_cell(start: Callable[..., Dev]) -> None:
+    dev = start()
+    servers = ",".join(f"127.0.0.1:{dev.port + n}" for n in range(3))
+    dev.read_until(f"export RAFTCRON_SERVER={servers}\n")
+    dev.interrupt()
+    assert dev.end() == 0
 
 
 def test_two_devs_do_not_share_a_folder(start: Callable[..., Dev]) -> None:
