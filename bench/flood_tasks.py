@@ -1,6 +1,6 @@
-"""The handlers of bench.flood, of two apps: one is flooded, the other is not.
+"""The handlers of bench.flood, of one app: one is flooded, the other is not.
 
-`raftcron worker bench.flood_tasks:flooded`, and `:other`: each worker is a group of its own.
+`raftcron worker bench.flood_tasks:shared`: both share a group of workers.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from launcher.worker.registry import Registry
 
 LENGTH_S: Final = 0.02
 
-flooded: Final = Registry()
-other: Final = Registry()
+shared: Final = Registry()
 
 
-@flooded.handler("flooded")
+@shared.handler("flooded")
 def _flooded() -> None:
     """Take a while, as waiting for somebody else does."""
     time.sleep(LENGTH_S)
 
 
-@other.handler("other")
+@shared.handler("other")
 def _other() -> None:
     """Take as long."""
     time.sleep(LENGTH_S)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import fields
 
-from bench import flood, flood_tasks
+from bench import flood
 from bench.pump.cell import Moment
 from cron.api.views import LaunchView
 from cron.crontab.reader import read_crontab
+from cron.keeping_config import SnapshotsConfig
+from launcher.config import ExecutorConfig
 from launcher.worker.app import load
 from tests.unit.dev_fakes import launch
 
+NUMBERS = {5: "five", 10: "ten", 15: "fifteen"}
 DUE = Moment(1_000_000, 10_000)
 
 
@@ -33,12 +37,19 @@ def test_small_tenants_launch_everything_each_second_and_the_flood_comes_once() 
     assert flood.crontab(5, DUE).count("@every 10000s") == 5
 
 
-def test_each_handler_has_a_worker_of_its_own() -> None:
-    for name in flood.HANDLERS:
-        registry = load(f"bench.flood_tasks:{name}")
-        assert [one.name for one in registry] == [name]
-        registry.check()
-    assert flood_tasks.flooded is not flood_tasks.other
+def test_both_handlers_share_a_worker_with_the_default_buffer() -> None:
+    [crew] = flood.SHAPE.crews
+    registry = load(crew.app)
+    assert [one.name for one in registry] == [*flood.HANDLERS]
+    registry.check()
+    default = next(one for one in fields(ExecutorConfig) if one.name == "worker_buffer").default
+    assert flood.SHAPE.buffer == default
+
+
+def test_the_readme_has_the_default_interval_of_snapshots() -> None:
+    minutes = SnapshotsConfig().interval_s // 60
+    text = " ".join((flood.ROOT / "bench" / "README.md").read_text().split())
+    assert f"The default interval is {NUMBERS[minutes]} minutes." in text
 
 
 def test_lateness_is_told_apart_by_whose_it_is_and_by_when_it_was_due() -> None:
