@@ -229,7 +229,7 @@ def ask(question: Callable[[], Answer]) -> Answer:
 def apply(client: Client, crontab: str) -> dict[str, int]:
     """Apply the crontab until it is certain, which may take several times under load."""
     file = SourceFile("bench", crontab.encode())
-    request = ApplyRequest(files=[file], prune=True, by="bench")
+    request = ApplyRequest(files=[file], prune=True, is_confirmed=True, by="bench")
     attempts = 0
 
     def once() -> dict[str, int]:

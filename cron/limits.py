@@ -38,6 +38,10 @@ CATCHUP_ALL_MAX: Final = 100_000
 BACKFILL_MAX: Final = 10_000
 """Launches that one backfill may reopen."""
 BACKFILL_WITHOUT_YES_MAX: Final = 10
+PRUNE_WITHOUT_YES_MAX: Final = 10
+"""Jobs that one apply removes without being confirmed."""
+REMOVED_AT_ONCE_MAX: Final = 1_000
+"""Jobs that one request removes by name."""
 ATTEMPTS_MAX: Final = 999_999_999
 """Attempts of one launch: nine digits, which is what its name has room for."""
 REQUEST_IDS_KEPT: Final = 4_096

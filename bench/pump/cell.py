@@ -227,7 +227,9 @@ def _leader(client: Client) -> str:
 
 def _apply(client: Client, text: str) -> None:
     """Apply the crontab until it is certain, which may take several times under load."""
-    request = ApplyRequest(files=[SourceFile("bench", text.encode())], prune=True, by="bench")
+    request = ApplyRequest(
+        files=[SourceFile("bench", text.encode())], prune=True, is_confirmed=True, by="bench"
+    )
     deadline = time.monotonic() + APPLY_MS / 1_000
     while True:
         try:

@@ -27,6 +27,8 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    RemoveReport,
+    RemoveRequest,
     ReplaceReport,
     ReplaceRequest,
     StatusRow,
@@ -48,7 +50,17 @@ class Backend(PoolBackend, Protocol):
 
         Raises:
             CrontabError: the files have errors, all of them are in it; nothing was changed.
+            InvalidInput: it would remove more jobs than it may without `is_confirmed`.
             RevisionConflict: somebody else changed the jobs again and again meanwhile.
+        """
+
+    async def remove_jobs(self, request: RemoveRequest) -> RemoveReport:
+        """Return the jobs that were removed, with the sources that they came from.
+
+        Raises:
+            UnknownJob: one of them does not exist; nothing was removed.
+            RevisionConflict: somebody else changed the jobs again and again meanwhile.
+            OutcomeUnknown: those of some sources were removed, or may be.
         """
 
     async def jobs(self, pattern: str) -> list[JobView]:

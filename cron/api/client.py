@@ -26,6 +26,8 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    RemoveReport,
+    RemoveRequest,
     ReplaceReport,
     ReplaceRequest,
     StatusRow,
@@ -78,6 +80,10 @@ class Client(PoolCalls):
         """Apply crontabs and job files; a dry run changes nothing and may be asked again."""
         message = to_message(request)
         return self._one("PutJobs", message, ApplyReport, is_change=not request.is_dry_run)
+
+    def remove_jobs(self, request: RemoveRequest) -> RemoveReport:
+        """Remove jobs by name, all or none."""
+        return self._one("RemoveJobs", to_message(request), RemoveReport, is_change=True)
 
     def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
         """Launch a job now; the same launch for the same request id."""

@@ -153,6 +153,7 @@ class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int = 0
     limit: int = 50
     is_newest: bool = False
+    collection: str = ""
 
 
 class DeadView(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,12 +201,14 @@ class DeadOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The launches that were, or would be, launched again or forgotten; names, oldest first.
 
     `kept` are those of which that is not possible, and why; `left` is how many more fit.
+    `collection` repeats the query's: a replica that does not know the filter leaves it empty.
     """
 
     launches: list[str] = []
     kept: list[str] = []
     left: int = 0
     is_dry_run: bool = False
+    collection: str = ""
 
 
 class GroupView(msgspec.Struct, frozen=True, kw_only=True):
@@ -357,11 +360,12 @@ class QueuesReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose waiting is asked about: a launch, or all open launches of a job."""
+    """Whose waiting is asked about: a launch, or all open launches of a job or a collection."""
 
     launch: str = ""
     job: str = ""
     limit: int = 50
+    collection: str = ""
 
 
 class WaitView(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from cron.api.views import (
     HistoryQuery,
     OutputQuery,
     PauseRequest,
+    RemoveRequest,
     ReplaceRequest,
     SourceFile,
 )
@@ -37,6 +38,14 @@ def checked_apply(message: Any) -> ApplyRequest:
     checks.job_name(f"{tenant}/x")
     checks.person(request.by)
     return msgspec.structs.replace(request, tenant=tenant)
+
+
+def checked_removal(message: Any) -> RemoveRequest:
+    """Return the request with full names of jobs, each once."""
+    request = to_view(message, RemoveRequest)
+    checks.between(len(request.jobs), 1, limits.REMOVED_AT_ONCE_MAX, "number of jobs")
+    names = sorted({checks.job_name(name) for name in request.jobs})
+    return RemoveRequest(jobs=names, by=checks.person(request.by))
 
 
 def _check_file(file: SourceFile) -> None:

@@ -25,6 +25,7 @@ from cron.api.requests import (
     checked_history,
     checked_output,
     checked_pause,
+    checked_removal,
     checked_replace,
 )
 from cron.api.snapshots import SnapshotsServicer
@@ -69,6 +70,14 @@ class AdminServicer(SnapshotsServicer, PoolServicer, admin_pb2_grpc.AdminService
         report = await self._change(context, put())
         # 100,000 changes take a second to translate: not on the loop that ticks.
         return await asyncio.to_thread(to_message, report)
+
+    async def RemoveJobs(self, request: Any, context: Context) -> Any:  # noqa: N802
+        """Remove jobs by name, all or none."""
+
+        async def remove() -> Any:
+            return await self._backend.remove_jobs(checked_removal(request))
+
+        return to_message(await self._change(context, remove()))
 
     async def Trigger(self, request: Any, context: Context) -> Any:  # noqa: N802
         """Launch a job now."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.api.pool_views import JobNeeds
+from cron.api.pool_views import GateView, JobNeeds
 from cron.api.snapshot_views import KeepingView
 from cron.errors import Problem
 
@@ -84,6 +84,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `schedule` is what the user wrote, `resolved` the same without `?` and aliases ("" for
     `@every`). The policies are lower-case labels. `timeout_ms` is 0 for none. `next_s` are the next
     scheduled times, oldest first; none while nothing is due any more, or in a pause without an end.
+    `gate` is the closed gate that decides over its launches now.
     """
 
     name: str
@@ -107,6 +108,19 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     last: LaunchView | None = None
     needs: JobNeeds = JobNeeds()
+    gate: GateView | None = None
+
+
+class JobsRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs to list: those that fit all that is named, "" names nothing.
+
+    `pattern` is of full names. `pool` is a handler, or command.
+    """
+
+    pattern: str = ""
+    tenant: str = ""
+    pool: str = ""
+    collection: str = ""
 
 
 class NextTimes(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +150,8 @@ class ApplyRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Crontabs or job files to apply together: all of them or none.
 
     `source` owns the jobs; None: each file's own base name. `prune` removes jobs of the same source
-    that the files no longer have. `system`: crontabs have a user column. `tenant`: for names that
+    that the files no longer have; more than `limits.PRUNE_WITHOUT_YES_MAX` of them, or all of a
+    source, only if `is_confirmed`. `system`: crontabs have a user column. `tenant`: for names that
     have none.
     """
 
@@ -147,6 +162,27 @@ class ApplyRequest(msgspec.Struct, frozen=True, kw_only=True):
     is_dry_run: bool = False
     by: str = ""
     tenant: str = "default"
+    is_confirmed: bool = False
+
+
+class RemoveRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs to remove, by name, whatever file they came from."""
+
+    jobs: list[str]
+    by: str = ""
+
+
+class RemovedJob(msgspec.Struct, frozen=True):
+    """A job that was removed, and the source that adds it again with its next apply."""
+
+    job: str
+    source: str
+
+
+class RemoveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs that were removed, by name."""
+
+    jobs: list[RemovedJob] = []
 
 
 class JobChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,9 +217,11 @@ class ApplyReport(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which launches to show, newest first.
 
-    `job` is a full name or "" for all; `states` are labels, none for every state; `since_ms` is
-    inclusive, `until_ms` exclusive, both of ScheduledTime, 0 for no bound. `archive`: also look
-    into segments that are in object storage alone, which costs requests.
+    `job` is a full name, a pattern of full names, or "" for all; `tenant`, `pool` (a handler, or
+    command) and `collection` are of the jobs, as they are declared now. `states` are labels, none
+    for every state. `since_ms` is inclusive, `until_ms` exclusive, both of ScheduledTime, 0 for no
+    bound. `archive`: also look into segments that are in object storage alone, which costs
+    requests.
     """
 
     job: str = ""
@@ -192,6 +230,9 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     until_ms: int = 0
     limit: int = 50
     archive: bool = False
+    tenant: str = ""
+    pool: str = ""
+    collection: str = ""
 
 
 class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,11 +294,24 @@ class PauseRequest(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
 
 
+class PauseView(msgspec.Struct, frozen=True, kw_only=True):
+    """The pause of a job that holds now; `until_ms` 0 is until somebody resumes it."""
+
+    job: str
+    until_ms: int = 0
+    by: str = ""
+    reason: str = ""
+
+
 class PauseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that a pause or resume changed, and those that were so already."""
+    """The jobs that a pause or resume changed, and those that were so already.
+
+    `pauses` are those of `unchanged` that were paused already.
+    """
 
     changed: list[str] = []
     unchanged: list[str] = []
+    pauses: list[PauseView] = []
 
 
 class BackfillRequest(msgspec.Struct, frozen=True, kw_only=True):

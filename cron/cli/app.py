@@ -14,11 +14,13 @@ from typing import Any, Final
 import click
 
 from cron.cli import exits, render
+from cron.cli.groups import Group
 from cron.cli.options import cell_options
 from cron.errors import CronError, InvalidInput
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "apply": ("cron.cli.crontabs", "Apply crontabs and job files, all or none."),
+    "remove": ("cron.cli.crontabs", "Remove single jobs, without their file."),
     "lint": ("cron.cli.crontabs", "Check crontabs and job files without a cluster."),
     "next": ("cron.cli.next", "Show when an expression, a file or a job is due next."),
     "jobs": ("cron.cli.jobs", "List jobs."),
@@ -44,7 +46,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 """Each command with its module and the line that the list of commands shows."""
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group that imports its commands late and ends with the exit codes of `cron.cli.exits`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from cron.cli import render
+from cron.cli.groups import Group
 from cron.cli.options import Settings, output_option, pass_settings
 from cron.cli.times import format_s, show_s
 from launcher.identity import EXECUTOR, KINDS, PERSON, REPLICA
@@ -23,7 +24,7 @@ GOES: Final = {
 }
 
 
-@click.group("certs")
+@click.group("certs", cls=Group)
 @output_option
 def certs_command() -> None:
     """Make and show the certificates of a cell that spans machines.

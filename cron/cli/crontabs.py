@@ -1,18 +1,35 @@
-"""apply and lint: files of jobs."""
+"""apply, remove and lint: files of jobs, and jobs that leave without a file."""
 
 from __future__ import annotations
 
-import click
+import sys
+from typing import TYPE_CHECKING, Final
 
-from cron.api.views import ApplyReport, ApplyRequest, JobChange
+import click
+import msgspec
+
+from cron import limits
+from cron.api.views import (
+    ApplyReport,
+    ApplyRequest,
+    JobChange,
+    RemoveReport,
+    RemoveRequest,
+)
 from cron.cli import exits, render
 from cron.cli.options import Settings, cell_options, output_option, pass_settings, person
 from cron.cli.rows import job_keys
 from cron.cli.sources import STDIN, read_source
 from cron.cli.times import format_s, show_s
-from cron.errors import Problem
+from cron.errors import InvalidInput, Problem
 from launcher.names import short_job_name
 
+if TYPE_CHECKING:
+    from cron.api.client import Client
+
+CHANGES_SHOWN: Final = 100
+"""Changes that are shown line by line; of more, the first and their number."""
+FEW_SHOWN: Final = 20
 _MARKS = {"added": "+", "changed": "~", "removed": "-", "unchanged": "="}
 
 
@@ -22,6 +39,7 @@ _MARKS = {"added": "+", "changed": "~", "removed": "-", "unchanged": "="}
 @click.option("--source", metavar="NAME", help="Who owns the jobs; default the file's name.")
 @click.option("--dry-run", is_flag=True, help="Show what would change and change nothing.")
 @click.option("--prune", is_flag=True, help="Remove jobs of the source that it has no more.")
+@click.option("--yes", is_flag=True, help="Remove them unasked, even all or more than 10.")
 @cell_options
 @pass_settings
 def apply_command(
@@ -31,10 +49,14 @@ def apply_command(
     source: str | None,
     dry_run: bool,
     prune: bool,
+    yes: bool,
 ) -> None:
     """Apply crontabs and job files (*.toml): all of them, or none if one has an error.
 
     Prints what changes, and the next times before and after. `-` is the standard input.
+
+    --prune asks before it removes more than 10 jobs, or all of a source. Where nobody can answer,
+    nothing is changed without --yes. `raftcron remove JOB` removes single jobs.
     """
     if STDIN in files and source is None:
         raise click.UsageError("the standard input has no name: say --source NAME")
@@ -45,8 +67,11 @@ def apply_command(
         prune=prune,
         is_dry_run=dry_run,
         by=person(),
+        is_confirmed=yes,
     )
     with settings.client() as client:
+        if prune and not yes and not dry_run and _is_agreed(settings, client, request):
+            request = msgspec.structs.replace(request, is_confirmed=True)
         report = client.put_jobs(request)
     for problem in report.problems:
         render.problem(problem, to_stderr=True)
@@ -54,6 +79,37 @@ def apply_command(
         render.json_lines(change_row(change, report) for change in report.changes)
     else:
         _show_report(report)
+
+
+def _is_agreed(settings: Settings, client: Client, request: ApplyRequest) -> bool:
+    """Return whether a person agreed to what is removed; False where nobody needs to be asked.
+
+    Raises:
+        InvalidInput: nobody can be asked. click.exceptions.Exit: the answer was no.
+    """
+    plan = client.put_jobs(msgspec.structs.replace(request, is_dry_run=True))
+    removed = [change for change in plan.changes if change.action == "removed"]
+    is_all = bool(removed) and len(removed) == len(plan.changes)
+    if not is_all and len(removed) <= limits.PRUNE_WITHOUT_YES_MAX:
+        return False
+    _show_changes(removed, err=True)
+    what = render.number(len(removed), "job")
+    if is_all:
+        what = "the only job" if len(removed) == 1 else f"all {what}"
+    if settings.is_json or STDIN in [file.name for file in request.files] or not _can_ask():
+        raise InvalidInput(
+            f"apply --prune would remove {what} of {plan.source}; nothing was changed",
+            "repeat it with --yes, or leave --prune out",
+        )
+    if not click.confirm(f"Remove {what} of {render.visible(plan.source)}?", err=True):
+        render.line("nothing was changed", err=True)
+        raise click.exceptions.Exit(exits.FAILED)
+    return True
+
+
+def _can_ask() -> bool:
+    """Whether a person is there to answer."""
+    return sys.stdin.isatty()
 
 
 def change_row(change: JobChange, report: ApplyReport) -> render.Row:
@@ -79,8 +135,7 @@ def _show_report(report: ApplyReport) -> None:
     counts = dict.fromkeys(_MARKS, 0)
     for change in report.changes:
         counts[change.action] = counts.get(change.action, 0) + 1
-        if change.action != "unchanged":
-            _show_change(change)
+    _show_changes([change for change in report.changes if change.action != "unchanged"])
     summary = ", ".join(f"{number} {action}" for action, number in counts.items())
     if report.is_dry_run:
         render.line(f"dry run, nothing changed: {summary}")
@@ -90,18 +145,62 @@ def _show_report(report: ApplyReport) -> None:
         render.line(f"nothing to change: {summary}")
 
 
-def _show_change(change: JobChange) -> None:
+def _show_changes(changes: list[JobChange], *, err: bool = False) -> None:
+    """Print changes line by line; of very many the first, and how many more there are."""
+    shown = changes if len(changes) <= CHANGES_SHOWN else changes[:FEW_SHOWN]
+    for change in shown:
+        _show_change(change, err=err)
+    if len(shown) < len(changes):
+        left = len(changes) - len(shown)
+        render.line(f"... and {left:,} more changes; -o json prints all", err=err)
+
+
+def _show_change(change: JobChange, *, err: bool) -> None:
     placed = f" = {change.resolved}" if change.resolved and "?" in change.schedule else ""
     what = f" ({', '.join(change.what)})" if change.what else ""
     mark = _MARKS.get(change.action, "?")
     schedule = f": {change.schedule}{placed} {change.zone}" if change.schedule else ""
-    render.line(f"{mark} {short_job_name(change.job)}{schedule}{what}")
+    render.line(f"{mark} {short_job_name(change.job)}{schedule}{what}", err=err)
     if change.action == "changed" and change.next_before_s == change.next_after_s:
         return  # when it is due did not change: there is nothing to compare
     if change.next_before_s:
-        render.line(f"    before: {', '.join(map(show_s, change.next_before_s))}")
+        render.line(f"    before: {', '.join(map(show_s, change.next_before_s))}", err=err)
     if change.next_after_s:
-        render.line(f"    next:   {', '.join(map(show_s, change.next_after_s))}")
+        render.line(f"    next:   {', '.join(map(show_s, change.next_after_s))}", err=err)
+
+
+@click.command("remove")
+@click.argument("jobs", nargs=-1, required=True, metavar="JOB...")
+@cell_options
+@pass_settings
+def remove_command(settings: Settings, jobs: tuple[str, ...]) -> None:
+    """Remove single jobs: all that are named, or none if one does not exist.
+
+    What runs goes on, what waits is cancelled, history stays. The file of a job brings it back with
+    the next `apply`, unless it is taken out there, too.
+    """
+    with settings.client() as client:
+        report = client.remove_jobs(RemoveRequest(jobs=list(jobs), by=person()))
+    if settings.is_json:
+        render.json_lines(
+            {**job_keys(one.job), "action": "removed", "source": one.source, "full_name": one.job}
+            for one in report.jobs
+        )
+    else:
+        _show_removed(report)
+
+
+def _show_removed(report: RemoveReport) -> None:
+    by_source: dict[str, list[str]] = {}
+    for one in report.jobs:
+        by_source.setdefault(one.source, []).append(short_job_name(one.job))
+    for source, names in by_source.items():
+        for name in names:
+            render.line(f"removed {name}")
+        them = "it" if len(names) == 1 else "them"
+        render.line(
+            f"{source} brings {them} back when it is applied again: take {them} out there, too"
+        )
 
 
 @click.command("lint")
@@ -129,7 +228,8 @@ def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> No
     else:
         for problem in problems:
             render.problem(problem, to_stderr=False)
-        render.line(f"{jobs} jobs, {errors} errors, {len(problems) - errors} warnings")
+        counted = ((jobs, "job"), (errors, "error"), (len(problems) - errors, "warning"))
+        render.line(", ".join(render.number(count, what) for count, what in counted))
     if errors:
         raise click.exceptions.Exit(exits.USAGE)
 

@@ -10,6 +10,7 @@ import click
 from cron import limits
 from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadView
 from cron.cli import render
+from cron.cli.groups import Group
 from cron.cli.launches import show_tail, tail_of
 from cron.cli.logs import split_attempt
 from cron.cli.options import Moment, Settings, cell_options, pass_settings, person
@@ -58,7 +59,7 @@ def query_of(
     )
 
 
-@click.group("dead")
+@click.group("dead", cls=Group)
 @cell_options
 def dead_command() -> None:
     """Show launches that were given up; launch them again, or forget them."""

@@ -8,6 +8,7 @@ import click
 
 from cron.api.pool_views import GateOpening, GateRequest, GateView
 from cron.cli import render
+from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.scopes import pool_of, pool_options, priority_option, word_option
 from cron.cli.times import format_ms, show_ms
@@ -21,7 +22,7 @@ GATE_COLUMNS: Final = ("gate", "action", "holds", "since utc", "until utc", "by"
 GATE_NARROW: Final = ("by", "since utc")
 
 
-@click.group("gate")
+@click.group("gate", cls=Group)
 @cell_options
 def gate_command() -> None:
     """Hold back or drop launches: of a handler, collection, tenant, of jobs or a priority."""

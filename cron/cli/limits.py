@@ -9,6 +9,7 @@ import click
 
 from cron.api.pool_views import LimitChange, LimitRemoval, LimitView
 from cron.cli import render
+from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.scopes import Scope, scope_of, scope_options
 from cron.cli.values import NO_LIMIT, Most
@@ -50,7 +51,7 @@ def show_rate(rate_milli: int) -> str:
     return f"{(rate_milli * 3600 + 500) // 1000}/h"
 
 
-@click.group("limit")
+@click.group("limit", cls=Group)
 @cell_options
 def limit_command() -> None:
     """Limit what runs, waits and starts: of tenants, handlers and priorities.

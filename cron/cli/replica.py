@@ -14,6 +14,7 @@ from cron import endings
 from cron.api.views import ReplaceReport, ReplaceRequest, StatusRow
 from cron.cli import exits, render
 from cron.cli.become import become
+from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.errors import NotNow, OutcomeUnknown, StillAlive, Unavailable
 from cron.progress import describe_progress
@@ -26,6 +27,7 @@ _LOOK_S: Final = 0.5
 
 @click.group(
     "replica",
+    cls=Group,
     short_help="Run one replica, or replace one whose disk is lost.",
     invoke_without_command=True,
     subcommand_metavar="[replace REPLICA]",

@@ -13,6 +13,7 @@ import click
 
 from cron.api.snapshot_views import KeepingView, SaveReport, SnapshotView
 from cron.cli import exits, render
+from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.stores import store_told
 from cron.cli.times import format_ms, parse_length, show_length, show_ms
@@ -31,7 +32,9 @@ READ_MS: Final = 600_000
 """How long reading all snapshots back may take, where nothing else is said."""
 
 
-@click.group("snapshot", short_help="Save, list and verify snapshots of the cell's state.")
+@click.group(
+    "snapshot", cls=Group, short_help="Save, list and verify snapshots of the cell's state."
+)
 @cell_options
 def snapshot_command() -> None:
     """Save, list and verify snapshots of the cell's state.

@@ -115,7 +115,9 @@ class Feed:
     def _apply(
         self, client: CellClient, clock: Clock, say: Callable[[str], None]
     ) -> ApplyReport | None:
-        request = ApplyRequest(files=self._files, system=self._system, prune=True, by=_user())
+        request = ApplyRequest(
+            files=self._files, system=self._system, prune=True, is_confirmed=True, by=_user()
+        )
         since_ms = clock.mono_ms()
         while not self._stopping.wait(RETRY_S):
             try:

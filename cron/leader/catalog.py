@@ -12,7 +12,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from cron.api.views import ApplyReport, ApplyRequest, JobChange
+from cron.api.views import (
+    ApplyReport,
+    ApplyRequest,
+    JobChange,
+    RemovedJob,
+    RemoveReport,
+    RemoveRequest,
+)
 from cron.calendar import spread
 from cron.calendar.load import Load
 from cron.calendar.schedule import compile as compile_schedule
@@ -22,10 +29,12 @@ from cron.crontab.together import read_together
 from cron.errors import (
     CronError,
     CrontabError,
+    InvalidInput,
     LimitExceeded,
     OutcomeUnknown,
     Problem,
     RevisionConflict,
+    UnknownJob,
 )
 from cron.job import Job
 from cron.leader.differences import differences
@@ -33,7 +42,12 @@ from cron.leader.leader import Leader
 from cron.leader.policies import account_for
 from cron.leader.removing import leaving, sweep_before
 from cron.leader.requests import appending
-from cron.limits import JOBS_MAX, JOBS_PER_ENTRY_BYTES_MAX, WORK_BYTES_MAX
+from cron.limits import (
+    JOBS_MAX,
+    JOBS_PER_ENTRY_BYTES_MAX,
+    PRUNE_WITHOUT_YES_MAX,
+    WORK_BYTES_MAX,
+)
 from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
@@ -162,6 +176,29 @@ def refuse_clashes(
         raise CrontabError(found)
 
 
+def refuse_removals(declared: Sequence[Declared], records: Sequence[JobRecord]) -> None:
+    """Return if what pruning removes needs no confirmation: few jobs, and not all of a source.
+
+    Raises:
+        InvalidInput: it needs one. A file that was emptied by mistake must not remove its jobs.
+    """
+    live = {record.name: record for record in records if record.job is not None}
+    removed = 0
+    for one in declared:
+        count = len(_left_out(one, live))
+        removed += count
+        if count and not one.jobs:
+            what = "job" if count == 1 else f"all {count} jobs"
+            raise _unconfirmed(f"source {one.source} declares no job: it would lose its {what}")
+    if removed > PRUNE_WITHOUT_YES_MAX:
+        raise _unconfirmed(f"{removed} jobs would be removed")
+
+
+def _unconfirmed(text: str) -> InvalidInput:
+    hint = "look at it with --dry-run, then repeat it with --yes, or leave --prune out"
+    return InvalidInput(f"{text}; nothing was changed", hint)
+
+
 def _left_out(declared: Declared, live: Mapping[str, JobRecord]) -> list[str]:
     """Return the jobs of the source that it declares no more."""
     names = {job.name for job in declared.jobs}
@@ -270,6 +307,8 @@ class Catalog:
         await asyncio.to_thread(
             refuse_clashes, declared, list(state.jobs.values()), prune=request.prune
         )
+        if request.prune and not (request.is_dry_run or request.is_confirmed):
+            await asyncio.to_thread(refuse_removals, declared, list(state.jobs.values()))
         changes: list[JobChange] = []
         gone: set[str] = set()
         done: list[str] = []
@@ -315,6 +354,36 @@ class Catalog:
             "the jobs were changed by others again and again meanwhile", "try again"
         )
 
+    async def remove(self, request: RemoveRequest, state: State) -> RemoveReport:
+        """Remove jobs by name, those of each source in one entry.
+
+        Raises:
+            UnknownJob: one of them does not exist; nothing was removed.
+            RevisionConflict: somebody else changed the jobs again and again meanwhile.
+            OutcomeUnknown: those of some sources were removed, or may be.
+        """
+        done: list[RemovedJob] = []
+        left = _by_source(state, request.jobs)
+        tries = ATTEMPTS
+        while left:
+            source, names = next(iter(left.items()))
+            try:
+                await self._commit(Diff(source, state.catalog, [], names, []), request.by, state)
+            except RevisionConflict as error:
+                tries -= 1
+                if not tries:
+                    raise _of_removed(error, done) from error
+            except CronError as error:
+                raise _of_removed(error, done) from error
+            else:
+                done += [RemovedJob(name, source) for name in names]
+            known = {one.job for one in done}
+            try:
+                left = _by_source(state, [name for name in request.jobs if name not in known])
+            except UnknownJob as error:
+                raise _of_removed(error, done) from error
+        return RemoveReport(jobs=sorted(done, key=lambda one: one.job))
+
     async def _commit(self, diff: Diff, by: str, state: State) -> None:
         """Append the change, in as many parts as its size asks for; the last part does it."""
         parts = split_jobs(diff.changed)
@@ -345,6 +414,39 @@ def _of_many(error: CronError, done: Sequence[str], source: str) -> CronError:
         f"applied {', '.join(done)}, but not {source}: {error}",
         "apply again: what is there already stays as it is",
     )
+
+
+def _by_source(state: State, names: Sequence[str]) -> dict[str, list[str]]:
+    """Return jobs by the source that owns them.
+
+    Raises:
+        UnknownJob: some of them do not exist.
+    """
+    found: dict[str, list[str]] = {}
+    unknown = []
+    for name in names:
+        record = state.jobs.get(name)
+        if record is None or record.job is None:
+            unknown.append(short_job_name(name))
+        else:
+            found.setdefault(record.source, []).append(name)
+    if unknown:
+        which = ", ".join(unknown[:_LEFT_SHOWN])
+        more = f" and {len(unknown) - _LEFT_SHOWN} more" if len(unknown) > _LEFT_SHOWN else ""
+        verb = "does" if len(unknown) == 1 else "do"
+        what = "job" if len(unknown) == 1 else "jobs"
+        text = f"{what} {which}{more} {verb} not exist; nothing was removed"
+        raise UnknownJob(text, "`raftcron jobs` lists them")
+    return found
+
+
+def _of_removed(error: CronError, done: Sequence[RemovedJob]) -> CronError:
+    """Return the error of a removal; where others are removed already, one that names them."""
+    if not done:
+        return error
+    names = ", ".join(short_job_name(one.job) for one in done[:_LEFT_SHOWN])
+    text = f"removed {len(done)}, such as {names}, but not all: {error}"
+    return OutcomeUnknown(text, "`raftcron jobs` shows what is left")
 
 
 def change_id(diff: Diff, by: str) -> str:

@@ -22,6 +22,8 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    RemoveReport,
+    RemoveRequest,
     ReplaceReport,
     ReplaceRequest,
     StatusRow,
@@ -102,6 +104,11 @@ class CellService(PoolService):
         """Apply files."""
         self._lead()
         return await self._catalog.put(request, self._state, self._clock.wall_ms() // 1000)
+
+    async def remove_jobs(self, request: RemoveRequest) -> RemoveReport:
+        """Remove jobs by name."""
+        self._lead()
+        return await self._catalog.remove(request, self._state)
 
     async def trigger(self, job: str, request_id: str, by: str) -> LaunchView:
         """Launch a job by hand."""

@@ -67,7 +67,7 @@ def told(make_cell: Callable[..., Cell], tmp_path: Path) -> Told:
 def test_output_is_shown_when_its_executor_is_gone_for_good(told: Told) -> None:
     cell = told.begin()
     cell.wait_launches(12)
-    cell.apply("", "--prune", "--source", "crontab")
+    cell.apply("", "--prune", "--yes", "--source", "crontab")
     wait_until(lambda: not any(one.is_open for one in cell.history()), what="all ends")
     ended = told.ended()
     assert {one.state for one in ended} == {"succeeded"}

@@ -32,6 +32,8 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    RemoveReport,
+    RemoveRequest,
     ReplaceReport,
     ReplaceRequest,
     StatusRow,
@@ -92,6 +94,9 @@ class FakeBackend:
 
     async def put_jobs(self, request: ApplyRequest) -> ApplyReport:
         return await self._answer("put_jobs", request)
+
+    async def remove_jobs(self, request: RemoveRequest) -> RemoveReport:
+        return await self._answer("remove_jobs", request)
 
     async def jobs(self, pattern: str) -> list[JobView]:
         return await self._answer("jobs", pattern)

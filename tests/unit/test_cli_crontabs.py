@@ -64,7 +64,15 @@ async def test_apply_sends_the_files_as_they_are(folder):
     (folder / "more.toml").write_bytes(b"\xff\x00")
     backend = FakeBackend(put_jobs=ApplyReport())
     result = await cli(
-        backend, "apply", "jobs.crontab", "more.toml", "--source", "s", "--system", "--prune"
+        backend,
+        "apply",
+        "jobs.crontab",
+        "more.toml",
+        "--source",
+        "s",
+        "--system",
+        "--prune",
+        "--yes",
     )
     assert result.exit_code == 0, result.stderr
     request = ApplyRequest(
@@ -72,6 +80,7 @@ async def test_apply_sends_the_files_as_they_are(folder):
         source="s",
         system=True,
         prune=True,
+        is_confirmed=True,
         by="ada",
     )
     assert backend.calls == [("put_jobs", (request,))]
@@ -188,7 +197,7 @@ async def test_the_standard_input_needs_the_name_of_its_source(folder):
 async def test_lint_of_a_good_file_needs_no_cluster(folder):
     result = await run_cli("lint", "jobs.crontab")
     assert result.exit_code == 0, result.output
-    assert result.stdout == "1 jobs, 0 errors, 0 warnings\n"
+    assert result.stdout == "1 job, 0 errors, 0 warnings\n"
 
 
 async def test_lint_names_every_error_with_its_place_and_exits_with_two(folder):

@@ -79,22 +79,6 @@ class KillRequest(google.protobuf.message.Message):
 global___KillRequest = KillRequest
 
 @typing.final
-class JobsRequest(google.protobuf.message.Message):
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    PATTERN_FIELD_NUMBER: builtins.int
-    pattern: builtins.str
-    """"" for all"""
-    def __init__(
-        self,
-        *,
-        pattern: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["pattern", b"pattern"]) -> None: ...
-
-global___JobsRequest = JobsRequest
-
-@typing.final
 class NextRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -592,6 +576,7 @@ class JobView(google.protobuf.message.Message):
     RUNNING_FIELD_NUMBER: builtins.int
     LAST_FIELD_NUMBER: builtins.int
     NEEDS_FIELD_NUMBER: builtins.int
+    GATE_FIELD_NUMBER: builtins.int
     name: builtins.str
     schedule: builtins.str
     resolved: builtins.str
@@ -616,6 +601,8 @@ class JobView(google.protobuf.message.Message):
     def last(self) -> global___LaunchView: ...
     @property
     def needs(self) -> global___JobNeeds: ...
+    @property
+    def gate(self) -> global___GateView: ...
     def __init__(
         self,
         *,
@@ -640,11 +627,38 @@ class JobView(google.protobuf.message.Message):
         running: builtins.int = ...,
         last: global___LaunchView | None = ...,
         needs: global___JobNeeds | None = ...,
+        gate: global___GateView | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["last", b"last", "needs", b"needs"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["catchup", b"catchup", "command", b"command", "deadline_s", b"deadline_s", "last", b"last", "name", b"name", "needs", b"needs", "next_s", b"next_s", "on_lost", b"on_lost", "overlap", b"overlap", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by", b"paused_by", "paused_until_ms", b"paused_until_ms", "resolved", b"resolved", "revision", b"revision", "running", b"running", "schedule", b"schedule", "source", b"source", "timeout_ms", b"timeout_ms", "user", b"user", "zone", b"zone"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["gate", b"gate", "last", b"last", "needs", b"needs"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["catchup", b"catchup", "command", b"command", "deadline_s", b"deadline_s", "gate", b"gate", "last", b"last", "name", b"name", "needs", b"needs", "next_s", b"next_s", "on_lost", b"on_lost", "overlap", b"overlap", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by", b"paused_by", "paused_until_ms", b"paused_until_ms", "resolved", b"resolved", "revision", b"revision", "running", b"running", "schedule", b"schedule", "source", b"source", "timeout_ms", b"timeout_ms", "user", b"user", "zone", b"zone"]) -> None: ...
 
 global___JobView = JobView
+
+@typing.final
+class JobsRequest(google.protobuf.message.Message):
+    """Which jobs to list: those that fit all that is named."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PATTERN_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    COLLECTION_FIELD_NUMBER: builtins.int
+    pattern: builtins.str
+    tenant: builtins.str
+    pool: builtins.str
+    collection: builtins.str
+    def __init__(
+        self,
+        *,
+        pattern: builtins.str = ...,
+        tenant: builtins.str = ...,
+        pool: builtins.str = ...,
+        collection: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["collection", b"collection", "pattern", b"pattern", "pool", b"pool", "tenant", b"tenant"]) -> None: ...
+
+global___JobsRequest = JobsRequest
 
 @typing.final
 class NextTimes(google.protobuf.message.Message):
@@ -718,12 +732,14 @@ class ApplyRequest(google.protobuf.message.Message):
     IS_DRY_RUN_FIELD_NUMBER: builtins.int
     BY_FIELD_NUMBER: builtins.int
     TENANT_FIELD_NUMBER: builtins.int
+    IS_CONFIRMED_FIELD_NUMBER: builtins.int
     source: builtins.str
     system: builtins.bool
     prune: builtins.bool
     is_dry_run: builtins.bool
     by: builtins.str
     tenant: builtins.str
+    is_confirmed: builtins.bool
     @property
     def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SourceFile]: ...
     def __init__(
@@ -736,12 +752,72 @@ class ApplyRequest(google.protobuf.message.Message):
         is_dry_run: builtins.bool = ...,
         by: builtins.str = ...,
         tenant: builtins.str = ...,
+        is_confirmed: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_source", b"_source", "source", b"source"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_source", b"_source", "by", b"by", "files", b"files", "is_dry_run", b"is_dry_run", "prune", b"prune", "source", b"source", "system", b"system", "tenant", b"tenant"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_source", b"_source", "by", b"by", "files", b"files", "is_confirmed", b"is_confirmed", "is_dry_run", b"is_dry_run", "prune", b"prune", "source", b"source", "system", b"system", "tenant", b"tenant"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_source", b"_source"]) -> typing.Literal["source"] | None: ...
 
 global___ApplyRequest = ApplyRequest
+
+@typing.final
+class RemoveRequest(google.protobuf.message.Message):
+    """Jobs to remove, by name, whatever file they came from."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    by: builtins.str
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        jobs: collections.abc.Iterable[builtins.str] | None = ...,
+        by: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "jobs", b"jobs"]) -> None: ...
+
+global___RemoveRequest = RemoveRequest
+
+@typing.final
+class RemovedJob(google.protobuf.message.Message):
+    """A job that was removed, and the source that adds it again with its next apply."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    SOURCE_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    source: builtins.str
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        source: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "source", b"source"]) -> None: ...
+
+global___RemovedJob = RemovedJob
+
+@typing.final
+class RemoveReport(google.protobuf.message.Message):
+    """The jobs that were removed, by name."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOBS_FIELD_NUMBER: builtins.int
+    @property
+    def jobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RemovedJob]: ...
+    def __init__(
+        self,
+        *,
+        jobs: collections.abc.Iterable[global___RemovedJob] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["jobs", b"jobs"]) -> None: ...
+
+global___RemoveReport = RemoveReport
 
 @typing.final
 class JobChange(google.protobuf.message.Message):
@@ -833,11 +909,17 @@ class HistoryQuery(google.protobuf.message.Message):
     UNTIL_MS_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
     ARCHIVE_FIELD_NUMBER: builtins.int
+    TENANT_FIELD_NUMBER: builtins.int
+    POOL_FIELD_NUMBER: builtins.int
+    COLLECTION_FIELD_NUMBER: builtins.int
     job: builtins.str
     since_ms: builtins.int
     until_ms: builtins.int
     limit: builtins.int
     archive: builtins.bool
+    tenant: builtins.str
+    pool: builtins.str
+    collection: builtins.str
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     def __init__(
@@ -849,8 +931,11 @@ class HistoryQuery(google.protobuf.message.Message):
         until_ms: builtins.int = ...,
         limit: builtins.int = ...,
         archive: builtins.bool = ...,
+        tenant: builtins.str = ...,
+        pool: builtins.str = ...,
+        collection: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["archive", b"archive", "job", b"job", "limit", b"limit", "since_ms", b"since_ms", "states", b"states", "until_ms", b"until_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["archive", b"archive", "collection", b"collection", "job", b"job", "limit", b"limit", "pool", b"pool", "since_ms", b"since_ms", "states", b"states", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
 
 global___HistoryQuery = HistoryQuery
 
@@ -1011,19 +1096,49 @@ class PauseReport(google.protobuf.message.Message):
 
     CHANGED_FIELD_NUMBER: builtins.int
     UNCHANGED_FIELD_NUMBER: builtins.int
+    PAUSES_FIELD_NUMBER: builtins.int
     @property
     def changed(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
     def unchanged(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def pauses(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PauseView]: ...
     def __init__(
         self,
         *,
         changed: collections.abc.Iterable[builtins.str] | None = ...,
         unchanged: collections.abc.Iterable[builtins.str] | None = ...,
+        pauses: collections.abc.Iterable[global___PauseView] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["changed", b"changed", "unchanged", b"unchanged"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changed", b"changed", "pauses", b"pauses", "unchanged", b"unchanged"]) -> None: ...
 
 global___PauseReport = PauseReport
+
+@typing.final
+class PauseView(google.protobuf.message.Message):
+    """The pause of a job that holds now; `until_ms` 0 is until somebody resumes it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: builtins.int
+    UNTIL_MS_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    job: builtins.str
+    until_ms: builtins.int
+    by: builtins.str
+    reason: builtins.str
+    def __init__(
+        self,
+        *,
+        job: builtins.str = ...,
+        until_ms: builtins.int = ...,
+        by: builtins.str = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "job", b"job", "reason", b"reason", "until_ms", b"until_ms"]) -> None: ...
+
+global___PauseView = PauseView
 
 @typing.final
 class BackfillRequest(google.protobuf.message.Message):
@@ -1884,6 +1999,7 @@ class DeadQuery(google.protobuf.message.Message):
     UNTIL_MS_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
     IS_NEWEST_FIELD_NUMBER: builtins.int
+    COLLECTION_FIELD_NUMBER: builtins.int
     launch: builtins.str
     jobs: builtins.str
     tenant: builtins.str
@@ -1893,6 +2009,7 @@ class DeadQuery(google.protobuf.message.Message):
     until_ms: builtins.int
     limit: builtins.int
     is_newest: builtins.bool
+    collection: builtins.str
     def __init__(
         self,
         *,
@@ -1905,8 +2022,9 @@ class DeadQuery(google.protobuf.message.Message):
         until_ms: builtins.int = ...,
         limit: builtins.int = ...,
         is_newest: builtins.bool = ...,
+        collection: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["is_newest", b"is_newest", "jobs", b"jobs", "launch", b"launch", "limit", b"limit", "pool", b"pool", "reason", b"reason", "since_ms", b"since_ms", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["collection", b"collection", "is_newest", b"is_newest", "jobs", b"jobs", "launch", b"launch", "limit", b"limit", "pool", b"pool", "reason", b"reason", "since_ms", b"since_ms", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
 
 global___DeadQuery = DeadQuery
 
@@ -2026,8 +2144,10 @@ class DeadOutcome(google.protobuf.message.Message):
     KEPT_FIELD_NUMBER: builtins.int
     LEFT_FIELD_NUMBER: builtins.int
     IS_DRY_RUN_FIELD_NUMBER: builtins.int
+    COLLECTION_FIELD_NUMBER: builtins.int
     left: builtins.int
     is_dry_run: builtins.bool
+    collection: builtins.str
     @property
     def launches(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
     @property
@@ -2039,8 +2159,9 @@ class DeadOutcome(google.protobuf.message.Message):
         kept: collections.abc.Iterable[builtins.str] | None = ...,
         left: builtins.int = ...,
         is_dry_run: builtins.bool = ...,
+        collection: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["is_dry_run", b"is_dry_run", "kept", b"kept", "launches", b"launches", "left", b"left"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["collection", b"collection", "is_dry_run", b"is_dry_run", "kept", b"kept", "launches", b"launches", "left", b"left"]) -> None: ...
 
 global___DeadOutcome = DeadOutcome
 
@@ -2435,17 +2556,20 @@ class WaitQuery(google.protobuf.message.Message):
     LAUNCH_FIELD_NUMBER: builtins.int
     JOB_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
+    COLLECTION_FIELD_NUMBER: builtins.int
     launch: builtins.str
     job: builtins.str
     limit: builtins.int
+    collection: builtins.str
     def __init__(
         self,
         *,
         launch: builtins.str = ...,
         job: builtins.str = ...,
         limit: builtins.int = ...,
+        collection: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "launch", b"launch", "limit", b"limit"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["collection", b"collection", "job", b"job", "launch", b"launch", "limit", b"limit"]) -> None: ...
 
 global___WaitQuery = WaitQuery
 

@@ -39,6 +39,11 @@ class AdminStub(object):
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ApplyRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ApplyReport.FromString,
                 _registered_method=True)
+        self.RemoveJobs = channel.unary_unary(
+                '/raftcron.v1.Admin/RemoveJobs',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.RemoveRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.RemoveReport.FromString,
+                _registered_method=True)
         self.Trigger = channel.unary_unary(
                 '/raftcron.v1.Admin/Trigger',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.TriggerRequest.SerializeToString,
@@ -211,6 +216,13 @@ class AdminServicer(object):
 
     def PutJobs(self, request, context):
         """Changes. Answered by the leader only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveJobs(self, request, context):
+        """all that are named, or none
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -428,6 +440,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ApplyRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ApplyReport.SerializeToString,
             ),
+            'RemoveJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveJobs,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.RemoveRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.RemoveReport.SerializeToString,
+            ),
             'Trigger': grpc.unary_unary_rpc_method_handler(
                     servicer.Trigger,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.TriggerRequest.FromString,
@@ -621,6 +638,33 @@ class Admin(object):
             '/raftcron.v1.Admin/PutJobs',
             cron_dot_api_dot_v1_dot_admin__pb2.ApplyRequest.SerializeToString,
             cron_dot_api_dot_v1_dot_admin__pb2.ApplyReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/RemoveJobs',
+            cron_dot_api_dot_v1_dot_admin__pb2.RemoveRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.RemoveReport.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,194 @@
+"""What a person removes by a file or by name, through the command line and a leader's State."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+from click.testing import Result
+
+from cron.cli import crontabs
+from cron.leader.catalog import Catalog
+from tests.unit.api_rig import FakeBackend, run_cli, serving
+from tests.unit.test_leader_reign import Replica, reigning
+
+
+class Cell:
+    """A leader behind a server."""
+
+    def __init__(self, replica: Replica, server: str) -> None:
+        self.replica = replica
+        self.server = server
+
+    async def cli(self, *arguments: str, stdin: bytes | None = None) -> Result:
+        return await run_cli(*arguments, server=self.server, stdin=stdin)
+
+    async def declare(self, *names: str, source: str = "tab") -> Result:
+        """Apply a crontab with these jobs and no others, unless that needs an answer."""
+        return await self.cli(
+            "apply", "-", "--source", source, "--prune", stdin=crontab(*names).encode()
+        )
+
+    @property
+    def jobs(self) -> set[str]:
+        records = self.replica.state.jobs.values()
+        return {record.name.removeprefix("default/") for record in records if record.job}
+
+
+def crontab(*names: str) -> str:
+    return "".join(f"#: name={name}\n0 0 * * * true\n" for name in names)
+
+
+@contextlib.asynccontextmanager
+async def cell() -> AsyncIterator[Cell]:
+    async with reigning() as replica:
+        catalog = Catalog(replica.leader, "UTC")
+        backend = FakeBackend(
+            put_jobs=lambda request: catalog.put(request, replica.state, replica.clock.ms // 1000),
+            remove_jobs=lambda request: catalog.remove(request, replica.state),
+        )
+        async with serving(backend) as server:
+            yield Cell(replica, server)
+
+
+NAMES = [f"job{number:02}" for number in range(12)]
+
+
+async def test_an_emptied_file_removes_nothing_unless_somebody_says_yes():
+    async with cell() as one:
+        await one.declare("a", "b")
+        result = await one.declare()
+        assert result.exit_code == 2
+        assert "all 2 jobs of tab; nothing was changed" in result.stderr
+        assert "--yes" in result.stderr
+        assert "- a" in result.stderr
+        assert one.jobs == {"a", "b"}
+        result = await one.cli("apply", "-", "--source", "tab", "--prune", "--yes", stdin=b"")
+        assert result.exit_code == 0, result.stderr
+        assert one.jobs == set()
+
+
+async def test_more_than_ten_removals_need_a_yes_and_ten_do_not():
+    async with cell() as one:
+        await one.declare("kept", *NAMES)
+        result = await one.declare("kept", NAMES[0])
+        assert result.exit_code == 2
+        assert "11 jobs of tab; nothing was changed" in result.stderr
+        assert len(one.jobs) == 13
+        result = await one.declare("kept", *NAMES[:2])
+        assert result.exit_code == 0, result.stderr
+        assert one.jobs == {"kept", *NAMES[:2]}
+
+
+@pytest.mark.parametrize(("answer", "exit_code"), [("y\n", 0), ("n\n", 1), ("", 1)])
+async def test_a_person_at_a_terminal_is_asked(monkeypatch, tmp_path, answer, exit_code):
+    monkeypatch.setattr(crontabs, "_can_ask", lambda: True)
+    (tmp_path / "tab").write_text("")
+    async with cell() as one:
+        await one.declare("a")
+        result = await one.cli("apply", str(tmp_path / "tab"), "--prune", stdin=answer.encode())
+        assert result.exit_code == exit_code, result.output
+        assert "Remove the only job of tab?" in result.stderr
+        assert one.jobs == (set() if exit_code == 0 else {"a"})
+
+
+async def test_the_cell_itself_refuses_what_an_older_client_did_not_confirm(monkeypatch):
+    monkeypatch.setattr(crontabs, "_is_agreed", lambda *_: False)
+    async with cell() as one:
+        await one.declare("kept", *NAMES)
+        result = await one.declare("kept")
+        assert result.exit_code == 2
+        assert "12 jobs would be removed; nothing was changed" in result.stderr
+        result = await one.declare()
+        assert result.exit_code == 2
+        assert "source tab declares no job" in result.stderr
+        assert len(one.jobs) == 13
+
+
+async def test_a_dry_run_of_an_emptied_file_shows_what_would_go():
+    async with cell() as one:
+        await one.declare("a")
+        result = await one.cli("apply", "-", "--source", "tab", "--prune", "--dry-run", stdin=b"")
+        assert result.exit_code == 0, result.stderr
+        assert "- a" in result.stdout
+        assert one.jobs == {"a"}
+
+
+async def test_remove_takes_single_jobs_of_several_sources_and_names_what_brings_them_back():
+    async with cell() as one:
+        await one.declare("a", "b")
+        await one.declare("c", "d", source="other")
+        result = await one.cli("remove", "a", "default/c")
+        assert result.exit_code == 0, result.stderr
+        lines = result.stdout.splitlines()
+        after = "brings it back when it is applied again: take it out there, too"
+        assert {*zip(lines[::2], lines[1::2], strict=True)} == {
+            ("removed a", f"tab {after}"),
+            ("removed c", f"other {after}"),
+        }
+        assert one.jobs == {"b", "d"}
+        await one.declare("a", "b")
+        assert one.jobs == {"a", "b", "d"}
+
+
+async def test_remove_of_a_job_that_is_not_there_removes_none():
+    async with cell() as one:
+        await one.declare("a")
+        result = await one.cli("remove", "a", "nosuch")
+        assert result.exit_code == 3
+        assert "job nosuch does not exist; nothing was removed" in result.stderr
+        assert one.jobs == {"a"}
+
+
+async def test_remove_as_json_names_the_source():
+    async with cell() as one:
+        await one.declare("a")
+        result = await one.cli("remove", "a", "-o", "json")
+        assert [json.loads(line) for line in result.stdout.splitlines()] == [
+            {
+                "job": "a",
+                "tenant": "default",
+                "action": "removed",
+                "source": "tab",
+                "full_name": "default/a",
+            }
+        ]
+
+
+HARMFUL = ["restor", "restroe", "resotre", "remvoe", "kll", "daed", "backfil", "triger"]
+
+
+@pytest.mark.parametrize("said", [*HARMFUL, "dead dropp", "dead redrve", "replica replac"])
+async def test_no_misspelt_command_leads_to_one_that_does_harm(said):
+    result = await run_cli(*said.split())
+    assert result.exit_code == 2
+    for harmful in ("restore", "remove", "kill", "backfill", "trigger", "drop", "redrive"):
+        assert f" {harmful}?" not in result.stderr
+        assert f"'{harmful}'" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("stauts", "status"),
+        ("histroy", "history"),
+        ("snapshots", "snapshot"),
+        ("limit lst", "list"),
+    ],
+)
+async def test_a_misspelt_command_is_told_its_name(said, meant):
+    result = await run_cli(*said.split())
+    assert result.exit_code == 2
+    assert f"did you mean {meant}?" in result.stderr
+
+
+async def test_apply_of_very_many_jobs_prints_a_summary(tmp_path):
+    (tmp_path / "tab").write_text(crontab(*(f"j{number}" for number in range(150))))
+    async with cell() as one:
+        result = await one.cli("apply", str(tmp_path / "tab"))
+        assert result.exit_code == 0, result.stderr
+        assert result.stdout.count("\n+ ") == 20
+        assert "... and 130 more changes; -o json prints all" in result.stdout
+        assert "150 added" in result.stdout
