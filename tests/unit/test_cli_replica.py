@@ -55,7 +55,7 @@ async def test_what_an_empty_directory_means_reaches_the_daemon(became, given, p
         (["--bootstrap", "--join"], "one or the other"),
         (["--joyn"], "No such option"),
         (["replace", "r2"], "--config is of no use to replace"),
-        (["restart"], "No such command"),
+        (["restart"], "there is no command"),
     ],
 )
 async def test_what_cannot_be_meant_starts_nothing(became, given, says):
