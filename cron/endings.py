@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from consensus.errors import DiskFull, Replaced, UnknownFormat
-from cron.errors import Superseded
+from cron.errors import Superseded, TooOld
 
 STOPPED: Final = 0
 FAILED: Final = 1
@@ -33,6 +33,7 @@ _TABLE: Final[tuple[tuple[type[Exception], int], ...]] = (
     (Replaced, REPLACED),
     (DiskFull, DISK_FULL),
     (UnknownFormat, TOO_OLD),
+    (TooOld, TOO_OLD),
     (Superseded, SUPERSEDED),
 )
 

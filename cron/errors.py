@@ -209,6 +209,10 @@ class InvariantViolated(Exception):
     """Something that cannot be, is. The replica stops."""
 
 
+class TooOld(InvariantViolated):
+    """The log or the state is of a newer release than this replica. It stops until it is upgraded."""
+
+
 def invariant(condition: bool, message: str) -> None:
     """Stop with `message` unless `condition` holds; never removed by `python -O`."""
     if not condition:

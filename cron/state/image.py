@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cron.errors import InvariantViolated
+from cron.errors import InvariantViolated, TooOld
 from cron.job import Job
 from cron.state.archive import History
 from cron.state.commands import FORMAT, Key
@@ -236,10 +236,10 @@ def check_format(format_: int) -> None:
     """Refuse a format that this program cannot apply.
 
     Raises:
-        InvariantViolated: it is newer than this program.
+        TooOld: it is newer than this program.
     """
     if format_ > FORMAT:
-        raise InvariantViolated(
+        raise TooOld(
             f"the cell has format {format_}, this program knows {FORMAT}: upgrade this replica"
         )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cron.errors import InvariantViolated
+from cron import endings
+from cron.errors import TooOld
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
@@ -50,11 +51,15 @@ def test_the_format_rises_once_and_never_falls() -> None:
 
 def test_a_replica_stops_at_a_format_above_its_own() -> None:
     rig = StateRig()
-    with pytest.raises(InvariantViolated, match="upgrade this replica"):
+    with pytest.raises(TooOld, match="upgrade this replica"):
         rig.append(c.RaiseFormat(c.FORMAT + 1))
     founder = StateRig(is_claimed=False)
-    with pytest.raises(InvariantViolated, match="upgrade this replica"):
+    with pytest.raises(TooOld, match="upgrade this replica"):
         founder.append(c.Claim("2026b", "9", c.FORMAT + 1))
+
+
+def test_a_replica_that_is_too_old_ends_with_the_exit_code_of_one() -> None:
+    assert endings.exit_code(TooOld("upgrade this replica"), is_start=False) == endings.TOO_OLD
 
 
 @pytest.mark.parametrize("log_format", [1, c.FORMAT])
@@ -72,7 +77,7 @@ def test_an_image_of_the_release_before_has_format_1() -> None:
 def test_an_image_above_the_own_format_is_refused() -> None:
     parts = image_parts(encode_state(StateRig().state))
     parts[0][22] = c.FORMAT + 1
-    with pytest.raises(InvariantViolated, match="upgrade this replica"):
+    with pytest.raises(TooOld, match="upgrade this replica"):
         decode_state([image_of(parts)])
 
 
