@@ -210,7 +210,7 @@ class InvariantViolated(Exception):
 
 
 class TooOld(InvariantViolated):
-    """The log or the state is of a newer release than this replica. It stops until it is upgraded."""
+    """The log or the state is of a newer release: the replica stops until it is upgraded."""
 
 
 def invariant(condition: bool, message: str) -> None:
