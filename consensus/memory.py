@@ -70,10 +70,17 @@ class MemoryCell:
         self._held: list[_Proposal] | None = None
         self._losses: list[Loss] = []
 
-    def log(self, replica: str, applier: Applier) -> MemoryLog:
-        """Return a new log of `replica`, as after a restart of its process; not started yet."""
+    def log(
+        self,
+        replica: str,
+        applier: Applier,
+        *,
+        may_acknowledge: Callable[[bytes], bool] = lambda entry: True,
+    ) -> MemoryLog:
+        """Return a new log of `replica`, as after a restart of its process; not started yet.
+        `may_acknowledge` is asked about what the leader sends, as EngineLog asks it."""
         invariant(replica in self.replicas, f"{replica} is not of this cell")
-        return MemoryLog(self, replica, applier)
+        return MemoryLog(self, replica, applier, may_acknowledge)
 
     def elect(self, replica: str) -> None:
         """Make `replica` the leader of the next term; it must be started and not isolated."""
@@ -185,8 +192,31 @@ class MemoryCell:
         loss = self._losses.pop(0) if self._losses else None
         if loss is not None and not proposal.answer.done():
             proposal.answer.set_exception(OutcomeUnknown("the answer was lost"))
-        if loss != "dropped":
+        if loss == "dropped":
+            return
+        if self._is_acknowledged(proposal):
             self._commit(proposal.entry, proposal)
+        else:
+            self._resign(proposal.log.replica)
+
+    def _is_acknowledged(self, proposal: _Proposal) -> bool:
+        entry = proposal.entry
+        able = [
+            name
+            for name in self._present()
+            if entry is None or name == self.leader or self._logs[name].may_acknowledge(entry)
+        ]
+        return len(able) * 2 > len(self.replicas)
+
+    def _resign(self, replica: str) -> None:
+        """Let another lead: a majority does not take the new entry of `replica`."""
+        heir = self.successor(replica)
+        if heir is not None and self.automatic:
+            self.elect(heir)
+            return
+        self.leader = None
+        for name in self._present():
+            self._logs[name].believe(Leadership(self.term))
 
     def _commit(self, entry: bytes | None, proposal: _Proposal | None) -> None:
         self._index += 1
@@ -199,7 +229,14 @@ class MemoryCell:
 class MemoryLog:
     """One replica of a MemoryCell; a ReplicatedLog. Made by `MemoryCell.log`."""
 
-    def __init__(self, cell: MemoryCell, replica: str, applier: Applier) -> None:
+    def __init__(
+        self,
+        cell: MemoryCell,
+        replica: str,
+        applier: Applier,
+        may_acknowledge: Callable[[bytes], bool] = lambda entry: True,
+    ) -> None:
+        self.may_acknowledge = may_acknowledge
         self._cell = cell
         self._replica = replica
         self._applier = applier

@@ -47,6 +47,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.membership import client_address
 from cron.leader.plan import Settings
+from cron.leader.ratchet import Ratchet
 from cron.leader.replacing import Replacing
 from cron.leader.roster import Identity, Roster
 from cron.leader.service import CellService, Operations
@@ -86,7 +87,13 @@ class Daemon:
         self._archives = Archives(config, self._projection, self._clock)
         self._applier = StateApplier(self._projection, self._archives.keeper)
         engine = _engine(config, start)
-        self._replicated = EngineLog(engine, self._applier, on_failure=self._fail)
+        ratchet = Ratchet(self._clock, lambda: self._applier.state.at_ms)
+        self._replicated = EngineLog(
+            engine,
+            self._applier,
+            on_failure=self._fail,
+            may_acknowledge=ratchet.may_acknowledge,
+        )
         self._pool = self._make_pool()
         self._release = distribution_version("raftcron")
         self._leader = self._make_leader()
@@ -95,6 +102,7 @@ class Daemon:
         self._watch = ConnectionWatch(0)
         self._port = 0
         self._roster = self._make_roster()
+        self._roster.withheld = lambda: ratchet.note
         self._leader.may_tick = self._roster.why_not_tick
         self._leader.shared_format = self._roster.shared_format
         self._leader.clock_error_ms = self._roster.clock_error_ms

@@ -69,5 +69,8 @@ DEAD_KEPT: Final = 100_000
 """Dead letters; of more, the oldest are only in history."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10
 """What a handler is given: as SQS takes it, and a bound for ten thousand that wait."""
+AHEAD_MS_MAX: Final = 60_000
+"""How far ahead of a replica's own clock a new entry may be for the replica to acknowledge it: far
+more than clocks that are kept differ, and little enough to wait for."""
 PARTS_MAX: Final = 100
 """Executors that one launch may run on at once."""

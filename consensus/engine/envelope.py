@@ -48,6 +48,13 @@ def seal(kind: int, origin: Origin, entry: bytes) -> bytes:
     return head + name + entry
 
 
+def content(command: bytes) -> bytes | None:
+    """Return the entry that an append brought, None for anything else in the engine's log."""
+    if len(command) < _HEAD.size or command[0] != COMMAND or command[1] != ENTRY:
+        return None
+    return command[_HEAD.size + command[_HEAD.size - 1] :]
+
+
 def unseal(command: bytes) -> Envelope | None:
     """Return the envelope in `command`, or None for an entry of the engine itself.
 

@@ -1,32 +1,39 @@
 """What a follower does with its leader's entries and dumps.
 
 It commits only what this very message has verified to equal the leader's log (S1, S2, B), and
-acknowledges a dump only once that is in force (S9, S11).
+acknowledges a dump only once that is in force (S9, S11). It withholds its answer to an entry that
+`may_acknowledge` objects to, until a majority has it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+import msgspec
 from pysyncobj.node import Node
 
 from consensus.engine.compaction import Compaction
+from consensus.engine.envelope import content
 from consensus.engine.handover import Restored
 from consensus.engine.library import Library
 from consensus.engine.matching import match_log
 from consensus.engine.membership import decode_members
 from consensus.engine.network.wire import Answer, Append, DumpAnswer, DumpChunk
 from consensus.engine.storage.dump import Dump, read_pieces
+from consensus.engine.storage.records import Entry
 
 
 class Following:
     """The follower's side of replication. In the tick thread.
 
-    `leader_commit` is what the leader said last, ahead of what is here.
+    `leader_commit` is what the leader said last, ahead of what is here. `may_acknowledge` says of
+    the content of an entry whether it may be taken before it is committed; it must be quick.
     """
 
     def __init__(self, raft: Library, compaction: Compaction) -> None:
         self.leader_commit = 0
+        self.may_acknowledge: Callable[[bytes], bool] = lambda entry: True
         self._raft = raft
         self._journal = raft.journal
         self._compaction = compaction
@@ -36,11 +43,29 @@ class Following:
         raft = self._raft
         self.leader_commit = message.commit_index
         base, commit = self._journal[0][1], raft.commit
+        taken = self._admitted(message, commit)
+        withholds = len(taken) < len(message.entries)
+        if withholds:
+            message = msgspec.structs.replace(message, entries=taken)
         verified, accepted = match_log(self._journal, message, base, commit)
         if accepted:
             raft.commit = max(commit, min(message.commit_index, verified))
-        answer = Answer(message.term, verified + 1, accepted, message.sent_ms)
+        withholds = withholds and accepted
+        answer = Answer(message.term, verified + 1, accepted, message.sent_ms, withholds)
         raft.transport.send(node, answer)
+
+    def _admitted(self, message: Append, commit: int) -> list[Entry]:
+        """Return the entries up to the first one that must not be acknowledged: a new one of this
+        very leader. What is committed is taken as it is, or a replica that was away could never
+        catch up; so is what the leader inherited, which may be committed."""
+        entries, known = message.entries, max(commit, message.commit_index)
+        for place, (command, index, term) in enumerate(entries):
+            if index <= known or term < message.term:
+                continue
+            entry = content(command)
+            if entry is not None and not self.may_acknowledge(entry):
+                return entries[:place]
+        return entries
 
     def take_piece(self, node: Node, message: DumpChunk) -> None:
         """Keep a piece of the leader's dump, and answer which one is wanted next."""

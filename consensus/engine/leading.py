@@ -2,10 +2,16 @@
 
 An answer carries its term and the leader's own sending time; old ones count for nothing (S14). A
 refusal moves the next index back only, and not below what is matched (D).
+
+A leader resigns when a majority withholds its acknowledgement of a new entry (`may_acknowledge`),
+and drops what it logged itself and did not commit. It never leads again in that term, so nobody
+will count its own copy of those entries: to drop them is as if it had died before it wrote them. If
+it kept them, it could be elected for its longer log alone, and would be stuck with them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import Final
 
@@ -20,13 +26,18 @@ from consensus.engine.library import Library
 from consensus.engine.membership import Change, Found, encode_change
 from consensus.engine.network.wire import Answer, DumpAnswer, TimeoutNow
 from consensus.engine.sender import Sender
+from consensus.engine.storage.records import Entry
 from consensus.errors import ChangeRefused
 from consensus.limits import TICK_BYTES
+
+_log = logging.getLogger(__name__)
 
 _COMMIT_NEWS_S: Final = 0.01
 """How long a commit waits for entries to ride with: said at once it costs two messages and two
 answers, just while the next entries come."""
 _TRANSFER_S: Final = 1.0
+_WITHHELD_S: Final = 1.0
+"""How long a majority may withhold its acknowledgement before the leader resigns."""
 
 
 class Leading:
@@ -46,12 +57,16 @@ class Leading:
         self._sent: tuple[int, int] = (0, 0)  # last index and commit that were told
         self._sent_s = float("-inf")
         self._transfer: tuple[str | None, float] | None = None
+        self._withheld: set[str] = set()  # who did not take our newest entries yet
+        self._stuck_s: float | None = None  # since when a majority cannot acknowledge them
 
     def begin(self) -> None:
         """Start a leadership: nothing is known of the followers."""
         self.sender.reset()
         self._admissions.reset()
         self._transfer = None
+        self._withheld.clear()
+        self._stuck_s = None
 
     # --- appends and sending
 
@@ -79,6 +94,37 @@ class Leading:
             self.send(heartbeat=False, news=news)
         if self._transfer is not None:
             self._try_transfer(*self._transfer)
+        if self._withheld:
+            self._consider_resigning()
+
+    def _consider_resigning(self) -> None:
+        raft, now_s = self._raft, self._raft.mono()
+        able = {node.id for node in raft.connected()} - self._withheld | {raft.me.id}
+        if self._roster.has_quorum(able):
+            self._stuck_s = None
+        elif self._stuck_s is None:
+            self._stuck_s = now_s
+        elif now_s - self._stuck_s >= _WITHHELD_S:
+            self._resign()
+
+    def _resign(self) -> None:
+        raft = self._raft
+        _log.warning(
+            "resigns as leader of term %d: its new entries are not acknowledged by %s",
+            raft.term,
+            ", ".join(sorted(self._withheld)),
+        )
+        heirs = [node for node in raft.connected() if self._roster.counts(node.id)]
+        heir = max(heirs, key=lambda node: raft.matched[node], default=None)
+        raft.stand_aside()
+        own = next((index for _, index, term in self._uncommitted() if term == raft.term), None)
+        if own is not None:
+            self._journal.cut_from(own)
+        if heir is not None:
+            raft.transport.send(heir, TimeoutNow(raft.term))
+
+    def _uncommitted(self) -> list[Entry]:
+        return self._journal[self._raft.commit + 1 - self._journal[0][1] :]
 
     def send(self, *, heartbeat: bool, news: bool) -> None:
         """Send every follower what it lacks; something at all if there is `news`."""
@@ -100,24 +146,40 @@ class Leading:
             return
         if isinstance(message, Answer) and not message.next_index:
             return  # the refusal of an older term of ours, by who was in this one before us
-        is_member = raft.is_member(node)
-        counts = is_member and self._roster.counts(node.id)
+        counts = raft.is_member(node) and self._roster.counts(node.id)
         if counts:
             heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))
             raft.heard_s[node] = heard
         if isinstance(message, DumpAnswer):
             self.sender.resume_dump(node, message.index, message.offset)
+        elif message.withholds:
+            self._note_withheld(node, message.next_index, counts=counts)
         elif not message.accepted:
             back = min(raft.following[node], message.next_index)
             raft.following[node] = max(raft.matched[node] + 1, back)
             self.sender.probe(node)
         elif message.next_index <= raft.last_index + 1:
-            if counts:
-                raft.matched[node] = max(raft.matched[node], message.next_index - 1)
-            elif is_member:
-                self._admissions.note(node.id, message.next_index - 1)
+            self._note_matched(node, message.next_index - 1, counts=counts)
             raft.following[node] = max(raft.following[node], message.next_index)
+            self._withheld.discard(node.id)
             self.sender.accepted(node, message.next_index)
+
+    def _note_matched(self, node: Node, index: int, *, counts: bool) -> None:
+        if counts:
+            self._raft.matched[node] = max(self._raft.matched[node], index)
+        elif self._raft.is_member(node):
+            self._admissions.note(node.id, index)
+
+    def _note_withheld(self, node: Node, next_index: int, *, counts: bool) -> None:
+        """`node` takes nothing from `next_index` on before it is committed: offer it again with
+        each heartbeat."""
+        raft = self._raft
+        if next_index > raft.last_index:
+            return
+        self._note_matched(node, next_index - 1, counts=counts)
+        raft.following[node] = max(raft.matched[node] + 1, min(raft.following[node], next_index))
+        self._withheld.add(node.id)
+        self.sender.rest(node)
 
     def peers(self) -> dict[str, PeerView]:
         """Return how far each peer is, for a person to look at."""

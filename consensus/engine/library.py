@@ -23,6 +23,10 @@ FOLLOWER: Final = 0
 CANDIDATE: Final = 1
 LEADER: Final = 2
 
+_ASIDE_S: Final = 10.0
+"""A leader that resigned stands again no sooner, unless another leader asks it to: the cause is a
+clock, and takes a person to mend. If nobody else can lead it tries again after each such time."""
+
 
 class Library(SyncObj):
     """What a Raft is to PySyncObj, and what PySyncObj is to a Raft. Owned by the tick thread."""
@@ -37,6 +41,7 @@ class Library(SyncObj):
         super().__init__(self.me, self.others, conf, transport=parts.transport)
         self._poller = parts.transport
         self._SyncObj__needLoadDumpFile = False
+        self.aside_until_s = float("-inf")
 
     # --- what the library knows
 
@@ -160,6 +165,11 @@ class Library(SyncObj):
             self.set_term(term, None)
         self._SyncObj__setState(FOLLOWER)
         self._SyncObj__raftLeader = None
+
+    def stand_aside(self) -> None:
+        """Stop leading, and leave it to the others for a while."""
+        self.aside_until_s = self.mono() + _ASIDE_S
+        self.step_down(self.term)
 
     def follow(self, node: Node, term: int) -> None:
         """Take `node` for the leader of `term`."""

@@ -157,6 +157,9 @@ class Raft(Library):
 
     def may_stand(self) -> bool:
         """Return whether to stand now: enough others said that they would vote for us."""
+        if self.mono() < self.aside_until_s and not self.is_called:
+            self.put_off_election()
+            return False
         return self.elections.may_stand()
 
     def begin_leading(self) -> None:

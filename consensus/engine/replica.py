@@ -68,6 +68,11 @@ class EngineLog:
 
     `on_failure` is called once, on the loop's thread, when the replica cannot go on: the Applier
     raised, the disk failed, or an invariant broke. It has stopped then; the process should end.
+
+    `may_acknowledge` is asked, in the engine's own thread, about each entry that the leader sends
+    and that is not committed yet. Where it returns False this replica, as a follower, takes neither
+    that entry nor what follows it until a majority has. A leader whose entries a majority can no
+    longer take resigns.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class EngineLog:
         applier: Applier,
         *,
         on_failure: Callable[[BaseException], None],
+        may_acknowledge: Callable[[bytes], bool] = lambda entry: True,
     ) -> None:
         config.validate()
         if config.tls is not None:
@@ -83,6 +89,7 @@ class EngineLog:
         self._config = config
         self._applier = applier
         self._on_failure = on_failure
+        self._may_acknowledge = may_acknowledge
         self._incarnation = int.from_bytes(os.urandom(8), "big")
         self._applied = Position()
         self._leadership = Leadership()
@@ -170,6 +177,7 @@ class EngineLog:
             network.close()
             loaded.journal._destroy()
             raise
+        raft.followed.may_acknowledge = self._may_acknowledge
         self._standing.start(raft.roster)
         self._disk, self._raft, self._state = disk, raft, "running"
         self._thread = threading.Thread(

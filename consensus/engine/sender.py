@@ -63,6 +63,10 @@ class Sender:
         """Send one message to `node`, and no further one before it answers or a heartbeat."""
         self._probed[node] = False
 
+    def rest(self, node: Node) -> None:
+        """Send `node` nothing before the next heartbeat: it would not take it."""
+        self._probed[node] = True
+
     def forget(self, node: Node) -> None:
         """Drop what was under way to `node`."""
         self._probed.pop(node, None)

@@ -103,9 +103,15 @@ def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
         row
         if row.role == UNREACHABLE or row.leader in leading
         # One that joins says itself what it waits for.
-        else msgspec.structs.replace(row, leader="", note="" if row.role == LEARNER else note)
+        else msgspec.structs.replace(row, leader="", note=_lacks_leader(row, note))
         for row in rows
     ]
+
+
+def _lacks_leader(row: StatusRow, note: str) -> str:
+    if row.role == LEARNER:
+        return ""
+    return f"{note}; {row.note}" if row.note else note
 
 
 def _why_no_work(session: SessionView) -> str:
@@ -144,6 +150,7 @@ class Roster:
         self._offset_ms_max = offset_ms_max
         self._role = ("", 0)
         self.keeping: Callable[[], KeepingView | None] = lambda: None
+        self.withheld: Callable[[], str] = lambda: ""  # why entries of a leader were not taken
 
     def own(self) -> StatusRow:
         """Return this replica's row; its `wall_ms` is what the others compare clocks with."""
@@ -168,7 +175,7 @@ class Roster:
             clock_offset_ms=0,
             tzdata=self._identity.tzdata,
             since_ms=state.reigns[-1].at_ms if role == "leader" else self._role[1],
-            note=self._leaders_note() if role == "leader" else "",
+            note=self._leaders_note() if role == "leader" else self._clock_note(),
             wall_ms=self._clock.wall_ms(),
             joining=progress_of(joining),
             keeping=self.keeping(),
@@ -181,11 +188,14 @@ class Roster:
         rows = [peer.row for peer in self._peers.values()]
         return min([FORMAT, *(0 if row is None else max(row.format, 1) for row in rows)])
 
+    def _clock_note(self) -> str:
+        return "; ".join(note for note in (self.why_not_tick(), self.withheld()) if note)
+
     def _leaders_note(self) -> str:
-        note = self._leader.note or self._succession()
+        notes = [self._leader.note or self._succession(), self.withheld()]
         if self._applier.state.format < FORMAT:
-            upgrade = f"format {self._applier.state.format} until all replicas are upgraded"
-            note = f"{note}; {upgrade}" if note else upgrade
+            notes.append(f"format {self._applier.state.format} until all replicas are upgraded")
+        note = "; ".join(note for note in notes if note)
         if self._leader.pool.count:
             return note
         return f"{_NO_EXECUTOR}; {note}" if note else _NO_EXECUTOR

@@ -15,8 +15,16 @@ class _Versioned(msgspec.Struct, array_like=True, gc=False):
     version: int
 
 
+class _Timed(msgspec.Struct, array_like=True, gc=False):
+    """Version and time of an entry."""
+
+    version: int
+    at_ms: int
+
+
 _encoder = msgspec.msgpack.Encoder()
 _versions = msgspec.msgpack.Decoder(_Versioned)
+_timed = msgspec.msgpack.Decoder(_Timed)
 _decoder = msgspec.msgpack.Decoder(Entry)
 
 
@@ -42,6 +50,14 @@ def decode_entry(data: bytes) -> Entry:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise InvariantViolated(f"log entry cannot be read: {error}") from error
+
+
+def time_of(data: bytes) -> int:
+    """Return the leader's time of an entry, in ms; 0 where this program cannot read it."""
+    try:
+        return _timed.decode(data).at_ms
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return 0
 
 
 def encode_work(work: WorkSpec) -> bytes:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from launcher.names import parse_time
 from tests.cluster.failover import CALM, JOBS, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
+from tests.fakes.ports import draw
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -127,3 +131,34 @@ def test_clocks_that_are_all_an_hour_ahead_go_on_from_there_and_repeat_nothing(
     cell.cli("resume", "*")
     assert len(scene.runs()) == ran
     assert scene.end() == []
+
+
+def deafen(cell: Cell, name: str) -> None:
+    """Have a replica ask nobody for the time: its configuration names wrong client ports."""
+    path = cell.members[name].config
+    text = path.read_text()
+    for other, port in zip(cell.replicas, cell.ports.client, strict=True):
+        if other != name:
+            text = text.replace(f":{port}", f":{draw()}")
+    path.write_text(text)
+
+
+def test_a_leader_an_hour_ahead_that_compares_clocks_with_nobody_cannot_set_the_cells_time(
+    make_cell: Callable[..., Cell], tmp_path: Path
+) -> None:
+    cell = make_cell(replica_extra=CALM)
+    hands = Clocks(cell, tmp_path)
+    deafen(cell, "r1")
+    cell.start("r1", "r2", "r3")  # the first id founds a cell, and leads it
+    assert cell.leader() == "r1"
+    cell.apply("#: name=later\n@every 1h true\n")
+    hands.move(HOUR_S, "r1")
+    cell.cli("trigger", "later", expect=None)
+    wait_until(lambda: "leader.elected" in cell.log("r2") + cell.log("r3"), what="another leader")
+    assert "not acknowledged by r2, r3" in cell.log("r1")
+    asked = ("--server", ",".join(cell.ports.servers[1:]))  # r1 would send on to nobody
+    assert "did not acknowledge" in cell.cli("status", *asked).stdout
+    done = cell.cli("trigger", "later", *asked)
+    found = re.search(r"later@([0-9T:Z-]+)\+t", done.stdout)
+    assert found is not None, done.stdout
+    assert abs(parse_time(found[1]) - time.time()) < HOUR_S / 2

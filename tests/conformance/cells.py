@@ -20,7 +20,7 @@ from consensus.errors import ConsensusError, NotLeader, OutcomeUnknown, Stopped
 from consensus.leadership import Leadership, Position
 from consensus.log import Applied
 from consensus.memory import MemoryCell, MemoryLog
-from tests.conformance.ledger import Ledger
+from tests.conformance.ledger import AHEAD, Ledger
 from tests.fakes.ports import free_ports
 
 IDS = ("r1", "r2", "r3")
@@ -71,6 +71,7 @@ class Cell(Protocol):
     async def heal(self) -> None: ...
     async def pause(self, replica: str) -> None: ...
     async def resume(self, replica: str) -> None: ...
+    async def slow(self, replica: str, is_slow: bool) -> None: ...
 
 
 async def leader_of(cell: Cell, among: tuple[str, ...] = IDS, within_s: float = DEADLINE_S) -> str:
@@ -95,6 +96,7 @@ class MemoryDriver:
         self.cell = MemoryCell(IDS)
         self.ledgers: dict[str, Ledger] = {}
         self.logs: dict[str, MemoryLog] = {}
+        self.are_slow: dict[str, bool] = {}
 
     async def start(self) -> None:
         for name in IDS:
@@ -133,7 +135,13 @@ class MemoryDriver:
 
     async def restart(self, replica: str) -> None:
         self.ledgers[replica] = Ledger()
-        self.logs[replica] = self.cell.log(replica, self.ledgers[replica])
+        self.logs[replica] = self.cell.log(
+            replica,
+            self.ledgers[replica],
+            may_acknowledge=lambda entry: (
+                not (self.are_slow.get(replica) and entry.startswith(AHEAD))
+            ),
+        )
         await self.logs[replica].start()
 
     async def isolate(self, replica: str) -> None:
@@ -147,6 +155,9 @@ class MemoryDriver:
 
     async def resume(self, replica: str) -> None:
         self.cell.heal()
+
+    async def slow(self, replica: str, is_slow: bool) -> None:
+        self.are_slow[replica] = is_slow
 
 
 class NodeProcess:
@@ -326,6 +337,9 @@ class ProcessDriver:
 
     async def resume(self, replica: str) -> None:
         self.nodes[replica].signal(signal.SIGCONT)
+
+    async def slow(self, replica: str, is_slow: bool) -> None:
+        await self.nodes[replica].ask("slow", is_slow=is_slow)
 
 
 def state_of(pid: int) -> str:

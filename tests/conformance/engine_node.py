@@ -21,13 +21,19 @@ import msgspec
 from consensus.engine.config import EngineConfig
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError, NotLeader
-from tests.conformance.ledger import Ledger
+from tests.conformance.ledger import AHEAD, Ledger
 
 
 class Node:
     def __init__(self, config: EngineConfig) -> None:
         self.ledger = Ledger()
-        self.log = EngineLog(config, self.ledger, on_failure=self.fail)
+        self.is_slow = False
+        self.log = EngineLog(
+            config,
+            self.ledger,
+            on_failure=self.fail,
+            may_acknowledge=lambda entry: not (self.is_slow and entry.startswith(AHEAD)),
+        )
 
     def fail(self, error: BaseException) -> None:
         sys.stderr.write(f"failed: {error!r} {getattr(error, 'hint', '')}\n")
@@ -57,6 +63,9 @@ class Node:
                 first = command.get("first", 0)
                 last = first + command.get("count", len(self.ledger.entries))
                 return [entry.hex() for entry in self.ledger.entries[first:last]]
+            case "slow":
+                self.is_slow = command["is_slow"]
+                return None
             case "stop":
                 return await self.log.stop()
         return self.look(command["do"])

@@ -8,6 +8,9 @@ import msgspec
 
 from consensus.leadership import Position
 
+AHEAD = b"ahead "
+"""Begins an entry that a slow replica does not acknowledge before it is committed."""
+
 
 class Ledger:
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from tests.conformance.cells import (
     leader_of,
     same_prefix,
 )
-from tests.conformance.ledger import Ledger
+from tests.conformance.ledger import AHEAD, Ledger
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -280,3 +280,51 @@ async def test_a_minority_commits_nothing(cell: Cell) -> None:
     ledgers = [await cell.entries(name) for name in IDS]
     assert same_prefix(ledgers)
     assert ledgers[0][0] == b"x"
+
+
+async def test_one_follower_that_withholds_takes_the_entry_once_it_is_committed(
+    cell: Cell,
+) -> None:
+    leader = await leader_of(cell)
+    slow, _ = others(leader)
+    await cell.slow(slow, True)
+    entries = [b"x", AHEAD + b"1", AHEAD + b"2", b"y"]
+    for entry in entries:
+        await cell.append(leader, entry)
+    await all_have(cell, entries)
+    assert await leader_of(cell) == leader
+
+
+async def test_a_leader_whose_entry_nobody_acknowledges_is_replaced_and_its_entry_is_gone(
+    cell: Cell,
+) -> None:
+    leader = await leader_of(cell)
+    await cell.append(leader, b"x")
+    for name in others(leader):
+        await cell.slow(name, True)
+    with pytest.raises(OutcomeUnknown):
+        await cell.append(leader, AHEAD + b"lost", timeout_ms=20_000)
+    successor = await leader_of(cell)
+    assert successor != leader
+    await cell.append(successor, b"y")
+    await all_have(cell, [b"x", b"y"])
+    for name in others(leader):
+        await cell.slow(name, False)
+    await cell.append(await leader_of(cell), AHEAD + b"in time")
+    await all_have(cell, [b"x", b"y", AHEAD + b"in time"])
+
+
+async def test_with_one_replica_away_a_leader_that_is_not_acknowledged_gives_way_to_the_other(
+    cell: Cell,
+) -> None:
+    leader = await leader_of(cell)
+    await cell.append(leader, b"x")
+    other, away = others(leader)
+    await cell.kill(away)
+    await cell.slow(other, True)
+    with pytest.raises(OutcomeUnknown):
+        await cell.append(leader, AHEAD + b"lost", timeout_ms=20_000)
+    assert await leader_of(cell, (leader, other)) == other
+    await cell.append(other, b"y")
+    await cell.restart(away)
+    await all_have(cell, [b"x", b"y"])

@@ -110,12 +110,17 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=3,
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=4, gc=False):
     """A follower's answer: its log equals the leader's below next_index, or (not accepted) the
-    leader should try again from there."""
+    leader should try again from there.
+
+    `withholds` says that the message had more, which the follower does not take before it is
+    committed: its own clock says that it is from the future.
+    """
 
     term: Count
     next_index: Count
     accepted: bool
     sent_ms: Count
+    withholds: bool = False
 
 
 class TimeoutNow(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=5, gc=False):

@@ -24,6 +24,7 @@ class Clients:
         self.world = world
         self.begun = 0
         self.unknown = 0
+        self.wall_s: dict[int, float] = {}  # of each entry: what its leader's clock said
 
     def begin(self) -> None:
         """Work from now on."""
@@ -55,6 +56,7 @@ class Clients:
         world = self.world
         self.begun += 1
         name, began = self.begun, world.ledger.begin()
+        self.wall_s[name] = world.events.now + process.machine.wall_s
         entry = write_entry(name, world.rng.choice(world.profile.sizes))
 
         def told(result: Applied | BaseException) -> None:

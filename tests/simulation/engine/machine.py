@@ -95,6 +95,7 @@ class Machine:
         self.disk = SimDisk(key)
         self.clock = Clock(events, rng.uniform(0.0, 1e4))
         self.process: Process | None = None
+        self.wall_s = 0.0  # how far its wall clock is off
         self.wanted = True
         self.powered = True
         self.retired = False

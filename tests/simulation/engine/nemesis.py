@@ -77,6 +77,7 @@ class Nemesis:
             machine.disk.room = None
             machine.disk.rot = machine.dies_in = 0
             machine.clock.run_at(1.0)
+            machine.wall_s = 0.0
             machine.wanted = machine.wanted or not machine.retired
             if machine.process is not None and machine.process.paused:
                 machine.process.resume()
@@ -245,6 +246,11 @@ class Nemesis:
 
     def _rate(self, victim: Machine) -> None:
         victim.clock.run_at(self.rng.choice((0.9, 0.95, 1.0, 1.05, 1.1)))
+
+    def _wall(self, victim: Machine) -> None:
+        """Somebody sets its wall clock, mostly right."""
+        self.world.fault(victim)
+        victim.wall_s = self.rng.choice((0.0, 0.0, 0.0, -3_600.0, -100.0, 100.0, 3_600.0))
 
     # --- what people do
 

@@ -53,7 +53,12 @@ class Process:
         canon = world.ghosts.canon_of(machine)
         self.state = DigestState(machine.key, world.verdict, canon, world.profile.state_bytes)
         with world.inside(self):
-            self.log = EngineLog(config, self.state, on_failure=self.failed)
+            self.log = EngineLog(
+                config,
+                self.state,
+                on_failure=self.failed,
+                may_acknowledge=lambda entry: world.may_acknowledge(machine, entry),
+            )
 
     def __repr__(self) -> str:
         return self.machine.key

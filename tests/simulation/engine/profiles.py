@@ -107,6 +107,14 @@ PROFILES: Final = {
             state_bytes=150_000,
             bytes_per_s=5e6,
         ),
+        Profile(
+            name="clocks",
+            faults={"wall": 8, "isolate": 1, "one_link_way": 1, "mend": 3, "transfer": 1}
+            | {"kill": 2, "restart": 4, "pause": 1, "resume": 2},
+            gap_s=0.8,
+            snapshot_entries=40,
+            trailing_entries=8,
+        ),
         Profile(name="one-way", faults={"one_way": 4, "one_link_way": 4, "mend": 4, "rate": 2}),
         Profile(
             name="mixed",

@@ -13,6 +13,7 @@ from consensus.engine.raft import Raft
 from consensus.errors import DiskFull, LogDamaged, NoData, Replaced
 from tests.fakes.memory_disk import MemoryDisk
 from tests.simulation.engine.agreement import Canon, Durability
+from tests.simulation.engine.applier import read_name
 from tests.simulation.engine.clients import Clients
 from tests.simulation.engine.events import Events
 from tests.simulation.engine.ghosts import Ghosts
@@ -35,6 +36,8 @@ ASIDE_S: Final = (0.005, 0.005, 0.005, 0.05, 0.05, 0.05, 0.3, 2.0)
 SETTLE_S: Final = 7.0
 """How long after the last fault leadership may still change."""
 ANSWERS_LEAST: Final = 10
+AHEAD_S_MAX: Final = 60.0
+"""How far ahead of a replica's wall clock an entry may be for it to be acknowledged."""
 
 
 class World:
@@ -317,6 +320,11 @@ class World:
         most_s = ASIDE_S[0] if self.is_calm else self.rng.choice(ASIDE_S)
         return 0.001 + self.rng.random() * most_s
 
+    def may_acknowledge(self, machine: Machine, entry: bytes) -> bool:
+        """Whether the wall clock of `machine` says that the entry is not from the future."""
+        wall_s = self.events.now + machine.wall_s
+        return self.clients.wall_s.get(read_name(entry) or 0, 0.0) - wall_s <= AHEAD_S_MAX
+
     # --- what is seen
 
     def watch(self, process: Process, raft: Raft) -> None:
@@ -355,7 +363,8 @@ class World:
 
     def _is_well(self, machine: Machine) -> bool:
         slow = machine.sync_s[1] > 0.01 or machine.disk.room is not None
-        return machine.awake and not slow and machine.clock.rate == 1.0
+        is_on_time = machine.clock.rate == 1.0 and not machine.wall_s
+        return machine.awake and not slow and is_on_time
 
     def _linked(self, one: Machine, other: Machine) -> bool:
         cut = self.fabric.cut
