@@ -25,12 +25,16 @@ NO_TLS: Final = "it does not speak TLS"
 
 class Unreached(Exception):
     """Nothing of use is there: why, in a few words, and what a person can do. `is_distrust`: the
-    two sides do not trust each other, so that waiting is of no use."""
+    two sides do not trust each other, so that waiting is of no use. `is_refused`: nobody listens
+    there, or no host has that name."""
 
-    def __init__(self, reason: str, hint: str = "", *, is_distrust: bool = False) -> None:
+    def __init__(
+        self, reason: str, hint: str = "", *, is_distrust: bool = False, is_refused: bool = False
+    ) -> None:
         super().__init__(reason)
         self.hint = hint
         self.is_distrust = is_distrust
+        self.is_refused = is_refused
 
 
 def reach(server: str, timeout_ms: int, credentials: Credentials | None = None) -> None:
@@ -50,7 +54,9 @@ def reach(server: str, timeout_ms: int, credentials: Credentials | None = None) 
     except TimeoutError as error:
         raise Unreached("no answer") from error
     except OSError as error:
-        raise Unreached((error.strerror or str(error)).lower()) from error
+        is_unknown = isinstance(error, socket.gaierror) and error.errno == socket.EAI_NONAME
+        is_refused = isinstance(error, ConnectionRefusedError) or is_unknown
+        raise Unreached((error.strerror or str(error)).lower(), is_refused=is_refused) from error
 
 
 def _connected(server: str, timeout_s: float) -> socket.socket:

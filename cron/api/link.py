@@ -34,12 +34,16 @@ _NEVER_SENT: Final = "failed to connect to all addresses"
 
 class NotReached(Exception):
     """There is no connection: the request was certainly not sent. Says why, in a few words.
-    `is_distrust`: certificates do not fit, and waiting does not change that."""
+    `is_distrust`: certificates do not fit, and waiting does not change that. `is_refused`: nobody
+    listens there."""
 
-    def __init__(self, reason: str, hint: str = "", *, is_distrust: bool = False) -> None:
+    def __init__(
+        self, reason: str, hint: str = "", *, is_distrust: bool = False, is_refused: bool = False
+    ) -> None:
         super().__init__(reason)
         self.hint = hint
         self.is_distrust = is_distrust
+        self.is_refused = is_refused
 
 
 class NoAnswer(Exception):
@@ -93,7 +97,12 @@ class Link:
             try:
                 reach(self.server, connect_ms, self._credentials)
             except Unreached as error:
-                raise NotReached(str(error), error.hint, is_distrust=error.is_distrust) from error
+                raise NotReached(
+                    str(error),
+                    error.hint,
+                    is_distrust=error.is_distrust,
+                    is_refused=error.is_refused,
+                ) from error
             self._channel = open_channel(self.server, self._credentials, _OPTIONS)
         return self._channel
 

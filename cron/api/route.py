@@ -35,6 +35,9 @@ from launcher.tls import Credentials
 
 UNREACHED_MS: Final = 3_000
 """How long a cell is tried of which no replica is reached: a dead one is back within a second."""
+REFUSED_MS: Final = 50
+"""The same where every address refuses the connection: one more try. With the start of the command
+line a person has the answer within half a second."""
 _CONNECT_MS: Final = 1_000
 _PAUSE_MS_MIN: Final = 50
 _PAUSE_MS_MAX: Final = 500
@@ -65,6 +68,7 @@ class _Course(msgspec.Struct):
     was_answered: bool = False  # some replica said something
     reasons: dict[str, str] = {}  # why each server was no use, the newest
     distrust: dict[str, str] = {}  # those whose certificates and ours do not fit, with the way out
+    refused: dict[str, None] = {}  # those where nobody listens
     last: CronError | None = None
 
 
@@ -140,6 +144,9 @@ class Route:
         except NotReached as failure:
             course.reasons[server] = str(failure)
             course.distrust.pop(server, None)
+            course.refused.pop(server, None)
+            if failure.is_refused:
+                course.refused[server] = None
             if failure.is_distrust:
                 course.distrust[server] = failure.hint
         except NoAnswer as failure:
@@ -200,7 +207,9 @@ class Route:
         """Until when it is worth trying: not long, while nobody is there at all."""
         if course.was_answered:
             return course.deadline_ms
-        return min(course.deadline_ms, course.start_ms + UNREACHED_MS)
+        is_refused = course.refused.keys() >= set(self._servers)
+        patience_ms = REFUSED_MS if is_refused else UNREACHED_MS
+        return min(course.deadline_ms, course.start_ms + patience_ms)
 
     def _verdict(self, course: _Course) -> CronError:
         """What to tell when the time is over."""
