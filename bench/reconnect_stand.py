@@ -175,7 +175,7 @@ class Stand:
             highest_epoch=pool_pb2.Epoch(lineage=lineage, term=term, replica=replica),
             known=self.rows.values(),
             can_recall=True,
-            protocol=1,
+            protocol=2,
         )
         return pool_pb2.FromExecutor(hello=hello).SerializeToString()
 
@@ -193,6 +193,9 @@ class Stand:
                 self.leased.append((now_ms, term))
             for orders in parked or ():
                 self._obey(orders)
+        elif message.HasField("probe") and self._line is not None:
+            answer = pool_pb2.ProbeAnswer(number=message.probe.number)
+            self._line.send(pool_pb2.FromExecutor(probe=answer).SerializeToString())
         elif message.HasField("orders"):
             if self._parked is None:
                 self._obey(message.orders)

@@ -34,6 +34,9 @@ class Dispatcher:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._work: dict[tuple[int, int], bytes] = {}  # (job number, revision) -> encoded work
+        self.unsent: dict[AttemptName, tuple[str, str]] = {}
+        """Starts that never left and never will, by the executor and ledger that they were for,
+        until the log has taken them back: nothing may order them meanwhile."""
 
     def clear(self) -> None:
         """Forget what was encoded; at a takeover and when jobs change."""
@@ -50,8 +53,11 @@ class Dispatcher:
             elif isinstance(command, c.Launched):
                 hit("after-launched")
 
-    def start_order(self, state: State, row: LaunchRow, part: int = 1) -> StartOrder | None:
-        """Return the order to start a part of a begun attempt; None if its job cannot be found."""
+    def start_order(
+        self, state: State, row: LaunchRow, part: int = 1, *, is_first: bool = False
+    ) -> StartOrder | None:
+        """Return the order to start a part of a begun attempt; None if its job cannot be found, or
+        if the log is about to take the attempt back."""
         if row.job is None:
             return None
         cached = self._work.get((row.number, row.revision))
@@ -59,7 +65,9 @@ class Dispatcher:
             cached = encode_work(row.job.work)
             self._work[(row.number, row.revision)] = cached
         name = attempt_name(state, row.key, row.attempt, part)
-        return StartOrder(name, row.begun_index, row.not_after_ms, cached)
+        if name in self.unsent:
+            return None
+        return StartOrder(name, row.begun_index, row.not_after_ms, cached, is_first)
 
     def _start(self, state: State, command: c.Begin, result: Result) -> None:
         by_executor: dict[int, list[StartOrder]] = {}
@@ -68,7 +76,7 @@ class Dispatcher:
             if row is None:
                 continue
             for start in row.starts():
-                order = self.start_order(state, row, start.part)
+                order = self.start_order(state, row, start.part, is_first=True)
                 if order is not None:
                     by_executor.setdefault(start.executor, []).append(order)
         for number, orders in by_executor.items():

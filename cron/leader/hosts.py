@@ -170,4 +170,6 @@ def _silent(session: SessionView | None) -> str:
         return "not connected; its launches are lost when its lease is over"
     if not session.is_leased:
         return "no answered heartbeat yet"
+    if session.is_silent:
+        return "it does not answer; it gets no launches until it does"
     return "" if session.gets_work else "its clock is off, or it is silent"

@@ -8,14 +8,27 @@ from typing import Final
 import structlog
 
 from cron.leader.dispatch import Dispatcher, attempt_name, is_settled
-from cron.leader.news import Digested, digest_facts
+from cron.leader.news import Digested, digest_facts, start_of
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
+from launcher.launch import LaunchState
 from launcher.names import AttemptName
-from launcher.pool.events import Beat, Event, Fact, Facts, Fate, Joined, Left, Offered, Recollected
+from launcher.pool.events import (
+    Beat,
+    Event,
+    Fact,
+    Facts,
+    Fate,
+    Joined,
+    Left,
+    Offered,
+    Recollected,
+    Silent,
+    Unsent,
+)
 from launcher.pool.pool import Pool
 
 _log = structlog.get_logger()
@@ -30,6 +43,9 @@ JOINED_BYTES_PER_ENTRY_MAX = 1 << 20
 """Of those with many and long labels, 55 KiB at the most, fewer share an entry."""
 FLOORS_PER_TURN = 256
 """Executors that are told of a new floor in one turn; the rest are told in the next ones."""
+
+UNSENT: Final = "its order never left: the executor did not answer"
+"""What is kept of an attempt that begins elsewhere because its executor fell silent."""
 
 REFUSED: Final = Fate.REFUSED  # members of an enumeration are slow to look up
 
@@ -71,6 +87,7 @@ class Inbox:
     def clear(self) -> None:
         """Forget everything; at the end of a reign. Executors repeat themselves."""
         self._settler.clear()
+        self._dispatcher.unsent.clear()
         self.resolving = self._resolving()
         self._joined.clear()
         self._to_floor.clear()
@@ -102,9 +119,22 @@ class Inbox:
             self.resolving.hear(event)
         elif isinstance(event, Recollected):
             self.resolving.hear(event)
+        elif isinstance(event, Unsent):
+            source = (event.executor, event.ledger)
+            self._dispatcher.unsent.update(dict.fromkeys(event.names, source))
+            _log.warning("launches.unsent", executor=event.executor, count=len(event.names))
+        elif isinstance(event, Silent):
+            self._tell_silence(event)
         elif isinstance(event, Facts):
             self._facts += [((event.executor, event.ledger), fact) for fact in event.facts]
         self._wake()
+
+    def _tell_silence(self, event: Silent) -> None:
+        if event.is_over:
+            _log.info("executor.answers", executor=event.executor)
+            return
+        hint = "it gets no new launches until it answers"
+        _log.warning("executor.silent", executor=event.executor, hint=hint)
 
     def gather(self, state: State, now_ms: int, hindrance: str = "") -> list[c.Command]:
         """Return commands for what has come in since the last call; `hindrance` says why no time
@@ -120,7 +150,25 @@ class Inbox:
         self._settle_ready(state, now_ms)
         facts = self._facts[:FACTS_PER_ENTRY_MAX]
         self._facts = self._facts[FACTS_PER_ENTRY_MAX:]
-        return commands + self._digest(state, facts)
+        return [*commands, *self._digest(state, facts), *self._taken_back(state)]
+
+    def _taken_back(self, state: State) -> list[c.Command]:
+        """Return that attempts never ran whose first order never left: they may begin elsewhere.
+
+        Nothing sends that order any more (`Dispatcher.start_order`), and a later leader, who may,
+        makes this command stale by its Claim (rule R3).
+        """
+        unsent = self._dispatcher.unsent
+        items = []
+        for name, source in list(unsent.items())[:FACTS_PER_ENTRY_MAX]:
+            key = state.key_of(name.launch)
+            row = state.active.get(key) if key is not None else None
+            start = start_of(row, state.executor_of(*source), name) if row is not None else None
+            if row is not None and start is not None and start.state is LaunchState.BEGUN:
+                items.append(c.RefusedItem(row.key, name.attempt, UNSENT, name.part))
+            else:
+                del unsent[name]
+        return [c.Refused(tuple(items))] if items else []
 
     def _take_joined(self) -> list[Joined]:
         """Return whose joining the next entry records. Where not all of them have room, those that
@@ -180,6 +228,10 @@ class Inbox:
     ) -> None:
         """Acknowledge ends that are committed now to the executors that reported them."""
         names: dict[_Source, list[AttemptName]] = {}
+        unsent = self._dispatcher.unsent
+        if unsent and isinstance(command, c.Refused):
+            for refused in command.items:
+                unsent.pop(attempt_name(state, refused.key, refused.attempt, refused.part), None)
         for item, verdict in zip(_ends(command), result.items, strict=True):
             source = self._sources.pop((item.key, item.attempt, item.part), None)
             if source is not None and is_settled(Verdict(verdict)):

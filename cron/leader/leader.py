@@ -52,6 +52,7 @@ from cron.state.pool import Drain
 from cron.state.state import State
 from launcher.pool.events import Event
 from launcher.pool.pool import Pool
+from launcher.pool.probes import LOOK_MS
 from launcher.work import Epoch
 
 _log = structlog.get_logger()
@@ -167,6 +168,7 @@ class Leader:
             self.executors.grant_all()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._answer_beats(), name="leases")
+                tasks.create_task(self._probe(), name="probes")
                 while True:
                     await self._turn()
                     await self._pause()
@@ -404,6 +406,12 @@ class Leader:
             await self._log.barrier(timeout_ms=self._settings.append_timeout_ms)
             self.pool.answer_heartbeats(asked_mono_ms)
             self._wake.set()
+
+    async def _probe(self) -> None:
+        """Find out which executors answer, however long an entry takes (rule R7)."""
+        while True:
+            self.pool.probe()
+            await asyncio.sleep(LOOK_MS / 1000)
 
     # ---- doors for others
 

@@ -60,7 +60,7 @@ def digest_facts(
     for fact in facts:
         key = state.key_of(fact.name.launch)
         row = None if key is None else state.active.get(key)
-        start = None if row is None else _start_of(row, executor, fact.name)
+        start = None if row is None else start_of(row, executor, fact.name)
         if row is not None and start is not None:
             _of_open(row, start, fact, into)
         elif (
@@ -71,8 +71,8 @@ def digest_facts(
             into.acks.append(fact.name)
 
 
-def _start_of(row: LaunchRow, executor: ExecutorRecord | None, name: AttemptName) -> Start | None:
-    """Return the open start that an executor speaks of, None where it is not its."""
+def start_of(row: LaunchRow, executor: ExecutorRecord | None, name: AttemptName) -> Start | None:
+    """Return the open start of that name on an executor, None where it has none."""
     if executor is None or row.attempt != name.attempt:
         return None
     start = row.start_on(executor.number)

@@ -256,6 +256,9 @@ class Visit:
         elif kind == "output":
             chunk = self._foreman.output(message.output)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(output=chunk))
+        elif kind == "probe":
+            answer = pool_pb2.ProbeAnswer(number=message.probe.number)
+            self._outgoing.put_nowait(pool_pb2.FromExecutor(probe=answer))
         elif kind == "goodbye":
             raise _farewell(message.goodbye)
 

@@ -16,7 +16,7 @@ from launcher.executor.resources import UNLIMITED, Capacity
 from launcher.executor.row import ENDED, Row
 from launcher.rpc.v1 import pool_pb2
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """What this executor speaks; `Welcome.protocol` in pool.proto says what each number is."""
 
 

@@ -124,6 +124,24 @@ class Left(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Unsent(msgspec.Struct, frozen=True):
+    """First starts that never left for an executor, and never will from here: it was not
+    connected, fell silent, or its session ended before its stream took them."""
+
+    executor: str
+    ledger: str
+    names: tuple[AttemptName, ...]
+
+
+class Silent(msgspec.Struct, frozen=True):
+    """An executor has left a probe unanswered and gets no new launches; with `is_over` it has
+    answered that probe after all."""
+
+    executor: str
+    ledger: str
+    is_over: bool = False
+
+
 class Facts(msgspec.Struct, frozen=True):
     """An executor reported rows of its ledger; what is not acknowledged comes again
     with its next Hello."""
@@ -144,4 +162,4 @@ class Beat(msgspec.Struct, frozen=True):
     arrived_mono_ms: int
 
 
-Event = Joined | Left | Facts | Beat | Recollected | Offered
+Event = Joined | Left | Facts | Beat | Recollected | Offered | Unsent | Silent

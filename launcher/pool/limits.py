@@ -6,8 +6,10 @@ from typing import Final
 
 from launcher.names import SCHEDULED_S_MAX
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """What this leader speaks; `Welcome.protocol` in pool.proto says what each number is."""
+PROBES_SINCE: Final = 2
+"""The protocol from which an executor knows Probe."""
 EXECUTORS_MAX: Final = 10_000
 """Connected at once: ten thousand hosts in a cell."""
 SLOTS_MAX: Final = 100_000

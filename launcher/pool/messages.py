@@ -46,6 +46,7 @@ class Greeting(msgspec.Struct, frozen=True):
     can_recall: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
+    protocol: int = 0
 
 
 def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
@@ -78,6 +79,7 @@ def parse_hello(hello: pool_pb2.Hello, cell: str) -> Greeting:
         memory_bytes=_within(
             "hello", ".memory_bytes", hello.memory_bytes, 0, limits.MEMORY_BYTES_MAX
         ),
+        protocol=hello.protocol,
     )
 
 

@@ -26,13 +26,15 @@ class StartOrder(msgspec.Struct, frozen=True):
     """Start this, once.
 
     `begun_index` is the log index of its Begin (rule R4), `not_after_ms` the wall time from which
-    the executor refuses it (rule R7), `work` an encoded `launcher.work.WorkSpec`.
+    the executor refuses it (rule R7), `work` an encoded `launcher.work.WorkSpec`. `is_first`: no
+    leader has given this order to any stream before.
     """
 
     name: AttemptName
     begun_index: int
     not_after_ms: int
     work: bytes
+    is_first: bool = False
 
 
 class Outbox:
@@ -69,6 +71,13 @@ class Outbox:
             size = _name_bytes(order.name) + len(order.work)
             self._starts.append((size, order))
             self._bytes += size
+
+    def take_starts(self) -> tuple[AttemptName, ...]:
+        """Drop all starts that no message has taken yet; return the names of those that were never
+        given to any stream. The others are known to the log, and are asked about again."""
+        starts, self._starts = self._starts, deque()
+        self._bytes -= sum(size for size, _ in starts)
+        return tuple(order.name for _, order in starts if order.is_first)
 
     def fence(self, names: Sequence[AttemptName], index: int) -> None:
         """Queue tombstones for attempts that were begun at or below log index `index`."""

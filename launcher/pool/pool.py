@@ -27,10 +27,22 @@ from launcher.pool.errors import (
     SeenNewerEpoch,
     TimedOut,
 )
-from launcher.pool.events import Beat, Event, Fact, Facts, Left, Offer, Offered, Recollected
+from launcher.pool.events import (
+    Beat,
+    Event,
+    Fact,
+    Facts,
+    Left,
+    Offer,
+    Offered,
+    Recollected,
+    Silent,
+    Unsent,
+)
 from launcher.pool.lease import Key, Leases, LeaseTimes
 from launcher.pool.messages import Greeting
 from launcher.pool.orders import Outbox, StartOrder, encode_epoch
+from launcher.pool.probes import Probes
 from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
 from launcher.pool.twins import Twins
 from launcher.rpc.v1 import pool_pb2
@@ -69,6 +81,7 @@ class Pool:
         self._beating: dict[Session, None] = {}  # those with heartbeats to answer
         self._touched: set[str] = set()
         self._leases = Leases(lease)
+        self._probes = Probes()
         self.twins = Twins(mono_ms)
 
     # ---- leadership
@@ -99,6 +112,7 @@ class Pool:
         for session in sessions.values():
             session.end(end)
         self._leases.clear()
+        self._probes.clear()
         self.twins.clear()
 
     # ---- sessions
@@ -127,6 +141,7 @@ class Pool:
                 spread_ms=self.spread_ms,
             )
         )
+        self._probes.add(session)
         if session.is_beating:
             self._beating[session] = None
 
@@ -166,7 +181,7 @@ class Pool:
 
     def take_touched(self) -> set[str]:
         """Return the executors of whom something has changed since the last call that decides
-        whether they get work: all but what time alone brings, that they fall silent."""
+        whether they get work: all but what time alone brings, that they miss heartbeats."""
         touched, self._touched = self._touched, set()
         return touched
 
@@ -178,6 +193,21 @@ class Pool:
     def is_connected(self, executor: str, ledger: str) -> bool:
         """Whether a stream of that executor with that very ledger is open."""
         return self._session(executor, ledger) is not None
+
+    # ---- silence (rule R7)
+
+    def probe(self) -> None:
+        """Probe executors, and take note of those that do not answer: what waits for them is given
+        back. Call it every `probes.LOOK_MS` while this replica leads."""
+        for session in self._probes.look(self._mono_ms()):
+            executor, ledger = session.key
+            self._touched.add(executor)
+            self._on_event(Silent(executor, ledger))
+            self._give_back(session.key, session.outbox.take_starts())
+
+    def _give_back(self, key: Key, names: tuple[AttemptName, ...]) -> None:
+        if names and self._epoch is not None:
+            self._on_event(Unsent(*key, names))
 
     # ---- leases (rule R5)
 
@@ -219,7 +249,14 @@ class Pool:
     # ---- orders: False if that executor with that very ledger is not connected
 
     def start(self, executor: str, ledger: str, orders: Sequence[StartOrder]) -> bool:
-        """Queue starts; their Begin is applied. Returns False if nothing was queued."""
+        """Queue starts; their Begin is applied. Returns False if nothing was queued: then, and
+        whenever a first start is dropped before its stream took it, an Unsent event names it."""
+        session = self._session(executor, ledger)
+        if session is None or session.is_silent:
+            first = tuple(order.name for order in orders if order.is_first)
+            self._give_back((executor, ledger), first)
+            return False
+        self._probes.ordered(session)
         return self._queue(executor, ledger, lambda outbox: outbox.start(orders))
 
     def fence(
@@ -321,6 +358,17 @@ class Pool:
             self._beating[session] = None
         self._on_event(Beat(executor, ledger, number, running, wall_ms, now))
 
+    def answered(self, session: Session, number: int) -> None:
+        """Take the answer to a probe, or to anything else that was asked under a number."""
+        if session.ended or number != session.probe_number:
+            return
+        session.probe_number = 0
+        self._probes.answered(session)
+        if session.is_silent:
+            session.is_silent = False
+            self._touched.add(session.key[0])
+            self._on_event(Silent(*session.key, is_over=True))
+
     def report(self, session: Session, facts: tuple[Fact, ...]) -> None:
         """Pass facts to the leader, unless the session is over: then nobody leads here."""
         if facts and not session.ended:
@@ -347,6 +395,7 @@ class Pool:
 
     def drop(self, session: Session, end: End) -> None:
         """End a session and tell the leader, once. Its lease goes on."""
+        unsent = session.outbox.take_starts()
         if not session.end(end):
             return
         # Invariant: whoever has not ended is in the table, so this is its own place in it.
@@ -354,7 +403,9 @@ class Pool:
         self.twins.forget(session.key[0])
         self._beating.pop(session, None)
         self._touched.add(session.key[0])
+        self._probes.remove(session)
         self._on_event(Left(session.key[0], session.key[1], end.reason))
+        self._give_back(session.key, unsent)
 
     # ---- within
 

@@ -185,6 +185,10 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             self._pool.offer(session, parse_offers(message.offers))
         elif kind == "output":
             session.take_output(message.output)
+            self._pool.answered(session, message.output.request)
+        elif kind == "probe":
+            session.check_request("probe.number", message.probe.number)
+            self._pool.answered(session, message.probe.number)
         elif kind == "hello":
             raise BadMessage("hello", "a stream has one Hello, its first message")
         else:

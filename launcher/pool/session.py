@@ -58,8 +58,9 @@ class SessionView(msgspec.Struct, frozen=True):
     `is_leased` is False before its first heartbeat of this session is answered, and once the newest
     answered one is older than the executor's own lease: it would refuse a start, but not a fence.
     `gets_work` is False too while its clock is off by more than the limit (rule R10), and while it
-    is silent: `silent_ms` since it was heard. `offers` is what its workers serve. `cpu_milli` and
-    `memory_bytes` are what launches may use there together; 0: not limited.
+    misses heartbeats, `silent_ms` since the last, or leaves a probe unanswered: `is_silent`.
+    `offers` is what its workers serve. `cpu_milli` and `memory_bytes` are what launches may use
+    there together; 0: not limited.
     """
 
     executor: str
@@ -80,6 +81,7 @@ class SessionView(msgspec.Struct, frozen=True):
     cpu_milli: int = 0
     memory_bytes: int = 0
     incarnation: str = ""
+    is_silent: bool = False
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -110,6 +112,10 @@ class Session:
         self.offers: tuple[Offer, ...] = ()
         self.last_number = 0
         self.is_welcome = False
+        self.is_silent = False
+        """Whether it has left a probe unanswered for too long (`Probes`)."""
+        self.probe_number = 0
+        """Of the probe that it has not answered; 0 where there is none."""
         self.ended: End | None = None
         self.over = asyncio.Event()
         self.wake = asyncio.Event()
@@ -174,12 +180,13 @@ class Session:
             version=greeting.version,
             labels=greeting.labels,
             is_leased=is_leased,
-            gets_work=is_leased and is_fit,
+            gets_work=is_leased and is_fit and not self.is_silent,
             silent_ms=now_mono_ms - self.heard_mono_ms,
             offers=self.offers,
             cpu_milli=greeting.cpu_milli,
             memory_bytes=greeting.memory_bytes,
             incarnation=greeting.incarnation,
+            is_silent=self.is_silent,
         )
 
     def welcome(self, message: pool_pb2.Welcome) -> None:
@@ -256,14 +263,33 @@ class Session:
         self.wake.set()
         return answer
 
+    def probe(self) -> None:
+        """Queue a probe behind the orders that wait; `probe_number` is its number."""
+        self._last_request += 1
+        self.probe_number = number = self._last_request
+        if self.greeting.protocol >= limits.PROBES_SINCE:
+            message = pool_pb2.FromLeader(probe=pool_pb2.Probe(number=number))
+        else:  # no attempt has an empty name; every version answers that at once
+            message = pool_pb2.FromLeader(output=pool_pb2.OutputRequest(request=number, limit=1))
+        self._asked.append(message)
+        self.wake.set()
+
+    def check_request(self, field: str, number: int) -> None:
+        """Check the number of a probe or request that is answered.
+
+        Raises:
+            BadMessage: nothing was ever asked under that number.
+        """
+        if not 1 <= number <= self._last_request:
+            raise BadMessage(field, f"{number} was never asked for")
+
     def take_output(self, chunk: pool_pb2.OutputChunk) -> None:
         """Give an answer to whoever asked; an answer after the asker's timeout is dropped.
 
         Raises:
             BadMessage: nothing like this was ever asked for.
         """
-        if not 1 <= chunk.request <= self._last_request:
-            raise BadMessage("output.request", f"{chunk.request} was never asked for")
+        self.check_request("output.request", chunk.request)
         answer = self._answers.get(chunk.request)
         if answer is None or answer.done():
             return

@@ -20,7 +20,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
-from launcher.pool.events import Facts, Joined
+from launcher.pool.events import Facts, Joined, Unsent
 from launcher.work import Epoch, WorkSpec
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
@@ -293,6 +293,12 @@ class Cell:
         """What is on the wire to an executor is lost."""
         for message in self.pool.wires.pop(name, []):
             self.say(f"lost on the way: {message.verb} {shown(message.name)}")
+
+    def do_unsent(self, name: str) -> None:
+        """An executor falls silent before its stream has taken what waits for it."""
+        names = tuple(message.name for message in self.pool.wires.pop(name, []))
+        self.pool.connected[name].gets_work = False
+        self.inbox.on_event(Unsent(name, self.executors[name].ledger, names))
 
     def do_exit(self, name: str, attempt: str, code: str = "0") -> None:
         """A command ends; the executor says so if it is connected."""

@@ -152,6 +152,7 @@ class Process:
 
     def __init__(self, host: Host, crew: Crew, pid: int, gone: Callable[[Process], None]) -> None:
         self.host = host
+        self._place = host.place  # a host that loses its ledger has a new one before this ends
         self.pid = pid
         self.is_alive = True
         self.line: Line | None = None
@@ -217,7 +218,7 @@ class Process:
             self._say(wire.Done([wire.Outcome(task.name, wire.Result.CANCELLED)]))
             return
         self._say(wire.Started([task.name]))
-        self.host.witness.started(task.name, *self.host.place)
+        self.host.witness.started(task.name, *self._place)
         told = json.loads(task.payload)
         run_s = told["run"] * self._rng.uniform(0.7, 1.3)
         result, after_ms = wire.Result.OK, 0

@@ -19,6 +19,8 @@ from launcher.executor.stream import LEADER_KEY, StreamEnded
 from launcher.pool.service import PoolServicer
 
 APART_S = 2e-6
+WINDOW = 8
+"""Messages on their way after which a leader's stream takes no more, as TCP and gRPC do not."""
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -38,6 +40,16 @@ class Pipe:
         self._free_s = 0.0
         self.is_cut = False
         self.is_dead = False
+        self._on_way = 0
+        self._moved = asyncio.Event()
+
+    async def write(self, item: Any) -> None:
+        """Send once the window has room; never, where nothing arrives any more."""
+        while self._on_way >= WINDOW:
+            self._moved.clear()
+            await self._moved.wait()
+        self._on_way += 1
+        self.send(item)
 
     def send(self, item: Any) -> None:
         """Send in order; lost where the pipe is cut."""
@@ -51,6 +63,8 @@ class Pipe:
 
     def _deliver(self, item: Any) -> None:
         if not self.is_dead:
+            self._on_way -= 1
+            self._moved.set()
             self.arrive(item)
 
     def stall(self, for_s: float) -> None:
@@ -157,7 +171,7 @@ class _Context:
 
     async def write(self, message: Any) -> None:
         if not self._stream.watch(self._stream, message):
-            self._stream.down.send(message)
+            await self._stream.down.write(message)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", metadata: Any = ()) -> None:
         self.status = Status(code, details, dict(metadata).get(LEADER_KEY, ""))

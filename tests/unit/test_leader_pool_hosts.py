@@ -62,6 +62,10 @@ async def test_one_that_is_away_is_in_doubt_and_says_so() -> None:
         ({}, ""),
         ({"is_leased": False, "gets_work": False}, "no answered heartbeat yet"),
         ({"gets_work": False}, "its clock is off, or it is silent"),
+        (
+            {"gets_work": False, "is_silent": True},
+            "it does not answer; it gets no launches until it does",
+        ),
     ],
 )
 async def test_one_that_gets_no_work_says_why(fields: dict[str, bool], note: str) -> None:

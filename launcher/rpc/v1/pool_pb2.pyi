@@ -89,6 +89,7 @@ class FromExecutor(google.protobuf.message.Message):
     OUTPUT_FIELD_NUMBER: builtins.int
     RECOLLECTION_FIELD_NUMBER: builtins.int
     OFFERS_FIELD_NUMBER: builtins.int
+    PROBE_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> global___Hello:
         """the first message, and only the first"""
@@ -103,6 +104,10 @@ class FromExecutor(google.protobuf.message.Message):
     def recollection(self) -> global___Recollection: ...
     @property
     def offers(self) -> global___Offers: ...
+    @property
+    def probe(self) -> global___ProbeAnswer:
+        """at once, without regard to what else waits"""
+
     def __init__(
         self,
         *,
@@ -112,10 +117,11 @@ class FromExecutor(google.protobuf.message.Message):
         output: global___OutputChunk | None = ...,
         recollection: global___Recollection | None = ...,
         offers: global___Offers | None = ...,
+        probe: global___ProbeAnswer | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "offers", b"offers", "output", b"output", "recollection", b"recollection", "reports", b"reports"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "offers", b"offers", "output", b"output", "recollection", b"recollection", "reports", b"reports"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["hello", "heartbeat", "reports", "output", "recollection", "offers"] | None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "offers", b"offers", "output", b"output", "probe", b"probe", "recollection", b"recollection", "reports", b"reports"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "offers", b"offers", "output", b"output", "probe", b"probe", "recollection", b"recollection", "reports", b"reports"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["hello", "heartbeat", "reports", "output", "recollection", "offers", "probe"] | None: ...
 
 global___FromExecutor = FromExecutor
 
@@ -378,6 +384,21 @@ class Recollection(google.protobuf.message.Message):
 global___Recollection = Recollection
 
 @typing.final
+class ProbeAnswer(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["number", b"number"]) -> None: ...
+
+global___ProbeAnswer = ProbeAnswer
+
+@typing.final
 class OutputChunk(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -425,6 +446,7 @@ class FromLeader(google.protobuf.message.Message):
     ORDERS_FIELD_NUMBER: builtins.int
     OUTPUT_FIELD_NUMBER: builtins.int
     GOODBYE_FIELD_NUMBER: builtins.int
+    PROBE_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> global___Welcome: ...
     @property
@@ -435,6 +457,10 @@ class FromLeader(google.protobuf.message.Message):
     def output(self) -> global___OutputRequest: ...
     @property
     def goodbye(self) -> global___Goodbye: ...
+    @property
+    def probe(self) -> global___Probe:
+        """only to executors of protocol 2 or more"""
+
     def __init__(
         self,
         *,
@@ -443,10 +469,11 @@ class FromLeader(google.protobuf.message.Message):
         orders: global___Orders | None = ...,
         output: global___OutputRequest | None = ...,
         goodbye: global___Goodbye | None = ...,
+        probe: global___Probe | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "orders", b"orders", "output", b"output", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "orders", b"orders", "output", b"output", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["welcome", "heartbeat", "orders", "output", "goodbye"] | None: ...
+    def HasField(self, field_name: typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "orders", b"orders", "output", b"output", "probe", b"probe", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "orders", b"orders", "output", b"output", "probe", b"probe", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["welcome", "heartbeat", "orders", "output", "goodbye", "probe"] | None: ...
 
 global___FromLeader = FromLeader
 
@@ -469,7 +496,8 @@ class Welcome(google.protobuf.message.Message):
     """answer with a Recollection: all that the ledger remembers"""
     protocol: builtins.int
     """0: before there were numbers. 1: takes Offers, which a leader of 0 ends a stream for. A side
-    says nothing that the other's number does not promise to understand.
+    says nothing that the other's number does not promise to understand. 2: answers Probe; an older
+    executor is sent an OutputRequest without a name instead, which every version answers at once.
     """
     spread_ms: builtins.int
     """Over how long the executors of this cell are to spread their return, should it end: so many at
@@ -492,6 +520,26 @@ class Welcome(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "protocol", b"protocol", "recall", b"recall", "self_kill_ms", b"self_kill_ms", "spread_ms", b"spread_ms", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Welcome = Welcome
+
+@typing.final
+class Probe(google.protobuf.message.Message):
+    """Is it still there? An executor that leaves a probe unanswered for a second gets no new launches
+    until it answers (rule R7).
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NUMBER_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    """counted together with OutputRequest.request"""
+    def __init__(
+        self,
+        *,
+        number: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["number", b"number"]) -> None: ...
+
+global___Probe = Probe
 
 @typing.final
 class HeartbeatAnswer(google.protobuf.message.Message):

@@ -1,0 +1,234 @@
+"""An executor that leaves a probe unanswered for a second gets no new launches (rule R7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import pytest
+
+from launcher.launch import Reason
+from launcher.pool import limits
+from launcher.pool.events import Silent, Unsent
+from launcher.pool.orders import StartOrder
+from launcher.pool.probes import (
+    LOOK_MS,
+    PROBE_EVERY_MS,
+    PROBES_PER_LOOK,
+    UNANSWERED_MS,
+    Probes,
+)
+from launcher.pool.session import End, SessionView
+from launcher.rpc.v1 import pool_pb2
+from tests.unit.pool_rig import LEDGER, WALL_MS, FakeExecutor, Rig, attempt, rigged, until
+
+NEWEST = limits.PROTOCOL
+
+
+def first(number: int) -> StartOrder:
+    """A start that no leader has sent before."""
+    return StartOrder(attempt(number), 100 + number, WALL_MS + 60_000, b"work", is_first=True)
+
+
+def again(number: int) -> StartOrder:
+    return StartOrder(attempt(number), 100 + number, WALL_MS + 60_000, b"work")
+
+
+def view(rig: Rig) -> SessionView:
+    found = rig.pool.view("executor-7")
+    assert found is not None
+    return found
+
+
+async def leased(rig: Rig, fake: FakeExecutor) -> None:
+    """Let the executor have a lease, so that only silence keeps work from it."""
+    await fake.beat(1)
+    await until(lambda: rig.pool.sessions()[0].running == 0 and bool(rig.pool._beating))
+    rig.pool.answer_heartbeats(rig.mono)
+    assert (await fake.read()).heartbeat.number == 1
+    assert view(rig).gets_work
+
+
+def look(rig: Rig, for_ms: int) -> None:
+    """Let the leader look for so long, as often as it does, and read nothing meanwhile."""
+    for _ in range(for_ms // LOOK_MS):
+        rig.mono += LOOK_MS
+        rig.pool.probe()
+
+
+async def probe(fake: FakeExecutor) -> int:
+    message = await fake.read()
+    assert message.WhichOneof("kind") == "probe", message
+    return message.probe.number
+
+
+async def test_an_executor_that_leaves_a_probe_unanswered_gets_no_work_until_it_answers() -> None:
+    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+        await leased(rig, fake)
+        rig.pool.probe()
+        number = await probe(fake)
+        look(rig, UNANSWERED_MS - LOOK_MS)
+        assert view(rig).gets_work
+        look(rig, LOOK_MS)
+        assert not view(rig).gets_work
+        assert rig.of(Silent) == [Silent("executor-7", LEDGER)]
+        assert "executor-7" in rig.pool.take_touched()
+        await fake.send(probe=pool_pb2.ProbeAnswer(number=number))
+        assert await rig.heard(Silent, 2) == Silent("executor-7", LEDGER, is_over=True)
+        assert view(rig).gets_work
+        assert "executor-7" in rig.pool.take_touched()
+
+
+async def test_an_executor_that_answers_is_probed_again_and_stays_fit() -> None:
+    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+        await leased(rig, fake)
+        rig.pool.probe()
+        for n in range(4):
+            await fake.send(probe=pool_pb2.ProbeAnswer(number=await probe(fake)))
+            await until(lambda: rig.pool._sessions["executor-7"].probe_number == 0)
+            look(rig, PROBE_EVERY_MS)
+            assert view(rig).gets_work, n
+        assert not rig.of(Silent)
+
+
+async def test_an_older_executor_is_probed_by_what_every_version_answers() -> None:
+    async with rigged() as rig, rig.joined(protocol=1) as fake:
+        await leased(rig, fake)
+        rig.pool.probe()
+        message = await fake.read()
+        assert message.WhichOneof("kind") == "output"
+        assert message.output.name == ""
+        look(rig, UNANSWERED_MS)
+        assert not view(rig).gets_work
+        await fake.send(output=pool_pb2.OutputChunk(request=message.output.request, ended=True))
+        await rig.heard(Silent, 2)
+        assert view(rig).gets_work
+
+
+async def test_a_leader_that_stood_still_has_not_read_the_answers() -> None:
+    """Measured by the clock alone every executor would have been silent for as long."""
+    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+        await leased(rig, fake)
+        rig.pool.probe()
+        await fake.send(probe=pool_pb2.ProbeAnswer(number=await probe(fake)))
+        rig.mono += 5 * UNANSWERED_MS
+        rig.pool.probe()
+        assert view(rig).gets_work
+        await until(lambda: rig.pool._sessions["executor-7"].probe_number == 0)
+        look(rig, LOOK_MS)
+        assert view(rig).gets_work
+        assert not rig.of(Silent)
+
+
+async def test_first_starts_that_wait_for_a_silent_executor_are_given_back_and_never_leave() -> (
+    None
+):
+    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+        rig.pool.probe()
+        number = await probe(fake)
+        look(rig, UNANSWERED_MS - LOOK_MS)
+        assert rig.pool.start("executor-7", LEDGER, [first(1), again(2), first(3)])
+        look(rig, LOOK_MS)
+        assert rig.of(Unsent) == [Unsent("executor-7", LEDGER, (attempt(1), attempt(3)))]
+        assert not rig.pool.start("executor-7", LEDGER, [first(4), again(5)])
+        assert rig.of(Unsent)[1:] == [Unsent("executor-7", LEDGER, (attempt(4),))]
+        # Other orders wait for it, and what comes after its answer is sent.
+        rig.pool.kill("executor-7", LEDGER, [(attempt(9), Reason.KILLED)])
+        await fake.send(probe=pool_pb2.ProbeAnswer(number=number))
+        await rig.heard(Silent, 2)
+        assert rig.pool.start("executor-7", LEDGER, [first(6)])
+        names = []
+        while str(attempt(6)) not in names:
+            names += [start.name for start in (await fake.orders()).starts]
+        assert names == [str(attempt(6))]
+
+
+async def test_first_starts_for_an_executor_that_is_gone_are_given_back() -> None:
+    async with rigged() as rig, rig.joined(protocol=NEWEST):
+        session = rig.pool._sessions["executor-7"]
+        assert rig.pool.start("executor-7", LEDGER, [first(1), again(2)])
+        rig.pool.drop(session, End(grpc.StatusCode.CANCELLED, "the stream broke"))
+        assert not rig.pool.start("executor-7", LEDGER, [first(3)])
+        assert rig.of(Unsent) == [
+            Unsent("executor-7", LEDGER, (attempt(1),)),
+            Unsent("executor-7", LEDGER, (attempt(3),)),
+        ]
+
+
+async def test_what_a_stream_has_taken_is_never_given_back() -> None:
+    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+        rig.pool.probe()
+        await probe(fake)
+        assert rig.pool.start("executor-7", LEDGER, [first(1)])
+        await fake.orders()
+        look(rig, 2 * UNANSWERED_MS)
+        assert rig.of(Silent)
+        assert not rig.of(Unsent)
+
+
+async def test_nothing_is_given_back_once_leadership_is_lost() -> None:
+    """The next leader asks the executor, and whatever this one concluded would be stale."""
+    async with rigged() as rig, rig.joined(protocol=NEWEST):
+        assert rig.pool.start("executor-7", LEDGER, [first(1)])
+        rig.pool.close("another leads", None)
+        rig.pool.start("executor-7", LEDGER, [first(2)])
+        rig.pool.probe()
+        assert not rig.of(Unsent)
+
+
+@pytest.mark.parametrize("kind", ["probe", "output"])
+async def test_an_answer_that_was_never_asked_for_ends_the_stream(kind: str) -> None:
+    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+        if kind == "probe":
+            await fake.send(probe=pool_pb2.ProbeAnswer(number=7))
+        else:
+            await fake.send(output=pool_pb2.OutputChunk(request=7))
+        code, details = await fake.status()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert "never asked for" in details
+
+
+class OneOfMany:
+    """A session as probes see it."""
+
+    def __init__(self) -> None:
+        self.is_silent = False
+        self.probed = 0
+
+    def probe(self) -> None:
+        self.probed += 1
+
+
+def test_in_a_large_cell_probes_are_bounded_and_come_to_everybody() -> None:
+    probes = Probes()
+    many: list[Any] = [OneOfMany() for _ in range(10 * PROBES_PER_LOOK)]
+    for one in many:
+        probes.add(one)
+    mono_ms = 0
+    for _ in range(10):
+        before = sum(one.probed for one in many)
+        probes.look(mono_ms)
+        assert sum(one.probed for one in many) - before <= PROBES_PER_LOOK
+        mono_ms += LOOK_MS
+        for one in many:
+            probes.answered(one)
+    assert all(one.probed for one in many)
+
+
+def test_in_a_large_cell_those_that_were_given_orders_are_probed_first() -> None:
+    probes = Probes()
+    many: list[Any] = [OneOfMany() for _ in range(10 * PROBES_PER_LOOK)]
+    for one in many:
+        probes.add(one)
+    mono_ms = 0
+    for _ in range(10):
+        mono_ms += LOOK_MS
+        probes.look(mono_ms)
+        for one in many:
+            probes.answered(one)
+    before = many[-1].probed
+    probes.ordered(many[-1])
+    probes.look(mono_ms + PROBE_EVERY_MS)
+    probes.look(mono_ms + 2 * PROBE_EVERY_MS)
+    probes.look(mono_ms + 3 * PROBE_EVERY_MS)
+    assert many[-1].probed == before + 1
