@@ -90,8 +90,10 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds of what the leader does.
 
     `start_window_ms`: how long after its Begin a launch may still start (rule R7); a takeover
-    within it repeats the start, afterwards it fences. Longer than an election, or every failover
-    skips what it finds; short, so that an overloaded executor does not start stale work. 30000.
+    within it repeats the start, afterwards it fences, and what never ran begins anew until its
+    deadline. Longer than an election, or a failover begins all that it finds once more; no longer
+    than an instant is live (5 s), or an order that waited in a dead connection starts late also
+    with `catchup=none`. 5000.
 
     `catchup_per_second`: missed instants that are launched a second once a leader is there again;
     prevents that an outage of an hour ends in a storm. 100.
@@ -103,7 +105,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     it at start. 0 leaves it to the engine.
     """
 
-    start_window_ms: Milliseconds = 30_000
+    start_window_ms: Milliseconds = 5_000
     catchup_per_second: Count = 100
     clock_offset_ms_max: Milliseconds = 10_000
     snapshot_entries: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0

@@ -29,6 +29,7 @@ class Candidate(msgspec.Struct, gc=False):
     not_before_ms: int = 0
     is_fresh: bool = False  # not in State yet
     tries: int = 0  # attempts before that failed
+    outlasted: bool = False  # its newest attempt never ran, as was known after its window only
 
     @property
     def is_scheduled(self) -> bool:
@@ -82,6 +83,13 @@ def has_run(candidate: Candidate) -> bool:
 def is_queue(job: Job | None) -> bool:
     """Whether the launches of a job begin one after the other, in the order of their instants."""
     return job is not None and job.overlap is Overlap.QUEUE
+
+
+def is_outlasted(candidate: Candidate, job: Job) -> bool:
+    """Whether its order waited until the window was over, in a dead connection or for a leader, and
+    the job wants no launch that late."""
+    is_wanted = job.catchup is not Catchup.NONE or not candidate.is_scheduled
+    return candidate.outlasted and not is_wanted and not has_run(candidate)
 
 
 def too_late(candidate: Candidate) -> Reason:

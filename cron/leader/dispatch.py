@@ -67,7 +67,9 @@ class Dispatcher:
         name = attempt_name(state, row.key, row.attempt, part)
         if name in self.unsent:
             return None
-        return StartOrder(name, row.begun_index, row.not_after_ms, cached, is_first)
+        return StartOrder(
+            name, row.begun_index, row.not_after_ms, cached, is_first, row.deadline_ms
+        )
 
     def _start(self, state: State, command: c.Begin, result: Result) -> None:
         by_executor: dict[int, list[StartOrder]] = {}

@@ -17,9 +17,18 @@ import msgspec
 
 from cron.job import Job, OnLost, Overlap
 from cron.leader.agenda import DueJob
-from cron.leader.candidates import Candidate, has_run, is_exempt, is_queue, of_due, too_late, turn
+from cron.leader.candidates import (
+    Candidate,
+    has_run,
+    is_exempt,
+    is_outlasted,
+    is_queue,
+    of_due,
+    too_late,
+    turn,
+)
 from cron.leader.gates import FOREVER_MS, tell_gate
-from cron.leader.policies import NEVER_MS, Memo, account_for, tell_before_restore
+from cron.leader.policies import FAILOVER_MS, NEVER_MS, Memo, account_for, tell_before_restore
 from cron.leader.queues import Queues
 from cron.state import commands as c
 from cron.state.pool import GateAction
@@ -52,9 +61,10 @@ what they did not know of there, and wait on."""
 
 class Settings(msgspec.Struct, frozen=True):
     """What the operator may set. `start_window_ms`: how long after its Begin an attempt may still
-    start (rule R7). `launches_max`: in one entry."""
+    start (rule R7): as long as an instant is live, so that an order that waited on its way starts
+    nothing late. `launches_max`: in one entry."""
 
-    start_window_ms: int = 30_000
+    start_window_ms: int = FAILOVER_MS
     launches_max: int = 5_000
 
 
@@ -217,7 +227,9 @@ class _Choice:
             return
         if self._is_stopped(candidate, job):
             return
-        if self._is_full(candidate, job):
+        if is_outlasted(candidate, job):
+            self._skip_one(candidate, Reason.FENCED)
+        elif self._is_full(candidate, job):
             self._skip_one(candidate, Reason.FULL)
         elif job.overlap is not REPLACE or self._replace(candidate, job):
             self._queues.enqueue(candidate, job, self._now_ms)

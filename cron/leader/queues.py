@@ -95,6 +95,7 @@ class Queues:
             if row is not None:
                 candidate = of_row(row, self.state.by_number[row.number])
                 if was_running and candidate.refused_by:
+                    candidate.outlasted = self.state.at_ms > row.not_after_ms
                     rests_until_ms = self.state.at_ms + REFUSED_REST_MS
                     candidate.not_before_ms = max(candidate.not_before_ms, rests_until_ms)
                 self._enter(candidate)

@@ -117,6 +117,7 @@ class Settler:
             is_launched=is_launched,
             cancel=row.cancel,
             work=order.work,
+            deadline_ms=order.deadline_ms,
         )
 
     def stale(self, state: State, now_ms: int) -> None:

@@ -25,9 +25,10 @@ _ORDER_FRAME_BYTES: Final = 96
 class StartOrder(msgspec.Struct, frozen=True):
     """Start this, once.
 
-    `begun_index` is the log index of its Begin (rule R4), `not_after_ms` the wall time from which
-    the executor refuses it (rule R7), `work` an encoded `launcher.work.WorkSpec`. `is_first`: no
-    leader has given this order to any stream before.
+    `begun_index` is the log index of its Begin (rule R4), `not_after_ms` the leader's wall time
+    after which the executor refuses it (rule R7), `work` an encoded `launcher.work.WorkSpec`.
+    `is_first`: no leader has given this order to any stream before. `deadline_ms` is the wall time
+    after which it must not start by anybody's clock; 0: there is none.
     """
 
     name: AttemptName
@@ -35,6 +36,7 @@ class StartOrder(msgspec.Struct, frozen=True):
     not_after_ms: int
     work: bytes
     is_first: bool = False
+    deadline_ms: int = 0
 
 
 class Outbox:
@@ -99,8 +101,9 @@ class Outbox:
         """Queue a floor; the highest one counts."""
         self._floor = max(self._floor, index)
 
-    def take(self, epoch: Epoch) -> pool_pb2.Orders:
-        """Remove and return as much as fits one message.
+    def take(self, epoch: Epoch, ahead_ms: int = 0) -> pool_pb2.Orders:
+        """Remove and return as much as fits one message; the executor's clock is `ahead_ms` ahead
+        of ours, and the ends of windows are put into its time; but a deadline is one by any clock.
 
         Starts leave before fences, kills and acks, each in the order of queueing; the floor leaves
         last, so that it never overtakes an order which still speaks of what is below it.
@@ -114,7 +117,7 @@ class Outbox:
             starts.add(  # which spares a copy
                 name=SPELLING.write(order.name),
                 begun_index=order.begun_index,
-                not_after_ms=order.not_after_ms,
+                not_after_ms=_put_into(ahead_ms, order),
                 work=order.work,
                 scheduled_time=format_time(order.name.launch.scheduled_s),
             )
@@ -136,6 +139,12 @@ class Outbox:
             message.floor, self._floor = self._floor, 0
         self._bytes = max(0, self._bytes - (limits.ORDERS_BYTES_MAX - room))
         return message
+
+
+def _put_into(ahead_ms: int, order: StartOrder) -> int:
+    """Return the end of a window by a clock that is `ahead_ms` ahead of ours."""
+    not_after_ms = order.not_after_ms + ahead_ms
+    return min(not_after_ms, order.deadline_ms) if order.deadline_ms else not_after_ms
 
 
 def encode_epoch(epoch: Epoch) -> pool_pb2.Epoch:

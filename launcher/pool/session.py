@@ -94,6 +94,10 @@ class Heartbeat(msgspec.Struct, frozen=True):
 NEVER: Final = -(1 << 62)
 SILENT_BEATS: Final = 3
 """An executor that has missed so many heartbeats gets no work until it is heard again."""
+OFFSETS_KEPT: Final = 8
+"""Heartbeats whose clock offsets are compared. A heartbeat that was late on its way shows a clock
+that is behind by as much, so the largest offset is the truest, and none is larger than the truth: a
+window that is put into the executor's time by it never ends late."""
 
 
 class Session:
@@ -120,6 +124,7 @@ class Session:
         self.over = asyncio.Event()
         self.wake = asyncio.Event()
         self.outbox = Outbox()
+        self._offsets: deque[int] = deque(maxlen=OFFSETS_KEPT)
         self._first: deque[pool_pb2.FromLeader] = deque()
         self._heartbeats: deque[Heartbeat] = deque(maxlen=limits.HEARTBEATS_MAX)
         self._asked: deque[pool_pb2.FromLeader] = deque()
@@ -204,6 +209,7 @@ class Session:
         self.heard_mono_ms = beat.arrived_mono_ms
         self.running = running
         self.offset_ms = offset_ms
+        self._offsets.append(offset_ms)
         self._heartbeats.append(beat)
 
     def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> int | None:
@@ -332,7 +338,8 @@ class Session:
         if self.ended or not self.is_welcome:
             return None
         if self.outbox:
-            return pool_pb2.FromLeader(orders=self.outbox.take(self.epoch))
+            ahead_ms = max(self._offsets, default=self.offset_ms)
+            return pool_pb2.FromLeader(orders=self.outbox.take(self.epoch, ahead_ms))
         if self._asked:
             return self._asked.popleft()
         return None

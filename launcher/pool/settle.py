@@ -34,7 +34,7 @@ class OpenAttempt(msgspec.Struct, frozen=True):
     """An attempt that the log holds open on the executor and ledger which just reported.
 
     `is_launched`: log point 2 is committed. `cancel` is NONE unless a Cancel is committed. `work`
-    is the same encoded WorkSpec that was sent before.
+    is the same encoded WorkSpec that was sent before. `deadline_ms`: see `StartOrder`.
     """
 
     name: AttemptName
@@ -43,6 +43,7 @@ class OpenAttempt(msgspec.Struct, frozen=True):
     is_launched: bool
     cancel: Reason
     work: bytes
+    deadline_ms: int = 0
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -163,8 +164,15 @@ class _Draft:
     def apply(self, move: Move, item: OpenAttempt, fact: Fact) -> None:
         """Note the move of one open attempt."""
         if move is Move.START:
-            start = StartOrder(item.name, item.begun_index, item.not_after_ms, item.work)
-            self.starts.append(start)
+            self.starts.append(
+                StartOrder(
+                    item.name,
+                    item.begun_index,
+                    item.not_after_ms,
+                    item.work,
+                    deadline_ms=item.deadline_ms,
+                )
+            )
         elif move is Move.FENCE:
             self.fences.append(item.name)
         elif move is Move.RECORD:

@@ -57,7 +57,7 @@ def test_what_is_left_out_has_a_default() -> None:
     assert (config.client, config.raft) == ("127.0.0.1:7400", "127.0.0.1:7410")
     assert config.lease == LeaseConfig(5_000, 20_000, 30_000)
     assert config.election == ElectionConfig(None, None, None)
-    assert config.limits.start_window_ms == 30_000
+    assert config.limits.start_window_ms == 5_000
 
 
 def test_data_is_relative_to_the_file(tmp_path: Path) -> None:
