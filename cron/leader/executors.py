@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
+
+import structlog
 
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
@@ -15,6 +17,8 @@ from launcher.pool.events import Offer
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
 from launcher.pool.session import SessionView
+
+_log = structlog.get_logger()
 
 REST_MIN_MS = 500
 REST_MAX_MS = 10_000
@@ -38,6 +42,7 @@ class Executors:
         self._offers: dict[int, tuple[int, int, tuple[Offer, ...]]] = {}  # as they were placed
         self._numbers: dict[str, int] = {}  # of those that are placed
         self._look_all_ms = 0
+        self._expired: frozenset[int] = frozenset()  # whose lease is over, as of this turn
 
     def refused(self, executor: str, ledger: str) -> None:
         """Give an executor no work for a while: it has refused some, and would refuse it again.
@@ -144,7 +149,31 @@ class Executors:
                 self._pool.forget(executor, ledger)
             elif record.open or not record.drained_by:
                 result.append(Expired(record.number, now_ms))
+        self._expired = frozenset(one.number for one in result)
         return result
+
+    def tell_lost(self, commands: Iterable[c.Command]) -> None:
+        """Log what these commands give up, a line for each executor."""
+        state = self._applier.state
+        counts: dict[int, int] = {}
+        for command in commands:
+            if isinstance(command, c.ExecutorLeft) and command.number in self._expired:
+                counts.setdefault(command.number, 0)
+            for item in command.items if isinstance(command, c.Lost) else ():
+                row = state.active.get(item.key)
+                for start in row.starts() if row is not None else ():
+                    if start.part == item.part:
+                        counts[start.executor] = counts.get(start.executor, 0) + 1
+        for number, count in counts.items():
+            record = state.executors.get(number)
+            name = record.executor if record is not None else str(number)
+            if not count:
+                _log.info("executor.left", executor=name, error="its lease ended")
+                continue
+            error = "it does not know what became of them"
+            if number in self._expired:
+                error = "its lease ended: it did not come back in time"
+            _log.warning("launches.lost", executor=name, count=count, error=error)
 
     def measure_again(self) -> None:
         """Let all executors join anew: the leader's clock was set. They measured theirs against it

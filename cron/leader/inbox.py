@@ -79,6 +79,7 @@ class Inbox:
         self._beat = beat
         self._refused = refused
         self._joined: dict[_Source, Joined] = {}  # of one that came again only the last counts
+        self._left: list[Left] = []
         self._to_floor: list[_Source] = []
         self._facts: list[tuple[_Source, Fact]] = []
         self._sources: dict[tuple[c.Key, int, int], _Source] = {}
@@ -90,6 +91,7 @@ class Inbox:
         self._dispatcher.unsent.clear()
         self.resolving = self._resolving()
         self._joined.clear()
+        self._left.clear()
         self._to_floor.clear()
         self._facts.clear()
         self._sources.clear()
@@ -108,7 +110,8 @@ class Inbox:
             self._beat()
             return
         if isinstance(event, Left):
-            _log.info("executor.left", executor=event.executor, error=event.reason)
+            self._left.append(event)
+            self._wake()
             return
         if isinstance(event, Offered):
             self._wake()
@@ -129,6 +132,19 @@ class Inbox:
             self._facts += [((event.executor, event.ledger), fact) for fact in event.facts]
         self._wake()
 
+    def _tell_left(self, state: State) -> None:
+        """Log whose stream has ended, and how many launches are in doubt where it was cut off."""
+        left, self._left = self._left, []
+        for event in left:
+            record = state.executor_of(event.executor, event.ledger)
+            in_doubt = len(record.open) if record is not None and event.is_cut else 0
+            told = {"executor": event.executor, "error": event.reason}
+            if not in_doubt:
+                _log.info("executor.left", **told)
+                continue
+            hint = "they are lost when its lease ends, unless it comes back before"
+            _log.warning("executor.left", **told, in_doubt=in_doubt, hint=hint)
+
     def _tell_silence(self, event: Silent) -> None:
         if event.is_over:
             _log.info("executor.answers", executor=event.executor)
@@ -140,6 +156,7 @@ class Inbox:
         """Return commands for what has come in since the last call; `hindrance` says why no time
         may be accounted for."""
         commands: list[c.Command] = []
+        self._tell_left(state)
         for event in self._take_joined():
             commands.append(_joined(event))
             if not state.is_resolving:

@@ -242,6 +242,7 @@ class Leader:
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
         elif commands:
+            self.executors.tell_lost(commands)
             await self._commit(epoch, commands, changes, now_ms)
 
     async def _commit(

@@ -117,11 +117,13 @@ class Recollected(msgspec.Struct, frozen=True):
 
 
 class Left(msgspec.Struct, frozen=True):
-    """A session ended. The lease goes on: only its end says that the executor is lost."""
+    """A session ended. The lease goes on: only its end says that the executor is lost. `is_cut`: it
+    did not end in order, and nobody sent the executor away."""
 
     executor: str
     ledger: str
     reason: str
+    is_cut: bool = False
 
 
 class Unsent(msgspec.Struct, frozen=True):

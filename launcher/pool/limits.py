@@ -77,6 +77,8 @@ SILENT_MS: Final = 1_000
 sends its Hello with the first bytes of its stream."""
 GOODBYE_WITHIN_MS: Final = 1_000
 """A stream that is ended gets this long to take its Goodbye, then it is cut."""
+BREAKS_WITHIN_MS: Final = 50
+"""What ends without an error is known to be broken within this time, or was ended in order."""
 CLOCK_OFFSET_MS_MAX: Final = 10_000
 """Default of how far an executor's clock may be off before it gets no work (rule R10)."""
 

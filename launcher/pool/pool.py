@@ -404,7 +404,7 @@ class Pool:
         self._beating.pop(session, None)
         self._touched.add(session.key[0])
         self._probes.remove(session)
-        self._on_event(Left(session.key[0], session.key[1], end.reason))
+        self._on_event(Left(session.key[0], session.key[1], end.reason, end.is_cut))
         self._give_back(session.key, unsent)
 
     # ---- within

@@ -160,6 +160,8 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
                 async with asyncio.timeout(silence_ms / 1000):
                     message = await _next(requests)
                 if message is None:
+                    # Requests of a stream that broke end as well, just before gRPC cancels us.
+                    await asyncio.sleep(limits.BREAKS_WITHIN_MS / 1000)
                     self._pool.drop(session, End(grpc.StatusCode.OK, "it ended its stream"))
                     return
                 self._take(session, message)

@@ -36,6 +36,11 @@ class End(msgspec.Struct, frozen=True):
     says_goodbye: bool = False
     is_drained: bool = False
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether neither side wanted it: the connection broke, or the executor erred."""
+        return self.code not in (grpc.StatusCode.OK, grpc.StatusCode.ABORTED)
+
 
 class OutputSlice(msgspec.Struct, frozen=True):
     """A piece of a launch's output.
