@@ -28,6 +28,7 @@ from consensus.engine.config import EngineConfig
 from consensus.engine.config import TlsFiles as EngineFiles
 from consensus.engine.replica import EngineLog
 from consensus.errors import ConsensusError
+from consensus.leadership import Leadership
 from cron import endings, failpoints
 from cron.api.callers import executor_of
 from cron.api.connections import ConnectionWatch, allow_connections
@@ -40,9 +41,9 @@ from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError
+from cron.fresh import FreshStart, keep
 from cron.history.projection import Projection
 from cron.joining import watch_joining
-from cron.keeper.shelf import forget
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.membership import client_address
@@ -74,16 +75,23 @@ Start = Literal["resume", "bootstrap", "join"]
 class Daemon:
     """One replica, from start to stop; it stops when `stopping` is set."""
 
-    def __init__(self, config: ReplicaConfig, start: Start, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        config: ReplicaConfig,
+        start: Start,
+        stopping: asyncio.Event,
+        fresh: FreshStart | None,
+    ) -> None:
         self._config = config
         self._failure: BaseException | None = None
         self._stopping = stopping
         self._clock = SystemClock()
         self._credentials = _credentials(config)
-        has_log = check_log(Path(config.data), may_be_empty=start != "resume")
-        self._is_new = start == "join" and not has_log
-        # Where an empty directory is refused, nothing is removed either.
-        self._projection = _projection(config, is_log_gone=start != "resume" and not has_log)
+        self._fresh = fresh
+        self._is_new = start == "join" and fresh is not None
+        self._projection = Projection(
+            Path(config.data) / "history.sqlite", f"{config.cell}/{config.id}"
+        )
         self._archives = Archives(config, self._projection, self._clock)
         self._applier = StateApplier(self._projection, self._archives.keeper)
         engine = _engine(config, start)
@@ -237,6 +245,7 @@ class Daemon:
 
     async def run(self) -> int:
         """Serve, once started, until told to stop or failing; return the exit code."""
+        self._replicated.subscribe(self._let_go)
         self._leader.start()
         tasks = [
             asyncio.create_task(self._roster.watch(), name="roster"),
@@ -257,11 +266,20 @@ class Daemon:
         for task in tasks:
             task.cancel()
         await self._leader.stop()
+        has_promised = self._replicated.has_promised
         await self._close()
+        if self._fresh is not None and not has_promised:
+            self._fresh.undo()  # the cell refused it, or never spoke to it
         if self._failure is None:
             _log.info("replica.stopped")
             return endings.STOPPED
         return _ended_by(self._failure)
+
+    def _let_go(self, leadership: Leadership) -> None:
+        """What the start set aside is of no use once the replica takes part."""
+        if leadership.leader is not None:
+            self._fresh = None
+            keep(Path(self._config.data))
 
     async def _close(self) -> None:
         with contextlib.suppress(ConsensusError):
@@ -290,16 +308,6 @@ def _credentials(config: ReplicaConfig) -> Current | None:
         return None
     ours = identity.Identity(config.cell, identity.REPLICA, config.id)
     return LiveCredentials(config.tls, ours).current
-
-
-def _projection(config: ReplicaConfig, *, is_log_gone: bool) -> Projection:
-    """Return the history projection; one that stems from a log that is gone begins anew."""
-    path = Path(config.data) / "history.sqlite"
-    if is_log_gone:
-        forget(Path(config.data))
-        for stale in path.parent.glob(f"{path.name}*"):
-            stale.unlink()
-    return Projection(path, f"{config.cell}/{config.id}")
 
 
 def _engine(config: ReplicaConfig, start: Start) -> EngineConfig:
@@ -360,9 +368,18 @@ async def _run(config: ReplicaConfig, start: Start) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
 
+    data = Path(config.data)
+
     async def started() -> Daemon:
-        daemon = Daemon(config, start, stopping)
-        await daemon.start()
+        has_log = check_log(data, may_be_empty=start != "resume")
+        fresh = None if has_log or start == "resume" else FreshStart(data)
+        try:
+            daemon = Daemon(config, start, stopping, fresh)
+            await daemon.start()
+        except BaseException:
+            if fresh is not None:
+                fresh.undo()
+            raise
         return daemon
 
     daemon = await with_room(started, Path(config.data), stopping)

@@ -15,6 +15,7 @@ from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump, check_dump
 from consensus.engine.storage.incoming import INCOMING, MARKS
 from consensus.engine.storage.journal import FileJournal
+from consensus.engine.storage.recovery import recover
 from consensus.engine.storage.segments import TEMPORARY, Identity, segment_numbers
 from consensus.errors import DiskFull, LogDamaged, NoData, UnknownFormat
 from consensus.limits import ROOM_BYTES_MIN, SEGMENT_BYTES
@@ -37,7 +38,8 @@ def load(
     *,
     segment_bytes: int = SEGMENT_BYTES,
 ) -> Loaded:
-    """Return what is on `disk`; an empty one begins as `config.start` says, with a drawn token.
+    """Return what is on `disk`; an empty one begins as `config.start` says, with a drawn token. So
+    does one with a journal that promised nothing to anybody: a start that the cell refused left it.
 
     Raises:
         NoData: it is empty, and `config.start` is `resume`.
@@ -53,6 +55,11 @@ def load(
     if not has_journal and config.start == "resume":
         raise NoData(disk.place)
     _make_room(disk)
+    if has_journal and not has_dump and config.start != "resume" and _promised_nothing(disk):
+        for name in disk.names():
+            disk.remove(name)
+        disk.sync_names()
+        has_journal = False
     if not has_journal:
         identity = Identity(config.cell, config.replica, draw_token(), config.start == "join")
         return Loaded(FileJournal.create(disk, identity, segment_bytes=segment_bytes), None)
@@ -60,6 +67,17 @@ def load(
     journal = FileJournal.open(disk, config.replica, config.cell, segment_bytes=segment_bytes)
     _join(disk, journal, dump)
     return Loaded(journal, dump)
+
+
+def _promised_nothing(disk: Disk) -> bool:
+    """Whether the journal has neither a vote nor an entry, so that no replica can count on it. The
+    token of a disk that was made to join may be in the others' logs before anything is in its
+    own, so that one is kept."""
+    if len(segment_numbers(disk.names())) > 1:
+        return False
+    found = recover(disk)
+    is_virgin = found.term == 0 and found.vote is None and len(found.entries) == 1
+    return is_virgin and found.entries[0][1] == 1 and not found.identity.joins
 
 
 def draw_token() -> int:

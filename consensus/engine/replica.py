@@ -127,6 +127,12 @@ class EngineLog:
         return self._standing.views()
 
     @property
+    def has_promised(self) -> bool:
+        """Whether this disk ever gave a vote or took an entry; False before it runs."""
+        raft = self._raft
+        return raft is not None and (raft.term > 0 or raft.last_index > 1)
+
+    @property
     def joining(self) -> Joining | None:
         """How far this replica is from voting; None once it does, and before it runs."""
         return joining(self._raft, self._standing) if self._raft is not None else None

@@ -27,12 +27,6 @@ FOLDERS: Final = ("segments", "snapshots")
 DAMAGED: Final = ".damaged"
 
 
-def forget(data: Path) -> None:
-    """Remove what an earlier life of this folder kept."""
-    for folder in FOLDERS:
-        shutil.rmtree(data / folder, ignore_errors=True)
-
-
 class Folders:
     """Where a replica of `cell` keeps segments and snapshots, below `data`."""
 

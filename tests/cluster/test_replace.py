@@ -327,3 +327,33 @@ def test_a_disk_that_just_joined_is_shut_out_like_any_other(world: World) -> Non
     assert again.wait(40) == REPLACED
     world.replica(name, "--join", "--data", str(world.folder / "third"))
     wait_votes(dev, name, 3)
+
+
+@pytest.mark.timeout(180)
+def test_a_refused_bootstrap_leaves_the_folder_as_it_was_so_that_it_may_join(world: World) -> None:
+    dev = world.dev("--no-restart")
+    dev.read_until("applied crontab")
+    leader = dev.leader()
+    name = next(one for one in ("r2", "r3") if one != leader)
+    os.kill(dev.pids()[name], signal.SIGKILL)
+    dev.read_until(rf"{name} .* it stays down")
+    folder = world.folder / "emptied"
+    (folder / "segments").mkdir(parents=True)
+    (folder / "segments" / "notes").write_text("of an earlier life")
+    before = tree(folder)
+    refused = world.replica(name, "--bootstrap", "--data", str(folder))
+    assert refused.wait(40) == REPLACED
+    assert tree(folder) == before
+    world.cli("replica", "replace", name)
+    new = world.replica(name, "--join", "--data", str(folder))
+    wait_votes(dev, name, 2)
+    assert new.poll() is None
+    assert not (folder / "segments" / "notes").exists()
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Every file below `folder` with its content, and every folder."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
+        for path in sorted(folder.rglob("*"))
+    }

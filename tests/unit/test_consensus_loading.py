@@ -54,6 +54,22 @@ def test_how_to_start_means_nothing_to_a_directory_that_is_not_empty() -> None:
         assert (journal.term, journal.identity.joins) == (4, False)
 
 
+def test_what_a_refused_start_left_begins_anew_as_it_is_told_now() -> None:
+    """Killed before it was refused: nobody has a vote or an entry of it."""
+    disk = MemoryDisk()
+    loaded(disk, "bootstrap").journal._destroy()
+    assert loaded(disk, "join").journal.identity.joins
+    loaded(disk, "join").journal.setCurrentTerm(4, "r1")
+    assert loaded(disk, "bootstrap").journal.term == 4
+
+
+def test_a_new_disk_that_joins_keeps_its_token_which_the_others_may_know() -> None:
+    disk = MemoryDisk()
+    made = loaded(disk, "join").journal.identity
+    again = load(disk, msgspec.structs.replace(CONFIG, start="join"), lambda: 55)
+    assert again.journal.identity == made
+
+
 def test_a_dump_without_a_journal_is_not_an_empty_directory() -> None:
     disk = MemoryDisk("r1")
     write_dump(disk, "dump", Position(3, 9), b"", [b"state"])

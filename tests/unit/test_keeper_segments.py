@@ -13,7 +13,6 @@ import structlog
 from cron.errors import Unavailable
 from cron.keeper import keeper as keeping
 from cron.keeper.keeper import Keeper
-from cron.keeper.shelf import forget
 from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import Stream, decode_rows
@@ -226,12 +225,3 @@ async def test_a_stopped_keeper_says_that_it_owes(
     disk.keeper.stop()
     with pytest.raises(OSError, match="history"):
         disk.keeper.wait_durable()
-
-
-def test_forgetting_removes_all_that_was_kept(tmp_path: Path) -> None:
-    for folder in ("segments", "snapshots", "raft"):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "x").write_text("x")
-    forget(tmp_path)
-    forget(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["raft"]
