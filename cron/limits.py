@@ -44,6 +44,10 @@ REMOVED_AT_ONCE_MAX: Final = 1_000
 """Jobs that one request removes by name."""
 ATTEMPTS_MAX: Final = 999_999_999
 """Attempts of one launch: nine digits, which is what its name has room for."""
+SPANS_KEPT: Final = 256
+"""Schedules of one job that audit knows, one after the other; of more, the oldest are forgotten."""
+REMOVED_KEPT: Final = 100_000
+"""Removed jobs of which audit knows; of more, those that were removed first are forgotten."""
 REQUEST_IDS_KEPT: Final = 4_096
 """Manual triggers remembered, so that a repeated request is answered and not repeated."""
 LIFE_ENTRIES: Final = 10**12
@@ -65,6 +69,8 @@ LIMITS_MAX: Final = 10_000
 """Scopes with limits of their own: as many tenants."""
 GATES_MAX: Final = 1_000
 """Closed gates: each is compared with each job when it closes or opens."""
+BUDGETS_KEPT: Final = 100_000
+"""Tenants that are ahead of their successes with retries; of more, the first is forgiven."""
 DEAD_KEPT: Final = 100_000
 """Dead letters; of more, the oldest are only in history."""
 PAYLOAD_BYTES_MAX: Final = 256 << 10

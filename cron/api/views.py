@@ -428,7 +428,8 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     restore: nobody knows whether it ran; in `lost_stretches` rows), `open` (not over; passes).
     Besides these: `extra_attempts` (backfills and retries: attempts of launches that
     were over before, or were never due), `manual` launches, and `amendments` (late news, rule R9).
-    `launches` is `ran` and `manual`.
+    `launches` is `ran` and `manual`. Schedules of a part of the period, which ends at
+    `forgotten_until_ms`, may be forgotten, and are not proven; 0 if all are known.
     """
 
     jobs: int = 0
@@ -447,3 +448,4 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     amendments: int = 0
     lost: int = 0
     lost_stretches: int = 0
+    forgotten_until_ms: int = 0

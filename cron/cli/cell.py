@@ -93,6 +93,7 @@ def audit_row(report: AuditReport) -> render.Row:
         "amendments": report.amendments,
         "lost": report.lost,
         "lost_stretches": report.lost_stretches,
+        "forgotten_until": format_ms(report.forgotten_until_ms),
     }
 
 
@@ -107,6 +108,9 @@ def _show_audit(report: AuditReport) -> None:
         _number(report.amendments, "amendment") + " (late news)",
     ]
     render.line(f"besides: {', '.join(besides)}")
+    if report.forgotten_until_ms:
+        until = show_ms(report.forgotten_until_ms)
+        render.line(f"not proven: schedules up to {until} that went with the history of their time")
     for one in report.violations:
         render.line(f"violation: {one.job} at {show_s(one.scheduled_s)}: {one.kind}: {one.message}")
     render.line(

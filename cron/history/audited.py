@@ -45,12 +45,14 @@ class RevisionSpan(msgspec.Struct, frozen=True):
 class AuditedJob(msgspec.Struct, frozen=True):
     """A job's name, its revisions oldest first, and the time up to which it is accounted for.
 
-    `horizon_s`: every instant up to it must have its row, none after it may have one.
+    `horizon_s`: every instant up to it must have its row, none after it may have one. Of instants
+    up to `forgotten_s` the schedules are not known any more.
     """
 
     name: str
     revisions: tuple[RevisionSpan, ...]
     horizon_s: int
+    forgotten_s: int = 0
 
     def instants(self, after_s: int, until_s: int) -> Iterator[Tick]:
         """Yield the instants in (after_s, until_s], oldest first, one at a time."""
@@ -97,9 +99,9 @@ class AuditedJob(msgspec.Struct, frozen=True):
 
     def overlap_of(self, revision: int, scheduled_s: int) -> Overlap:
         """Return the overlap policy of a revision; of the span around `scheduled_s` if the revision
-        is not known any more."""
-        for span in self.revisions:
-            if span.revision == revision:
+        is not known any more. A span is that of all revisions up to the next span's."""
+        for span in reversed(self.revisions) if revision else ():
+            if span.revision <= revision:
                 return span.overlap
         around = self.span_at(scheduled_s)
         return Overlap.ALLOW if around is None else around.overlap

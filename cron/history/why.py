@@ -211,6 +211,9 @@ def _undeclared(job: AuditedJob, at_s: int) -> str:
         removed_s = max((span.to_s or 0 for span in job.revisions), default=0)
         return f"the job had been removed by then, at {format_time(removed_s)}"
     first = later[0]
+    if at_s <= job.forgotten_s:
+        until = format_time(job.forgotten_s)
+        return f"what the job was then is forgotten, as all its schedules up to {until}"
     if first is job.revisions[0]:
         since = format_time(first.from_s)
         return f"the job was not declared yet, it was first applied at {since}"

@@ -89,7 +89,7 @@ class Backfills:
         if len(instants) > BACKFILL_MAX:
             raise TooManyTimes(f"more than {BACKFILL_MAX} launches", "choose a shorter period")
         missing = {scheduled_s for scheduled_s in instants if scheduled_s not in is_open}
-        _check_history(job, sorted(missing - set(newest)))
+        _check_history(job, sorted(missing - set(newest)), state.forgotten_s)
         items = [
             _item(record.number, scheduled_s, local_min, newest.get(scheduled_s))
             for scheduled_s, local_min in sorted(instants.items())
@@ -115,12 +115,20 @@ def _instants(job: AuditedJob, schedule: Schedule, after_s: int, until_s: int) -
     return {tick.scheduled_s: tick.local_min for tick in ticks}
 
 
-def _check_history(job: AuditedJob, without_row: list[int]) -> None:
+def _check_history(job: AuditedJob, without_row: list[int], forgotten_s: int) -> None:
     """Refuse where an instant must have a row (rule R1) and this replica's history has none.
 
-    It may have succeeded; what cannot be known is not repeated (promise 2).
+    It may have succeeded; what cannot be known is not repeated (promise 2). So too where the job's
+    own schedules are forgotten, and before the job, where one of its name may be (`forgotten_s`).
     """
     for scheduled_s in without_row:
+        is_before = scheduled_s <= job.revisions[0].from_s
+        if scheduled_s <= job.forgotten_s or (is_before and scheduled_s <= forgotten_s):
+            raise Conflict(
+                f"what ran at {format_time(scheduled_s)} under the name {job.name} is forgotten: "
+                "it cannot be known whether the launch ran",
+                "choose a later period, or run it under another name",
+            )
         if scheduled_s <= job.horizon_s and job.tick_at(scheduled_s) is not None:
             raise Conflict(
                 f"history of {job.name} at {format_time(scheduled_s)} is not on this replica: it "

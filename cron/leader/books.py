@@ -11,6 +11,7 @@ from typing import Final
 
 from cron.leader.agenda import Agenda
 from cron.leader.candidates import Candidate
+from cron.leader.forgetting import Forgetting
 from cron.leader.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Outcome, Result, Verdict
@@ -28,6 +29,7 @@ class Books:
         self._state = state
         self.agenda = Agenda(state)
         self.queues = Queues(state)
+        self.forgetting = Forgetting(state)
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
 
     def let_go(self) -> bool:

@@ -305,7 +305,8 @@ class Leader:
         news = self._inbox.gather(self._applier.state, now_ms, self.may_tick())
         if any(isinstance(command, c.Launched | c.Finished) for command in news):
             hit("after-dispatch")
-        return [*news, *sweep(self._applier.state)]
+        forget = self.books.forgetting.next(self._clock.mono_ms())
+        return [*news, *sweep(self._applier.state), *forget]
 
     def _plan(self, now_ms: int) -> list[c.Command]:
         """Ask the plan, with everything that it may know."""

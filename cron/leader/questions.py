@@ -63,6 +63,7 @@ class Tally:
     def __init__(self) -> None:
         self.census = Census()
         self.violations: list[Violation] = []
+        self.forgotten_s = 0  # newest time in the period of which schedules are not known
 
     def found(self, job: str, scheduled_s: int, kind: str, message: str) -> None:
         """Note a violation."""
@@ -79,6 +80,7 @@ class Tally:
             since_ms=since_ms,
             until_ms=until_ms,
             violations=self.violations,
+            forgotten_until_ms=self.forgotten_s * 1000,
             **counts,
         )
 
@@ -110,8 +112,6 @@ class Questions:
     async def history(self, query: HistoryQuery) -> list[LaunchView]:
         """Return launches, open ones included, newest ScheduledTime first."""
         states = frozenset(_state_of(label) for label in query.states)
-        if query.job and query.job not in self._state.jobs:
-            raise unknown_job(query.job)
         fitting = [
             row
             for row in self._open_rows(query.job)
@@ -129,6 +129,8 @@ class Questions:
             # The catalog after the index: what is in neither has been let go, and what is in both
             # was retired in between, and is told apart.
             rows += await self._archive.rows(self._state.history, wanted, rows)
+        if query.job and not rows and query.job not in self._state.jobs:
+            raise unknown_job(query.job)
         async for row in in_turns(rows):
             if row.ended_index <= index:
                 views += self._expanded(row, query.since_ms, until_ms, query.limit)
@@ -169,8 +171,8 @@ class Questions:
         if row.kind is not RowKind.RANGE:
             return [of_row(row)]
         record = self._state.jobs.get(row.job)
-        spans = record.spans if record is not None else []
-        schedule = next((span.schedule for span in spans if span.revision == row.revision), None)
+        spans = reversed(record.spans) if record is not None else ()
+        schedule = next((span.schedule for span in spans if span.revision <= row.revision), None)
         if schedule is None:
             return [of_row(row)]
         rows = expand(row, schedule, limit, since_s=-(-since_ms // 1000), until_s=until_ms // 1000)
@@ -179,7 +181,8 @@ class Questions:
     def _open_rows(self, job: str) -> Iterable[LaunchRow]:
         if not job:
             return list(self._state.open_rows())
-        return list(self._state.jobs[job].open.values())
+        record = self._state.jobs.get(job)
+        return [] if record is None else list(record.open.values())
 
     def _open_row(self, row: LaunchRow, asked_s: int) -> OpenRow:
         """Return an open launch; one of the second that is asked about says what it waits for."""
@@ -218,8 +221,12 @@ class Questions:
         names = [job] if job else list(self._state.jobs)
         since_s, until_s = -(-since_ms // 1000) - 1, self._clock.wall_ms() // 1000
         tally = Tally()
+        if not job and self._state.forgotten_s > since_s:
+            tally.forgotten_s = self._state.forgotten_s
         for name in names:
-            await self._audit_job(self._state.jobs[name], since_s, until_s, tally)
+            record = self._state.jobs.get(name)
+            if record is not None:  # else State has forgotten it meanwhile
+                await self._audit_job(record, since_s, until_s, tally)
         for gap in await self._projection.gaps():
             message = (
                 f"history after log index {gap.from_index} up to {gap.to_index} "
@@ -231,6 +238,9 @@ class Questions:
     async def _audit_job(self, record: JobRecord, since_s: int, until_s: int, tally: Tally) -> None:
         """Audit one job, window by window: its history may be longer than one look can take."""
         audited, open_rows, index = audited_job(record), _open(record), self._state.index
+        if audited.forgotten_s > since_s:
+            tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
+            since_s = audited.forgotten_s
         begin_s = since_s
         await self._projection.caught_up(self._applier.rows_index)
         while since_s < until_s:
@@ -306,7 +316,7 @@ def audited_job(record: JobRecord) -> AuditedJob:
         RevisionSpan(span.revision, span.from_s, span.to_s or None, span.schedule, span.overlap)
         for span in record.spans
     )
-    return AuditedJob(record.name, spans, record.horizon_s)
+    return AuditedJob(record.name, spans, record.horizon_s, record.forgotten_s)
 
 
 def _open(record: JobRecord) -> list[OpenRow]:

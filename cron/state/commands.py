@@ -380,6 +380,7 @@ Command: TypeAlias = (
     | Resolve
     | removal.Leave
     | removal.Sweep
+    | removal.Forget
     | pool.SetLimits
     | pool.ForgetDebts
     | pool.CloseGate

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import hashlib
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -59,6 +60,8 @@ class _Head(msgspec.Struct, array_like=True):
     dead_numbers: int = 0
     budgets: list[tuple[str, int]] = []
     format: int = 1
+    job_numbers: int = 0
+    forgotten_s: int = 0
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -107,6 +110,8 @@ def encode_head(state: State) -> bytes:
                 dead_numbers=state.dead_numbers,
                 budgets=list(state.budgets.items()),
                 format=state.format,
+                job_numbers=state.job_numbers,
+                forgotten_s=state.forgotten_s,
             )
         )
     )
@@ -164,6 +169,11 @@ def _decode(parts: Iterator[bytes]) -> State:
                 state.by_number[record.number] = record
     except _UNREADABLE as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
+    numbers = list(state.by_number)
+    if any(later <= number for number, later in pairwise(numbers)):
+        raise InvariantViolated("state image cannot be read: its jobs are not in order")
+    if numbers and numbers[-1] > state.job_numbers:
+        raise InvariantViolated(f"state image cannot be read: job {numbers[-1]} was never numbered")
     if len(state.by_number) != jobs:
         raise InvariantViolated(
             f"state image cannot be read: it has {len(state.by_number)} of {jobs} jobs"
@@ -213,6 +223,8 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     check_format(head.format)
     state = State()
     state.format = head.format
+    state.job_numbers = head.job_numbers or head.jobs  # no number was free before it was counted
+    state.forgotten_s = head.forgotten_s
     state.term, state.index, state.digest = head.term, head.index, head.digest
     state.at_ms, state.epoch, state.tzdata = head.at_ms, head.epoch, head.tzdata
     state.catalog = head.catalog

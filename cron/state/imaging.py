@@ -34,6 +34,7 @@ class Imaging:
         self._head = encode_head(state)
         self._records = list(state.by_number.values())
         self._kept: dict[int, bytes] = {}
+        self._last = self._records[-1].number if self._records else 0
         self._done = 0  # number of the last job whose bytes are decided
         self.is_open = True
 
@@ -48,7 +49,7 @@ class Imaging:
         """Keep the bytes of a job that is about to change, on the thread that owns State; return
         whether the image is still under way."""
         number = record.number
-        if self._done < number <= len(self._records) and number not in self._kept:
+        if self._done < number <= self._last and number not in self._kept:
             self._kept[number] = encode_record(record)
         return self.is_open
 
@@ -60,9 +61,9 @@ class Imaging:
             yield self._head
             part: list[bytes] = []
             size = 0
-            for number, record in enumerate(records, 1):
+            for record in records:
                 invariant(self.is_open, "the image of the state was given up")
-                part.append(self._bytes_of(number, record))
+                part.append(self._bytes_of(record))
                 size += len(part[-1])
                 if size >= PART_BYTES:
                     yield encode_jobs(part)
@@ -77,9 +78,9 @@ class Imaging:
         self.is_open = False
         self._records = []
 
-    def _bytes_of(self, number: int, record: JobRecord) -> bytes:
-        invariant(record.number == number, "jobs are not numbered one by one")
-        encoded = None
+    def _bytes_of(self, record: JobRecord) -> bytes:
+        number, encoded = record.number, None
+        invariant(number > self._done, "jobs are not in the order of their numbers")
         if number not in self._kept:
             try:
                 encoded = encode_record(record)

@@ -8,8 +8,9 @@ from typing import Final
 from cron.job import Job
 from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN
 from cron.state import commands as c
-from cron.state import removal
+from cron.state import forgetting, removal
 from cron.state.context import Context
+from cron.state.forgetting import COMPACT_FORMAT
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
 from launcher.launch import LaunchState, Reason
@@ -93,8 +94,9 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
     record = state.jobs.get(job.name)
     span = Span(state.catalog, command.effective_s, 0, job.schedule, job.overlap)
     if record is None:
+        state.job_numbers += 1
         record = JobRecord(
-            number=len(state.by_number) + 1,
+            number=state.job_numbers,
             name=job.name,
             source=command.source,
             revision=state.catalog,
@@ -118,6 +120,8 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
     record.horizon_s = command.effective_s
     record.job = job
     record.spans.append(span)
+    if state.format >= COMPACT_FORMAT:
+        forgetting.compact(record, 0)
 
 
 def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:

@@ -14,7 +14,17 @@ from typing import Any, Final
 
 import msgspec
 
-from cron.state import accounts, jobs, keeping, launches, pool, pooling, recovery, removal
+from cron.state import (
+    accounts,
+    forgetting,
+    jobs,
+    keeping,
+    launches,
+    pool,
+    pooling,
+    recovery,
+    removal,
+)
 from cron.state import commands as c
 from cron.state.codec import decode_entry
 from cron.state.context import Context
@@ -119,6 +129,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.PutJobs: jobs.put_jobs,
     removal.Leave: jobs.leave,
     removal.Sweep: jobs.sweep,
+    removal.Forget: forgetting.forget,
     c.Pause: jobs.pause,
     c.Resume: jobs.resume,
     c.Account: accounts.account,

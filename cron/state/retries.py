@@ -11,7 +11,7 @@ import hashlib
 from typing import Final
 
 from cron.job import Job, OnLost, Retry
-from cron.limits import ATTEMPTS_MAX, DEAD_KEPT
+from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT
 from cron.state.commands import FinishedItem, SkippedItem
 from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
@@ -24,6 +24,8 @@ RETRY_COST_MILLI: Final = 1_000
 SUCCESS_EARNS_MILLI: Final = 100
 SNOOZE_MS: Final = 1_000
 """The least that a snooze lasts: a handler that asks for no time at all would run without end."""
+BOUNDED_FORMAT: Final = 2
+"""From this format of State on (`State.format`) the tenants in debt are bounded."""
 _ASKED: Final = (Reason.RETRY, Reason.SNOOZE)
 _TOO_LATE: Final = (Reason.DEADLINE, Reason.FENCED)
 """Why launches are skipped whose deadline is over; the second where an executor refused them."""
@@ -142,6 +144,8 @@ def _has_budget(context: Context, record: JobRecord) -> bool:
     if spent > budget * RETRY_COST_MILLI:
         return False
     state.budgets[tenant] = spent
+    if state.format >= BOUNDED_FORMAT and len(state.budgets) > BUDGETS_KEPT:
+        del state.budgets[next(iter(state.budgets))]
     return True
 
 

@@ -35,7 +35,8 @@ class Paused(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True):
-    """Instants in (from_s, to_s] belong to this revision; `to_s` is 0 while it is the current."""
+    """Instants in (from_s, to_s] belong to this revision and to those after it that changed neither
+    schedule nor overlap; `to_s` is 0 while it is the current."""
 
     revision: int
     from_s: int
@@ -122,11 +123,13 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
 
 
 class JobRecord(msgspec.Struct, array_like=True):
-    """A job, its past and its bookkeeping; stays when the job is deleted (rule R2).
+    """A job, its past and its bookkeeping. When the job is deleted it stays while anything of the
+    job is open, dead or lost, and while history has rows of its time (rule R2).
 
     `horizon_s`: every instant up to it has its row. `local_horizon_min`: the newest nominal local
     time that was accounted, for fixed-time jobs (rule R11). `held_until_ms`: a lost launch may be
     running until then (rule R6). `ended_index`: log index of the newest end of one of its launches.
+    `forgotten_s`: the schedules of instants up to it are not known any more.
     """
 
     number: int
@@ -147,6 +150,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     recovered: int = 0  # the lineage in which all that ran before was recorded (rule R13)
     dead: dict[tuple[int, int], DeadLetter] = {}  # (scheduled_s, trigger) -> what was given up
     removed_by: str = ""  # of a removed job of which launches were left to be ended
+    forgotten_s: int = 0
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):
@@ -219,7 +223,9 @@ class State:
         self.format = 1  # what its entries mean and what its image holds; raised by `RaiseFormat`
         self.catalog = 0  # revision of the set of jobs
         self.jobs: dict[str, JobRecord] = {}
-        self.by_number: dict[int, JobRecord] = {}
+        self.by_number: dict[int, JobRecord] = {}  # in ascending order
+        self.job_numbers = 0  # given so far; none is given twice
+        self.forgotten_s = 0  # newest time to which a removed job was known that is forgotten
         self.due: dict[Key, LaunchRow] = {}
         self.active: dict[Key, LaunchRow] = {}
         self.running: dict[int, int] = {}  # of each job that has active launches, how many

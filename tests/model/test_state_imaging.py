@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from cron.job import Overlap, Retry
+from cron.job import Overlap, Retry, Schedule
 from cron.state import commands as c
 from cron.state import imaging, pool, retries
 from cron.state.codec import encode_entry
@@ -16,6 +16,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
+from cron.state.removal import Forget
 from launcher.launch import LaunchState, Reason
 from tests.model.test_state_totality import COMMANDS, absurd, steered
 from tests.unit.state_rig import T0, StateRig, image_parts, job, with_job
@@ -103,6 +104,14 @@ def dead() -> StateRig:
     return rig
 
 
+def rescheduled() -> StateRig:
+    """One job whose schedule was another one before."""
+    rig = with_job()
+    rig.to(60).account(60)
+    rig.put(job(schedule=Schedule("0 * * * *", "0 * * * *")))
+    return rig
+
+
 CHANGES: dict[str, tuple[Callable[[], StateRig], Callable[[StateRig], object]]] = {
     "put": (with_job, lambda rig: rig.put(job("backup", deadline_s=99))),
     "remove": (with_job, lambda rig: rig.put(removed=("default/backup",))),
@@ -123,6 +132,7 @@ CHANGES: dict[str, tuple[Callable[[], StateRig], Callable[[StateRig], object]]] 
     "give up": (tried, failing(Reason.FATAL)),
     "redrive": (dead, lambda rig: rig.append(pool.Redrive(((1, T0 + 60, 0),)))),
     "drop a dead one": (dead, lambda rig: rig.append(pool.DropDead(((1, T0 + 60, 0),)))),
+    "forget a schedule": (rescheduled, lambda rig: rig.append(Forget((1,), T0 + 60))),
     "reopen a dead one": (dead, lambda rig: rig.reopen(60, LaunchState.FAILED, 1)),
 }
 

@@ -75,6 +75,8 @@ def absurd(kind: Any, chance: Random) -> Any:
 def steered(command: Any, machine: Machine, chance: Random) -> Any:
     """Now and then what brings a command past its first check."""
     state = machine.state
+    if isinstance(command, c.RaiseFormat):  # a format above its own ends a replica, rightly
+        return c.RaiseFormat(min(command.format, c.FORMAT))
     if isinstance(command, c.PutJobs) and chance.random() < 0.8:
         return msgspec.structs.replace(
             command, base=state.catalog, part=1, parts=1, source="crontab", removed=()

@@ -12,6 +12,7 @@ from cron.job import Schedule
 from cron.leader.backfill import Backfills
 from cron.leader.books import Books
 from cron.state.outcome import Result
+from cron.state.removal import Forget
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState
@@ -128,3 +129,24 @@ async def test_a_period_before_an_edit_has_the_instants_that_it_had_then() -> No
     world: Any = FakeWorld(rig)
     request = BackfillRequest(job=JOB, from_s=T0 + 1, to_s=T0 + 241, is_dry_run=True, by="anna")
     assert (await Backfills(world, world, world).run(request)).launches == names(240)
+
+
+async def test_what_may_have_run_under_a_forgotten_job_is_not_repeated() -> None:
+    """Nobody can know whether a launch ran whose rows and whose job are gone (promise 2)."""
+    rig = with_job().to(60)
+    rig.account(60)
+    rig.skip(60)
+    rig.put(removed=(JOB,))
+    rig.to(120).append(Forget((1,), T0 + 60))
+    rig.put(job())
+    world = FakeWorld(rig)
+    world.forgotten = {row.ended_index for row in rig.rows}  # retention has taken it
+    with pytest.raises(Conflict, match="is forgotten"):
+        await backfill_of(world, 1, 61)
+    assert (await backfill_of(world, 61, 121)).launches == names(120), "nothing ran after that"
+
+
+async def backfill_of(world: FakeWorld, first: int, end: int) -> BackfillReport:
+    leader: Any = world
+    request = BackfillRequest(job=JOB, from_s=T0 + first, to_s=T0 + end, by="anna")
+    return await Backfills(leader, leader, leader).run(request)

@@ -10,18 +10,20 @@ import pytest
 
 from consensus.log import Position
 from cron.api.views import HistoryQuery
+from cron.errors import UnknownJob
 from cron.history.projection import Projection
-from cron.job import Overlap
+from cron.job import Overlap, Schedule
 from cron.leader import questions
 from cron.leader.applier import StateApplier
 from cron.leader.questions import Questions
 from cron.state import commands as c
 from cron.state.pool import CloseGate, Gate, GateAction
+from cron.state.removal import Forget
 from cron.state.state import State
 from launcher.fairness.item import Wait, WaitFor
 from launcher.launch import LaunchState, Reason
 from tests.unit.pool_people_rig import FakeQueues
-from tests.unit.state_rig import T0, StateRig, job
+from tests.unit.state_rig import T0, StateRig, job, skips
 
 JOB = "default/backup"
 
@@ -207,3 +209,59 @@ async def test_why_tells_of_a_closed_gate(projection: Projection) -> None:
     rig.append(CloseGate(gate))
     rig.clock.now_ms = rig.at_ms
     assert (await rig.why(60)).endswith("gate 1, closed by ada until it is opened: disk full")
+
+
+# ---- what State has forgotten
+
+
+async def forgetful(projection: Projection) -> Asked:
+    """A cell whose job had another schedule in its first minute, of which history has no row."""
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.to(60).account(60)
+    rig.skip(60)
+    hourly = Schedule("0 * * * *", "0 * * * *")
+    rig.put(job(schedule=hourly))
+    rig.append(Forget((1,), T0 + 60))
+    rig.clock.now_ms = rig.at_ms
+    return rig
+
+
+async def test_an_audit_says_up_to_when_schedules_are_forgotten(projection: Projection) -> None:
+    rig = await forgetful(projection)
+    report = await rig.questions.audit(JOB, 0)
+    assert report.violations == []
+    assert report.forgotten_until_ms == (T0 + 60) * 1000
+    assert (await rig.questions.audit(JOB, (T0 + 61) * 1000)).forgotten_until_ms == 0
+
+
+async def test_a_question_about_a_forgotten_schedule_is_answered_so(projection: Projection) -> None:
+    rig = await forgetful(projection)
+    assert "is forgotten" in await rig.why(30)
+
+
+async def test_history_of_a_removed_job_is_shown_though_its_record_is_forgotten(
+    projection: Projection,
+) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.to(60).account(60)
+    rig.skip(60)
+    rig.put(removed=(JOB,))
+    rig.to(120).append(Forget((), 0, (1,)))
+    assert JOB not in rig.state.jobs
+    (view,) = await rig.questions.history(HistoryQuery(job=JOB, limit=9))
+    assert view.state == "skipped"
+    report = await rig.questions.audit("", 0)
+    assert (report.jobs, report.violations) == (0, [])
+    assert report.forgotten_until_ms == (T0 + 60) * 1000
+    with pytest.raises(UnknownJob):
+        await rig.questions.history(HistoryQuery(job="default/never", limit=9))
+
+
+async def test_a_range_that_a_merged_revision_skipped_is_expanded(projection: Projection) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.to(60).account(60)
+    rig.skip(60)
+    rig.put(job(deadline_s=99))  # the same instants
+    rig.to(300).account(to=300, skipped=(skips(120, 300, 4),))
+    views = await rig.questions.history(HistoryQuery(job=JOB, limit=9))
+    assert [view.scheduled_s - T0 for view in views] == [300, 240, 180, 120, 60]

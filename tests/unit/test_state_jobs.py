@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cron.job import Overlap
+from cron.job import Overlap, Schedule
 from cron.limits import DEADLINE_S_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -65,7 +65,8 @@ def test_a_changed_job_must_be_accounted_up_to_the_effective_time() -> None:  # 
         assert rig.put(job(deadline_s=30)).verdict is Verdict.WRONG_HORIZON
         assert rig.put(removed=("default/backup",)).verdict is Verdict.WRONG_HORIZON
     rig.account(60)
-    assert rig.put(job(deadline_s=30)).verdict is Verdict.ACCEPTED
+    hourly = Schedule("0 * * * *", "0 * * * *")
+    assert rig.put(job(schedule=hourly)).verdict is Verdict.ACCEPTED
     assert rig.record().revision == 2
     spans = [(span.revision, span.from_s, span.to_s) for span in rig.record().spans]
     assert spans == [(1, T0, T0 + 60), (2, T0 + 60, 0)]

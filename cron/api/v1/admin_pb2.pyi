@@ -1577,6 +1577,7 @@ class AuditReport(google.protobuf.message.Message):
     AMENDMENTS_FIELD_NUMBER: builtins.int
     LOST_FIELD_NUMBER: builtins.int
     LOST_STRETCHES_FIELD_NUMBER: builtins.int
+    FORGOTTEN_UNTIL_MS_FIELD_NUMBER: builtins.int
     jobs: builtins.int
     instants: builtins.int
     launches: builtins.int
@@ -1592,6 +1593,7 @@ class AuditReport(google.protobuf.message.Message):
     amendments: builtins.int
     lost: builtins.int
     lost_stretches: builtins.int
+    forgotten_until_ms: builtins.int
     @property
     def violations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Violation]: ...
     def __init__(
@@ -1613,8 +1615,9 @@ class AuditReport(google.protobuf.message.Message):
         amendments: builtins.int = ...,
         lost: builtins.int = ...,
         lost_stretches: builtins.int = ...,
+        forgotten_until_ms: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["amendments", b"amendments", "extra_attempts", b"extra_attempts", "instants", b"instants", "jobs", b"jobs", "launches", b"launches", "lost", b"lost", "lost_stretches", b"lost_stretches", "manual", b"manual", "open", b"open", "ran", b"ran", "runs", b"runs", "since_ms", b"since_ms", "skipped", b"skipped", "skipped_in_runs", b"skipped_in_runs", "until_ms", b"until_ms", "violations", b"violations"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["amendments", b"amendments", "extra_attempts", b"extra_attempts", "forgotten_until_ms", b"forgotten_until_ms", "instants", b"instants", "jobs", b"jobs", "launches", b"launches", "lost", b"lost", "lost_stretches", b"lost_stretches", "manual", b"manual", "open", b"open", "ran", b"ran", "runs", b"runs", "since_ms", b"since_ms", "skipped", b"skipped", "skipped_in_runs", b"skipped_in_runs", "until_ms", b"until_ms", "violations", b"violations"]) -> None: ...
 
 global___AuditReport = AuditReport
 
