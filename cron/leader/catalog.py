@@ -55,6 +55,8 @@ from cron.state.state import JobRecord, State
 from launcher.names import short_job_name
 
 ATTEMPTS = 5
+REMOVED_AT_ONCE = 5_000
+"""Jobs that one entry removes, of many: at most 1.5 MB of names and accounts."""
 _NEXT_SHOWN = 3
 _LEFT_SHOWN = 5
 
@@ -337,22 +339,28 @@ class Catalog:
         self, declared: Declared, request: ApplyRequest, state: State, now_s: int, gone: set[str]
     ) -> Diff:
         """Put one source; `gone` are jobs that a dry run would have removed before."""
+        done: dict[str, JobChange] = {}  # before others changed the jobs, too
         for _ in range(ATTEMPTS):
             base = state.catalog
             records = [record for record in state.jobs.values() if record.name not in gone]
             diff = await asyncio.to_thread(
                 compare, declared, records, base, prune=request.prune, now_s=now_s
             )
-            if request.is_dry_run or not (diff.changed or diff.removed):
-                return diff
+            names: list[str] = []
             try:
-                await self._commit(diff, request.by, state)
+                if not request.is_dry_run and (diff.changed or diff.removed):
+                    await self._commit(diff, request.by, state, names)
             except RevisionConflict:
+                done |= {one.job: one for one in diff.changes if one.job in {*names}}
                 continue
+            except CronError as error:
+                raise _of_some(error, len(done) + len(names), source=diff.source) from error
+            others = [one for one in diff.changes if one.job not in done]
+            diff.changes = sorted([*others, *done.values()], key=lambda one: one.job)
             return diff
-        raise RevisionConflict(
-            "the jobs were changed by others again and again meanwhile", "try again"
-        )
+        text = "the jobs were changed by others again and again meanwhile"
+        error = RevisionConflict(text, "try again")
+        raise _of_some(error, len(done), source=declared.source)
 
     async def remove(self, request: RemoveRequest, state: State) -> RemoveReport:
         """Remove jobs by name, those of each source in one entry.
@@ -367,13 +375,17 @@ class Catalog:
         tries = ATTEMPTS
         while left:
             source, names = next(iter(left.items()))
+            removed: list[str] = []
             try:
-                await self._commit(Diff(source, state.catalog, [], names, []), request.by, state)
+                diff = Diff(source, state.catalog, [], names, [])
+                await self._commit(diff, request.by, state, removed)
             except RevisionConflict as error:
+                done += [RemovedJob(name, source) for name in removed]
                 tries -= 1
                 if not tries:
                     raise _of_removed(error, done) from error
             except CronError as error:
+                done += [RemovedJob(name, source) for name in removed]
                 raise _of_removed(error, done) from error
             else:
                 done += [RemovedJob(name, source) for name in names]
@@ -384,8 +396,28 @@ class Catalog:
                 raise _of_removed(error, done) from error
         return RemoveReport(jobs=sorted(done, key=lambda one: one.job))
 
-    async def _commit(self, diff: Diff, by: str, state: State) -> None:
-        """Append the change, in as many parts as its size asks for; the last part does it."""
+    async def _commit(self, diff: Diff, by: str, state: State, done: list[str]) -> None:
+        """Append the change: as many parts as the size of its jobs asks for, of which the last one
+        does it. Of many removals each portion is a change of its own, after the others.
+
+        `done` gets the names of the jobs of each change that is committed.
+        """
+        at_once = diff.removed if len(diff.removed) <= REMOVED_AT_ONCE else []
+        if diff.changed or at_once:
+            await self._commit_whole(diff, at_once, by, state)
+            done += [*(job.name for job in diff.changed), *at_once]
+            diff = msgspec.structs.replace(diff, base=diff.base + 1, changed=[])
+        later = diff.removed if not at_once else []
+        for first in range(0, len(later), REMOVED_AT_ONCE):
+            portion = later[first : first + REMOVED_AT_ONCE]
+            await self._commit_whole(diff, portion, by, state)
+            done += portion
+            diff = msgspec.structs.replace(diff, base=diff.base + 1)
+
+    async def _commit_whole(
+        self, diff: Diff, removed: Sequence[str], by: str, state: State
+    ) -> None:
+        """Append a change that happens with the last of its entries."""
         parts = split_jobs(diff.changed)
         change = change_id(diff, by)
         for number, jobs in enumerate(parts[:-1], 1):
@@ -393,16 +425,27 @@ class Catalog:
             _, results = await self._leader.submit(appending(part))  # it changes nothing yet
             _check(results[0].verdict)
         last = c.PutJobs(
-            diff.source, diff.base, 0, parts[-1], tuple(diff.removed), by, change,
+            diff.source, diff.base, 0, parts[-1], tuple(removed), by, change,
             len(parts), len(parts),
         )  # fmt: skip
         while portion := sweep_before(state, [job.name for job in diff.changed]):
             await self._leader.submit(appending(*portion))
-        names = [job.name for job in diff.changed] + diff.removed
+        names = [*(job.name for job in diff.changed), *removed]
         _, results = await self._leader.submit(
             lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
         )
         _check(results[-1].verdict)
+
+
+def _of_some(error: CronError, done: int, *, source: str) -> CronError:
+    """Return the error of one source; where some of its jobs are done already, not one that says
+    "nothing happened"."""
+    if not done:
+        return error
+    return OutcomeUnknown(
+        f"applied {done} changes of {source}, but not all: {error}",
+        "apply again: what is there already stays as it is",
+    )
 
 
 def _of_many(error: CronError, done: Sequence[str], source: str) -> CronError:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from typing import Final
 
 import msgspec
 
@@ -30,7 +32,7 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.clock import Clock
-from cron.errors import NotNow, UnknownLaunch
+from cron.errors import CronError, NotNow, OutcomeUnknown, UnknownLaunch
 from cron.history.projection import Projection
 from cron.leader.applier import StateApplier
 from cron.leader.backfill import Backfills
@@ -49,6 +51,9 @@ from cron.state.outcome import Verdict
 from cron.state.state import Paused, State
 from launcher.launch import Reason
 from launcher.names import LaunchName, parse_launch_name
+
+PAUSED_AT_ONCE: Final = 5_000
+"""Jobs that one entry pauses or resumes: at most 1 MB of names, some milliseconds for a replica."""
 
 
 def _no_queues() -> None:
@@ -129,17 +134,24 @@ class CellService(PoolService):
         return (await self._questions.show(name))[-1]
 
     async def pause(self, request: PauseRequest) -> PauseReport:
-        """Pause jobs."""
-        names = self._select(request.pattern)
-        command = c.Pause(tuple(names), request.reason, request.until_ms, request.by)
-        return await self._pause(names, command)
+        """Pause the jobs that a pattern matches now, a portion in an entry.
+
+        Raises:
+            OutcomeUnknown: some of them were paused.
+        """
+        names = await self._select(request.pattern)
+        return await self._pause(names, c.Pause((), request.reason, request.until_ms, request.by))
 
     async def resume(self, pattern: str, by: str) -> PauseReport:
-        """Resume jobs."""
-        names = self._select(pattern)
+        """Resume the jobs that a pattern matches now, a portion in an entry.
+
+        Raises:
+            OutcomeUnknown: some of them were resumed.
+        """
+        names = await self._select(pattern)
         now_ms = self._clock.wall_ms()
         going = {name for name in names if self._pause_of(name, now_ms) is None}
-        report = await self._pause(names, c.Resume(tuple(names), by))
+        report = await self._pause(names, c.Resume((), by))
         # A pause whose time is over is removed with the others, but nothing goes on by that.
         changed = [name for name in report.changed if name not in going]
         unchanged = sorted({*report.unchanged, *report.changed} - {*changed})
@@ -147,21 +159,33 @@ class CellService(PoolService):
 
     def _pause_of(self, name: str, now_ms: int) -> Paused | None:
         """Return the pause that holds for a job now."""
-        paused = self._state.jobs[name].paused
+        record = self._state.jobs.get(name)
+        paused = record.paused if record is not None else None
         return paused if paused is not None and paused.holds(now_ms) else None
 
     async def _pause(self, names: list[str], command: c.Pause | c.Resume) -> PauseReport:
-        _, results = await self._leader.submit(appending(command))
         changed: list[str] = []
         unchanged: list[str] = []
-        for name, verdict in zip(names, results[0].items, strict=True):
-            (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
+        for first in range(0, len(names), PAUSED_AT_ONCE):
+            portion = names[first : first + PAUSED_AT_ONCE]
+            try:
+                build = appending(msgspec.structs.replace(command, jobs=tuple(portion)))
+                _, results = await self._leader.submit(build)
+            except CronError as error:
+                if not first:
+                    raise
+                raise OutcomeUnknown(
+                    f"it is done for {first} of {len(names)} jobs, and then: {error}",
+                    "repeat it: what is done stays as it is",
+                ) from error
+            for name, verdict in zip(portion, results[0].items, strict=True):
+                (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
         return PauseReport(changed=changed, unchanged=unchanged)
 
-    def _select(self, pattern: str) -> list[str]:
+    async def _select(self, pattern: str) -> list[str]:
         self._lead()
         live = [record.name for record in self._state.jobs.values() if record.job is not None]
-        names = select(pattern, live)
+        names = await asyncio.to_thread(select, pattern, live)
         if names:
             return names
         raise no_such_job(pattern)

@@ -1,0 +1,147 @@
+"""Changes of very many jobs at once: they happen in portions, none of which is too big for the log.
+
+The names are long and an entry holds 2 MiB, so that fewer jobs than the 200,000 of a large cell
+exceed it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from consensus import memory
+from cron.api.views import ApplyRequest, PauseRequest, SourceFile
+from cron.errors import OutcomeUnknown, RevisionConflict
+from cron.leader import catalog
+from cron.leader import service as service_module
+from cron.leader.catalog import split_jobs
+from cron.leader.requests import appending
+from cron.state import commands as c
+from tests.unit.state_rig import job
+from tests.unit.test_leader_pauses import service
+from tests.unit.test_leader_reign import Replica, reigning
+
+MANY = 12_000
+
+
+@pytest.fixture
+def small_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "ENTRY_BYTES_MAX", 2 << 20)
+
+
+async def declare(replica: Replica, names: list[str], source: str = "crontab") -> None:
+    """Have State know jobs of these names."""
+    state = replica.state
+    effective_s = max(replica.clock.ms // 1000, state.at_ms // 1000)
+    parts = split_jobs([job(name) for name in names])
+    for number, jobs in enumerate(parts, 1):
+        put = c.PutJobs(
+            source, state.catalog, effective_s, jobs, (), "anna", "x", number, len(parts)
+        )
+        await replica.leader.submit(appending(put), changes_jobs=True)
+
+
+def long_names(count: int) -> list[str]:
+    return [f"{number:06}-" + "n" * 180 for number in range(count)]
+
+
+def paused(replica: Replica) -> int:
+    return sum(record.paused is not None for record in replica.state.jobs.values())
+
+
+def live(replica: Replica) -> list[str]:
+    return [name for name, record in replica.state.jobs.items() if record.job is not None]
+
+
+async def apply(replica: Replica, text: str) -> Any:
+    """Apply a crontab that is all that its source has."""
+    request = ApplyRequest(
+        files=[SourceFile(name="crontab", content=text.encode())], prune=True, by="anna",
+        **({"is_confirmed": True} if "is_confirmed" in ApplyRequest.__struct_fields__ else {}),
+    )  # fmt: skip
+    return await service(replica).put_jobs(request)
+
+
+@pytest.mark.usefixtures("small_entries")
+async def test_a_pattern_pauses_and_resumes_more_jobs_than_one_entry_can_name() -> None:
+    async with reigning() as replica:
+        await declare(replica, long_names(MANY))
+        asked = service(replica)
+        report = await asked.pause(PauseRequest(pattern="*/*", reason="move", by="anna"))
+        assert len(report.changed) == paused(replica) == MANY
+        again = await asked.pause(PauseRequest(pattern="*/*", reason="move", by="anna"))
+        assert (again.changed, len(again.unchanged)) == ([], MANY)
+        assert len((await asked.resume("*/*", "anna")).changed) == MANY
+        assert paused(replica) == 0
+
+
+@pytest.mark.usefixtures("small_entries")
+async def test_an_apply_prunes_more_jobs_than_one_entry_can_name() -> None:
+    async with reigning() as replica:
+        await declare(replica, long_names(MANY))
+        report = await apply(replica, "#: name=new\n0 5 * * * true\n")
+        removed = [change.job for change in report.changes if change.action == "removed"]
+        assert len(removed) == MANY
+        assert live(replica) == ["default/new"]
+
+
+async def test_a_job_that_is_added_after_a_pause_of_all_is_not_paused() -> None:
+    async with reigning() as replica:
+        await declare(replica, ["a"])
+        await service(replica).pause(PauseRequest(pattern="*/*", by="anna"))
+        await declare(replica, ["b"], "other")
+        assert [name for name in live(replica) if replica.state.jobs[name].paused is None] == [
+            "default/b"
+        ]
+
+
+async def test_a_pause_that_fails_half_way_says_how_far_it_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reigning() as replica:
+        monkeypatch.setattr(service_module, "PAUSED_AT_ONCE", 2)
+        await declare(replica, list("abcde"))
+        asked, submit = service(replica), replica.leader.submit
+        portions = 0
+
+        async def submitted(build: Any, **named: Any) -> Any:
+            nonlocal portions
+            portions += 1
+            if portions == 3:
+                raise RevisionConflict("no more")
+            return await submit(build, **named)
+
+        monkeypatch.setattr(replica.leader, "submit", submitted)
+        with pytest.raises(OutcomeUnknown, match="done for 4 of 5 jobs"):
+            await asked.pause(PauseRequest(pattern="*/*", by="anna"))
+        assert paused(replica) == 4
+        report = await asked.pause(PauseRequest(pattern="*/*", by="anna"))
+        assert report.changed == ["default/e"]
+
+
+async def test_a_prune_goes_on_though_others_change_the_jobs_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reigning() as replica:
+        monkeypatch.setattr(catalog, "REMOVED_AT_ONCE", 2)
+        await declare(replica, list("abcdefg"))
+        submit = replica.leader.submit
+        changes = 0
+
+        async def submitted(build: Any, **named: Any) -> Any:
+            nonlocal changes
+            changes += named.get("changes_jobs", False)
+            if changes == 3:
+                changes += 1
+                put = c.PutJobs("other", replica.state.catalog, replica.clock.ms // 1000, ())
+                await submit(appending(put), changes_jobs=True)
+            return await submit(build, **named)
+
+        monkeypatch.setattr(replica.leader, "submit", submitted)
+        report = await apply(replica, "#: name=new\n0 5 * * * true\n")
+        told = {change.job: change.action for change in report.changes}
+        assert told == {"default/new": "added"} | {
+            f"default/{name}": "removed" for name in "abcdefg"
+        }
+        assert live(replica) == ["default/new"]
