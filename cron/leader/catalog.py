@@ -359,8 +359,8 @@ class Catalog:
             diff.changes = sorted([*others, *done.values()], key=lambda one: one.job)
             return diff
         text = "the jobs were changed by others again and again meanwhile"
-        error = RevisionConflict(text, "try again")
-        raise _of_some(error, len(done), source=declared.source)
+        conflict = RevisionConflict(text, "try again")
+        raise _of_some(conflict, len(done), source=declared.source)
 
     async def remove(self, request: RemoveRequest, state: State) -> RemoveReport:
         """Remove jobs by name, those of each source in one entry.
