@@ -84,7 +84,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `schedule` is what the user wrote, `resolved` the same without `?` and aliases ("" for
     `@every`). The policies are lower-case labels. `timeout_ms` is 0 for none. `next_s` are the next
     scheduled times, oldest first; none while nothing is due any more, or in a pause without an end.
-    `gate` is the closed gate that decides over its launches now.
+    `gate` is the closed gate that decides over its launches now. `held` says why the leader cannot
+    read the schedule: then nothing is launched, and no instant has a row, until a leader can.
     """
 
     name: str
@@ -109,6 +110,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     last: LaunchView | None = None
     needs: JobNeeds = JobNeeds()
     gate: GateView | None = None
+    held: str = ""
 
 
 class JobsRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from cron.calendar.days import CYCLE_WEEKS, DAY_MIN, LocalTimes
 from cron.calendar.expression import parse
 from cron.calendar.fields import Field
 from cron.calendar.zones import zone
-from cron.errors import invariant
+from cron.errors import ScheduleError, invariant
 from cron.job import Schedule
 
 UNIT: Final = 420
@@ -157,8 +157,13 @@ def _weekday_loads(days: tuple[Field, ...]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def offsets(zone_name: str) -> tuple[int, ...]:
-    """Return local minus UTC, in minutes, of a zone in each of the SEASONS."""
-    return tuple(zone(zone_name).offset(minute) for minute in SEASONS)
+    """Return local minus UTC, in minutes, of a zone in each of the SEASONS; as for UTC where this
+    program does not know the zone of a job that is there already."""
+    try:
+        known = zone(zone_name)
+    except ScheduleError:
+        return tuple(0 for _ in SEASONS)
+    return tuple(known.offset(minute) for minute in SEASONS)
 
 
 def _rotated(row: list[int], offset: int) -> list[int]:

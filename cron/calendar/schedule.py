@@ -216,6 +216,46 @@ def compile(schedule: Schedule) -> Ticks:
     return _compile(schedule.resolved, schedule.zone, schedule.every_s)
 
 
+class NoTicks(Ticks):
+    """Stands for a schedule that this program cannot read: it has no instants that can be told."""
+
+    __slots__ = ()
+
+    is_fixed = False
+
+    def tick_after(self, after_s: int) -> Tick | None:
+        """Return None."""
+        return None
+
+    def tick_before(self, before_s: int) -> Tick | None:
+        """Return None."""
+        return None
+
+    def count(self, after_s: int, until_s: int) -> int:
+        """Return 0."""
+        return 0
+
+
+def unreadable(schedule: Schedule) -> str:
+    """Return why this program cannot tell the instants of a schedule that a cell has, "" if it can.
+
+    Another version of this program, or one with another tzdata, has accepted it.
+    """
+    try:
+        compile(schedule)
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is that of one job alone
+        return str(error) or repr(error)
+    return ""
+
+
+def compile_or_none(schedule: Schedule) -> Ticks:
+    """Return the instants of a schedule for people to look at, none of one that is unreadable.
+
+    Never account for instants by it: what is left out would have no row.
+    """
+    return NoTicks() if unreadable(schedule) else compile(schedule)
+
+
 @lru_cache(maxsize=65_536)
 def _compile(resolved: str, zone_name: str, every_s: int) -> Ticks:
     if every_s:

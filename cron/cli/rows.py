@@ -151,6 +151,7 @@ def job_row(view: JobView) -> Row:
             "paused": view.paused,
             "pause_reason": view.pause_reason or None,
             "paused_by": view.paused_by or None,
+            "held": view.held or None,
             "paused_until": format_ms(view.paused_until_ms),
             "source": view.source,
             "revision": view.revision,
@@ -177,8 +178,13 @@ def job_cells(view: JobView) -> list[str]:
         str(view.running),
         "yes" if view.paused else "-",
         view.needs.handler or "-",
-        ", ".join(filter(None, (_pause_note(view), _dead_note(view)))),
+        ", ".join(filter(None, (_held_note(view), _pause_note(view), _dead_note(view)))),
     ]
+
+
+def _held_note(view: JobView) -> str:
+    """Why the leader cannot launch it at all."""
+    return f"held: {view.held}" if view.held else ""
 
 
 def _dead_note(view: JobView) -> str:

@@ -12,8 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
-from cron.calendar.schedule import Tick, Ticks
-from cron.calendar.schedule import compile as compile_schedule
+from cron.calendar.schedule import Tick, Ticks, compile_or_none, unreadable
 from cron.job import Overlap, Schedule
 from cron.limits import LIFE_ENTRIES
 from cron.state.rows import RESTORED_BY, Row
@@ -33,7 +32,7 @@ class RevisionSpan(msgspec.Struct, frozen=True):
     @property
     def ticks(self) -> Ticks:
         """All instants of the schedule, also those before and after this span."""
-        return compile_schedule(self.schedule)
+        return compile_or_none(self.schedule)
 
     def clip(self, after_s: int, until_s: int) -> tuple[int, int]:
         """Return the part (after, until] of a period that lies in this span; empty if until is not
@@ -53,6 +52,11 @@ class AuditedJob(msgspec.Struct, frozen=True):
     revisions: tuple[RevisionSpan, ...]
     horizon_s: int
     forgotten_s: int = 0
+
+    def unreadable(self, after_s: int, until_s: int) -> str:
+        """Return why the instants of a period cannot be told here, "" if they can."""
+        spans = [span for span in self.revisions if (c := span.clip(after_s, until_s))[0] < c[1]]
+        return next((why for span in spans if (why := unreadable(span.schedule))), "")
 
     def instants(self, after_s: int, until_s: int) -> Iterator[Tick]:
         """Yield the instants in (after_s, until_s], oldest first, one at a time."""

@@ -7,8 +7,7 @@ follows the wall clock.
 
 from __future__ import annotations
 
-from cron.calendar.schedule import Tick, Ticks
-from cron.calendar.schedule import compile as compile_schedule
+from cron.calendar.schedule import Tick, Ticks, compile_or_none, unreadable
 from cron.calendar.zones import Zone, zone
 from cron.job import Schedule
 from launcher.names import format_time
@@ -20,10 +19,10 @@ _NEAR_S = 26 * 3600
 def explain_clock(schedule: Schedule, at_s: int) -> str:
     """Return a sentence if a change of the clock has to do with what is, or is not, due at `at_s`;
     else an empty text."""
-    if schedule.every_s:
+    if schedule.every_s or unreadable(schedule):
         return ""
     local_zone = zone(schedule.zone)
-    ticks = compile_schedule(schedule)
+    ticks = compile_or_none(schedule)
     tick = ticks.tick_after(at_s - 1)
     if tick is not None and tick.scheduled_s == at_s:
         return _skipped(local_zone, tick)

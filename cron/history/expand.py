@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.calendar.schedule import compile as compile_schedule
+from cron.calendar.schedule import compile_or_none
 from cron.job import Schedule
 from cron.state.rows import Row, RowKind
 from launcher.names import SCHEDULED_S_MAX
@@ -28,7 +28,7 @@ def expand(
     if row.kind is not RowKind.RANGE or schedule is None:
         return [row]
     first_s, last_s = max(row.scheduled_s, since_s), min(row.last_s, until_s)
-    ticks = compile_schedule(schedule).newest(first_s - 1, last_s, limit)
+    ticks = compile_or_none(schedule).newest(first_s - 1, last_s, limit)
     if not ticks and row.scheduled_s >= since_s and row.last_s <= until_s:
         return [row]
     return [

@@ -12,7 +12,7 @@ import heapq
 from collections import OrderedDict
 from typing import Final
 
-from cron.calendar.schedule import Ticks
+from cron.calendar.schedule import Ticks, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Schedule
 from cron.state.state import JobRecord, State
@@ -60,9 +60,15 @@ class DueJob:
 
 
 class Agenda:
-    """All live jobs of a State, by when they are due next."""
+    """All live jobs of a State, by when they are due next.
+
+    `held` are those whose schedules this program cannot read, by number, with the reason. They are
+    never taken, so their horizons stand still: a leader that can read them gives their instants
+    rows, by their catch-up policies.
+    """
 
     def __init__(self, state: State) -> None:
+        self.held: dict[int, str] = {}
         self._groups: dict[_GroupKey, _Group] = {}
         self._of_job: dict[int, tuple[_Group, str]] = {}  # with its tenant
         self._heap: list[tuple[int, int, _Group]] = []
@@ -85,6 +91,9 @@ class Agenda:
         key = _group_key(record.job.schedule)
         group = self._groups.get(key)
         if group is None:
+            if reason := unreadable(record.job.schedule):
+                self.held[record.number] = reason
+                return
             group = self._groups[key] = _Group(key, compile_schedule(record.job.schedule))
         tenant, _ = split_job_name(record.name)
         group.add(tenant, record.number)
@@ -93,6 +102,7 @@ class Agenda:
 
     def remove(self, number: int) -> None:
         """Take a job out; unknown numbers are no error."""
+        self.held.pop(number, None)
         found = self._of_job.pop(number, None)
         if found is not None:
             group, tenant = found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cron.api.views import BackfillReport, BackfillRequest
 from cron.calendar.schedule import compile as compile_schedule
+from cron.calendar.schedule import unreadable
 from cron.errors import Conflict, TooManyTimes
 from cron.history.audited import AuditedJob
 from cron.history.projection import Projection
@@ -105,6 +106,11 @@ def _instants(job: AuditedJob, schedule: Schedule, after_s: int, until_s: int) -
     Raises:
         TooManyTimes: more than BACKFILL_MAX.
     """
+    if reason := unreadable(schedule) or job.unreadable(after_s, until_s):
+        raise Conflict(
+            f"{job.name} cannot be backfilled under this leader: {reason}",
+            "let a replica with a newer tzdata lead, or update tzdata on this one",
+        )
     first_s = job.revisions[0].from_s
     before = compile_schedule(schedule).between(
         after_s, max(after_s, min(until_s, first_s)), limit=BACKFILL_MAX

@@ -22,11 +22,13 @@ from cron.api.views import (
 )
 from cron.calendar import spread
 from cron.calendar.load import Load
+from cron.calendar.schedule import Ticks, compile_or_none, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.crontab.jobs import is_default_name
 from cron.crontab.reading import Problems
 from cron.crontab.together import read_together
 from cron.errors import (
+    Conflict,
     CronError,
     CrontabError,
     InvalidInput,
@@ -52,7 +54,7 @@ from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
-from launcher.names import short_job_name
+from launcher.names import format_time, short_job_name
 
 ATTEMPTS = 5
 REMOVED_AT_ONCE = 5_000
@@ -281,7 +283,7 @@ def _placed(job: Job, before: Job | None, load: Load) -> Job:
 
 def next_times(job: Job, after_s: int, count: int) -> list[int]:
     """Return up to `count` scheduled times after `after_s`."""
-    ticks = compile_schedule(job.schedule)
+    ticks = compile_or_none(job.schedule)
     times: list[int] = []
     following = ticks.next(after_s)
     while following is not None and len(times) < count:
@@ -525,7 +527,7 @@ def _build(state: State, now_ms: int, put: c.PutJobs, names: Sequence[str]) -> l
     for record in records:
         if record.job is None or record.horizon_s == effective_s:
             continue
-        ticks = compile_schedule(record.job.schedule)
+        ticks = _readable(record, record.job)
         item = account_for(record, ticks, effective_s * 1000)
         if item is None:
             item = c.AccountItem(record.number, record.revision, record.horizon_s, effective_s)
@@ -533,6 +535,21 @@ def _build(state: State, now_ms: int, put: c.PutJobs, names: Sequence[str]) -> l
     commands: list[c.Command] = [c.Account(tuple(accounts))] if accounts else []
     commands += leaving(state, put.removed)
     return [*commands, msgspec.structs.replace(put, effective_s=effective_s)]
+
+
+def _readable(record: JobRecord, job: Job) -> Ticks:
+    """Return the instants of a job that is there.
+
+    Raises:
+        Conflict: they cannot be told, and after the change nobody could give them rows.
+    """
+    if reason := unreadable(job.schedule):
+        raise Conflict(
+            f"{record.name} cannot be changed under this leader: {reason}; its instants after"
+            f" {format_time(record.horizon_s)} have no rows yet",
+            "let a replica with a newer tzdata lead, or update tzdata on this one",
+        )
+    return compile_schedule(job.schedule)
 
 
 def _check(verdict: Verdict) -> None:

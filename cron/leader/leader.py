@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from itertools import islice
 
 import structlog
 
@@ -59,6 +60,8 @@ _log = structlog.get_logger()
 
 BUSY_SHARE = 5
 """While an entry's worth of launches waits, a turn gives rows to a fifth of what it may."""
+HELD_TOLD_MAX = 20
+"""Lines of the log about jobs whose schedules cannot be read; of more, their number."""
 RETRY_S = 0.2
 """Rest between a reign that failed and the next try, while the log still says that we lead."""
 
@@ -96,6 +99,7 @@ class Leader:
         self._changes = Changes()
         self._owes_plan = False
         self.books = Books(applier.state)
+        self._held: dict[int, str] = {}  # jobs that were told of: their schedules are not readable
         self._wake = asyncio.Event()
         self._beat = asyncio.Event()
         self._inbox = Inbox(
@@ -196,6 +200,7 @@ class Leader:
         self.epoch = epoch
         self._dispatcher.clear()
         self.books = Books(self._applier.state)
+        self._held.clear()
         self._jump = Jump(self._clock)
         self._steady = Steady(FAILOVER_MS)
         state = self._applier.state
@@ -222,6 +227,7 @@ class Leader:
         """Append all that has come up in one entry, and act on what came of it."""
         self._wake.clear()
         self._note_jump()
+        self._note_held()
         now_ms = self.now_ms()
         state = self._applier.state
         epoch, shared = self.epoch, self.shared_format()
@@ -339,6 +345,29 @@ class Leader:
             if self._floors.is_due(now_mono):
                 self._inbox.raise_floors(state)
         return commands
+
+    def _note_held(self) -> None:
+        held = self.books.agenda.held
+        if held == self._held:
+            return
+        new = {number: why for number, why in held.items() if self._held.get(number) != why}
+        self._held = dict(held)
+        for number, why in islice(new.items(), HELD_TOLD_MAX):
+            job = self._applier.state.by_number[number].name
+            _log.warning("job.held", replica=self._replica, job=job, error=why)
+        if len(new) > HELD_TOLD_MAX:
+            error = f"{len(new)} jobs have schedules that this program cannot read"
+            _log.warning("jobs.held", replica=self._replica, error=error)
+
+    @property
+    def held_note(self) -> str:
+        """Which jobs this leader cannot launch since it cannot read their schedules, "" if none."""
+        if self.epoch is None or not self._held:
+            return ""
+        number, why = next(iter(self._held.items()))
+        record = self._applier.state.by_number[number]
+        more = f" and {len(self._held) - 1} more" if len(self._held) > 1 else ""
+        return f"holds {record.name}{more}: {why}"
 
     def _note_jump(self) -> None:
         jumped_ms = self._jump.since_last()

@@ -43,6 +43,7 @@ from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, LaunchName, parse_launch_name, short_job_name
 
+HELD = "its instants get rows once a leader can read the schedule"
 LAST_SHOWN_MAX = 2_000
 """Lists of jobs up to this long show each job's newest launch; it costs a query each."""
 SILENT_S = 30
@@ -241,6 +242,9 @@ class Questions:
         if audited.forgotten_s > since_s:
             tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
             since_s = audited.forgotten_s
+        if reason := audited.unreadable(since_s, until_s):
+            tally.found(record.name, 0, "unproven", f"{record.name}: {reason}")
+            return
         begin_s = since_s
         await self._projection.caught_up(self._applier.rows_index)
         while since_s < until_s:
@@ -282,6 +286,9 @@ class Questions:
         told = explain(
             audited, pause, at_s, rows, open_row, self._clock.wall_ms() // 1000, self._state.reigns
         )
+        if not found and (reason := audited.unreadable(at_s - 1, at_s)):
+            verdict = f"this replica cannot tell whether it is due: {reason}; {HELD}"
+            told = msgspec.structs.replace(told, verdict=verdict)
         newer = await self._newer(rows[-1], open_rows) if rows and open_row is None else ""
         at_ms = at_s * 1000
         views = [view for row in found for view in self._expanded(row, at_ms, at_ms, 1)]

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from cron.calendar.schedule import Ticks
+from cron.calendar.schedule import Ticks, compile_or_none, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
 from cron.leader.news import finished_item
@@ -183,7 +183,7 @@ def _local_min(record: JobRecord, scheduled_s: int) -> int:
     """Return the nominal local time of an instant of the job's present schedule (rule R11)."""
     if record.job is None:
         return -1
-    ticks = compile_schedule(record.job.schedule)
+    ticks = compile_or_none(record.job.schedule)
     tick = ticks.tick_after(scheduled_s - 1)
     return nominal_min(ticks, tick) if tick is not None and tick.scheduled_s == scheduled_s else -1
 
@@ -246,7 +246,11 @@ def recover_job(
     doubtful = () if retries else tuple(key for key in due if key[1:] not in ended)
     caught_up: tuple[c.DueItem, ...] = ()
     lost: tuple[c.SkipItem, ...] = ()
-    if record.job is not None:
+    if record.job is not None and unreadable(record.job.schedule):
+        # The cell must not wait for ever for a schedule that nobody here can read: one row says
+        # that whatever was due in that time is lost.
+        lost = _whole_gap(record.horizon_s, to_s, {item.scheduled_s for item in ran})
+    elif record.job is not None:
         ticks = compile_schedule(record.job.schedule)
         taken = {item.scheduled_s for item in ran if not item.trigger}
         if retries:
@@ -258,6 +262,15 @@ def recover_job(
     return c.RecoverItem(
         record.number, record.revision, record.horizon_s, to_s, ran, caught_up, lost, doubtful
     )
+
+
+def _whole_gap(after_s: int, until_s: int, taken: set[int]) -> tuple[c.SkipItem, ...]:
+    """Return one range row for (after_s, until_s] but for what ran, whatever was due in it."""
+    first_s = max([after_s, *(at_s for at_s in taken if at_s <= until_s)]) + 1
+    if first_s > until_s:
+        return ()
+    count = 1 if first_s == until_s else 2
+    return (c.SkipItem(first_s, until_s, count, Reason.RESTORED),)
 
 
 def _runs_between(

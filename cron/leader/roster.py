@@ -192,7 +192,11 @@ class Roster:
         return "; ".join(note for note in (self.why_not_tick(), self.withheld()) if note)
 
     def _leaders_note(self) -> str:
-        notes = [self._leader.note or self._succession(), self.withheld()]
+        notes = [
+            self._leader.note or self._succession(),
+            self._leader.held_note,
+            self.withheld(),
+        ]
         if self._applier.state.format < FORMAT:
             notes.append(f"format {self._applier.state.format} until all replicas are upgraded")
         note = "; ".join(note for note in notes if note)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cron.api.pool_views import JobNeeds
 from cron.api.views import JobView, LaunchView, PartView
+from cron.calendar.schedule import unreadable
 from cron.history.audited import OpenRow
 from cron.history.story import memory_of
 from cron.job import Job
@@ -169,6 +170,7 @@ def of_job(record: JobRecord, job: Job, last: LaunchView | None, now_ms: int) ->
         running=sum(1 for row in record.open.values() if row.state in ACTIVE),
         last=last,
         needs=_needs(record, job),
+        held=unreadable(job.schedule),
     )
 
 

@@ -577,6 +577,7 @@ class JobView(google.protobuf.message.Message):
     LAST_FIELD_NUMBER: builtins.int
     NEEDS_FIELD_NUMBER: builtins.int
     GATE_FIELD_NUMBER: builtins.int
+    HELD_FIELD_NUMBER: builtins.int
     name: builtins.str
     schedule: builtins.str
     resolved: builtins.str
@@ -595,6 +596,7 @@ class JobView(google.protobuf.message.Message):
     command: builtins.str
     user: builtins.str
     running: builtins.int
+    held: builtins.str
     @property
     def next_s(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -628,9 +630,10 @@ class JobView(google.protobuf.message.Message):
         last: global___LaunchView | None = ...,
         needs: global___JobNeeds | None = ...,
         gate: global___GateView | None = ...,
+        held: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gate", b"gate", "last", b"last", "needs", b"needs"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["catchup", b"catchup", "command", b"command", "deadline_s", b"deadline_s", "gate", b"gate", "last", b"last", "name", b"name", "needs", b"needs", "next_s", b"next_s", "on_lost", b"on_lost", "overlap", b"overlap", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by", b"paused_by", "paused_until_ms", b"paused_until_ms", "resolved", b"resolved", "revision", b"revision", "running", b"running", "schedule", b"schedule", "source", b"source", "timeout_ms", b"timeout_ms", "user", b"user", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["catchup", b"catchup", "command", b"command", "deadline_s", b"deadline_s", "gate", b"gate", "held", b"held", "last", b"last", "name", b"name", "needs", b"needs", "next_s", b"next_s", "on_lost", b"on_lost", "overlap", b"overlap", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by", b"paused_by", "paused_until_ms", b"paused_until_ms", "resolved", b"resolved", "revision", b"revision", "running", b"running", "schedule", b"schedule", "source", b"source", "timeout_ms", b"timeout_ms", "user", b"user", "zone", b"zone"]) -> None: ...
 
 global___JobView = JobView
 
