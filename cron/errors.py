@@ -52,7 +52,34 @@ class Problem(msgspec.Struct, frozen=True, order=True):
             place += f" line {self.line}"
         if self.column:
             place += f", column {self.column}"
-        return f"{place}: {'warning: ' if self.is_warning else ''}{self.message}"
+        return f"{place}: {self.mark}{self.message}"
+
+    @property
+    def mark(self) -> str:
+        """What stands before the message of all but errors."""
+        return "warning: " if self.is_warning else ""
+
+    @property
+    def is_note(self) -> bool:
+        """Whether nothing has to be done about it."""
+        return False
+
+
+class Note(Problem, frozen=True):
+    """A warning that is none: the file means here what it looks like, if not for other crons.
+
+    Notes are for `raftcron lint`; a replica does not send them.
+    """
+
+    @property
+    def mark(self) -> str:
+        """What stands before the message."""
+        return "note: "
+
+    @property
+    def is_note(self) -> bool:
+        """Whether nothing has to be done about it."""
+        return True
 
 
 class CrontabError(InvalidInput):

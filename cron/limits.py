@@ -8,6 +8,16 @@ CRONTAB_BYTES_MAX: Final = 64 << 20
 """One file: 100,000 jobs of a few hundred bytes each, twice over."""
 CRONTAB_LINE_BYTES_MAX: Final = 64 << 10
 """One line: Linux passes at most 128 KiB as one argument (MAX_ARG_STRLEN); half of it is plenty."""
+JOB_FILE_CHARS_MAX: Final = 8 << 20
+"""One job file in TOML: 80,000 jobs of 100 characters. tomllib reads half a million a second."""
+JOB_FILE_DOTS_MAX: Final = 4
+"""Dots of one key, of which a job needs two: tomllib takes a time that grows with their cube."""
+JOB_FILE_ALL_DOTS_MAX: Final = 200_000
+"""Dots of all keys: a few seconds, at 15 us for a key with four dots below a table with four."""
+JOB_FILE_DEPTH_MAX: Final = 64
+"""Lists and tables within each other: tomllib and JSON recurse for each."""
+JOB_FILE_WORD_CHARS_MAX: Final = 256
+"""A number, a date or a plain key. Python writes no number of more than 4,300 digits."""
 CRONTAB_ERRORS_MAX: Final = 100
 """Errors reported of one file; the rest are counted."""
 EXPRESSION_BYTES_MAX: Final = 256

@@ -1,32 +1,25 @@
 """What a user writes for a schedule: five fields, an alias, or `@every`, read strictly.
 
-crontab(5) of Debian's cron, with `?` beyond it. Everything another dialect might read differently
-is refused: six or seven fields, ranges that wrap, L W # H R, dates that never come, anything but
-ASCII. A schedule is read once, when it is declared; what is stored is plain.
+crontab(5) of Debian's cron, with `?`, ranges that wrap (`22-6`) and full names beyond it.
+Everything another dialect might read differently is refused: six or seven fields, L W # H R, dates
+that never come, anything but ASCII. A schedule is read once, when it is declared; what is stored is
+plain.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from cron import limits
 from cron.calendar.duration import parse_duration
-from cron.calendar.fields import (
-    DAY_OF_MONTH,
-    DAY_OF_WEEK,
-    HOUR,
-    KINDS,
-    MINUTE,
-    Field,
-    Kind,
-    parse_field,
-)
+from cron.calendar.fields import KINDS, Field, parse_field
+from cron.calendar.misread import goes_on, misread
+from cron.calendar.remarks import Warned, notes, warnings
 from cron.errors import ScheduleError, invariant
 from cron.job import Schedule
 
@@ -42,23 +35,14 @@ ALIASES: Final = {
 MONTH_DAYS_MAX: Final = (0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 _TOKEN = re.compile(r"[^ \t]+")
-_CHOICE_HINT: Final = "see the choice with `raftcron apply --dry-run`, or write a value yourself"
 _FIVE_HINT: Final = "write five fields: minute hour day-of-month month day-of-week"
-
-
-class Warned(NamedTuple):
-    """What is likely to surprise the one who wrote it, where it stands (from 1), the way out."""
-
-    column: int
-    message: str
-    hint: str
 
 
 class Expression(msgspec.Struct, frozen=True):
     """A schedule that was read. Either `fields` has five fields, or `every_s` is a period.
 
     `text` is what the user wrote with single blanks; `columns` say where in it, as it was written,
-    each field begins (from 1).
+    each field begins (from 1). `warnings` say what may surprise, `notes` what other crons refuse.
     """
 
     text: str
@@ -66,6 +50,7 @@ class Expression(msgspec.Struct, frozen=True):
     every_s: int = 0
     warnings: tuple[Warned, ...] = ()
     columns: tuple[int, ...] = ()
+    notes: tuple[Warned, ...] = ()
 
     @property
     def has_any(self) -> bool:
@@ -98,8 +83,15 @@ class Expression(msgspec.Struct, frozen=True):
         )
 
     def schedule(self, zone: str) -> Schedule:
-        """Return the Schedule in `zone` (an IANA name); not placed if there is a `?`."""
-        return Schedule(self.text, self.resolved, zone, self.every_s)
+        """Return the Schedule in `zone` (an IANA name); not placed if there is a `?`.
+
+        Every replica reads the text again where a `?` keeps its place, also an older one that
+        knows neither ranges that wrap nor full names: such a text is stored in plain fields.
+        """
+        text = self.text
+        if self.has_any and self.notes:
+            text = " ".join(field.text for field in self.fields)
+        return Schedule(text, self.resolved, zone, self.every_s)
 
 
 @lru_cache(maxsize=8192)
@@ -165,7 +157,11 @@ def _parse_every(column: int, rest: list[tuple[str, int]]) -> Expression:
     if not rest:
         raise ScheduleError("@every has no period", column, "write one like @every 90s")
     if len(rest) > 1:
-        raise ScheduleError("@every has more than a period", rest[1][1], "write @every 90s")
+        error = misread([("@every", column), *rest])
+        if error is not None:
+            raise error
+        hint = f"write @every {rest[0][0]} alone: a command stands only in a file"
+        raise ScheduleError("@every has more than a period", rest[1][1], hint)
     every_s = parse_duration(
         rest[0][0],
         what="period",
@@ -177,27 +173,26 @@ def _parse_every(column: int, rest: list[tuple[str, int]]) -> Expression:
 
 
 def _parse_fields(tokens: list[tuple[str, int]], end: int) -> Expression:
-    if len(tokens) < len(KINDS):
+    words = tuple(word for word, _ in tokens)
+    if len(tokens) != len(KINDS):
+        error = misread(tokens) or goes_on(tokens)
+        if error is not None:
+            raise error
         count = "one field" if len(tokens) == 1 else f"{len(tokens)} fields"
         raise ScheduleError(f"schedule has {count}, not five", end, _FIVE_HINT)
-    if len(tokens) > len(KINDS):
-        raise ScheduleError(
-            f"schedule has {len(tokens)} fields, not five",
-            tokens[len(KINDS)][1],
-            "there is no field for seconds or years; @every 90s is the only source of seconds",
-        )
     fields = tuple(
         parse_field(kind, word, column) for kind, (word, column) in zip(KINDS, tokens, strict=True)
     )
     never = _never(fields, tokens[2][1])
     fields = _without_impossible_days(fields, tokens[2][1])
     columns = tuple(column for _, column in tokens)
-    warnings = [*never, *_warnings(fields, columns)]
+    found = [*never, *warnings(words, fields, columns, is_never=bool(never))]
     return Expression(
-        " ".join(word for word, _ in tokens),
+        " ".join(words),
         fields,
-        warnings=tuple(sorted(warnings, key=lambda warned: warned.column)),
+        warnings=tuple(sorted(found, key=lambda warned: warned.column)),
         columns=columns,
+        notes=tuple(notes(words, columns)),
     )
 
 
@@ -211,7 +206,7 @@ def _never(fields: tuple[Field, ...], column: int) -> list[Warned]:
         return []
     message = f"day of month {day.text} never comes in month {month.text}"
     if day.has_star or weekday.has_star:
-        raise ScheduleError(message, column, "choose a day that the month has")
+        raise ScheduleError(message, column, _day_hint(month))
     return [Warned(column, f"{message}: only the day of week counts", "write * for the day")]
 
 
@@ -226,9 +221,18 @@ def _without_impossible_days(fields: tuple[Field, ...], column: int) -> tuple[Fi
         raise ScheduleError(
             f"day of month {day.text} never comes in month {month.text}",
             column,
-            "choose a day that the month has",
+            _day_hint(month),
         )
     return minute, hour, msgspec.structs.replace(day, options=options), month, weekday
+
+
+def _day_hint(month: Field) -> str:
+    """Return which days the month has, whichever a `?` chooses."""
+    last = min(
+        max(days for number, days in enumerate(MONTH_DAYS_MAX) if months >> number & 1)
+        for months in _months(month)
+    )
+    return f"write a day from 1 to {last}"
 
 
 def _months(month: Field) -> list[int]:
@@ -239,26 +243,3 @@ def _occurs(days: int, months: int) -> bool:
     return any(
         months >> month & 1 and days & ((2 << MONTH_DAYS_MAX[month]) - 1) for month in range(1, 13)
     )
-
-
-def _warnings(fields: tuple[Field, ...], columns: tuple[int, ...]) -> Iterator[Warned]:
-    for kind, field, column in zip(KINDS, fields, columns, strict=True):
-        if field.options and kind in (DAY_OF_MONTH, DAY_OF_WEEK):
-            message = f"? in {kind.name} is a day chosen by raftcron, not every day as in Quartz"
-            yield Warned(column, message, _CHOICE_HINT)
-        if kind is DAY_OF_MONTH and any(not o.mask & ((1 << 29) - 1) for o in field.options):
-            message = f"{field.text} in {kind.name} may choose a day that some months lack"
-            yield Warned(column, message, _CHOICE_HINT)
-        if kind in (MINUTE, HOUR):
-            yield from _long_steps(kind, field, column)
-
-
-def _long_steps(kind: Kind, field: Field, column: int) -> Iterator[Warned]:
-    """Warn of `*/90` minutes, which are not ninety but those of every full hour."""
-    unit, unit_s = ("m", 60) if kind is MINUTE else ("h", 3600)
-    for step in map(int, re.findall(r"\*/([0-9]+)", field.text)):
-        if step > kind.highest:
-            hint = f"write {kind.lowest}"
-            if step * unit_s <= limits.PERIOD_S_MAX:
-                hint += f", or @every {step}{unit} for a period"
-            yield Warned(column, f"{kind.name} */{step} is the same as {kind.lowest}", hint)

@@ -1,13 +1,16 @@
 """One field of a schedule: lists, ranges, steps, names, and the `?` forms.
 
 A field is read into a canonical text (names become numbers, `a-a` becomes `a`, `N/S` becomes
-`N-max/S`, so that croniter and we read the same) and a bit mask of its values. A field with `?` has
-no values yet but options: what it may become, of which `cron.calendar.spread` chooses one.
+`N-max/S`, `22-6` becomes `22-23,0-6`, so that croniter and every older replica read the same) and a
+bit mask of its values. A field with `?` has no values yet but options: what it may become, of which
+`cron.calendar.spread` chooses one.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -16,50 +19,54 @@ from cron.errors import ScheduleError
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What one of the five places means: its name, its range, its names, the range of `?`."""
+    """What one of the five places means: its name, its range, its names, the range of `?`.
+
+    `names` are the three letters of crontab(5), `full_names` what other crons do not read.
+    """
 
     name: str
     lowest: int
     highest: int
     any_highest: int
     names: dict[str, int] = {}
+    full_names: dict[str, int] = {}
 
 
 _MONTHS: Final = [
-    "jan",
-    "feb",
-    "mar",
-    "apr",
-    "may",
-    "jun",
-    "jul",
-    "aug",
-    "sep",
-    "oct",
-    "nov",
-    "dec",
+    *("january", "february", "march", "april", "may", "june", "july"),
+    *("august", "september", "october", "november", "december"),
 ]
-_DAYS: Final = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+_DAYS: Final = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"]
+
+
+def _numbered(names: Sequence[str], first: int) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names, first)}
+
 
 MINUTE: Final = Kind("minute", 0, 59, 59)
 HOUR: Final = Kind("hour", 0, 23, 23)
 DAY_OF_MONTH: Final = Kind("day of month", 1, 31, 28)
 """`?` means one of 1 to 28, so that the job runs every month."""
-MONTH: Final = Kind("month", 1, 12, 12, {name: i + 1 for i, name in enumerate(_MONTHS)})
-DAY_OF_WEEK: Final = Kind("day of week", 0, 7, 6, {name: i for i, name in enumerate(_DAYS)})
+MONTH: Final = Kind(
+    "month", 1, 12, 12, _numbered([name[:3] for name in _MONTHS], 1), _numbered(_MONTHS, 1)
+)
+DAY_OF_WEEK: Final = Kind(
+    "day of week", 0, 7, 6, _numbered([name[:3] for name in _DAYS], 0), _numbered(_DAYS, 0)
+)
 KINDS: Final = (MINUTE, HOUR, DAY_OF_MONTH, MONTH, DAY_OF_WEEK)
 
 _ANY = re.compile(
     r"\?(?P<range>\((?P<low>[^()/-]*)-(?P<high>[^()/-]*)\))?(?P<slash>/(?P<step>.*))?"
 )
 _ANY_HINT: Final = "write ?, ?(a-b), ?/n or ?(a-b)/n, alone in its field"
-_FOREIGN: Final = {
-    "L": "last days (L) are not part of crontab(5): test for the day in the command",
-    "W": "nearest weekdays (W) are not part of crontab(5): test for the day in the command",
-    "#": "n-th weekdays (#) are not part of crontab(5): test for the day in the command",
-    "H": "where Jenkins writes H, write ?",
-    "R": "where others write R, write ?: the choice is made once and kept",
-}
+_WEEKDAY: Final = rf"(?P<day>[0-7]|{'|'.join([*_DAYS, *DAY_OF_WEEK.names])})"
+_NTH = re.compile(rf"{_WEEKDAY}#(?P<n>[1-5])", re.IGNORECASE)
+_LAST = re.compile(rf"{_WEEKDAY}?L(?P<rest>-[0-9]+|W)?", re.IGNORECASE)
+_NEAREST = re.compile(r"(?P<day>[0-9]{1,2})W", re.IGNORECASE)
+_HASHED = re.compile(r"[HR](?P<rest>(?:\([^()]*\))?(?:/[0-9]+)?)", re.IGNORECASE)
+_DAYS_A_WEEK: Final = 7
+_LAST_N: Final = 5
+"""The days of month from 29 hold the fifth of each weekday."""
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -102,46 +109,90 @@ def parse_field(kind: Kind, text: str, column: int) -> Field:
 
 
 def _parse_part(kind: Kind, part: str, column: int) -> tuple[str, int]:
+    _refuse_foreign(kind, part, column)
     body, slash, step_text = part.partition("/")
-    step = _parse_step(kind, step_text, column + len(body) + 1) if slash else 1
-    suffix = f"/{step}" if slash else ""
-    if body == "*":
-        return f"*{suffix}", _mask(kind, range(kind.lowest, kind.highest + 1, step))
     low_text, dash, high_text = body.partition("-")
-    low = _parse_number(kind, low_text, column, part)
-    if dash:
-        high_column = column + len(low_text) + 1
-        high = _parse_number(kind, high_text, high_column, part)
-        if low > high:
-            raise _wrapped(kind, part, low, high, column)
-    elif slash:
+    if kind is MINUTE and not low_text and dash:
+        _refuse_unlogged(part, column)
+    low = high = -1
+    if body != "*":
+        low = high = _parse_number(kind, low_text, column, part)
+        if dash:
+            high = _parse_number(kind, high_text, column + len(low_text) + 1, part)
+    step = 1
+    if slash:
+        # N/S of a weekday is no sample that would be accepted.
+        sample = body if dash or low < 0 or kind is not DAY_OF_WEEK else f"{low % 7}-6"
+        step = _parse_step(kind, step_text, column + len(body) + 1, sample)
+    suffix = f"/{step}" if slash else ""
+    if low < 0:
+        return f"*{suffix}", _mask(kind, range(kind.lowest, kind.highest + 1, step))
+    if slash and not dash:
         if kind is DAY_OF_WEEK:
             raise ScheduleError(
                 f"{kind.name} {part} does not say where it ends",
                 column,
-                f"write {low}-6/{step} or {low}-7/{step}",
+                f"write {low % 7}-6/{step} or {low % 7}-7/{step}",
             )
         high = kind.highest
-    else:
-        high = low
+    low, high = _on_one_week(kind, low, high)
+    if low > high:
+        return _wrapped(kind, low, high, step)
     if low == high:
         return str(low), _mask(kind, range(low, low + 1))
     return f"{low}-{high}{suffix}", _mask(kind, range(low, high + 1, step))
 
 
-def _parse_step(kind: Kind, text: str, column: int) -> int:
+def _on_one_week(kind: Kind, low: int, high: int) -> tuple[int, int]:
+    """Return a range that runs backwards only because Sunday is 0 and 7 as one that does not."""
+    if kind is DAY_OF_WEEK and low > high:
+        if high == 0:
+            return low, 7
+        if low == _DAYS_A_WEEK:
+            return 0, high
+    return low, high
+
+
+def _wrapped(kind: Kind, low: int, high: int, step: int) -> tuple[str, int]:
+    """Return canonical text and mask of a range that goes on at the lowest value: 22-6 of hours.
+
+    Steps count from `low` across the end of the field.
+    """
+    highest = 6 if kind is DAY_OF_WEEK else kind.highest
+    size = highest - kind.lowest + 1
+    values = [
+        kind.lowest + (low - kind.lowest + passed) % size
+        for passed in range(0, (high - low) % size + 1, step)
+    ]
+    runs = [[one for one in values if one >= low], [one for one in values if one <= high]]
+    mask = 0
+    for value in values:
+        mask |= 1 << value
+    return ",".join(_run(run, step) for run in runs if run), mask
+
+
+def _run(values: list[int], step: int) -> str:
+    first, last = values[0], values[-1]
+    if first == last:
+        return str(first)
+    return f"{first}-{last}" + (f"/{step}" if step > 1 else "")
+
+
+def _parse_step(kind: Kind, text: str, column: int, sample: str) -> int:
+    """Return the number behind a slash; `sample` is what stands before it, for the hint."""
     if not (text.isascii() and text.isdigit()):
         raise ScheduleError(
-            f"{kind.name} step {text!r} is not a number", column, "write a step like */5 or 10-40/5"
+            f"{kind.name} step {text!r} is not a number", column, f"write a step like {sample}/2"
         )
     step = int(text)
     if step == 0:
-        raise ScheduleError(f"{kind.name} step 0 never moves", column, "write a step of at least 1")
+        hint = f"write a step of at least 1, like {sample}/1"
+        raise ScheduleError(f"{kind.name} step 0 never moves", column, hint)
     return step
 
 
 def _parse_number(kind: Kind, text: str, column: int, part: str) -> int:
-    named = kind.names.get(text.lower())
+    named = kind.names.get(text.lower(), kind.full_names.get(text.lower()))
     if named is not None:
         return named
     if not (text.isascii() and text.isdigit()):
@@ -165,22 +216,72 @@ def _unreadable(kind: Kind, text: str, column: int, part: str) -> ScheduleError:
             column,
             f"write a number in {span}, a range like 1-5, or * for all",
         )
-    for letter, hint in _FOREIGN.items():
-        if letter in text.upper() and re.fullmatch(r"[0-9LWHR#]+(?:\(.*)?", text.upper()):
-            return ScheduleError(f"{kind.name} {text} is not understood", column, hint)
     hint = f"write a number in {span}"
     if kind.names:
         hint += f" or one of {' '.join(kind.names)}"
+    near = near_name(kind, text)
+    if near:
+        hint = f"did you mean {near}? {hint}"
     return ScheduleError(f"{kind.name} {text!r} is not a number", column, hint)
 
 
-def _wrapped(kind: Kind, part: str, low: int, high: int, column: int) -> ScheduleError:
-    hint = f"write {low}-{kind.highest},{kind.lowest}-{high}"
-    if kind is DAY_OF_WEEK and high == 0:
-        hint = f"Sunday is also 7: write {low}-7"
-    elif kind is DAY_OF_WEEK:
-        hint = f"write {low}-6,0-{high}"
-    return ScheduleError(f"{kind.name} range {part} runs backwards", column, hint)
+def near_name(kind: Kind, text: str) -> str:
+    """Return the short name that a wrong one is near to; "" if it is near to none."""
+    names = [*kind.names, *kind.full_names]
+    near = difflib.get_close_matches(text.lower(), names, 1, 0.75)
+    near = near or [name for name in kind.names if text.lower().startswith(name)]
+    return near[0][:3] if near else ""
+
+
+def is_foreign(text: str) -> bool:
+    """Return whether a text is a form of other crons: L, W, #, H or R."""
+    return any(pattern.fullmatch(text) for pattern in (_NTH, _LAST, _NEAREST, _HASHED))
+
+
+def _refuse_foreign(kind: Kind, part: str, column: int) -> None:
+    """Refuse what other crons read and crontab(5) does not, with what does the same here."""
+    nth, last = _NTH.fullmatch(part), _LAST.fullmatch(part)
+    nearest, hashed = _NEAREST.fullmatch(part), _HASHED.fullmatch(part)
+    hint = ""
+    if hashed:
+        hint = f"write ?{hashed['rest']}, alone in its field: the choice is made once and kept"
+    elif nth and kind is DAY_OF_WEEK:
+        first = int(nth["n"]) * _DAYS_A_WEEK - 6
+        days = f"{first}-{min(first + 6, 31)}" if int(nth["n"]) < _LAST_N else "29-31"
+        test = f"LC_ALL=C date | grep -q ^{_weekday(nth['day'])}"
+        hint = f"write * here, {days} for the day of month, and begin the command with: {test} &&"
+    elif last and kind is DAY_OF_MONTH and not last["day"]:
+        hint = (
+            "write 28-31, and begin the command with: LC_ALL=C date -d tomorrow | grep -q '  1 ' &&"
+        )
+        if last["rest"]:
+            hint = "write the earliest such day, such as 25-31, and test for it in the command"
+    elif last and kind is DAY_OF_WEEK and last["day"]:
+        hint = (
+            f"write {last['day']}, and begin the command with: "
+            "LC_ALL=C date -d '+7 days' | grep -q '  [1-7] ' &&"
+        )
+    elif nearest and kind is DAY_OF_MONTH and 1 <= int(nearest["day"]) <= kind.highest:
+        hint = f"write {nearest['day']}, and let the command look for the weekday"
+    if hint:
+        raise ScheduleError(f"{kind.name} {part} is not part of crontab(5)", column, hint)
+
+
+def _weekday(text: str) -> str:
+    """Return `Fri` for `5`, `fri` or `friday`."""
+    if text.isdigit():
+        text = list(DAY_OF_WEEK.names)[int(text) % _DAYS_A_WEEK]
+    return text[:3].capitalize()
+
+
+def _refuse_unlogged(part: str, column: int) -> None:
+    """Refuse `-*/15`: elsewhere a leading - keeps a job out of the system's log."""
+    try:
+        _parse_part(MINUTE, part[1:], column + 1)
+    except ScheduleError:
+        return
+    message = f"minute {part} begins with -, which elsewhere means not to log the job"
+    raise ScheduleError(message, column, f"write {part[1:]}")
 
 
 def _mask(kind: Kind, values: range) -> int:
@@ -201,17 +302,19 @@ def _parse_any(kind: Kind, text: str, column: int) -> Field:
     if match["range"]:
         low = _parse_number(kind, match["low"], column + match.start("low"), text)
         high = _parse_number(kind, match["high"], column + match.start("high"), text)
+        low, high = _on_one_week(kind, low, high)
         if low > high:
+            last = f"{low}-{kind.any_highest}" if low <= kind.any_highest else f"{low}-{low}"
             raise ScheduleError(
                 f"{kind.name} range {low}-{high} of ? runs backwards",
                 column + match.start("low"),
-                "choose a range that does not wrap around",
+                f"choose one part of it: write ?({last}) or ?({kind.lowest}-{high})",
             )
         canonical += f"({low}-{high})"
     step = 0
     if match["slash"]:
         step_column = column + match.start("step")
-        step = _parse_step(kind, match["step"], step_column)
+        step = _parse_step(kind, match["step"], step_column, canonical)
         if step > high - low + 1:
             raise ScheduleError(
                 f"{kind.name} step {step} is longer than the range {low}-{high}",

@@ -211,36 +211,47 @@ def _show_removed(report: RemoveReport) -> None:
 def lint_command(settings: Settings, files: tuple[str, ...], system: bool) -> None:
     """Check crontabs and job files without a cluster, together as `apply` takes them.
 
-    Prints every error and warning with its place. Exits with 0 on warnings, with 2 on errors.
+    Prints every error, warning and note with its place; a note says what other crons refuse. Exits
+    with 0 on warnings and notes, with 2 on errors.
     """
     from cron.crontab.together import read_together
 
     sources = map(read_source, files)
     contents = ((source.name, source.content) for source in sources)
     problems: list[Problem] = []
-    jobs = 0
+    jobs = errors = warnings = 0
     for _, reading in read_together(contents, system=system, zone="UTC", tenant="default"):
         problems += reading.problems
         jobs += len(reading.jobs)
-    errors = sum(not problem.is_warning for problem in problems)
+        errors += reading.error_count
+        warnings += reading.warning_count
     if settings.is_json:
         render.json_lines(problem_row(problem) for problem in problems)
     else:
         for problem in problems:
             render.problem(problem, to_stderr=False)
-        counted = ((jobs, "job"), (errors, "error"), (len(problems) - errors, "warning"))
+        notes = sum(problem.is_note for problem in problems)
+        counted = [(jobs, "job"), (errors, "error"), (warnings, "warning")]
+        counted += [(notes, "note")] * bool(notes)
         render.line(", ".join(render.number(count, what) for count, what in counted))
     if errors:
         raise click.exceptions.Exit(exits.USAGE)
 
 
+def severity(problem: Problem) -> str:
+    """Return `error`, `warning` or `note`."""
+    if problem.is_note:
+        return "note"
+    return "warning" if problem.is_warning else "error"
+
+
 def problem_row(problem: Problem) -> render.Row:
-    """Return an error or warning as JSON."""
+    """Return an error, warning or note as JSON."""
     return {
         "file": problem.file,
         "line": problem.line or None,
         "column": problem.column or None,
-        "severity": "warning" if problem.is_warning else "error",
+        "severity": severity(problem),
         "message": problem.message,
         "hint": problem.hint or None,
     }

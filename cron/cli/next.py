@@ -17,17 +17,19 @@ from cron.calendar.spread import place_all
 from cron.cli import render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import job_keys
-from cron.cli.sources import STDIN, read_source
+from cron.cli.sources import STDIN, printable, read_source
 from cron.cli.times import format_s, local_time, show_ms, show_s
-from cron.errors import InvalidInput, ScheduleError
+from cron.crontab.jobs import is_default_name
+from cron.errors import InvalidInput, ScheduleError, Unavailable
 from cron.job import Schedule
 from launcher.names import short_job_name
 
 COUNT_MAX: Final = 10_000
+_FILE_ENDINGS: Final = (".crontab", ".cron", ".tab", ".toml", ".txt")
 
 
 class Coming(msgspec.Struct, frozen=True):
-    """A schedule and its next times; `job` is "" for an expression.
+    """A schedule and its next times; `job` is "" for an expression. `line` is that of a file.
 
     Times before `paused_until_ms` (0: all) will be skipped if the job is `paused`.
     """
@@ -40,9 +42,26 @@ class Coming(msgspec.Struct, frozen=True):
     paused: bool = False
     pause_reason: str = ""
     paused_until_ms: int = 0
+    line: int = 0
+
+    @property
+    def label(self) -> str:
+        """What a person knows the job by: its name, or line and schedule if it has none."""
+        if self.line and is_default_name(self.job):
+            return f"line {self.line}: {self.text}"
+        return short_job_name(self.job)
 
 
-@click.command("next")
+class _WithExpression(click.Command):
+    """A command whose argument may begin with `-`, as a wrong schedule does: it is no option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Return what is left of the arguments."""
+        words = [f" {one}" if one.startswith("-") and " " in one else one for one in args]
+        return super().parse_args(ctx, words)
+
+
+@click.command("next", cls=_WithExpression)
 @click.argument("what", metavar="EXPR|FILE|JOB")
 @click.option("--tz", "zone", metavar="ZONE", help="Zone of the schedule (default UTC).")
 @click.option("--after", type=Moment(), help="Only times after this one; default now.")
@@ -63,6 +82,7 @@ def next_command(
     zones.pin()
     if zone is not None:
         zones.zone(zone)
+    what = what.strip(" ") or what
     after_s = (settings.now_ms() if after is None else after) // 1000
     if is_expression(what):
         found = [_of_expression(what, zone or "UTC", after_s, count)]
@@ -106,15 +126,23 @@ def _of_file(name: str, zone: str, after_s: int, count: int, *, system: bool) ->
         render.problem(problem, to_stderr=True)
     schedules = place_all([job.schedule for job in reading.jobs], Load())
     for job, schedule in zip(reading.jobs, schedules, strict=True):
-        yield _coming(job.name, schedule, after_s, count)
+        coming = _coming(job.name, schedule, after_s, count)
+        yield msgspec.structs.replace(coming, line=job.line)
 
 
 def _of_job(
     settings: Settings, name: str, zone: str | None, after_s: int | None, count: int
 ) -> Coming:
     """What the cell says of a job; `zone` only changes the wall clock that is shown."""
-    with settings.client() as client:
-        answer = client.next_times(name, after_s, count)
+    if name.lower().endswith(_FILE_ENDINGS) or name.startswith(("/", ".", "~")):
+        hint = "name a file that exists, an expression in quotes, or a job: see `raftcron jobs`"
+        raise InvalidInput(f"{printable(name)}: no such file", hint)
+    try:
+        with settings.client() as client:
+            answer = client.next_times(name, after_s, count)
+    except Unavailable as error:
+        error.hint = f"there is no file {printable(name)}, so a job was asked for; {error.hint}"
+        raise
     return Coming(
         answer.job,
         answer.schedule,
@@ -142,6 +170,7 @@ def _row(one: Coming, at_s: int) -> render.Row:
     return {
         "scheduled_at": format_s(at_s),
         **names,
+        **({"line": one.line} if one.line else {}),
         "local_time": _local(one, at_s),
         "zone": one.zone,
         "schedule": one.text,
@@ -162,7 +191,9 @@ def _local(one: Coming, at_s: int) -> str:
 def _show(found: list[Coming]) -> None:
     for one in found:
         if "?" in one.text:
-            name = f"{short_job_name(one.job)}: " if one.job else ""
+            name = f"{one.label}: " if one.job else ""
+            if name.endswith(f": {one.text}: "):
+                name = name.removesuffix(f"{one.text}: ")
             render.line(f"{name}{one.text} = {one.resolved}")
         if one.paused:
             reason = f" ({one.pause_reason})" if one.pause_reason else ""
@@ -173,7 +204,7 @@ def _show(found: list[Coming]) -> None:
     has_jobs = any(one.job for one in found)
     columns = ["job"] * has_jobs + ["scheduled utc"] + ["local time", "zone"] * is_local
     rows = [
-        [short_job_name(one.job)] * has_jobs
+        [one.label] * has_jobs
         + [show_s(at_s).removesuffix(" UTC")]
         + [_local(one, at_s).replace("T", " "), one.zone] * is_local
         for one in found

@@ -10,15 +10,18 @@ import re
 from typing import Final
 
 from cron import limits
-from cron.calendar.zones import zone
+from cron.calendar.zones import zone, zone_names
 from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
 
 DEFAULT_SHELL: Final = "/bin/sh"
 MAILTO_HINT: Final = "raftcron sends no mail: see the output with `raftcron logs LAUNCH`"
 TZ_HINT: Final = "TZ is only passed to the command: CRON_TZ sets the zone of schedules"
+DELAY_HINT: Final = "write ? for the minute: raftcron chooses one where the load is least"
 LOGNAME_HINT: Final = "it is always the user that the job runs as: remove it"
 
+_EMPTY: Final = {"CRON_TZ": "CRON_TZ=UTC", "SHELL": f"SHELL={DEFAULT_SHELL}"}
+"""What to write where a value may not be empty."""
 EXPAND_HINT: Final = "write it out, or set it in the command, where the shell reads it"
 
 _OVERRIDDEN: Final = (
@@ -32,6 +35,7 @@ _OVERRIDDEN: Final = (
 """What each launch sets itself, after the crontab's lines."""
 _GIVEN: Final = ("SHELL", "PATH", "HOME", "LOGNAME", "USER")
 _REFERENCE = re.compile(r"\$(?:\{([A-Za-z_][A-Za-z0-9_]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
+_COMMENT = re.compile(r"[ \t]+#")
 _HOME_MARK = re.compile(r"(?:\A|:)~")
 
 _LINE = re.compile(
@@ -66,6 +70,12 @@ class Environment:
         value = self._unquoted(name, written, line, column)
         if value is None:
             return
+        first, *rest = value.split(None, 1)[:2] or [""]
+        if rest and name in ("CRON_TZ", "TZ") and first in zone_names():
+            message = f"{name}={first} has more behind it on its line"
+            hint = f"write {name}={first} on a line of its own, and on the next one: {rest[0]}"
+            self._problems.error(line, column + len(first), message, hint)
+            return
         if name == "CRON_TZ":
             self._zone_line = self._zone_line or line
             self._set_zone(value, line, column)
@@ -88,6 +98,8 @@ class Environment:
             self._problems.warn(line, 1, "MAILTO sends no mail", MAILTO_HINT)
         if name == "TZ":
             self._tz_line = line
+        if name == "RANDOM_DELAY":
+            self._problems.warn(line, 1, "RANDOM_DELAY delays nothing", DELAY_HINT)
         self._warn_of_likely_mistakes(name, value, line)
         if name not in self._values and len(self._values) == limits.ENVIRONMENT_LINES_MAX:
             message = f"more than {limits.ENVIRONMENT_LINES_MAX} variables are set"
@@ -143,12 +155,22 @@ class Environment:
     def _unquoted(self, name: str, written: str, line: int, column: int) -> str | None:
         written = written.rstrip(" \t")
         if not written:
-            self._problems.error(
-                line, column, f"{name} has no value", f'write {name}="" to set it empty'
-            )
+            hint = f'write {name}="" to set it empty'
+            if name in _EMPTY:
+                hint = f"write {_EMPTY[name]}, or remove the line"
+            self._problems.error(line, column, f"{name} has no value", hint)
             return None
         quote = written[0]
         if quote not in "\"'":
+            match = _COMMENT.search(written)
+            if match and name != "CRON_TZ":
+                message = f"{name} has a value with what looks like a comment"
+                marks = "'" if '"' in written else '"'
+                hint = (
+                    f"write {name}={written[: match.start()]} and the comment on a line of its "
+                    f"own; if it belongs to the value, write {name}={marks}{written}{marks}"
+                )
+                self._problems.warn(line, column + match.start(), message, hint)
             return written
         end = written.find(quote, 1)
         if end < 0:
@@ -158,6 +180,8 @@ class Environment:
         if end != len(written) - 1:
             message = f"{name} goes on after the closing quote"
             hint = "quote the whole value with the other kind of quotes"
+            if written[end + 1 :].lstrip(" \t").startswith("#"):
+                hint = f"write {name}={written[: end + 1]}, and the comment on a line of its own"
             self._problems.error(line, column + end + 1, message, hint)
             return None
         return written[1:-1]

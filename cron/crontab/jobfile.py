@@ -13,8 +13,15 @@ from typing import Any, Final
 
 from cron import limits
 from cron.calendar.zones import zone as zone_of
+from cron.crontab.bounds import find_excess
 from cron.crontab.environment import Environment
-from cron.crontab.jobs import Declaration, JobList, read_schedule
+from cron.crontab.jobs import (
+    REBOOT_LEFT_OUT,
+    Declaration,
+    JobList,
+    is_reboot,
+    read_schedule,
+)
 from cron.crontab.lines import is_readable
 from cron.crontab.options import READERS, Option, read_options, unknown_key
 from cron.crontab.payload import dump_payload
@@ -45,25 +52,22 @@ def read_jobs_toml(
 ) -> Reading:
     """Return the jobs and problems of a job file; never raises for what is in it.
 
-    `system` makes `@reboot` a warning. `zone` is that of jobs that name none; `tenant` that of
-    jobs whose name says none.
+    `zone` is that of jobs that name none; `tenant` that of jobs whose name says none. `system`
+    changes nothing: a job file has no user column.
     """
     problems = Problems(file)
     jobs = JobList(tenant, problems)
     if is_readable(text, problems):
-        _JobFile(jobs, problems, system=system, zone=zone, tenant=tenant).read(text)
-    return Reading(jobs.jobs, problems.listed())
+        _JobFile(jobs, problems, zone=zone, tenant=tenant).read(text)
+    return problems.reading(jobs.jobs)
 
 
 class _JobFile:
     """One job file: what holds for all its jobs."""
 
-    def __init__(
-        self, jobs: JobList, problems: Problems, *, system: bool, zone: str, tenant: str
-    ) -> None:
+    def __init__(self, jobs: JobList, problems: Problems, *, zone: str, tenant: str) -> None:
         self._jobs = jobs
         self._problems = problems
-        self._is_system = system
         self._zone = zone
         self._tenant = tenant
 
@@ -111,6 +115,10 @@ class _JobFile:
             return None
 
     def _parse(self, text: str) -> dict[str, Any] | None:
+        excess = find_excess(text)
+        if excess is not None:
+            self._problems.error(*excess)
+            return None
         try:
             return tomllib.loads(text)
         except ValueError as error:  # TOMLDecodeError, and numbers too long for Python
@@ -122,8 +130,6 @@ class _JobFile:
                 line, column = int(match[2]), int(match[3])
             message = f"file is not TOML: {message[:1].lower()}{message[1:]}"
             self._problems.error(line, column, message, "see https://toml.io for the form")
-        except RecursionError:
-            self._problems.error(1, 1, "file is nested too deeply", "write plain [[job]] tables")
         return None
 
     def _read_job(self, table: _JobTable) -> None:
@@ -140,13 +146,10 @@ class _JobFile:
             )
         if not schedule or payload is None or not (command or is_handler):
             return
-        if self._is_system and schedule.strip().lower() == "@reboot":
-            line, column = table.place("schedule")
-            hint = "start it with the machine's own init, for example a systemd unit"
-            message = "@reboot has no instant, the job is left out"
-            self._problems.warn(line, column, message, hint)
+        if is_reboot(schedule):
+            self._problems.warn(*table.place("schedule"), *REBOOT_LEFT_OUT)
             return
-        expression = read_schedule(schedule, zone, *table.place("schedule"), self._problems)
+        expression = read_schedule(schedule, zone, table.place("schedule"), self._problems)
         if expression is None:
             return
         self._jobs.add(

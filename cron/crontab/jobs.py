@@ -9,6 +9,7 @@ import msgspec
 
 from cron import limits
 from cron.calendar.expression import Expression, parse
+from cron.calendar.misread import misread
 from cron.calendar.schedule import check, shortest_period_s
 from cron.crontab.conflicts import deadline_with_retries_s, retry_of
 from cron.crontab.options import Policies
@@ -17,9 +18,17 @@ from cron.errors import ScheduleError
 from cron.job import Job, OnLost, Overlap, Schedule
 from launcher.work import WorkSpec
 
+_WORD = re.compile(r"[^ \t]+")
 _DEFAULT_NAME = re.compile(r"[^/]+/job-[0-9a-f]{10}(?:-[0-9]+)?")
 NAME_HASH_CHARS = 10
 """40 bits: two of 100,000 commands share a name once in two hundred files, and are told apart."""
+
+
+REBOOT_LEFT_OUT = (
+    "@reboot has no instant, the job is left out",
+    "start it with the machine's own init, for example a systemd unit",
+)
+"""The message and hint of the warning: packages have such lines that nobody may change."""
 
 
 class Declaration(msgspec.Struct):
@@ -109,20 +118,33 @@ def is_default_name(name: str) -> bool:
     return _DEFAULT_NAME.fullmatch(name) is not None
 
 
+def is_reboot(text: str) -> bool:
+    """Return whether a schedule is `@reboot`, which every form of file leaves out."""
+    return text.strip().lower() == "@reboot"
+
+
 def read_schedule(
-    text: str, zone: str, line: int, column: int, problems: Problems
+    text: str, zone: str, place: tuple[int, int], problems: Problems, *, whole: str = ""
 ) -> Expression | None:
-    """Return the schedule written at `column`; None after reporting why it cannot be read."""
+    """Return the schedule that stands at `place` (line, column); None after reporting a fault.
+
+    `whole` is the schedule with the command behind it, in which a wrong schedule is looked at.
+    """
+    line, column = place
     try:
         expression = parse(text)
         resolved = "" if expression.every_s else expression.sample
         schedule = Schedule(expression.text, resolved, zone, expression.every_s)
         check(schedule, expression.columns)
     except ScheduleError as error:
+        words = [(match.group(), match.start() + 1) for match in _WORD.finditer(whole)]
+        error = misread(words, has_command=True) or error
         problems.error(line, column + max(error.column, 1) - 1, str(error), error.hint)
         return None
     for warning in expression.warnings:
         problems.warn(line, column + warning.column - 1, warning.message, warning.hint)
+    for note in expression.notes:
+        problems.note(line, column + note.column - 1, note.message, note.hint)
     return expression
 
 

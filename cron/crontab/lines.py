@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,6 +12,7 @@ from cron.crontab.reading import Problems
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _ENCODING_HINT: Final = "save the file as UTF-8"
+_COMMENT = re.compile(rb"[ \t]*#(?!:)")
 
 
 def split_lines(content: bytes, problems: Problems) -> Iterator[tuple[int, str]]:
@@ -65,6 +67,9 @@ def _decode(line: bytes, number: int, problems: Problems) -> str | None:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         column = len(line[: error.start].decode("utf-8")) + 1
+        if _COMMENT.match(line):
+            problems.warn(number, column, "comment is not UTF-8", _ENCODING_HINT)
+            return "#"
         message = f"byte 0x{line[error.start]:02x} is not UTF-8"
         problems.error(number, column, message, _ENCODING_HINT)
         return None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -10,6 +12,7 @@ import msgspec
 from cron import limits
 from cron.errors import InvalidInput, ScheduleError
 
+_DIGITS = re.compile(r"[0-9]+")
 _JSON_HINT: Final = 'write JSON, such as {"month": 11}, or nothing for null'
 _SIZE_HINT: Final = "hand over a name or an address, and let the handler read it"
 
@@ -33,6 +36,9 @@ def read_payload(text: str) -> bytes:
     except RecursionError as error:
         raise ScheduleError("payload is nested too deeply", 1, _SIZE_HINT) from error
     except (ValueError, msgspec.DecodeError) as error:
+        if len(max(_DIGITS.findall(text), key=len, default="")) > sys.get_int_max_str_digits() > 0:
+            message = "payload is no JSON that can be read: a number has too many digits"
+            raise ScheduleError(message, 1, "write it in quotes, as a text") from error
         message = f"payload is no JSON: {_lowered(str(error))}"
         raise ScheduleError(message, 1, _JSON_HINT) from error
     return _bounded(payload)
@@ -54,8 +60,6 @@ def dump_payload(value: Any) -> bytes:
             default=_refuse_type,
         ).encode()
         msgspec.json.decode(payload)
-    except RecursionError as error:
-        raise InvalidInput("payload is nested too deeply", _SIZE_HINT) from error
     except (ValueError, msgspec.DecodeError) as error:
         message = f"payload cannot be JSON: {_lowered(str(error))}"
         raise InvalidInput(message, "write texts, numbers, booleans, lists and tables") from error

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from cron.calendar.misread import is_field_like, is_prose, misread
 from cron.crontab.environment import Environment, split_assignment
 from cron.crontab.jobfile import read_jobs_toml
-from cron.crontab.jobs import Declaration, JobList, read_schedule
+from cron.crontab.jobs import REBOOT_LEFT_OUT, Declaration, JobList, is_reboot, read_schedule
 from cron.crontab.lines import split_lines
 from cron.crontab.options import (
     OPTION_MARK,
@@ -33,8 +34,11 @@ _JOB = re.compile(
 )
 _USER_COLUMN = re.compile(r"(?P<user>[^ \t]+)(?:[ \t]+(?P<command>.*))?", re.DOTALL)
 _PERCENT = re.compile(r"\\(?P<escaped>.)|(?P<end>%)", re.DOTALL)
-_SIXTH_FIELD = re.compile(r"(?:\*|\?)(?:/[0-9]+)?[ \t]")
-_REBOOT: Final = "@reboot"
+_WORD = re.compile(r"[^ \t]+")
+_FORMAT = re.compile(r"%[A-Za-z](?![A-Za-z])")
+_SHELL_PAIR = re.compile(r"\\.|\"[^\"]*\"|'[^']*'|`[^`]*`|\$\([^()]*\)", re.DOTALL)
+_SHELL_OPEN = re.compile(r"[\"'`]|\$\(")
+_PERCENT_HINT: Final = r"write \% for a percent sign; the first plain % begins the standard input"
 
 
 def read_file(
@@ -65,14 +69,14 @@ def read_crontab(
     if last < text.count(b"\n") + (not text.endswith(b"\n")):
         crontab.miss_line()
     crontab.end()
-    return Reading(crontab.jobs.jobs, problems.listed())
+    return problems.reading(crontab.jobs.jobs)
 
 
 def split_percent(text: str) -> tuple[str, str]:
     r"""Return (script, standard input) of a command: the first `%` divides them.
 
     In the input each `%` is a line end, and one is added at its end if none is there. `\%` is a
-    plain `%` in both; any other backslash stays (crontab(5)).
+    plain `%` in both. In the script `\\` is one backslash, as in Debian's cron; any other stays.
     """
     for match in _PERCENT.finditer(text):
         if match["end"]:
@@ -87,7 +91,7 @@ def split_percent(text: str) -> tuple[str, str]:
 
 
 def _unescape(match: re.Match[str]) -> str:
-    return "%" if match["escaped"] == "%" else match[0]
+    return match["escaped"] if match["escaped"] in ("%", "\\") else match[0]
 
 
 class _Crontab:
@@ -145,23 +149,25 @@ class _Crontab:
     def _read_job(self, number: int, line: str, start: int) -> None:
         policies = read_options(self._options, self._tenant, self._problems)
         match = _JOB.fullmatch(line, start)
-        if match is None:
+        if match is None or is_prose(line[start:]):
             self._report_no_schedule(number, line, start)
             return
         schedule = match["schedule"]
-        if self._is_system and schedule.lower() == _REBOOT:
-            hint = "start it with the machine's own init, for example a systemd unit"
-            message = "@reboot has no instant, the line is left out"
-            self._problems.warn(number, start + 1, message, hint)
+        if is_reboot(schedule):
+            self._problems.warn(number, start + 1, *REBOOT_LEFT_OUT)
             return
         zone = self._environment.zone_name
-        expression = read_schedule(schedule, zone, number, start + 1, self._problems)
-        if expression is None and not match["rest"]:
+        place = (number, start + 1)
+        expression = read_schedule(schedule, zone, place, self._problems, whole=line[start:])
+        if expression is None:
             return  # Where the schedule is wrong nobody knows where the command begins.
+        is_handler = any(option.key == "handler" for option in self._options)
+        if not is_handler and self._has_sixth_field(match["rest"] or "", line, place):
+            return
         column = len(line) + 1 if match["rest"] is None else match.start("rest") + 1
         command, column = self._read_command(match["rest"] or "", number, column, policies)
         payload = self._read_payload(command, number, column) if policies.handler else b""
-        if expression is None or payload is None or not (command or policies.handler):
+        if payload is None or not (command or policies.handler):
             return
         self._environment.note_job()
         script, stdin = ("", "") if policies.handler else split_percent(command)
@@ -237,18 +243,44 @@ class _Crontab:
 
     def _report_no_schedule(self, number: int, line: str, start: int) -> None:
         text = line[start:]
-        if text[0].isalpha():
+        if is_prose(text):
             message = "line is no job, environment line or comment"
             hint = "write a schedule and a command, NAME=value, or # before a comment"
             self._problems.error(number, start + 1, message, hint)
             return
         # Too few words for five fields; where one of them is wrong, that is the better message.
-        read_schedule(text, "UTC", number, start + 1, self._problems)
+        read_schedule(text, "UTC", (number, start + 1), self._problems, whole=text)
+
+    def _has_sixth_field(self, rest: str, line: str, place: tuple[int, int]) -> bool:
+        """Return whether a field stands where the command should; that is reported."""
+        words = [(match.group(), match.start() + 1) for match in _WORD.finditer(line)]
+        first = rest.split(None, 1)[:1]
+        is_named = line[place[1] - 1] == "@"
+        if not first or not is_field_like(first[0]) or (is_named and first[0][0] not in "*?"):
+            return False
+        number, _ = place
+        error = misread(words, has_command=not self._is_system)
+        if error is not None:
+            self._problems.error(number, error.column, str(error), error.hint)
+        else:
+            message = f"command begins with {first[0]}, which looks like a field of a schedule"
+            hint = f"remove it, or write '{first[0]}' in quotes if the command begins with it"
+            self._problems.error(number, line.index(rest) + 1, message, hint)
+        return True
 
     def _warn_of_likely_mistakes(self, number: int, column: int, command: str) -> None:
-        if _SIXTH_FIELD.match(command):
-            message = "command begins like a sixth field"
-            self._problems.warn(number, column, message, "a schedule has five fields, no seconds")
-        elif not self._is_system and command.startswith(("root ", "root\t")):
+        if not self._is_system and command.startswith(("root ", "root\t")):
             message = "command begins with a user's name"
             self._problems.warn(number, column, message, "read a system crontab with --system")
+        end = next((match.start() for match in _PERCENT.finditer(command) if match["end"]), -1)
+        script = command if end < 0 else command[:end]
+        if "\\\\" in script:
+            message = r"\\ in the command becomes one backslash, as in Debian's cron"
+            hint = r"write \\\\ where the shell is to get two"
+            self._problems.note(number, column + script.index("\\\\"), message, hint)
+        if end < 0:
+            return
+        is_open = _SHELL_OPEN.search(_SHELL_PAIR.sub("", script))
+        if is_open or script.endswith("+") or _FORMAT.match(command, end):
+            message = "% ends the command, and what follows is its standard input"
+            self._problems.warn(number, column + end, message, _PERCENT_HINT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cron import limits
-from cron.errors import CrontabError, Problem
+from cron.errors import CrontabError, Note, Problem
 from cron.job import Job
 
 
@@ -18,6 +18,9 @@ class Reading(msgspec.Struct):
 
     jobs: list[Job]
     problems: list[Problem]
+    error_count: int = 0
+    warning_count: int = 0
+    """All that were found, also those that are not kept in `problems`."""
 
     @property
     def errors(self) -> list[Problem]:
@@ -26,8 +29,13 @@ class Reading(msgspec.Struct):
 
     @property
     def warnings(self) -> list[Problem]:
-        """The problems that do not keep the file from being used."""
-        return [problem for problem in self.problems if problem.is_warning]
+        """The problems that do not keep the file from being used, without notes."""
+        return [one for one in self.problems if one.is_warning and not one.is_note]
+
+    @property
+    def notes(self) -> list[Problem]:
+        """What other crons would not read."""
+        return [problem for problem in self.problems if problem.is_note]
 
     def raise_for_errors(self) -> None:
         """Return if there is no error.
@@ -44,35 +52,39 @@ class Problems:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._errors: list[Problem] = []
-        self._warnings: list[Problem] = []
-        self._dropped = [0, 0]
+        self._kept: list[Problem] = []
+        self._counts = {"error": 0, "warning": 0, "note": 0}
 
     def error(self, line: int, column: int, message: str, hint: str) -> None:
-        """Note an error: its place (from 1), what is wrong, and the way out."""
-        if len(self._errors) < limits.CRONTAB_ERRORS_MAX:
-            self._errors.append(Problem(self._file, line, column, message, hint))
-        else:
-            self._dropped[0] += 1
+        """Keep an error: its place (from 1), what is wrong, and what to do."""
+        self._keep("error", Problem(self._file, line, column, message, hint))
 
     def warn(self, line: int, column: int, message: str, hint: str) -> None:
-        """Note a warning."""
-        if len(self._warnings) < limits.CRONTAB_ERRORS_MAX:
-            problem = Problem(self._file, line, column, message, hint, is_warning=True)
-            self._warnings.append(problem)
-        else:
-            self._dropped[1] += 1
+        """Keep a warning: the file can be used, and may not mean what it looks like."""
+        problem = Problem(self._file, line, column, message, hint, is_warning=True)
+        self._keep("warning", problem)
+
+    def note(self, line: int, column: int, message: str, hint: str) -> None:
+        """Keep a note: the file means what it looks like, here if not elsewhere."""
+        self._keep("note", Note(self._file, line, column, message, hint, is_warning=True))
+
+    def _keep(self, what: str, problem: Problem) -> None:
+        self._counts[what] += 1
+        if self._counts[what] <= limits.CRONTAB_ERRORS_MAX:
+            self._kept.append(problem)
+
+    def reading(self, jobs: list[Job]) -> Reading:
+        """Return the jobs with all problems found so far."""
+        return Reading(jobs, self.listed(), self._counts["error"], self._counts["warning"])
 
     def listed(self) -> list[Problem]:
-        """Return all problems by place, and last how many more there are."""
-        found = sorted([*self._errors, *self._warnings])
-        more, more_warnings = self._dropped
-        if more:
+        """Return all problems by place, and last how many there are if not all are shown."""
+        found = sorted(self._kept, key=lambda one: (one.line, one.column, one.message))
+        for what, count in self._counts.items():
+            if count <= limits.CRONTAB_ERRORS_MAX:
+                continue
+            message = f"{count:,} {what}s; the first {limits.CRONTAB_ERRORS_MAX} are shown"
             hint = "correct these first, then read the file again"
-            found.append(Problem(self._file, 0, 0, f"{more} more errors", hint))
-        if more_warnings:
-            hint = "see the first of them"
-            found.append(
-                Problem(self._file, 0, 0, f"{more_warnings} more warnings", hint, is_warning=True)
-            )
+            kind = Note if what == "note" else Problem
+            found.append(kind(self._file, 0, 0, message, hint, is_warning=what != "error"))
         return found

@@ -22,7 +22,7 @@ def read_together(
         problems = Problems(name)
         if name in names:
             problems.error(0, 0, "file is given twice", "name it once")
-            readings.append((name, Reading([], problems.listed())))
+            readings.append((name, problems.reading([])))
             continue
         names.add(name)
         reading = read_file(name, content, system=system, zone=zone, tenant=tenant)
@@ -33,6 +33,8 @@ def read_together(
                 message = f"job {job.name} stands in {where} as well"
                 hint = "give one of them another name, or remove one"
                 problems.error(job.line, min(job.line, 1), message, hint)
-        reading.problems += problems.listed()
+        found = problems.reading([])
+        reading.problems += found.problems
+        reading.error_count += found.error_count
         readings.append((name, reading))
     return readings

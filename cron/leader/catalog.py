@@ -95,7 +95,8 @@ def read_declared(request: ApplyRequest, zone: str) -> tuple[list[Declared], lis
     for name, reading in read_together(
         files, system=request.system, zone=zone, tenant=request.tenant
     ):
-        problems += reading.problems
+        # Notes are for `raftcron lint`: nothing has to be done about them.
+        problems += [problem for problem in reading.problems if not problem.is_note]
         source = request.source or name.rsplit("/", 1)[-1]
         declared = by_source.setdefault(source, Declared(source, []))
         declared.jobs += reading.jobs

@@ -27,9 +27,15 @@ MONTHS = [
     "dec",
 ]
 WEEKDAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
+FULL_MONTHS = (
+    "january february march april may june july august september october november december"
+)
+FULL_WEEKDAYS = "sunday monday tuesday wednesday thursday friday saturday"
 NAMES = {
-    3: {name: number for number, name in enumerate(MONTHS, 1)},
-    4: {name: number for number, name in enumerate(WEEKDAYS)},
+    3: {name: number for number, name in enumerate(MONTHS, 1)}
+    | {name: number for number, name in enumerate(FULL_MONTHS.split(), 1)},
+    4: {name: number for number, name in enumerate(WEEKDAYS)}
+    | {name: number for number, name in enumerate(FULL_WEEKDAYS.split())},
 }
 RANGES = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 7)]
 ALIASES = {
@@ -53,10 +59,24 @@ def _values(place, text):
             low_text, dash, high_text = body.partition("-")
             low = _number(place, low_text)
             high = _number(place, high_text) if dash else (RANGES[place][1] if step else low)
-        found.update(range(low, high + 1, int(step or 1)))
+        found.update(_around(place, low, high)[:: int(step or 1)])
     if place == 4 and found & {0, 7}:
         found = (found - {7}) | {0}
     return frozenset(found)
+
+
+def _around(place, low, high):
+    """From low to high, step by step, across the end of the field if that is on the way."""
+    least, most = RANGES[place]
+    if low <= high:
+        return list(range(low, high + 1))
+    if place == 4:  # Sunday is 7 at the end of a week and 0 at its beginning
+        if high == 0:
+            return list(range(low, 8))
+        if low == 7:
+            return list(range(high + 1))
+        most = 6
+    return [*range(low, most + 1), *range(least, high + 1)]
 
 
 def _number(place, text):

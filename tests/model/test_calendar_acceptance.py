@@ -48,14 +48,14 @@ def parts(place):
         yield str(a)
         if KINDS[place] is not DAY_OF_WEEK:
             yield from (f"{a}/{step}" for step in steps(place))
-        for b in range(a, high + 1):
+        for b in range(low, high + 1):
             yield f"{a}-{b}"
             # A third of the long fields is enough for steps; their edges are in it.
             if high < 20 or a in (low, low + 1, high // 2, high) or b in (high - 1, high):
                 yield from (f"{a}-{b}/{step}" for step in steps(place))
     names = NAMES.get(place, [])
     yield from names
-    for a, b in itertools.combinations_with_replacement(names, 2):
+    for a, b in itertools.product(names, repeat=2):
         yield f"{a}-{b}"
         yield f"{a.title()}-{b.upper()}/2"
 
@@ -144,9 +144,9 @@ FULL = [
     "*/1 * * * *", "* */1 * * *", "* * */1 * *", "* * * */1 *", "* * * * */1", "0-59 * * * *",
     "* 0-23 * * *", "* * 1-31 * *", "* * * 1-12 *", "* * * jan-dec *", "* * * * 0-6",
     "* * * * 1-7", "* * * * 0-7", "* * * * sun-sat", "* * * * 0-6/1", "0-59/1 0-23/1 * * *",
-    "0/1 * * * *", "0 0 31 2 1", "0 0 1-31 2 0-6",
+    "0/1 * * * *", "* 5-1 * * *", "0 0 31 2 1", "0 0 1-31 2 0-6",
 ]  # fmt: skip
-REFUSED = ["0 0 30 2 *", "60 * * * *", "* 5-1 * * *", "* * * * 1/2", "*/0 * * * *", "1,,2 * * * *"]
+REFUSED = ["0 0 30 2 *", "60 * * * *", "* 5- * * *", "* * * * 1/2", "*/0 * * * *", "1,,2 * * * *"]
 
 
 @settings(max_examples=60, deadline=None)

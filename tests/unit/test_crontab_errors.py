@@ -40,12 +40,11 @@ def only_problem(text, **options):
         ("@every 5s", 1, 10, "job has no command", "after the schedule"),
         ("* * * * * %x", 1, 11, "job has no command", "after the schedule"),
         ("* * * *", 1, 8, "schedule has 4 fields, not five", "minute hour"),
-        ("@reboot x", 1, 1, "@reboot has no instant", "systemd"),
         ("@dayly x", 1, 1, "@dayly is not a known schedule", "@daily"),
         ("@every", 1, 1, "@every has no period", "90s"),
         ("@every 90 x", 1, 8, "period 90 has no unit", "90s"),
         ("@every 0s x", 1, 8, "period 0s is not in 1s to 366d", "1s to 366d"),
-        ("0 0 30 2 * x", 1, 5, "day of month 30 never comes in month 2", "the month has"),
+        ("0 0 30 2 * x", 1, 5, "day of month 30 never comes in month 2", "1 to 29"),
         ("0\u00a00 * * * x", 1, 2, "schedule has the character U+00A0", "ASCII"),
         ("run this", 1, 1, "line is no job, environment line or comment", "NAME=value"),
         ("\u00fc", 1, 1, "line is no job, environment line or comment", "NAME=value"),
@@ -146,8 +145,6 @@ def test_a_file_without_errors_raises_nothing():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("* * * * * * x", "command begins like a sixth field"),
-        ("0 0 * * ? * x", "command begins like a sixth field"),
         ("0 0 * * 1 root x", "command begins with a user's name"),
     ],
 )
@@ -163,9 +160,10 @@ def test_likely_mistakes_are_warned_of(text, message):
 def test_errors_beyond_the_limit_are_counted():
     reading = read("61 * * * * x\n" * (limits.CRONTAB_ERRORS_MAX + 7) + "MAILTO=x\n" * 103)
     assert len(reading.errors) == limits.CRONTAB_ERRORS_MAX + 1
-    assert reading.errors[-1].message == "7 more errors"
+    assert reading.errors[-1].message == "107 errors; the first 100 are shown"
+    assert (reading.error_count, reading.warning_count) == (107, 103)
     assert reading.errors[-1].hint
-    assert reading.warnings[-1].message == "3 more warnings"
+    assert reading.warnings[-1].message == "103 warnings; the first 100 are shown"
 
 
 def test_a_line_may_be_long_but_not_too_long():
@@ -232,7 +230,7 @@ def test_a_file_may_declare_much_but_not_too_much(monkeypatch, limit, value, mes
 @pytest.mark.parametrize(
     ("content", "line", "column", "message"),
     [
-        ("# Grüße\n".encode("latin-1"), 1, 5, "byte 0xfc is not UTF-8"),
+        ("#: Grüße\n".encode("latin-1"), 1, 6, "byte 0xfc is not UTF-8"),
         (b"\n@daily \xc3\xbc\xff", 2, 9, "byte 0xff is not UTF-8"),
         (b"@daily x\xed\xa0\x80", 1, 9, "byte 0xed is not UTF-8"),
         ("@daily x\n".encode("utf-16"), 1, 1, "file is UTF-16, not UTF-8"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import tomllib
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cron import limits
+from cron.crontab.bounds import find_excess
 from cron.crontab.jobfile import read_jobs_toml
 from cron.crontab.reader import read_crontab, read_file
 from cron.job import Catchup, Overlap, Schedule
@@ -92,12 +95,12 @@ def test_a_question_mark_is_left_to_the_leader():
     assert one('[[job]]\nschedule = "? * * * *"\ncommand = "x"').schedule == Schedule("? * * * *")
 
 
-def test_the_boot_is_left_out_of_a_system_file_only():
+@pytest.mark.parametrize("system", [False, True])
+def test_the_boot_is_left_out_with_a_warning(system):
     text = '[[job]]\nschedule = "@reboot"\ncommand = "x"'
-    assert not only_problem(text).is_warning
-    warning = only_problem(text, system=True)
+    warning = only_problem(text, system=system)
     assert (warning.line, warning.column, warning.is_warning) == (2, 1, True)
-    assert read(text, system=True).jobs == []
+    assert read(text, system=system).jobs == []
 
 
 @pytest.mark.parametrize(
@@ -137,11 +140,11 @@ def test_the_boot_is_left_out_of_a_system_file_only():
         (JOB + 'name = "a"\n' + JOB + 'name = "a"', 8, 1, "name default/a is already", "another"),
         (JOB + f'stdin = "{"x" * 65537}"', 4, 1, "stdin is longer than 65536 bytes", "script"),
         (JOB + f'env = {{ A = "{"x" * 65537}" }}', 4, 1, "variable A is longer than", "file"),
-        ("x = 1" + "0" * 5000, 1, 5006, "file is not TOML: exceeds the limit", "toml.io"),
+        ("x = 1" + "0" * 5000, 1, 5, "word is longer than 256 characters", "shorten a number"),
         (b'[[job]]\n# \xfc\nschedule = ""', 2, 3, "byte 0xfc is not UTF-8", "UTF-8"),
         (JOB.encode("utf-16"), 1, 1, "file is UTF-16, not UTF-8", "UTF-8"),
         (b"[[job]]\nx = \0", 2, 5, "file is not TOML", "toml.io"),
-        ("x = " + "[" * 100_000, 1, 1, "file is nested too deeply", "[[job]]"),
+        ("x = " + "[" * 100_000, 1, 69, "file is nested more than 64 deep", "[[job]]"),
     ],
     ids=lambda value: repr(value)[:40],
 )
@@ -233,3 +236,80 @@ def test_no_bytes_do_anything_but_report_problems(content, system):
         assert problem.hint
     for job in reading.jobs:
         assert "\0" not in "".join([*job.work.argv, job.work.stdin, job.work.user, job.work.cwd])
+
+
+# What tomllib would take too long for
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"),
+    [
+        ("a." * 8_000 + "a = 1", 1, 10, "key has more than 4 dots"),
+        ("\n[" + '"a" . ' * 8_000 + "a]", 2, 30, "key has more than 4 dots"),
+        ("x = {" + "a." * 8_000 + "a = 1}", 1, 15, "key has more than 4 dots"),
+        ("x = " + "[" * 8_000, 1, 69, "file is nested more than 64 deep"),
+        ("x = " + "{a=" * 8_000, 1, 197, "file is nested more than 64 deep"),
+        (JOB + "retries = 0x" + "f" * 6_000, 4, 11, "word is longer than 256 characters"),
+        (JOB + "retries = " + "9" * 6_000, 4, 11, "word is longer than 256 characters"),
+        (JOB + "retry-on = [0b" + "1" * 20_000 + "]", 4, 13, "word is longer than 256"),
+        ("x" * 8_000 + " = 1", 1, 1, "word is longer than 256 characters"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_a_file_that_would_take_too_long_is_refused_before_it_is_parsed(
+    monkeypatch, text, line, column, message
+):
+    def parsed(text):
+        raise AssertionError("it was parsed")
+
+    monkeypatch.setattr(tomllib, "loads", parsed)
+    problem = only_problem(text)
+    assert (problem.line, problem.column) == (line, column)
+    assert message in problem.message
+    assert problem.hint
+
+
+@pytest.mark.parametrize(
+    ("limit", "text", "message"),
+    [
+        ("JOB_FILE_CHARS_MAX", f"{JOB}{JOB}", "job file has "),
+        (
+            "JOB_FILE_ALL_DOTS_MAX",
+            f"{JOB}env.a = 'x'\n" * 60,
+            "keys have more than 50 dots",
+        ),
+    ],
+)
+def test_a_file_that_is_too_large_is_refused_before_it_is_parsed(monkeypatch, limit, text, message):
+    monkeypatch.setattr(limits, limit, 50)
+    assert message in only_problem(text).message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{JOB}name = 'a' # {'.' * 99}{'[' * 99}",
+        f'{JOB}stdin = "{"." * 99}\\"{"[" * 99}"',
+        f"{JOB}stdin = '''{'.' * 99}'{'[' * 99}\n''{'x' * 999}'''",
+        f'{JOB}stdin = """{"." * 99}"{"[" * 99}\n""\\"""{"x" * 999}"""',
+        f"{JOB}env = {{ A = 'a.b.c.d.e.f.g', B = 'x' }}\ncpu = 0.5",
+        f"{JOB}stdin = '{'x' * 9_999}'",
+    ],
+    ids=range(6),
+)
+def test_what_stands_in_texts_and_comments_is_not_counted(text):
+    assert read(text).problems == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("[]{}\"'.=,#\n\\ a1", max_size=60))
+def test_a_file_within_the_bounds_is_left_to_tomllib(text):
+    assert find_excess(text) is None or text.count(".") > limits.JOB_FILE_DOTS_MAX
+
+
+@pytest.mark.parametrize(
+    "text", ['"' * 200_000, '"""' + '\\"' * 100_000, "'''" * 70_000, '"a' * 100_000, "[]" * 100_000]
+)
+def test_the_bounds_are_looked_for_in_one_pass(text):
+    # A second pass for each of 100,000 marks would take minutes, which the test's limit ends.
+    assert find_excess(text) is None

@@ -93,7 +93,7 @@ def test_a_line_for_the_boot_is_left_out_of_a_system_crontab_with_a_warning():
     warnings = read_crontab(content, file="logcheck", system=True).warnings
     assert [(w.line, w.message) for w in warnings] == [
         (4, "MAILTO sends no mail"),
-        (6, "@reboot has no instant, the line is left out"),
+        (6, "@reboot has no instant, the job is left out"),
     ]
     assert "systemd" in warnings[1].hint
 
@@ -122,9 +122,11 @@ def test_a_command_goes_to_the_shell_as_it_stands():
         ("cat%%one", "cat", "\none\n"),
         (r"date +\%s", "date +%s", ""),
         (r"date +\%s%in\%put%x", "date +%s", "in%put\nx\n"),
-        (r"printf 'a\nb\\c'", r"printf 'a\nb\\c'", ""),
+        (r"printf 'a\nb\\c'", r"printf 'a\nb\c'", ""),
         (r"cat%a\nb", "cat", "a\\nb\n"),
-        (r"echo \\%x", r"echo \\", "x\n"),
+        (r"echo \\%x", "echo \\", "x\n"),
+        (r"echo \\\%x", r"echo \%x", ""),
+        (r"cat%a\\%b\%", "cat", "a\\%b%\n"),
         ("echo \\", "echo \\", ""),
         ("echo ü%ß", "echo ü", "ß\n"),
     ],

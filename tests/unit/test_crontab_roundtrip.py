@@ -101,7 +101,7 @@ def character_by_character(text):
             stdin += "\n" if text[at] == "%" else text[at]
             at += 1
         elif text[at] == "\\" and len(pair) == 2:
-            script += pair  # the backslash belongs to what follows it
+            script += "\\" if pair == "\\\\" else pair  # it belongs to what follows it
             at += 2
         elif text[at] == "%":
             in_input = True
@@ -118,7 +118,7 @@ def test_percent_signs_are_read_as_character_by_character(text):
     assert split_percent(text) == character_by_character(text)
 
 
-def test_what_a_shell_needs_of_backslashes_is_left_to_it():
-    line = rb"@daily sed 's/\\n/\t/' \"$x\" 50\%"
+def test_what_a_shell_needs_of_backslashes_is_left_to_it_but_for_pairs():
+    line = rb"@daily sed 's/\\n/\t/' \"$x\" 50\% \\\\"
     (job,) = read_crontab(line, file="tab").jobs
-    assert job.work.argv[2] == r"sed 's/\\n/\t/' \"$x\" 50%"
+    assert job.work.argv[2] == r"sed 's/\n/\t/' \"$x\" 50% \\"

@@ -48,7 +48,10 @@ def test_jobs_that_stand_in_two_files_are_all_named_with_both_places():
 
 def test_more_clashes_than_are_listed_are_counted():
     text = "@daily true\n" * 130
-    assert problems(("one", text), ("other", text))[-1].message == "30 more errors"
+    assert (
+        problems(("one", text), ("other", text))[-1].message
+        == "130 errors; the first 100 are shown"
+    )
 
 
 def test_the_errors_of_each_file_are_kept():

@@ -45,7 +45,7 @@ async def test_lint_names_line_size_and_bound_of_a_payload_and_nothing_else(
     result = await run_cli("lint", str(path))
     assert result.exit_code == 2
     assert f"{name} {said}\n  hint: " in result.stdout + result.stderr
-    assert "0 jobs, 1 errors, 0 warnings" in result.stdout + result.stderr
+    assert "0 jobs, 1 error, 0 warnings" in result.stdout + result.stderr
 
 
 def test_a_payload_of_just_the_bound_makes_a_job() -> None:

@@ -1,0 +1,122 @@
+"""What is likely to surprise the author of a schedule that can be read: warnings and notes.
+
+A warning says that the schedule may not mean what it looks like. A note says only that other crons
+do not read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from cron import limits
+from cron.calendar.fields import (
+    DAY_OF_MONTH,
+    DAY_OF_WEEK,
+    HOUR,
+    KINDS,
+    MINUTE,
+    Field,
+    Kind,
+    parse_field,
+)
+
+_CHOICE_HINT: Final = "see the choice with `raftcron apply --dry-run`, or write a value yourself"
+_EVERY_UNITS: Final = {MINUTE.name: ("m", 60), HOUR.name: ("h", 3600)}
+
+
+class Warned(NamedTuple):
+    """What is likely to surprise the author, where it stands (from 1), and what to write."""
+
+    column: int
+    message: str
+    hint: str
+
+
+def warnings(
+    words: tuple[str, ...],
+    fields: tuple[Field, ...],
+    columns: tuple[int, ...],
+    *,
+    is_never: bool = False,
+) -> Iterator[Warned]:
+    """Yield the warnings of five fields: as they are written, as they were read, their places.
+
+    `is_never`: the day of month never comes, which has a warning of its own.
+    """
+    for kind, word, field, column in zip(KINDS, words, fields, columns, strict=True):
+        if field.options and kind in (DAY_OF_MONTH, DAY_OF_WEEK):
+            message = f"? in {kind.name} is a day chosen by raftcron, not every day as in Quartz"
+            yield Warned(column, message, _CHOICE_HINT)
+        if kind is DAY_OF_MONTH and any(not o.mask & ((1 << 29) - 1) for o in field.options):
+            message = f"{field.text} in {kind.name} may choose a day that some months lack"
+            yield Warned(column, message, _CHOICE_HINT)
+        if not field.options:
+            yield from _long_steps(kind, word, column)
+    if not is_never:
+        yield from _either_day(words, fields, columns)
+
+
+def _long_steps(kind: Kind, word: str, column: int) -> Iterator[Warned]:
+    """Warn of `*/90` minutes, which are not ninety but those of every full hour; so `5/90`."""
+    for part, at in _parts(word, column):
+        body, _, step_text = part.partition("/")
+        mask = parse_field(kind, part, at).mask
+        if not step_text or mask & (mask - 1) or int(step_text) == 1:
+            continue
+        only, step = mask.bit_length() - 1, int(step_text)
+        if body.isdigit() and int(body) == kind.highest:
+            continue  # 59/15: whatever the step, nothing follows
+        hint = f"write {only}"
+        unit, unit_s = _EVERY_UNITS.get(kind.name, ("", 0))
+        if unit and step > kind.highest and step * unit_s <= limits.PERIOD_S_MAX:
+            hint += f", or @every {step}{unit} for a period"
+        yield Warned(column, f"{kind.name} {part} is the same as {only}", hint)
+
+
+def _either_day(
+    words: tuple[str, ...], fields: tuple[Field, ...], columns: tuple[int, ...]
+) -> Iterator[Warned]:
+    """Warn where crontab(5) joins two days by "or": `0 0 1-7 * 1` is not the first Monday."""
+    _, _, day, _, weekday = fields
+    if day.options or weekday.options or day.has_star or weekday.has_star:
+        return
+    names = " ".join(
+        f"-e ^{name.capitalize()}"
+        for name, number in DAY_OF_WEEK.names.items()
+        if weekday.mask >> number & 1
+    )
+    yield Warned(
+        columns[2],
+        f"day of month {words[2]} or day of week {words[4]} is enough: the job runs on both",
+        f"for days that are both, write * for the day of week, and begin the command with: "
+        f"LC_ALL=C date | grep -q {names} &&",
+    )
+
+
+def notes(words: tuple[str, ...], columns: tuple[int, ...]) -> Iterator[Warned]:
+    """Yield what other crons would refuse in five fields as they are written."""
+    for kind, word, column in zip(KINDS, words, columns, strict=True):
+        if "?" in word:
+            continue
+        for part, at in _parts(word, column):
+            if not is_portable(kind, part):
+                plain = parse_field(kind, part, at).text
+                message = f"{kind.name} {part} means {plain}"
+                yield Warned(at, message, f"other crons refuse it; for them write {plain}")
+
+
+def is_portable(kind: Kind, part: str) -> bool:
+    """Return whether every cron reads a part of a field: no full names, no range that wraps."""
+    body = part.partition("/")[0].lower()
+    ends = [kind.names.get(end, end) for end in body.split("-")]
+    if any(end in kind.full_names for end in ends):
+        return False
+    return len(ends) == 1 or int(ends[0]) <= int(ends[1])
+
+
+def _parts(word: str, column: int) -> Iterator[tuple[str, int]]:
+    """Yield the parts of a list and where each stands."""
+    for part in word.split(","):
+        yield part, column
+        column += len(part) + 1
