@@ -40,7 +40,7 @@ def gate_command() -> None:
     type=click.Choice(["pause", "drop"]),
     default="pause",
     show_default=True,
-    help="Let them wait until their deadline, or skip them.",
+    help="Let them wait, while the clock of their deadline stands still, or skip them.",
 )
 @click.option("--reason", default="", help="Why; shown wherever a launch is held.")
 @until_options

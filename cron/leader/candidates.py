@@ -29,6 +29,7 @@ class Candidate(msgspec.Struct, gc=False):
     not_before_ms: int = 0
     is_fresh: bool = False  # not in State yet
     tries: int = 0  # attempts before that failed
+    held_to_ms: int = 0  # until when its deadline has the time that gates held it
     outlasted: bool = False  # its newest attempt never ran, as was known after its window only
 
     @property
@@ -52,6 +53,7 @@ def of_row(row: LaunchRow, record: JobRecord) -> Candidate:
         row.executor if row.detail else 0,
         row.not_before_ms,
         tries=row.tries,
+        held_to_ms=row.held_to_ms,
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase, translate
-from typing import Final
+from typing import Final, NamedTuple
 
 from cron.job import Job
-from cron.state.pool import Gate, GateAction
-from cron.state.state import JobRecord, State
+from cron.state.pool import HELD_MS_MAX, Gate, GateAction
+from cron.state.pooling import HOLDS_DEADLINES
+from cron.state.state import JobRecord, LaunchRow, State
+from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX, format_time, split_job_name
 
 FOREVER_MS: Final = 1 << 62
@@ -22,6 +24,7 @@ class Gates:
     def __init__(self, state: State) -> None:
         self._state = state
         self._known: dict[int, tuple[int, tuple[Gate, ...]]] = {}  # job number -> revision, gates
+        self._times: dict[int, tuple[int, list[Closed]]] = {}  # job number -> revision, times
         self._index = _Index(state.gates)
 
     def changed(self, numbers: Iterable[int]) -> list[int]:
@@ -31,6 +34,7 @@ class Gates:
         came = [gate for number, gate in self._index.gates.items() if number not in before]
         went = before.keys() - self._index.gates.keys()
         known, self._known = self._known, {}
+        self._times.clear()
         found = []
         for number in numbers:
             record = self._state.by_number[number]
@@ -53,6 +57,14 @@ class Gates:
         if not self._state.gates:
             return None
         return severest(self._of(record, job), now_ms)
+
+    def times_closed(self, record: JobRecord, job: Job) -> list[Closed]:
+        """Return when gates let its launches wait, the earliest first; found out once."""
+        known = self._times.get(record.number)
+        if known is None or known[0] != record.revision:
+            known = (record.revision, times_closed(self._state, record, job))
+            self._times[record.number] = known
+        return known[1]
 
     def _of(self, record: JobRecord, job: Job) -> tuple[Gate, ...]:
         known = self._known.get(record.number)
@@ -102,6 +114,61 @@ def fits(gate: Gate, record: JobRecord, job: Job) -> bool:
     if gate.priority >= 0 and gate.priority != job.work.priority:
         return False
     return not gate.jobs or fnmatchcase(record.name, gate.jobs)
+
+
+class Closed(NamedTuple):
+    """From when to when a gate lets launches wait; `to_ms` is 0 where nobody knows yet."""
+
+    from_ms: int
+    to_ms: int
+
+
+def times_closed(state: State, record: JobRecord, job: Job) -> list[Closed]:
+    """Return when gates let the launches of a job wait, the earliest first."""
+    if state.format < HOLDS_DEADLINES:
+        return []
+    times = [
+        Closed(one.gate.since_ms, one.at_ms) for one in state.opened if fits(one.gate, record, job)
+    ]
+    times += [
+        Closed(gate.since_ms, gate.until_ms)
+        for gate in state.gates.values()
+        if gate.action is GateAction.PAUSE and fits(gate, record, job)
+    ]
+    return sorted(times)
+
+
+def held_deadline_ms(times: Iterable[Closed], since_ms: int, deadline_ms: int, now_ms: int) -> int:
+    """Return until when a launch may begin that waits since `since_ms`: the time that it spends
+    behind a gate which lets it wait does not count, up to `HELD_MS_MAX` of it.
+
+    Behind a gate of which nobody knows how long it stays closed, that is what is left of its time
+    from now on.
+    """
+    left_ms, at_ms, held_ms = deadline_ms - since_ms, since_ms, 0
+    for from_ms, to_ms in times:
+        passed_ms = max(0, from_ms - at_ms)
+        if passed_ms >= left_ms:
+            break  # its deadline was over before that gate was closed
+        ends_ms = to_ms or max(now_ms, from_ms)
+        if ends_ms <= at_ms:
+            continue
+        left_ms -= passed_ms
+        at_ms += passed_ms
+        may_hold_ms = min(ends_ms - at_ms, HELD_MS_MAX - held_ms)
+        held_ms += may_hold_ms
+        at_ms += may_hold_ms
+    return at_ms + left_ms
+
+
+def shown_deadline_ms(state: State, row: LaunchRow, record: JobRecord, now_ms: int) -> int:
+    """Return until when an open launch may begin, as far as is known now."""
+    has_gates = bool(state.gates or state.opened)
+    if not has_gates or record.job is None or row.state is not LaunchState.DUE:
+        return row.deadline_ms
+    since_ms = max(row.due_at_ms or row.scheduled_s * 1000, row.held_to_ms)
+    times = times_closed(state, record, record.job)
+    return held_deadline_ms(times, since_ms, row.deadline_ms, now_ms)
 
 
 def severest(gates: Iterable[Gate], now_ms: int) -> Gate | None:

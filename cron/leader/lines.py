@@ -15,6 +15,7 @@ from cron.api.pool_views import (
 from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.leader.applier import StateApplier
+from cron.leader.gates import shown_deadline_ms
 from cron.leader.questions import unknown_job
 from cron.leader.waiting import AskQueued, Queued, Reason, asked, why_waiting
 from cron.state.state import LaunchRow, State
@@ -111,7 +112,7 @@ class Lines:
             tenant=split_job_name(record.name)[0],
             ahead=ahead,
             due_ms=row.due_at_ms or row.scheduled_s * 1000,
-            deadline_ms=row.deadline_ms,
+            deadline_ms=shown_deadline_ms(self._state, row, record, now_ms),
             waiting=why.text,
             until_ms=why.until_ms,
             executor=executor.executor if executor is not None else "",

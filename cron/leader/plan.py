@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from cron.job import Job, OnLost, Overlap
+from cron.job import Catchup, Job, OnLost, Overlap
 from cron.leader.agenda import DueJob
 from cron.leader.candidates import (
     Candidate,
@@ -27,7 +27,7 @@ from cron.leader.candidates import (
     too_late,
     turn,
 )
-from cron.leader.gates import FOREVER_MS, tell_gate
+from cron.leader.gates import FOREVER_MS, held_deadline_ms, tell_gate
 from cron.leader.policies import FAILOVER_MS, NEVER_MS, Memo, account_for, tell_before_restore
 from cron.leader.queues import Queues
 from cron.state import commands as c
@@ -52,6 +52,8 @@ TOLD_MAX: Final = 50
 LOST_MAX: Final = 50_000
 """Launches that one entry may give up, beyond those of one executor; 2.5 MB."""
 SILENT: Final = "its executor went silent"
+HELD_LOOK_MS: Final = 1_000
+"""Between two looks at a launch past its deadline whose clock a gate holds, at the least."""
 HELD_REST_MS: Final = 100
 """Before a launch is looked at again whose job's slot is held in a way that no entry will end."""
 TAKEN_SHARE: Final = 4
@@ -251,7 +253,7 @@ class _Choice:
 
     def _reason_to_skip(self, candidate: Candidate, job: Job) -> Reason:
         """Why a due launch will not be started any more, NONE where it may be."""
-        if self._now_ms >= candidate.deadline_ms:
+        if self._now_ms >= candidate.deadline_ms and self._is_over(candidate, job):
             return too_late(candidate)
         record = candidate.record
         paused = record.paused if candidate.is_scheduled else None
@@ -262,6 +264,24 @@ class _Choice:
         is_forbidden = not is_exempt(candidate, job)
         is_held = is_forbidden and (self._is_held(record) or self._is_tried_again(candidate))
         return Reason.OVERLAP if is_held else Reason.NONE
+
+    def _deadline_ms(self, candidate: Candidate, job: Job) -> int:
+        """Until when it may begin: the time behind a gate that lets it wait does not count."""
+        times = self._queues.gates.times_closed(candidate.record, job)
+        since_ms = max(candidate.enqueued_ms, candidate.held_to_ms)
+        return held_deadline_ms(times, since_ms, candidate.deadline_ms, self._now_ms)
+
+    def _is_over(self, candidate: Candidate, job: Job) -> bool:
+        """Whether one whose deadline is over by itself is too late though gates held its clock; or
+        a newer one of its job waits as well, where not all that was missed is wanted."""
+        until_ms = self._deadline_ms(candidate, job)
+        if self._now_ms >= until_ms:
+            return True
+        is_one_enough = candidate.is_scheduled and job.catchup is not Catchup.ALL
+        if is_one_enough and any(one.is_scheduled for one in self._queues.newer(candidate.key)):
+            return True
+        self._queues.judge_again(candidate.key, max(until_ms, self._now_ms + HELD_LOOK_MS))
+        return False
 
     def _is_tried_again(self, candidate: Candidate) -> bool:
         """Whether another launch of the job rests between two tries: it is not over."""
@@ -362,21 +382,26 @@ class _Choice:
                 self._queues.put_back(0)
                 return
             self._late_budget -= candidate.is_late
-            self._begin.append(
-                c.BeginItem(
-                    candidate.key,
-                    candidate.attempt + 1,
-                    candidate.record.revision,
-                    executors[0],
-                    min(
-                        candidate.deadline_ms,
-                        self._now_ms + self._view.settings.start_window_ms,
-                    ),
-                    executors[1:],
-                )
-            )
+            self._begin.append(self._begun(candidate, job, executors))
             if job.overlap is not ALLOW:
                 self._take_slot(candidate, job)
+
+    def _begun(self, candidate: Candidate, job: Job, executors: tuple[int, ...]) -> c.BeginItem:
+        window_ms = self._now_ms + self._view.settings.start_window_ms
+        deadline_ms, held_ms = candidate.deadline_ms, 0
+        if window_ms > deadline_ms:
+            most_ms = self._now_ms + job.deadline_s * 1000
+            held_ms = min(self._deadline_ms(candidate, job), most_ms)
+            deadline_ms = max(deadline_ms, held_ms)
+        return c.BeginItem(
+            candidate.key,
+            candidate.attempt + 1,
+            candidate.record.revision,
+            executors[0],
+            min(deadline_ms, window_ms),
+            executors[1:],
+            held_ms if held_ms > candidate.deadline_ms else 0,
+        )
 
     def _may_begin(self, candidate: Candidate, job: Job) -> bool:
         """Whether it may, having been taken; else it waits on."""

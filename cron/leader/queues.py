@@ -242,6 +242,10 @@ class Queues:
         else:
             self.pump.hold(candidate.key, until_ms)
 
+    def judge_again(self, key: Key, at_ms: int) -> None:
+        """Have a launch judged anew at that time: gates hold the clock of its deadline."""
+        heapq.heappush(self._deadlines, (at_ms, key))
+
     def waiting_of(self, number: int) -> list[Candidate]:
         """Return what waits of a job, the oldest first."""
         return [self._waiting[key] for key in self._siblings.of(number)]

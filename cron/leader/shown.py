@@ -9,6 +9,7 @@ from cron.history.audited import OpenRow
 from cron.history.story import memory_of
 from cron.job import Job
 from cron.leader.catalog import next_times
+from cron.leader.gates import shown_deadline_ms
 from cron.leader.waiting import Queued, why_waiting
 from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Part, Paused, State
@@ -122,7 +123,7 @@ def of_open(
         detail=row.detail or _memory_of(row, executor.executor if executor else ""),
         in_doubt=is_active and any(one.executor not in connected for one in row.starts()),
         waiting="" if is_active else why_waiting(state, row, connected, now_ms, queued).text,
-        deadline_at_ms=row.deadline_ms,
+        deadline_at_ms=shown_deadline_ms(state, row, record, now_ms),
         is_open=True,
         last_s=row.scheduled_s,
         parts=[_open_part(state, number, part) for number, part in enumerate(row.parts, 1)],

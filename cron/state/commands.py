@@ -63,7 +63,10 @@ class AccountItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class BeginItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Log point 1 of an attempt: it may be started on that executor until `not_after_ms`."""
+    """Log point 1 of an attempt: it may be started on that executor until `not_after_ms`.
+
+    `deadline_ms` is the launch's deadline from now on, where gates held its clock; 0: as it was.
+    """
 
     key: Key
     attempt: int
@@ -71,6 +74,7 @@ class BeginItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     executor: int  # the number State gave to (executor id, ledger)
     not_after_ms: int
     others: tuple[int, ...] = ()  # those of its second part and on
+    deadline_ms: int = 0
 
 
 class LaunchedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):

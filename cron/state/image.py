@@ -21,7 +21,7 @@ from cron.errors import InvariantViolated, TooOld
 from cron.job import Job
 from cron.state.archive import History
 from cron.state.commands import FORMAT, Key
-from cron.state.pool import Gate, Limits, Scope
+from cron.state.pool import Gate, Limits, OpenedGate, Scope
 from cron.state.state import ExecutorRecord, JobRecord, Reign, Restored, State
 from launcher.launch import LaunchState
 from launcher.work import Epoch
@@ -62,6 +62,7 @@ class _Head(msgspec.Struct, array_like=True):
     format: int = 1
     job_numbers: int = 0
     forgotten_s: int = 0
+    opened: list[OpenedGate] = []
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -112,6 +113,7 @@ def encode_head(state: State) -> bytes:
                 format=state.format,
                 job_numbers=state.job_numbers,
                 forgotten_s=state.forgotten_s,
+                opened=state.opened,
             )
         )
     )
@@ -241,6 +243,7 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.gates = {gate.number: gate for gate in head.gates}
     state.gate_numbers, state.dead_numbers = head.gate_numbers, head.dead_numbers
     state.budgets = dict(head.budgets)
+    state.opened = head.opened
     return state, head.jobs
 
 

@@ -10,6 +10,7 @@ from cron.state import commands as c
 from cron.state import parts
 from cron.state.context import Context, Ran, pause_told
 from cron.state.outcome import Result, Verdict
+from cron.state.pooling import HOLDS_DEADLINES
 from cron.state.retries import after_failure, after_loss, after_skip, after_success
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
@@ -46,7 +47,12 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     misfit = parts.misfit(state, record.job, item)
     if misfit is not None:
         return misfit
-    if item.not_after_ms < context.at_ms or item.not_after_ms > row.deadline_ms:
+    deadline_ms = row.deadline_ms
+    if item.deadline_ms and state.format >= HOLDS_DEADLINES:
+        # Never more than a launch has that comes due now, whatever held its clock.
+        most_ms = context.at_ms + record.job.deadline_s * 1000
+        deadline_ms = max(deadline_ms, min(item.deadline_ms, most_ms))
+    if item.not_after_ms < context.at_ms or item.not_after_ms > deadline_ms:
         return Verdict.BAD_TIMES
     if context.at_ms < row.not_before_ms:
         return Verdict.OVERLAP
@@ -63,6 +69,8 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     row.executor = item.executor
     row.parts = parts.parts_on(record.job, item)
     row.not_after_ms = item.not_after_ms
+    if deadline_ms != row.deadline_ms:
+        row.deadline_ms, row.held_to_ms = deadline_ms, context.at_ms
     row.detail = ""  # what was said of an attempt before
     context.set_active(row)
     return ACCEPTED

@@ -7,7 +7,7 @@ Evolution: as in `commands.py`.
 from __future__ import annotations
 
 import enum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -40,7 +40,7 @@ class Limits(msgspec.Struct, frozen=True, array_like=True):
 class GateAction(enum.IntEnum):
     """What becomes of launches at a closed gate. In the log: append, never renumber."""
 
-    PAUSE = 0  # they wait until it is lifted, or their deadline
+    PAUSE = 0  # they wait until it is lifted, and the clocks of their deadlines are held
     DROP = 1  # they are skipped
 
 
@@ -65,6 +65,18 @@ class Gate(msgspec.Struct, frozen=True, array_like=True):
     def holds(self, now_ms: int) -> bool:
         """Whether it is still closed at `now_ms`."""
         return self.until_ms == 0 or now_ms < self.until_ms
+
+
+HELD_MS_MAX: Final = 7 * 86_400_000
+"""So long, in all, gates may hold the clock of one launch's deadline."""
+
+
+class OpenedGate(msgspec.Struct, frozen=True, array_like=True):
+    """A gate that let launches wait, and when it was opened: that time does not count against the
+    deadlines of what it held."""
+
+    gate: Gate
+    at_ms: int
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -15,6 +15,8 @@ from cron.state.state import LaunchRow
 from launcher.fairness.book import is_scope
 from launcher.launch import LaunchState
 
+HOLDS_DEADLINES: Final = 2
+"""The first format at which gates hold the clocks of deadlines."""
 COUNT_MAX: Final = 10**12
 """Of what a limit counts: a million starts a second, in a thousand seconds, and room above."""
 
@@ -60,6 +62,9 @@ def close_gate(context: Context, command: p.CloseGate) -> Result:
         return Result(Verdict.TOO_MANY)
     if not command.gate.holds(context.at_ms):
         return Result(Verdict.BAD_TIMES)
+    for number, gate in state.gates.items():
+        if number not in closed:
+            _remember(context, gate, gate.until_ms)
     state.gates = closed
     state.gate_numbers += 1
     gate = msgspec.structs.replace(command.gate, number=state.gate_numbers, since_ms=context.at_ms)
@@ -69,12 +74,24 @@ def close_gate(context: Context, command: p.CloseGate) -> Result:
 
 def lift_gates(context: Context, command: p.LiftGates) -> Result:
     """Open gates; an item each."""
-    gates = context.state.gates
-    items = [
-        Verdict.ALREADY if gates.pop(number, None) is None else Verdict.ACCEPTED
-        for number in command.numbers
-    ]
+    items = []
+    for number in command.numbers:
+        gate = context.state.gates.pop(number, None)
+        if gate is not None:
+            _remember(context, gate, context.at_ms)
+        items.append(Verdict.ALREADY if gate is None else Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
+
+
+def _remember(context: Context, gate: p.Gate, at_ms: int) -> None:
+    """Keep a gate in mind that let launches wait, for as long as their deadlines may need it."""
+    state = context.state
+    if state.format < HOLDS_DEADLINES or gate.action is not p.GateAction.PAUSE:
+        return
+    end_ms = min(at_ms, gate.until_ms) if gate.until_ms else at_ms
+    since_ms = context.at_ms - p.HELD_MS_MAX
+    kept = [one for one in state.opened if one.at_ms > since_ms]
+    state.opened = [*kept, p.OpenedGate(gate, end_ms)][-GATES_MAX:]
 
 
 def redrive(context: Context, command: p.Redrive) -> Result:

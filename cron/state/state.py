@@ -15,7 +15,7 @@ import msgspec
 from cron.job import Job, Overlap, Schedule
 from cron.state.archive import History
 from cron.state.commands import Key
-from cron.state.pool import DeadLetter, Gate, Limits, Scope
+from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate, Scope
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
@@ -99,6 +99,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     not_before_ms: int = 0  # an attempt before may be running until then (rule R5), or rests
     tries: int = 0  # attempts before that failed
     parts: list[Part] = []  # where it has several
+    held_to_ms: int = 0  # until when its deadline has the time that gates held it
 
     def starts(self) -> list[Start]:
         """Return what may be running of a launch that was begun."""
@@ -241,6 +242,7 @@ class State:
         self.limits: dict[Scope, Limits] = {}
         self.gates: dict[int, Gate] = {}
         self.gate_numbers = 0
+        self.opened: list[OpenedGate] = []  # gates that let wait, the one opened last at the end
         self.dead: dict[Key, DeadLetter] = {}  # in the order of dying
         self.dead_numbers = 0
         self.budgets: dict[str, int] = {}  # tenant -> thousandths of retries it is ahead
