@@ -11,16 +11,21 @@ import pytest
 
 from tests.cluster.executor_host import ExecutorHost, FakeLeader
 from tests.cluster.harness import Cell
+from tests.cluster.smokes import SMOKES
 
 # Children are started while the client's threads run; gRPC must not act on that.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is marked `cluster`, and may take long on a busy machine."""
+    """Everything in this folder is marked `cluster`, and may take long on a busy machine. Tests of
+    whole cells are `nightly` unless they are one of the smokes."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("cluster")
+            name = item.name.partition("[")[0]
+            if name not in SMOKES.get(item.path.stem, (name,)):
+                item.add_marker("nightly")
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(180))
 
