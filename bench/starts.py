@@ -145,7 +145,7 @@ def _order(name: str, outputs: Outputs, config: ExecutorConfig) -> News:
     return [
         "start",
         {
-            **order_of(accepted, ()),
+            **order_of(accepted, ("root",)),
             "output": str(outputs.stem(name)),
             "output_bytes_max": config.output_bytes_max,
             "term_grace_ms": config.term_grace_ms,
@@ -187,7 +187,7 @@ class Feeder:
 
 async def run_spawner(folder: Path, count: int, in_flight: int) -> Sample:
     """Return what the spawner does for its executor's end of the socket."""
-    config = ExecutorConfig(id="bench", data=str(folder), leaders=("127.0.0.1:1",))
+    config = ExecutorConfig(id="bench", data=str(folder), leaders=("127.0.0.1:1",), users=("root",))
     outputs = Outputs(folder / "output", 100, 1 << 20)
     source = names()
 
@@ -206,12 +206,18 @@ async def run_spawner(folder: Path, count: int, in_flight: int) -> Sample:
     listening = asyncio.create_task(children.listen(Lease()))
     meter = Meter()
     await feeder.run(WARM_UP)
-    meter.begin(children.pid)
+    meter.begin(_spawner_of(children))
     await feeder.run(count)
     sample = meter.end(SPAWNER, in_flight, count)
     listening.cancel()
     await children.stop()
     return sample
+
+
+def _spawner_of(children: Children) -> int:
+    """The process that starts commands: the first child of its reaper."""
+    pid = children.pid
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
 
 def _is_end(news: News) -> bool:
@@ -259,7 +265,9 @@ class Leader:
 
 async def run_executor(folder: Path, count: int, in_flight: int) -> Sample:
     """Return what an executor does, without its stream; `client_us` has foreman and ledger."""
-    config = ExecutorConfig(id="bench", data=str(folder), leaders=("127.0.0.1:1",), slots=in_flight)
+    config = ExecutorConfig(
+        id="bench", data=str(folder), leaders=("127.0.0.1:1",), slots=in_flight, users=("root",)
+    )
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
         ledger = await loop.run_in_executor(thread, Ledger, folder / "ledger.sqlite")
@@ -276,7 +284,7 @@ async def run_executor(folder: Path, count: int, in_flight: int) -> Sample:
         ]
         meter = Meter()
         await leader.feeder.run(WARM_UP)
-        meter.begin(foreman._children.pid)
+        meter.begin(_spawner_of(foreman._children))
         await leader.feeder.run(count)
         sample = meter.end(EXECUTOR, in_flight, count)
         tasks[0].cancel()

@@ -9,7 +9,9 @@ spawner dies.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -23,10 +25,11 @@ import launcher
 from launcher import logs
 from launcher.errors import SpawnerDied, invariant
 from launcher.executor.clock import boot_ms
-from launcher.executor.groups import SPAWNER_MARK
 from launcher.executor.lease import Lease
+from launcher.executor.parent import adopter
 from launcher.executor.pulse import STEP_MS, Finding, Pulse
 from launcher.executor.surroundings import PATH
+from launcher.executor.trees import SPAWNER_MARK
 from launcher.limits import FRAME_BYTES_MAX
 
 log = logs.get()
@@ -37,6 +40,7 @@ _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from launcher.executor.spawner import main; main(int(sys.argv[2]))"
 )
+_PEEK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 EXIT_WAIT_S: Final = 2.0
 READ_GAP_MS: Final = 2
 """Below the foreman's gap between two turns: nobody waits longer for it."""
@@ -153,10 +157,11 @@ class _Line(asyncio.BufferedProtocol):
 
 class Children:
     """A spawner process of the ledger with the UUID `ledger`, by which it is found should it
-    outlive its executor. `hear` gets its news, frame by frame, on the loop's thread.
+    outlive its executor, and its reaper, which is its parent and a child of this process. `hear`
+    gets the spawner's news, frame by frame, on the loop's thread.
 
-    It is the leader of a session of its own: a signal to the executor's process group does not
-    reach it, so that it outlives the executor by the moment that it takes to kill the groups.
+    They have a session of their own: a signal to the executor's process group does not reach them,
+    so that they outlive the executor by the moment that it takes to kill the commands.
     """
 
     def __init__(self, hear: Callable[[list[News]], None], slots: int, ledger: str) -> None:
@@ -168,11 +173,11 @@ class Children:
 
     @property
     def pid(self) -> int:
-        """The spawner's process id; 0 before `start`."""
+        """The process id of the reaper, which the spawner does not outlive; 0 before `start`."""
         return self._process.pid if self._process else 0
 
     async def start(self) -> None:
-        """Start the spawner. Popen without preexec_fn uses vfork: fit for a process with gRPC."""
+        """Start the two. Popen without preexec_fn uses vfork: fit for a process with gRPC."""
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - 1 ms, before any work is taken
@@ -226,13 +231,24 @@ class Children:
         """Return after killing a spawner that hangs."""
         while True:
             await asyncio.sleep(STEP_MS / 1000)
+            self._reap_orphans()
             finding = pulse.look(boot_ms(), lease)
             if finding is Finding.ASK:
                 self.send([["ping"]])
             elif finding is Finding.HUNG and self._process is not None:
                 log.error("spawner.killed", error="it does not answer", pid=self._process.pid)
-                self._process.kill()
+                self._process.kill()  # the reaper: the kernel kills the spawner with it
                 return
+
+    def _reap_orphans(self) -> None:
+        """Reap what this process adopted from a reaper that died, once it has ended."""
+        if not adopter():
+            return  # a test's process, say, whose children are not ours
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, _PEEK)) is not None:
+                if ended.si_pid == self.pid:
+                    return
+                os.waitpid(ended.si_pid, os.WNOHANG)
 
     async def stop(self) -> bool:
         """Close the socket, which makes the spawner kill what runs and leave; wait for it.

@@ -33,11 +33,15 @@ class _Place(NamedTuple):
 class Commands:
     """Commands that were ordered and whose end is not recorded, by name."""
 
-    def __init__(self, config: ExecutorConfig, outputs: Outputs, limits: Limits) -> None:
+    def __init__(
+        self, config: ExecutorConfig, outputs: Outputs, limits: Limits, ledger: str = ""
+    ) -> None:
         self._config = config
+        self._ledger = ledger
         self._outputs = outputs
         self._limits = limits
         self._places: dict[str, _Place] = {}
+        self._guarded: set[str] = set()
         self._has_warned = False
 
     def __len__(self) -> int:
@@ -46,6 +50,11 @@ class Commands:
     def __contains__(self, name: object) -> bool:
         return name in self._places
 
+    @property
+    def guarded(self) -> int:
+        """How many of them must not outlive the executor's lease."""
+        return len(self._guarded)
+
     def orders(self, some: Iterable[Accepted]) -> tuple[list[News], list[News]]:
         """Return what the spawner is told to start, and news of what it cannot be told."""
         orders: list[News] = []
@@ -53,6 +62,8 @@ class Commands:
         for accepted in some:
             name = accepted.start.name
             self._places[name] = _Place()
+            if accepted.work.guarded:
+                self._guarded.add(name)
             try:
                 orders.append(["start", self._order(name, accepted)])
             except UserRefused as error:
@@ -62,7 +73,7 @@ class Commands:
         return orders, failures
 
     def _order(self, name: str, accepted: Accepted) -> dict[str, Any]:
-        order = order_of(accepted, self._config.users)
+        order = order_of(accepted, self._config.users, self._ledger)
         order["output"] = self._outputs.stem(name)
         order["output_bytes_max"] = self._config.output_bytes_max
         order["term_grace_ms"] = self._config.term_grace_ms
@@ -98,6 +109,7 @@ class Commands:
     def recorded(self, name: str) -> None:
         """Its end is in the ledger: the slot is free."""
         self._places.pop(name, None)
+        self._guarded.discard(name)
 
     def clear(self) -> None:
         """They are over, all of them: their spawner is dead."""
@@ -105,6 +117,7 @@ class Commands:
             if place.group:
                 self._limits.left(place.group)
         self._places.clear()
+        self._guarded.clear()
 
 
 def _size(count: int) -> str:

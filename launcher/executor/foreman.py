@@ -42,6 +42,7 @@ log = logs.get()
 TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms added to a busy executor's answer."""
 WAITED: Final = "it waited for a worker when its executor died"
+LEASE_LOOK_S: Final = 0.25
 SURVIVORS_PAUSE_S: Final = 1.0
 """Before what could not be killed is looked for again."""
 
@@ -61,10 +62,11 @@ class Foreman:
         self._ledger = ledger
         self._outputs = outputs
         self._children = self._new_children()
-        self._commands = Commands(config, outputs, limits or Limits("", ()))
+        self._commands = Commands(config, outputs, limits or Limits("", ()), ledger.uuid)
         self.workers = Workers(config, outputs, self.lease, self, Waitlist(ledger))
         self._next = Turn()
         self._lapses = 0
+        self._had_lease = False
         self.able = asyncio.Event()
         """Set unless something of a dead spawner cannot be killed; be connected only then."""
         self.able.set()
@@ -115,13 +117,24 @@ class Foreman:
         """Count an answer to a heartbeat; return whether it is one of ours. What came before a gap
         between two leases may run elsewhere by now: it is not begun, and ends if it is guarded."""
         if not self.lease.valid(boot_ms()):
+            self._note_lease()
             self._lapses += 1
             self._next.unleased = len(self._next.orders)
             self._children.send([["lapsed"]])
             self.workers.tick()
         if is_ours := self.lease.answered(number):
+            self._had_lease = True
             self.renewed()
         return is_ours
+
+    def _note_lease(self) -> None:
+        """Log, once, that the lease is over, with what it covered."""
+        if self._had_lease and not self.lease.valid(boot_ms()):
+            self._had_lease = False
+            counts = {"commands": len(self._commands), "guarded": self._commands.guarded}
+            log.warning(
+                "lease.ended", error="no leader renewed it", handlers=len(self.workers), **counts
+            )
 
     def renewed(self) -> None:
         """Tell the spawner and the workers that the lease was renewed."""
@@ -141,6 +154,7 @@ class Foreman:
         self._wake.set()
 
     def _hear_spawner(self, news: list[News]) -> None:
+        self._note_lease()  # before the ends that it brought are counted
         self.hear(self._commands.heard(news))
 
     def came(self, pid: int, ticks: int) -> None:
@@ -206,6 +220,12 @@ class Foreman:
                 self._wake.set()
             await self._replaced.wait()
             self._replaced.clear()
+
+    async def watch_lease(self) -> None:
+        """Log each end of the lease, for ever."""
+        while True:
+            self._note_lease()
+            await asyncio.sleep(LEASE_LOOK_S)
 
     async def drain(self, grace_ms: int, wait_s: float) -> None:
         """End all launches: TERM or a cancel, KILL after `grace_ms`; return once their ends are
@@ -296,12 +316,16 @@ class Foreman:
         return write(self._ledger, turn, conditions, lost, read_page)
 
     def _count(self, news: list[News]) -> None:
+        killed = 0
         for verb, name, *rest in news:
             if verb != "started":
                 self._commands.recorded(name)
                 self.workers.recorded(name)
             if verb in ("ended", "done"):
                 self._outputs.finished(name, rest[3])
+            killed += verb == "ended" and rest[1] == Reason.EXECUTOR_LOST
+        if killed and not self.stopping:
+            log.warning("launches.killed", count=killed, error="guarded, and the lease is over")
 
     def _act(self, written: Written, *, has_lapsed: bool) -> None:
         accepted = [one for _, settled in written.settled for one in settled.accepted]

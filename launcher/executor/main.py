@@ -1,8 +1,9 @@
 """The executor process: reads its configuration, puts the parts together, ends them in order.
 
 Tasks of the one event loop: `turns` (Foreman.run), `spawner` (Foreman.watch), `workers`
-(Workers.run), `stream` (Way.run, which ends when the executor is drained). Threads: `ledger`, the
-only one that touches the ledger's file; `outputs`, which writes what handlers print.
+(Workers.run), `lease` (Foreman.watch_lease), `stream` (Way.run, which ends when the executor is
+drained). Threads: `ledger`, the only one that touches the ledger's file; `outputs`, which writes
+what handlers print.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from launcher.executor.groups import SurvivorsRemain
 from launcher.executor.ledger import Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.outputs import Outputs
-from launcher.executor.parent import die_with_parent
+from launcher.executor.parent import adopt_orphans, die_with_parent
 from launcher.executor.resources import capacity
 from launcher.executor.stream import Way
 from launcher.executor.words import Words
@@ -68,6 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         if options.die_with_parent is not None and not die_with_parent(options.die_with_parent):
             return CANNOT_RUN
+        adopt_orphans()  # what a dead reaper leaves behind comes to this process
         failpoints.arm()
         config = configuration.load(options.config)
         logs.configure(config.id)
@@ -195,6 +197,7 @@ async def _serve(
         asyncio.create_task(foreman.run(thread), name="turns"),
         asyncio.create_task(foreman.watch(), name="spawner"),
         asyncio.create_task(foreman.workers.run(), name="workers"),
+        asyncio.create_task(foreman.watch_lease(), name="lease"),
         asyncio.create_task(way.run(), name="stream"),
     ]
     stopping = asyncio.create_task(stop.wait(), name="stop")

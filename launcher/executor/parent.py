@@ -1,4 +1,4 @@
-"""Ending with the process that started this one, however that one ends."""
+"""Ties between processes that the kernel keeps: who ends with whom, and who gets orphans."""
 
 from __future__ import annotations
 
@@ -8,21 +8,50 @@ import signal
 from typing import Final
 
 _PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_adopting: Final[list[int]] = []
 
 
 def die_with_parent(parent: int) -> bool:
     """Have the kernel kill this process once its parent ends; return whether it is still there.
 
     `parent` is the expected parent's process id, 0 for whichever it is now. It holds over an exec
-    and ends with a change of user. The spawner needs no such signal: it sees the end of its socket,
-    and kills the commands before it leaves.
+    and ends with a change of user.
 
     Raises:
         OSError: the kernel refused.
     """
     expected = parent or os.getppid()
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl")
+    _prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
     # It may have ended before the kernel was told.
     return os.getppid() == expected
+
+
+def signal_of_parent(number: int) -> None:
+    """Have the kernel send this process a signal once its parent ends.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every descendant whose own parent dies.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _adopting[:] = [os.getpid()]
+
+
+def adopter() -> int:
+    """Return the id of this process if it adopts orphans, otherwise 0."""
+    return os.getpid() if os.getpid() in _adopting else 0
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import select
 import signal
@@ -17,12 +18,15 @@ from typing import Any, Final
 
 from launcher.executor.clock import boot_ms
 from launcher.executor.mounts import Mounts
+from launcher.executor.parent import die_with_parent
 from launcher.executor.resources import join_group
 
 START_WAIT_MS: Final = 2_000
 """For a forked child to become its command."""
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _TICK_MS: Final = 1000 // _TICKS_PER_S
+_F_SETSIG: Final = 10
+"""fcntl(2), asm-generic; the module fcntl does not name it."""
 # launcher.launch.Reason; a test compares.
 USER: Final = 12
 SPAWN: Final = 13
@@ -82,6 +86,32 @@ def spawn(order: dict[str, Any], wait_ms: int = START_WAIT_MS) -> tuple[int, int
     return pid, reading
 
 
+def bind_group(group: int) -> tuple[int, int]:
+    """Have the kernel kill a process group when this process ends; return two descriptors to
+    close, the first one first, when the group is gone. (-1, -1) if the kernel does not do that.
+
+    The two are the ends of a pipe that nobody else has. When its last writer is gone the kernel
+    sends the signal F_SETSIG to the owner F_SETOWN of the reading end (fcntl(2)): KILL, to the
+    group. Unlike a parent-death signal that reaches grandchildren, and outlives a change of user.
+    The reading end must still be there when the writing end goes. A process that ends closes its
+    descriptors in order and the kernel releases the last one first; so the writing end is the
+    greater one, as pipe(2) makes it.
+
+    Raises:
+        OSError: there are no descriptors left.
+    """
+    reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        fcntl.fcntl(reading, fcntl.F_SETOWN, -group)
+        fcntl.fcntl(reading, _F_SETSIG, int(signal.SIGKILL))
+        fcntl.fcntl(reading, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        return -1, -1
+    return reading, writing
+
+
 def _stdin(text: str) -> int:
     if not text:
         if not _null:
@@ -120,8 +150,6 @@ def _spawn_at_once(order: dict[str, Any], stdin: int, writing: int) -> int:
 
 def _spawn_forked(order: dict[str, Any], stdin: int, writing: int, wait_ms: int) -> int:
     # posix_spawn cannot switch users or groups, and waits; this process is small enough to fork.
-    from launcher.executor.parent import die_with_parent  # ctypes: only who forks pays
-
     failed, fails = os.pipe2(os.O_CLOEXEC)
     parent = os.getpid()
     pid = os.fork()

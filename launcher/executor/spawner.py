@@ -5,11 +5,14 @@ standard input is a socket to the executor.
 
 Theory of operation. Frames (4 bytes of length, a JSON list of messages) go both ways. Every command
 is the leader of a session and process group of its own. When the socket ends, whatever became of
-the executor, all groups are killed; when the lease ends, the guarded ones are (rule R6). Nothing
-here ever blocks on the executor: a stopped one must not keep a deadline from being met.
+the executor, all commands are killed; when the lease ends, the guarded ones are (rule R6). Nothing
+here ever blocks on the executor: a stopped one must not keep a deadline from being met. What
+happens when this process itself is killed or stopped is in `reaper.py`.
 
 A launch ends when its main process does; what it left in its group is killed. A process that made
-a session of its own (setsid, a double-forking daemon) is out of reach; its output is not read then.
+a session of its own (setsid, a double-forking daemon) stays then, and its output is not read. It
+does not stay where the launch did not end by itself: what is killed with its executor, and guarded
+work that is ended at all, is killed with all that belongs to it (`trees.py`).
 
 to:    start{...}  kill(name, reason)  lease(boot_ms)  lapsed  drain(grace_ms)  ping
 from:  started(name, pid, ticks, wall_ms)  refused(name, detail)  failed(name, reason, detail)
@@ -33,14 +36,18 @@ from typing import Any, Final
 
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.output import Output
-from launcher.executor.spawn import SPAWN, START_WAIT_MS, SpawnFailed, StartTicks, spawn
+from launcher.executor.parent import adopt_orphans, die_with_parent
+from launcher.executor.reaper import Reaper
+from launcher.executor.roll import Roll
+from launcher.executor.spawn import SPAWN, START_WAIT_MS, SpawnFailed, StartTicks, bind_group, spawn
+from launcher.executor.trees import SPAWNER_MARK, Hunt, Target
 
 # launcher.launch.Reason; a test compares. Importing it here would cost more than all of this.
 TIMEOUT: Final = 6
 EXECUTOR_LOST: Final = 10
 LEASE_OVER: Final = "the executor's lease is over"
-FILES_PER_COMMAND: Final = 3
-"""A pidfd, a pipe and an output."""
+FILES_PER_COMMAND: Final = 5
+"""A pidfd, a pipe, an output, and the two of `bind_group`."""
 FILES_BESIDE: Final = 64
 NEVER_MS: Final = 1 << 62
 STARTS_PER_TURN: Final = 8
@@ -55,15 +62,20 @@ LAST_READS: Final = 16
 
 
 class Child:
-    """One command that runs: its group, its pidfd, the pipe of its output."""
+    """One command that runs: its group, its pidfd, the pipe of its output, its place in the roll.
+    `target` is by what all that belongs to it is found."""
 
-    __slots__ = ("guarded", "kill_ms", "name", "output", "pid", "pidfd", "pipe", "reason")
+    __slots__ = (
+        *("bond", "guarded", "kill_ms", "name", "output", "pid", "pidfd", "pipe", "place"),
+        *("reason", "target"),
+    )
 
-    def __init__(self, order: dict[str, Any], pid: int, pipe: int) -> None:
+    def __init__(self, order: dict[str, Any], target: Target, pipe: int, place: int) -> None:
         self.name: str = order["name"]
         self.guarded: bool = order["guarded"]
-        self.pid, self.pipe = pid, pipe
-        self.pidfd = os.pidfd_open(pid)
+        self.target, self.pid, self.pipe, self.place = target, target.pid, pipe, place
+        self.pidfd = os.pidfd_open(target.pid)
+        self.bond = bind_group(target.pid)
         self.output = Output(order["output"], order["output_bytes_max"])
         self.reason = 0
         self.kill_ms = NEVER_MS
@@ -72,6 +84,12 @@ class Child:
         """Send a signal to the whole group. Its leader is not reaped, so the id is still ours."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
+
+    def close(self) -> None:
+        """Close what watches it."""
+        for fd in (self.pidfd, *self.bond):
+            if fd >= 0:
+                os.close(fd)
 
     def read(self) -> bool:
         """Keep one piece of output; return whether there may be more."""
@@ -84,11 +102,15 @@ class Child:
 
 
 class Spawner:
-    """The commands of one executor. Pass the socket to the executor, then call `run`."""
+    """The commands of one executor. Pass the socket to the executor, then call `run`. `reaper` is
+    the process that adopts its orphans, `ledger` what it starts for."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, roll: Roll, reaper: int, ledger: str) -> None:
         control.setblocking(False)
         self._control = control
+        self._roll = roll
+        self._reaper = reaper
+        self._ledger = ledger
         self._epoll = select.epoll()
         self._epoll.register(control.fileno(), select.EPOLLIN)
         self._wants_out = False
@@ -102,13 +124,14 @@ class Spawner:
         self._pipes: dict[int, Child] = {}
         self._timers: list[tuple[int, int, Child, int]] = []
         self._timers_made = 0
+        self._swept: list[tuple[Target, list[Any]]] = []
         self._lease_ms = 0
         self._term_grace_ms = 10_000
         self._draining = False
         self._open = True
 
     def run(self) -> None:
-        """Serve until the executor is gone; then kill all groups."""
+        """Serve until the executor is gone; then kill all commands."""
         try:
             while self._open:
                 if self._waiting:
@@ -116,10 +139,10 @@ class Spawner:
                 for fd, mask in self._epoll.poll(self._pause_s()):
                     self._serve(fd, mask)
                 self._expire(boot_ms())
+                self._sweep()
                 self._flush()
         finally:
-            for child in self._children.values():
-                child.signal(signal.SIGKILL)
+            self._kill_whole(list(self._children.values()))
 
     def _serve(self, fd: int, mask: int) -> None:
         if (child := self._exits.get(fd)) is not None:
@@ -159,7 +182,7 @@ class Spawner:
         elif verb == "kill":
             self._kill(*rest)
         elif verb == "lease":
-            self._lease_ms = rest[0]
+            self._lease_ms = self._roll.lease_ms = rest[0]
         elif verb == "lapsed":
             self._lapse()
         elif verb == "ping":
@@ -220,14 +243,26 @@ class Spawner:
         self._term_grace_ms = order["term_grace_ms"]
         started_ms = wall_ms()
         self._ticks.before()
-        pid, pipe = spawn(order, self._start_wait_ms())
-        ticks = self._ticks.of(pid)
+        name = order["name"]
         try:
-            child = Child(order, pid, pipe)
+            place = self._roll.starting(name, guarded=order["guarded"])
+        except IndexError:
+            raise SpawnFailed(SPAWN, "more commands run than there are slots") from None
+        try:
+            pid, pipe = spawn(order, self._start_wait_ms())
+        except SpawnFailed:
+            self._roll.over(place)
+            raise
+        ticks = self._ticks.of(pid)
+        self._roll.started(place, pid, ticks)
+        epoch = order["env"].get("RAFTCRON_EPOCH", "")
+        try:
+            child = Child(order, Target(name, pid, ticks, epoch), pipe, place)
         except OSError as error:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             os.close(pipe)
+            self._roll.over(place)
             raise SpawnFailed(SPAWN, f"cannot be watched: {error.strerror}") from error
         self._children[child.name] = self._exits[child.pidfd] = self._pipes[pipe] = child
         if child.guarded:
@@ -277,6 +312,7 @@ class Spawner:
         return None if at_ms == NEVER_MS else max(0, at_ms - boot_ms() + 1) / 1000
 
     def _expire(self, now_ms: int) -> None:
+        doomed = []
         while self._timers and self._timers[0][0] <= now_ms:
             _, _, child, reason = heapq.heappop(self._timers)
             if self._children.get(child.name) is not child:
@@ -284,15 +320,39 @@ class Spawner:
             if reason:
                 self._end(child, reason, self._term_grace_ms)
             else:
+                doomed.append(child)
+        if doomed:
+            self._kill_whole([child for child in doomed if child.guarded])
+            for child in doomed:
                 child.signal(signal.SIGKILL)
         if now_ms >= self._lease_ms:
             self._kill_guarded()
 
     def _kill_guarded(self) -> None:
-        while self._guarded:
-            child = self._guarded.pop()
+        guarded, self._guarded = list(self._guarded), set()
+        for child in guarded:
             child.reason = child.reason or EXECUTOR_LOST
+        self._kill_whole(guarded)
+
+    def _kill_whole(self, children: list[Child]) -> None:
+        """Kill commands with all that belongs to them, also what has left their groups."""
+        # First what is found through its parents, as long as these live.
+        self._look([child.target for child in children])
+        for child in children:
             child.signal(signal.SIGKILL)
+
+    def _look(self, targets: list[Target]) -> None:
+        if targets:
+            with contextlib.suppress(OSError):  # there is no /proc, or no descriptor to read it
+                Hunt(targets, self._ledger, within=self._reaper).look()
+
+    def _sweep(self) -> None:
+        """Tell the ends of guarded commands that did not end by themselves, once what they left
+        outside of their groups is killed."""
+        if self._swept:
+            self._look([target for target, _ in self._swept])
+            self._news += [news for _, news in self._swept]
+            self._swept.clear()
 
     def _lapse(self) -> None:
         """There was a gap before the lease that comes next: what is here may run elsewhere by now.
@@ -316,14 +376,18 @@ class Spawner:
         child.output.close()
         # Unregister before close: a copy of the descriptor elsewhere would keep sending events.
         self._epoll.unregister(child.pidfd)
-        os.close(child.pidfd)
+        child.close()
+        self._roll.over(child.place)
         del self._exits[child.pidfd], self._children[child.name]
         self._guarded.discard(child)
         exit_code = status.si_status + (0 if status.si_code == os.CLD_EXITED else 128)
         output = child.output
-        self._news.append(
-            ["ended", child.name, exit_code, child.reason, wall_ms(), output.kept, output.problem]
-        )
+        told = ["ended", child.name, exit_code, child.reason, wall_ms(), output.kept]
+        told.append(output.problem)
+        if child.guarded and child.reason:
+            self._swept.append((child.target, told))
+        else:
+            self._news.append(told)
 
     def _close_pipe(self, child: Child) -> None:
         self._epoll.unregister(child.pipe)
@@ -344,15 +408,28 @@ def allow_files(slots: int) -> None:
 
 
 def main(slots: int) -> None:
-    """Serve the executor at the other end of standard input."""
-    allow_files(slots)
+    """Serve the executor at the other end of standard input: as the spawner in a child process, as
+    its reaper in this one. Does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.umask(0o022)  # as cron does, whatever the executor was started with
     os.chdir("/")
+    ledger = os.environ.get(SPAWNER_MARK, "")
+    roll = Roll(slots)
+    adopt_orphans()
     gc.freeze()  # what was imported stays; no collection needs to look at it again
-    Spawner(control).run()
+    executor, reaper = os.getppid(), os.getpid()
+    spawner = os.fork()
+    if spawner:
+        control.close()
+        # It leaves as at the end of its socket; so does this process then.
+        signal.signal(signal.SIGTERM, lambda *_: os.kill(spawner, signal.SIGTERM))
+        sys.exit(Reaper(roll, spawner, executor, ledger).run())
+    if not die_with_parent(reaper):
+        sys.exit(1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    allow_files(slots)
+    Spawner(control, roll, reaper, ledger).run()

@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import pwd
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from launcher.executor.rules import Accepted
+from launcher.executor.trees import LEDGER_MARK
 from launcher.launch import Reason
 from launcher.names import parse_attempt_name
 
-PATH = "/usr/bin:/bin"
+PATH: Final = "/usr/bin:/bin"
+ROOT: Final = "root"
+"""What `users` of a configuration must have for anything to run with user id 0."""
 
 
 class Account(NamedTuple):
@@ -63,16 +66,25 @@ def choose_account(user: str, allowed: tuple[str, ...]) -> Account:
     """Return the account for work that asks for `user`; empty for the executor's own.
 
     Raises:
-        UserRefused: it is another one, and this executor is not root or does not allow it.
+        UserRefused: it is another one, and this executor is not root or does not allow it; or it
+            is root by whatever name, and `allowed` does not list "root".
     """
     own = own_account()
-    if user in ("", own.name):
-        return own
-    if own.uid != 0:
-        raise UserRefused(f"user {user}: this executor runs as {own.name}; only root can switch")
-    if user not in allowed:
-        raise UserRefused(f"user {user} is not in `users` of this executor's configuration")
-    return account_of(user)
+    account = own
+    if user not in ("", own.name):
+        if own.uid != 0:
+            text = f"user {user}: this executor runs as {own.name}; only root can switch"
+            raise UserRefused(text)
+        if user not in allowed:
+            raise UserRefused(f"user {user} is not in `users` of this executor's configuration")
+        account = account_of(user)
+    if account.uid == 0 and ROOT not in allowed:
+        text = f"user {user} is root, and" if user else "the job names no user, and"
+        raise UserRefused(
+            f"{text} this executor runs nothing as root: give the job user=, or list root in "
+            "`users` of the executor's configuration"
+        )
+    return account
 
 
 def environment_of(accepted: Accepted, account: Account) -> dict[str, str]:
@@ -91,6 +103,7 @@ def environment_of(accepted: Accepted, account: Account) -> dict[str, str]:
         "RAFTCRON_ATTEMPT": str(name.attempt),
         "RAFTCRON_PART": str(name.part),
         "RAFTCRON_EPOCH": str(accepted.epoch),
+        "RAFTCRON_FENCE": str(accepted.start.begun_index),
     }
 
 
@@ -100,8 +113,9 @@ def directory_of(accepted: Accepted, environment: dict[str, str]) -> str:
     return os.path.join(home, accepted.work.cwd) if accepted.work.cwd else home
 
 
-def order_of(accepted: Accepted, allowed: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the spawner has to know of the command itself.
+def order_of(accepted: Accepted, allowed: tuple[str, ...], ledger: str = "") -> dict[str, Any]:
+    """Return what the spawner has to know of the command itself, which gets the UUID `ledger` of
+    this executor's ledger into its environment: by it an executor finds what it started.
 
     Raises:
         UserRefused: it must not run as the user it asks for.
@@ -110,6 +124,8 @@ def order_of(accepted: Accepted, allowed: tuple[str, ...]) -> dict[str, Any]:
     work = accepted.work
     account = choose_account(work.user, allowed)
     environment = environment_of(accepted, account)
+    if ledger:
+        environment[LEDGER_MARK] = ledger
     is_self = account.uid == own_account().uid
     return {
         "name": accepted.start.name,

@@ -200,7 +200,7 @@ class ExecutorHost:
         self.variables: dict[str, str] = {}
 
     def configure(self, leaders: list[str], **settings: Any) -> None:
-        fields = {"id": "e1", "data": "data", "leaders": leaders, **settings}
+        fields = {"id": "e1", "data": "data", "leaders": leaders, "users": ["root"], **settings}
         self.config.write_text(
             "".join(
                 f"{key} = {msgspec.json.encode(value).decode()}\n" for key, value in fields.items()

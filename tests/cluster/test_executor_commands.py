@@ -57,6 +57,8 @@ async def test_the_environment_is_clean_and_names_the_launch(
         "RAFTCRON_ATTEMPT": "2",
         "RAFTCRON_PART": "1",
         "RAFTCRON_EPOCH": "2.7.r3",
+        "RAFTCRON_FENCE": "10",
+        "RAFTCRON_LEDGER": leader.hellos[0].ledger,
     }
 
 
@@ -88,6 +90,18 @@ async def test_a_command_holds_no_file_of_the_executor(
     assert text.split() == ["0", "1", "2", "3"]  # 3 is the directory that ls reads
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root could run it as root")
+@pytest.mark.parametrize("user", ["", "root", "0"])
+async def test_an_executor_of_root_runs_no_command_as_root_that_is_not_in_its_users(
+    leader: FakeLeader, host: ExecutorHost, user: str
+) -> None:
+    host.configure([leader.address], users=["nobody"])
+    host.start()
+    report, _ = await run(leader, shell("id", user=user))
+    assert (report.fate, report.reason, report.exit_code) == (pool_pb2.ENDED, Reason.USER, 126)
+    assert "`users`" in report.detail
+
+
 @pytest.mark.parametrize(
     ("spec", "reason", "detail"),
     [
@@ -113,7 +127,7 @@ async def test_what_cannot_be_started_fails_with_its_reason(
 async def test_root_switches_to_an_allowed_user_only(
     leader: FakeLeader, host: ExecutorHost
 ) -> None:
-    host.configure([leader.address], users=["nobody"])
+    host.configure([leader.address], users=["nobody", "root"])
     host.start()
     report, text = await run(leader, shell("id -un; id -G; echo $LOGNAME", user="nobody"))
     assert (report.exit_code, text.split()[0], text.split()[-1]) == (0, "nobody", "nobody")

@@ -14,8 +14,10 @@ from typing import Any
 
 from launcher.executor.children import _PROGRAM, _ROOT
 from launcher.executor.clock import boot_ms, wall_ms
+from launcher.executor.trees import SPAWNER_MARK
 
 LONG_MS = 600_000
+LEDGER = "11111111-2222-4333-8444-555555555555"
 
 
 class Bench:
@@ -30,10 +32,18 @@ class Bench:
                 [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(slots)],
                 stdin=theirs.fileno(),
                 start_new_session=True,
-                env={"PATH": "/usr/bin:/bin", "SECRET": "of the spawner"},
+                env={"PATH": "/usr/bin:/bin", "SECRET": "of the spawner", SPAWNER_MARK: LEDGER},
             )
         self.news: list[list[Any]] = []
         self.send(["lease", boot_ms() + LONG_MS])
+
+    @property
+    def spawner(self) -> int:
+        """The process that starts commands: the first child of its reaper."""
+        self.send(["ping"])
+        self.await_pong()
+        pid = self.process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
 
     def send(self, *messages: list[Any]) -> None:
         body = json.dumps(messages).encode()

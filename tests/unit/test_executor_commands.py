@@ -53,7 +53,7 @@ def limits(kernel: FakeCgroups) -> Limits:
 
 
 def commands_of(directory: Path, limits: Limits) -> Commands:
-    config = ExecutorConfig(id="e1", data=str(directory), leaders=("127.0.0.1:1",))
+    config = ExecutorConfig(id="e1", data=str(directory), leaders=("127.0.0.1:1",), users=("root",))
     return Commands(config, Outputs(directory / "output", 100, 1 << 20), limits)
 
 
@@ -297,7 +297,7 @@ async def test_limits_that_are_off_are_not_looked_for(
 
 
 def test_the_greeting_says_what_the_host_has() -> None:
-    config = ExecutorConfig(id="e1", data="/x", leaders=("127.0.0.1:1",))
+    config = ExecutorConfig(id="e1", data="/x", leaders=("127.0.0.1:1",), users=("root",))
     hello = Words(room=Capacity(1_500, 1 << 30, "", "")).hello(config, LEDGER, "i")
     assert (hello.cpu_milli, hello.memory_bytes) == (1_500, 1 << 30)
     hello = Words().hello(config, LEDGER, "i")

@@ -63,7 +63,9 @@ class Shop:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger")
-        self.config = ExecutorConfig(id="e1", data=str(directory), leaders=("127.0.0.1:1",))
+        self.config = ExecutorConfig(
+            id="e1", data=str(directory), leaders=("127.0.0.1:1",), users=("root",)
+        )
         self.ear = Ear()
 
     async def open(self, **settings: Any) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from launcher.executor import groups
+from launcher.executor import groups, trees
 from launcher.executor.clock import boot_ms
-from launcher.executor.groups import SPAWNER_MARK, SurvivorsRemain, kill_groups
+from launcher.executor.groups import SurvivorsRemain, kill_groups
 from launcher.executor.row import ACCEPTED, Row
 from launcher.executor.spawn import start_ticks
+from launcher.executor.trees import SPAWNER_MARK
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
@@ -157,7 +158,7 @@ def test_what_does_not_die_is_named_and_not_passed_over(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "DEATH_WAIT_MS", 50)
-    monkeypatch.setattr(groups, "_send_kill", lambda send, target: None)
+    monkeypatch.setattr(trees, "send_kill", lambda send, target: True)
     with pytest.raises(SurvivorsRemain, match=str(group.shell.pid)):
         kill_groups([group.row])
 

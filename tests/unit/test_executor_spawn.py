@@ -156,12 +156,12 @@ def test_it_holds_no_descriptors_of_commands_that_ended(bench: Bench) -> None:
 
 
 def test_without_descriptors_a_start_fails_and_the_rest_goes_on(bench: Bench) -> None:
-    pid = bench.process.pid
+    pid = bench.spawner
     bench.start("first", "sleep 60")
     bench.wait("started", "first")
     used = len(os.listdir(f"/proc/{pid}/fd"))
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for room in range(6):
+    for room in range(8):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + room, hard))
         bench.start(f"n{room}", "sleep 60")
         bench.wait("started failed", f"n{room}")

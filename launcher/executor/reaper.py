@@ -1,0 +1,103 @@
+"""The reaper: the spawner's parent, which kills what a dead spawner leaves behind. Imports little.
+
+Theory of operation. The executor starts the reaper, and the reaper forks the spawner. Any two of
+the three may die at once, and the third one ends what runs:
+
+* The spawner dies: the kernel kills the process groups of its commands (`spawn.bind_group`). The
+  reaper kills what has left its group; the roll, which both share, says what ran. The reaper is a
+  child subreaper (prctl(2)): a process whose parent died becomes its child, not init's.
+* The reaper dies: the kernel kills the spawner (a parent-death signal), and so the groups. The
+  executor, a subreaper as well, kills the rest, and starts both again.
+* The executor dies: the spawner sees the end of its socket, kills all commands and leaves. The
+  reaper kills a spawner that does not: one that is stopped.
+* Executor and spawner are stopped, and the lease ends: the reaper kills guarded commands (R6).
+
+The reaper holds no socket and waits for nobody: it sleeps until a child ends, the executor does
+(a parent-death signal), or the lease.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Final
+
+from launcher.executor.clock import boot_ms
+from launcher.executor.parent import signal_of_parent
+from launcher.executor.roll import Roll
+from launcher.executor.trees import Hunt, Target
+
+LATE_MS: Final = 500
+"""After the lease's end guarded commands that still run are the reaper's: the spawner hangs."""
+LEAVE_MS: Final = 1_000
+"""For a spawner to leave whose executor is dead."""
+IDLE_S: Final = 1.0
+_WAKES: Final = (signal.SIGCHLD, signal.SIGUSR1)
+_CLEAN_LOOKS: Final = 2
+_POLL_S: Final = 0.003
+_POLL_S_MAX: Final = 1.0
+
+
+class Reaper:
+    """Watches one spawner, a child of this process, that starts commands for a ledger. `executor`
+    is the parent of this process, if it lives."""
+
+    def __init__(self, roll: Roll, spawner: int, executor: int, ledger: str) -> None:
+        self._executor = executor
+        self._leave_ms = 0
+        self._roll = roll
+        self._spawner = spawner
+        self._ledger = ledger
+        self._status: int | None = None
+
+    def run(self) -> int:
+        """Return once the spawner and all that it ran are gone: 0 if it left by itself."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WAKES)
+        signal_of_parent(signal.SIGUSR1)
+        while not self._is_over():
+            now_ms = boot_ms()
+            if os.getppid() != self._executor:
+                self._leave_ms = self._leave_ms or now_ms + LEAVE_MS
+                if now_ms >= self._leave_ms:
+                    os.kill(self._spawner, signal.SIGKILL)
+            signal.sigtimedwait(_WAKES, self._pause_s(now_ms))
+            now_ms = boot_ms()
+            if now_ms >= self._roll.lease_ms + LATE_MS:
+                self._kill(self._roll.targets(only_guarded=True), looks=1)
+        self._kill(self._roll.targets(), looks=_CLEAN_LOOKS)
+        return 0 if self._status == 0 else 1
+
+    def _pause_s(self, now_ms: int) -> float:
+        left_ms = self._roll.lease_ms + LATE_MS - now_ms
+        pause_s = left_ms / 1000 if left_ms > 0 else IDLE_S
+        return min(pause_s, LEAVE_MS / 1000) if self._leave_ms else pause_s
+
+    def _is_over(self) -> bool:
+        """Reap all that ended; whether the spawner is among it."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if not pid:
+                return self._status is not None
+            if pid == self._spawner:
+                self._status = status
+
+    def _kill(self, targets: list[Target], looks: int) -> None:
+        """Kill all that runs of `targets`; return after so many looks that found nothing, or after
+        the first one if only one is wanted."""
+        if not targets:
+            return
+        hunt = Hunt(targets, self._ledger, reaper=os.getpid())
+        clean, pause_s = 0, _POLL_S
+        while clean < looks:
+            found = hunt.look()
+            self._is_over()
+            if looks == 1:
+                return
+            clean = 0 if found else clean + 1
+            # What hangs in the kernel is looked for more and more rarely.
+            pause_s = min(pause_s * 1.5, _POLL_S_MAX) if found else _POLL_S
+            time.sleep(pause_s)

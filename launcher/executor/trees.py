@@ -1,0 +1,238 @@
+"""What a launch has running: found by descent and by environment, and killed. Imports little.
+
+Theory of operation. A command leads a process group and a session of its own. Its descendants
+leave that group where they call setsid (`setsid`, `su -c`, a daemon that forks twice), so a group
+is not all of a launch. A process belongs to a launch if one of these holds:
+
+1. its group is led by the launch's main process, known by id *and* start time (ids are used again);
+2. its environment has the marks of the launch: RAFTCRON_LAUNCH and RAFTCRON_ATTEMPT, with
+   RAFTCRON_LEDGER (this executor's, if it is set) or RAFTCRON_EPOCH;
+3. one of its ancestors belongs to the launch;
+4. it was handed to a subreaper of this executor when its parent died, it has no RAFTCRON_LAUNCH
+   (`su -` and `env -i` clear it), and it is not older than the oldest launch that is looked for.
+
+A process is killed with its whole group, so that a fork between look and kill does not escape.
+Nothing is taken for gone before two looks in a row found nothing: in the middle of an exec a
+process has no environment for a moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+SPAWNER_MARK: Final = "RAFTCRON_SPAWNER"
+"""The variable of a spawner and its reaper, and of no command, that names their ledger."""
+LEDGER_MARK: Final = "RAFTCRON_LEDGER"
+"""The variable of a command that names the ledger of the executor that started it."""
+_LAUNCH: Final = b"RAFTCRON_LAUNCH="
+_ATTEMPT: Final = b"RAFTCRON_ATTEMPT="
+_EPOCH: Final = b"RAFTCRON_EPOCH="
+_LEDGER: Final = f"{LEDGER_MARK}=".encode()
+
+
+class Target(NamedTuple):
+    """An attempt that may run. `pid` is its main process and group, which started at `ticks`; 0 or
+    1 if its start was not recorded. `epoch` is empty if it is not known."""
+
+    name: str
+    pid: int = 0
+    ticks: int = 0
+    epoch: str = ""
+
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        """Its launch and attempt as the environment of its processes has them."""
+        launch, _, rest = self.name.partition("#")
+        return launch.encode(), rest.partition("/")[0].encode()
+
+
+class Process(NamedTuple):
+    """A process as /proc shows it; `ticks` is when it started, in clock ticks since boot."""
+
+    pid: int
+    parent: int
+    group: int
+    ticks: int
+    lives: bool
+
+    def environment(self) -> frozenset[bytes]:
+        """Return its variables; none if they may not be read."""
+        try:
+            with open(f"/proc/{self.pid}/environ", "rb") as file:
+                return frozenset(file.read().split(b"\0"))
+        except OSError:
+            return frozenset()
+
+
+def processes() -> Iterator[Process]:
+    """Return every process that can be seen, zombies too."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The second field is the program's name and may contain anything.
+                    fields = file.read().rpartition(b")")[2].split()
+                lives = fields[0] not in (b"Z", b"X")
+                parent, group, ticks = (int(fields[at]) for at in (1, 2, 19))
+                yield Process(int(name), parent, group, ticks, lives)
+
+
+def send_kill(send: Callable[[int, int], None], target: int) -> bool:
+    """Send KILL by os.kill or os.killpg; return False if that is not permitted."""
+    try:
+        send(target, signal.SIGKILL)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return True
+
+
+class Hunt:
+    """One search for what runs of `targets`, by the executor with the ledger `ledger`.
+
+    Spawners and reapers of that ledger are killed, too, if `with_spawners`. `reaper` is a subreaper
+    whose adopted children may belong to a target (rule 4). `within` confines the search to the
+    descendants of one process, which costs less.
+    """
+
+    def __init__(
+        self,
+        targets: Iterable[Target],
+        ledger: str = "",
+        *,
+        with_spawners: bool = False,
+        reaper: int = 0,
+        within: int = 0,
+    ) -> None:
+        self.names: dict[str, None] = {}
+        wanted = list(targets)
+        self._known = {one.pid: one for one in wanted if one.pid > 1}
+        self._marked = {one.key: one for one in wanted}
+        self._since_ticks = min((one.ticks for one in wanted if one.ticks), default=0)
+        self._ledger = _LEDGER + ledger.encode()
+        self._spawner = f"{SPAWNER_MARK}={ledger}".encode() if ledger else b""
+        self._with_spawners = with_spawners
+        self._reaper = reaper
+        self._within = within
+        self._killed: set[int] = set()
+        self._own = {os.getpid(), os.getppid()}
+        self._own_groups = {0, 1, os.getpgrp()}
+        self._everything: dict[int, Process] = {}
+        self._environments: dict[int, frozenset[bytes]] = {}
+        self._verdicts: dict[int, str | None] = {}
+
+    def look(self) -> list[int]:
+        """Kill what is found; return the ids of what still lives."""
+        self._everything = {one.pid: one for one in processes()}
+        self._environments, self._verdicts = {}, {}
+        remaining, groups, spawners = [], set(), []
+        for one in self._everything.values():
+            if not one.lives or one.group in self._own_groups or one.pid in self._own:
+                continue
+            if one.group in self._killed:
+                remaining.append(one.pid)
+            elif self._is_spawner(one):
+                spawners.append(one.pid)
+            elif (name := self._name_of(one)) is not None:
+                self.names[name] = None
+                groups.add(one.group)
+                remaining.append(one.pid)
+        for group in groups:
+            self._killed.add(group)
+            send_kill(os.killpg, group)
+        for pid in spawners:
+            send_kill(os.kill, pid)
+        return remaining + spawners
+
+    def _name_of(self, one: Process) -> str | None:
+        """The target that a process or one of its ancestors belongs to, or None."""
+        name: str | None = None
+        climbed: list[int] = []
+        at: Process | None = one
+        while at is not None and at.pid > 1 and at.pid not in self._own:
+            if at.pid in self._verdicts:
+                name = self._verdicts[at.pid]
+                break
+            self._verdicts[at.pid] = None  # a loop of parents, between two reads, ends here
+            climbed.append(at.pid)
+            if (name := self._by_itself(at)) is not None:
+                break
+            at = self._everything.get(at.parent)
+        for pid in climbed:
+            self._verdicts[pid] = name
+        return name
+
+    def _by_itself(self, one: Process) -> str | None:
+        main = self._everything.get(one.group)
+        target = self._known.get(one.group)
+        if target is not None and main is not None and main.ticks == target.ticks:
+            return target.name
+        if self._within and not self._is_within(one):
+            return None
+        if self._is_spawner(one):
+            return None
+        environment = self._environment(one)
+        launch = _value(environment, _LAUNCH)
+        if launch:
+            if target is not None and main is None and launch == target.key[0]:
+                return target.name
+            marked = self._marked.get((launch, _value(environment, _ATTEMPT)))
+            return marked.name if marked is not None and self._is_proved(one, marked) else None
+        if self._since_ticks and one.ticks >= self._since_ticks and self._is_adopted(one):
+            return f"process {one.pid}"
+        return None
+
+    def _is_proved(self, one: Process, target: Target) -> bool:
+        """Whether a process with a target's marks was started for this ledger: another executor of
+        the host may serve another cell that has jobs of the same names."""
+        environment = self._environment(one)
+        if any(variable.startswith(_LEDGER) for variable in environment):
+            return self._ledger in environment
+        # Started by a build that did not set it, or started by nobody of ours.
+        if not target.epoch or _EPOCH + target.epoch.encode() not in environment:
+            return False
+        parent = self._everything.get(self._leader(one).parent)
+        found = self._environment(parent) if parent is not None else frozenset[bytes]()
+        prefix = f"{SPAWNER_MARK}=".encode()
+        return self._spawner in found or not any(each.startswith(prefix) for each in found)
+
+    def _leader(self, one: Process) -> Process:
+        return self._everything.get(one.group, one)
+
+    def _is_adopted(self, one: Process) -> bool:
+        """Whether its parent died, and a subreaper of this executor has it now."""
+        if one.parent == self._reaper:
+            return True
+        parent = self._everything.get(one.parent)
+        return self._with_spawners and parent is not None and self._is_spawner(parent)
+
+    def _is_spawner(self, one: Process) -> bool:
+        if not self._with_spawners or not self._spawner:
+            return False
+        return self._spawner in self._environment(one)
+
+    def _is_within(self, one: Process) -> bool:
+        seen: set[int] = set()
+        while one.parent not in seen and one.pid != self._within:
+            seen.add(one.pid)
+            parent = self._everything.get(one.parent)
+            if parent is None:
+                return False
+            one = parent
+        return one.pid == self._within
+
+    def _environment(self, one: Process) -> frozenset[bytes]:
+        found = self._environments.get(one.pid)
+        if found is None:
+            found = self._environments[one.pid] = one.environment()
+        return found
+
+
+def _value(environment: frozenset[bytes], prefix: bytes) -> bytes:
+    """The value of a variable; the least one if a process has it more than once."""
+    return min((one[len(prefix) :] for one in environment if one.startswith(prefix)), default=b"")
