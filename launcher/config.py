@@ -38,8 +38,9 @@ _ADDRESS = re.compile(
 class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What an executor is told. `data` is absolute once loaded; times are in milliseconds.
 
-    `leaders` are the client addresses of the cell's replicas. `users` are the accounts that a root
-    executor may switch to. `tls` names the files of its certificate; without, `leaders` are on this
+    `leaders` are the client addresses of the cell's replicas. `users` are the accounts that an
+    executor of root runs commands as; it runs none as root, also none without `user=`, unless
+    "root" is listed. `tls` names the files of its certificate; without, `leaders` are on this
     host. `start` is `none` where work is accepted and reported as succeeded without starting
     anything, for benches. `term_grace_ms` lies between TERM and KILL. `cpu_milli` (thousandths of a
     CPU) and `memory_bytes` are what launches that declare them may use together: what this host

@@ -31,6 +31,8 @@ _OVERRIDDEN: Final = (
     "RAFTCRON_ATTEMPT",
     "RAFTCRON_PART",
     "RAFTCRON_EPOCH",
+    "RAFTCRON_FENCE",
+    "RAFTCRON_LEDGER",
 )
 """What each launch sets itself, after the crontab's lines."""
 _GIVEN: Final = ("SHELL", "PATH", "HOME", "LOGNAME", "USER")

@@ -45,6 +45,7 @@ def waiting_of(accepted: Accepted) -> Waiting:
         epoch=str(accepted.epoch),
         tenant=split_job_name(name.launch.job)[0],
         priority=work.priority,
+        fence=start.begun_index,
     )
     return Waiting(task, start.not_after_ms)
 

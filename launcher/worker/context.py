@@ -141,8 +141,18 @@ class Context:
 
     @property
     def epoch(self) -> str:
-        """The fencing token, `LINEAGE.TERM.REPLICA`: a resource can refuse an older one."""
+        """The leadership term under which this attempt was ordered, `LINEAGE.TERM.REPLICA`."""
         return self._task.epoch
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of this attempt: the log index at which it was begun.
+
+        A resource refuses a write with a smaller token than one that it has seen. A later attempt
+        of a launch has a greater token, also after a restore. Launches that were begun together,
+        and the parts of one attempt, have the same. 0 if the executor is too old to say.
+        """
+        return self._task.fence
 
     @property
     def priority(self) -> int:

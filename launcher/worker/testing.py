@@ -201,6 +201,7 @@ def _trial(
         timeout_ms=0 if remaining is None else max(1, length_ms(remaining)),
         heartbeat_ms=handler.served.heartbeat_ms,
         epoch="1.1.test",
+        fence=attempt,
         tenant=JOB.partition("/")[0],
     )
     return _Trial(handler, task, cancelled)

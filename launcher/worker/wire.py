@@ -67,6 +67,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One attempt, to be run by a handler. `timeout_ms` and `heartbeat_ms` are 0 for none.
 
     `guarded`: must not outlive the executor's lease (rule R6). `epoch` is `LINEAGE.TERM.REPLICA`.
+    `fence` is the log index at which the attempt was begun; 0 if the executor is older than that.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):
     epoch: str = ""
     tenant: str = ""
     priority: int = 5
+    fence: int = 0
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):

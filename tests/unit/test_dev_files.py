@@ -208,3 +208,18 @@ def test_the_environment_given_is_not_changed(tmp_path: Path) -> None:
     before = dict(os.environ)
     environment_of("r1", tmp_path, **before)
     assert dict(os.environ) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's executors refuse root")
+def test_an_executor_of_root_may_run_commands_as_root_unless_its_file_says_who(
+    tmp_path: Path,
+) -> None:
+    member = write_cell(tmp_path, PORTS)[3]
+    assert executor_config.load(member.config).users == ("root",)
+    before = member.config.read_text().replace('users = ["root"]\n', "")
+    member.config.write_text(before + '[labels]\nzone = "a"\n')  # as an earlier version wrote it
+    write_cell(tmp_path, PORTS)
+    assert executor_config.load(member.config).users == ("root",)
+    member.config.write_text("users = []\n" + before)
+    write_cell(tmp_path, PORTS)
+    assert executor_config.load(member.config).users == ()

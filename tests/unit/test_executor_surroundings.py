@@ -30,7 +30,9 @@ ROOT = Account("root", 0, 0, "/root")
 
 def accepted(name: str = NAME, **fields: Any) -> Accepted:
     work = WorkSpec(**{"argv": ("/bin/bash", "-c", "true"), **fields})
-    start = pool_pb2.Start(name=name, not_after_ms=77, scheduled_time="2026-11-20T15:00:00Z")
+    start = pool_pb2.Start(
+        name=name, not_after_ms=77, scheduled_time="2026-11-20T15:00:00Z", begun_index=9
+    )
     return Accepted(start, work, Epoch(1, 2, "r3"))
 
 
@@ -61,6 +63,7 @@ def test_the_environment_is_complete_and_in_order() -> None:
         ("RAFTCRON_ATTEMPT", "3"),
         ("RAFTCRON_PART", "4"),
         ("RAFTCRON_EPOCH", "1.2.r3"),
+        ("RAFTCRON_FENCE", "9"),
     ]
 
 
@@ -105,6 +108,26 @@ def test_root_switches_only_to_users_of_its_list() -> None:
         expected.pw_gid,
         expected.pw_dir,
     )
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize("user", ["", "root"])
+def test_an_executor_of_root_runs_nothing_as_root_unless_root_is_listed(user: str) -> None:
+    with pytest.raises(UserRefused, match=r"give the job user=, or list root in `users`"):
+        choose_account(user, ("nobody",))
+    assert choose_account(user, ("root",)).uid == 0
+
+
+@pytest.mark.usefixtures("as_root")
+@pytest.mark.parametrize("user", ["0", "toor"])
+def test_another_name_of_root_is_root(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    toor = Account(user, 0, 0, "/root")
+    monkeypatch.setattr(surroundings, "account_of", lambda name: toor)
+    with pytest.raises(UserRefused, match="is not in `users`"):
+        choose_account(user, ("root",))
+    with pytest.raises(UserRefused, match=f"user {user} is root"):
+        choose_account(user, (user,))
+    assert choose_account(user, (user, "root")) is toor
 
 
 @pytest.mark.parametrize("name", ["no-such-user", "nul\0byte"])

@@ -41,7 +41,7 @@ async def test_a_launch_goes_through_a_worker_and_back(shop: Floor) -> None:
     assert task == wire.Task(
         name="acme/mail@2026-11-20T15:00:00Z+t2#3", handler=HANDLER, payload=b'{"to": 1}',
         attempt=3, scheduled_s=1_795_186_800, trigger=2, timeout_ms=7_000, heartbeat_ms=900,
-        guarded=True, epoch="0.1.r1", tenant="acme", priority=2,
+        guarded=True, epoch="0.1.r1", tenant="acme", priority=2, fence=9,
     )  # fmt: skip
     assert shop.on_disk(task.name) == ACCEPTED
     assert shop.book.fate(task.name) == 0  # pending: nobody is told

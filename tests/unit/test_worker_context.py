@@ -6,6 +6,7 @@ import logging
 import threading
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from launcher.worker import logs
@@ -16,7 +17,8 @@ from launcher.worker.wire import Task
 NAME = "acme/backup@2026-11-20T15:00:00Z+t2#3/4"
 SCHEDULED = datetime(2026, 11, 20, 15, tzinfo=UTC)
 TASK = Task(
-    NAME, "shop.x", b"", 3, int(SCHEDULED.timestamp()), 2, epoch="0.7.r1", tenant="acme", priority=1
+    *(NAME, "shop.x", b"", 3, int(SCHEDULED.timestamp()), 2),
+    **{"epoch": "0.7.r1", "tenant": "acme", "priority": 1, "fence": 88_141},
 )
 
 
@@ -53,6 +55,7 @@ def test_a_context_says_which_attempt_of_what_it_is(context: Context) -> None:
     assert (context.attempt, context.part, context.trigger) == (3, 4, 2)
     assert (context.scheduled, context.scheduled_s) == (SCHEDULED, TASK.scheduled_s)
     assert context.epoch == "0.7.r1"
+    assert context.fence == 88_141
 
 
 def test_the_first_part_is_not_in_the_name(heard: Heard) -> None:
@@ -189,3 +192,8 @@ def test_warnings_outside_handlers_are_still_printed(
     log.warning("printed by the last resort")
     log.info("below it")
     assert capsys.readouterr().err == "printed by the last resort\n"
+
+
+def test_an_executor_that_sends_no_fence_gives_none() -> None:
+    older = msgspec.msgpack.encode(msgspec.structs.astuple(TASK)[:-1])
+    assert msgspec.msgpack.decode(older, type=Task).fence == 0
