@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from tests.simulation.drawn import nightly_but
 from tests.simulation.engine.mutants import MUTANTS
 from tests.simulation.engine.runs import simulate
 
@@ -54,13 +55,21 @@ GATES = (
 )
 
 
+SMOKES = (
+    "commit-unverified", "no-sync", "votes-in-memory", "old-disk-let-in", "no-prevote",
+    "local-barrier",
+)  # fmt: skip
+
+
 def test_every_mutant_has_its_gate() -> None:
     assert sorted(gate.mutant for gate in GATES) == sorted(MUTANTS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("gate", GATES, ids=lambda gate: gate.mutant)
+@pytest.mark.parametrize(
+    "gate", nightly_but(GATES, lambda gate: gate.mutant in SMOKES, lambda gate: gate.mutant)
+)
 def test_a_cure_that_is_switched_off_is_missed(gate: Gate) -> None:
     for seed in range(gate.first, gate.first + TRIES):
         with MUTANTS[gate.mutant]():
