@@ -20,6 +20,7 @@ from cron.api.views import (
     BackfillReport,
     BackfillRequest,
     HistoryQuery,
+    JobsRequest,
     JobView,
     LaunchView,
     NextTimes,
@@ -63,8 +64,8 @@ class Backend(PoolBackend, Protocol):
             OutcomeUnknown: those of some sources were removed, or may be.
         """
 
-    async def jobs(self, pattern: str) -> list[JobView]:
-        """Return the jobs that the pattern matches ("" for all), by name.
+    async def jobs(self, wanted: JobsRequest) -> list[JobView]:
+        """Return the jobs that fit all that is named, by name.
 
         Raises:
             UnknownJob: the pattern is a plain name and there is no such job.
@@ -78,7 +79,12 @@ class Backend(PoolBackend, Protocol):
         """
 
     async def history(self, query: HistoryQuery) -> list[LaunchView]:
-        """Return launches, open ones included, newest first."""
+        """Return launches, open ones included, newest first.
+
+        Raises:
+            UnknownJob: a job is named that never was, or a pattern that matches none.
+            LimitExceeded: more jobs fit than are looked through at once.
+        """
 
     async def show(self, launch: str) -> list[LaunchView]:
         """Return all attempts of a launch, newest last.

@@ -10,6 +10,7 @@ from cron import limits
 from cron.errors import InvalidInput, LimitExceeded
 from launcher.launch import LaunchState
 from launcher.names import (
+    NAME_PART_CHARS_MAX,
     SCHEDULED_S_MAX,
     BadName,
     parse_job_name,
@@ -28,6 +29,7 @@ REQUEST_ID_CHARS_MAX: Final = 100
 PLACE_CHARS_MAX: Final = 300
 """A host's name has at most 253."""
 INSTANT_MS_MAX: Final = SCHEDULED_S_MAX * 1000 + 999
+_WORD: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
 _REPLICA: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
@@ -119,6 +121,16 @@ def request_id(text: str) -> str:
     is_plain = text.isascii() and text.replace("-", "").isalnum()
     if not is_plain or len(text) > REQUEST_ID_CHARS_MAX:
         raise InvalidInput("request id is not 1 to 100 letters, digits and -")
+    return text
+
+
+def word(text: str, what: str) -> str:
+    """Return the name of a tenant, handler or collection, or ""."""
+    if text and not _WORD.fullmatch(text):
+        raise InvalidInput(
+            f"{what} {text[:80]!r} is not a plain word",
+            f"up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -",
+        )
     return text
 
 

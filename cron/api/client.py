@@ -19,6 +19,7 @@ from cron.api.views import (
     BackfillReport,
     BackfillRequest,
     HistoryQuery,
+    JobsRequest,
     JobView,
     LaunchView,
     NextTimes,
@@ -37,6 +38,7 @@ from launcher.tls import Credentials
 
 V = TypeVar("V", bound=msgspec.Struct)
 
+ALL_JOBS: Final = JobsRequest()
 TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = UNREACHED_MS
 
@@ -130,9 +132,9 @@ class Client(PoolCalls):
         message = admin_pb2.SnapshotsRequest(name=name, is_remote=is_remote)
         return [to_view(one, SnapshotView) for one in self._ask("VerifySnapshots", message)]
 
-    def jobs(self, pattern: str = "") -> list[JobView]:
-        """Return jobs, by name."""
-        pages = self._ask("Jobs", admin_pb2.JobsRequest(pattern=pattern))
+    def jobs(self, wanted: JobsRequest = ALL_JOBS) -> list[JobView]:
+        """Return the jobs that fit all that is named, by name."""
+        pages = self._ask("Jobs", to_message(wanted))
         return [to_view(one, JobView) for page in pages for one in page.jobs]
 
     def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:

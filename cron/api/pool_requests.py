@@ -24,7 +24,6 @@ from cron.api.pool_views import (
 from cron.api.translate import to_view
 from cron.errors import InvalidInput
 from launcher.launch import LaunchState, Reason
-from launcher.names import NAME_PART_CHARS_MAX
 
 DEAD_MAX: Final = 10_000
 """Dead letters that one request shows, launches again or forgets."""
@@ -37,19 +36,8 @@ WEIGHT_MAX: Final = 10_000
 GATES_AT_ONCE_MAX: Final = 1_000
 EACH_TENANT: Final = "*"
 ACTIONS: Final = ("pause", "drop")
-_WORD: Final = re.compile(rf"[A-Za-z0-9_][A-Za-z0-9_.-]{{0,{NAME_PART_CHARS_MAX - 1}}}", re.ASCII)
 _EXECUTOR: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
 _MOST: Final = {"rate_milli": RATE_MILLI_MAX, "weight": WEIGHT_MAX}
-
-
-def word(text: str, what: str) -> str:
-    """Return the name of a tenant, handler or collection, or ""."""
-    if text and not _WORD.fullmatch(text):
-        raise InvalidInput(
-            f"{what} {text[:80]!r} is not a plain word",
-            f"up to {NAME_PART_CHARS_MAX} of A-Z a-z 0-9 _ . - not beginning with . or -",
-        )
-    return text
 
 
 def priority(number: int) -> int:
@@ -95,8 +83,8 @@ def checked_removal(message: Any) -> LimitRemoval:
 
 def _check_scope(scope: LimitChange | LimitRemoval) -> None:
     if scope.tenant != EACH_TENANT:
-        word(scope.tenant, "tenant")
-    word(scope.pool, "pool")
+        checks.word(scope.tenant, "tenant")
+    checks.word(scope.pool, "pool")
     priority(scope.priority)
     if scope.tenant and not scope.pool and scope.priority >= 0:
         raise InvalidInput(
@@ -114,15 +102,15 @@ def checked_gate(message: Any) -> GateRequest:
     is_named = any(named) or request.priority >= 0
     if is_named is request.is_everything:
         what = "names something and everything" if is_named else "names nothing"
-        hint = "name a handler, collection, tenant, jobs or priority; or --all, and nothing else"
+        hint = "name a handler, collection, tenant, job or priority; or --all, and nothing else"
         raise InvalidInput(f"gate {what}", hint)
     return msgspec.structs.replace(
         request,
         reason=checks.note(request.reason),
         until_ms=checks.instant_ms(request.until_ms, "until"),
-        pool=word(request.pool, "pool"),
-        collection=word(request.collection, "collection"),
-        tenant=word(request.tenant, "tenant"),
+        pool=checks.word(request.pool, "pool"),
+        collection=checks.word(request.collection, "collection"),
+        tenant=checks.word(request.tenant, "tenant"),
         jobs=parse_pattern(request.jobs),
         priority=priority(request.priority),
         by=checks.person(request.by),
@@ -147,13 +135,14 @@ def _checked_query(query: DeadQuery) -> DeadQuery:
     return DeadQuery(
         launch=checks.launch_name(query.launch) if query.launch else "",
         jobs=parse_pattern(query.jobs),
-        tenant=word(query.tenant, "tenant"),
-        pool=word(query.pool, "pool"),
+        tenant=checks.word(query.tenant, "tenant"),
+        pool=checks.word(query.pool, "pool"),
         reason=reason(query.reason),
         since_ms=checks.instant_ms(query.since_ms, "since"),
         until_ms=checks.instant_ms(query.until_ms, "before"),
         limit=checks.between(query.limit, 1, DEAD_MAX, "limit"),
         is_newest=query.is_newest,
+        collection=checks.word(query.collection, "collection"),
     )
 
 
@@ -165,8 +154,8 @@ def checked_dead_change(message: Any) -> DeadChange:
     """
     change = to_view(message, DeadChange)
     query = _checked_query(change.query)
-    is_named = bool(query.launch or query.jobs or query.tenant or query.pool or query.reason)
-    is_named = is_named or bool(query.since_ms or query.until_ms)
+    texts = (query.launch, query.jobs, query.tenant, query.pool, query.reason, query.collection)
+    is_named = any(texts) or bool(query.since_ms or query.until_ms)
     if is_named is change.is_everything and (is_named or not change.is_dry_run):
         what = "name something and everything" if is_named else "name nothing"
         hint = "name a launch or a filter; or --all (is_everything), and nothing else"
@@ -199,15 +188,19 @@ def _executor(text: str) -> None:
 def checked_queues(message: Any) -> QueueQuery:
     """Return which queues are meant."""
     query = to_view(message, QueueQuery)
-    return QueueQuery(tenant=word(query.tenant, "tenant"), pool=word(query.pool, "pool"))
+    return QueueQuery(
+        tenant=checks.word(query.tenant, "tenant"), pool=checks.word(query.pool, "pool")
+    )
 
 
 def checked_waits(message: Any) -> WaitQuery:
-    """Return whose waiting is asked about: a launch or a job, by its full name."""
+    """Return whose waiting is asked about: a launch or a job, by its full name, or a collection."""
     query = to_view(message, WaitQuery)
-    if bool(query.launch) is bool(query.job):
-        raise InvalidInput("neither a launch nor a job is named, or both")
+    if sum(map(bool, (query.launch, query.job, query.collection))) != 1:
+        raise InvalidInput("it takes a launch, a job or a collection, and one of them only")
     limit = checks.between(query.limit, 1, WAITS_MAX, "limit")
     if query.launch:
         return WaitQuery(launch=checks.launch_name(query.launch), limit=limit)
+    if query.collection:
+        return WaitQuery(collection=checks.word(query.collection, "collection"), limit=limit)
     return WaitQuery(job=checks.job_name(query.job), limit=limit)

@@ -8,12 +8,13 @@ import msgspec
 
 from cron import limits
 from cron.api import checks
-from cron.api.pattern import parse_pattern
+from cron.api.pattern import EVERYTHING, parse_pattern
 from cron.api.translate import to_view
 from cron.api.views import (
     ApplyRequest,
     BackfillRequest,
     HistoryQuery,
+    JobsRequest,
     OutputQuery,
     PauseRequest,
     RemoveRequest,
@@ -62,13 +63,33 @@ def checked_history(message: Any) -> HistoryQuery:
     """Return the query with its job's full name and its states in the table's order."""
     query = to_view(message, HistoryQuery)
     return HistoryQuery(
-        job=checks.job_name_or_all(query.job),
+        job=_pattern_or_all(query.job),
         states=checks.states(query.states),
         since_ms=checks.instant_ms(query.since_ms, "since"),
         until_ms=checks.instant_ms(query.until_ms, "until"),
         limit=checks.between(query.limit, 1, limits.HISTORY_ROWS_MAX, "limit"),
         archive=query.archive,
+        tenant=checks.word(query.tenant, "tenant"),
+        pool=checks.word(query.pool, "pool"),
+        collection=checks.word(query.collection, "collection"),
     )
+
+
+def checked_jobs(message: Any) -> JobsRequest:
+    """Return which jobs to list, with the pattern's tenant."""
+    request = to_view(message, JobsRequest)
+    return JobsRequest(
+        pattern=parse_pattern(request.pattern),
+        tenant=checks.word(request.tenant, "tenant"),
+        pool=checks.word(request.pool, "pool"),
+        collection=checks.word(request.collection, "collection"),
+    )
+
+
+def _pattern_or_all(text: str) -> str:
+    """Return a pattern with its tenant; "" for all jobs."""
+    pattern = parse_pattern(text)
+    return "" if pattern == EVERYTHING else pattern
 
 
 def checked_output(message: Any) -> OutputQuery:

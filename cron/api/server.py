@@ -23,6 +23,7 @@ from cron.api.requests import (
     checked_apply,
     checked_backfill,
     checked_history,
+    checked_jobs,
     checked_output,
     checked_pause,
     checked_removal,
@@ -139,7 +140,7 @@ class AdminServicer(SnapshotsServicer, PoolServicer, admin_pb2_grpc.AdminService
         """List jobs, by name."""
 
         async def jobs() -> Any:
-            return await self._backend.jobs(parse_pattern(request.pattern))
+            return await self._backend.jobs(checked_jobs(request))
 
         views = await self._answer(context, jobs())
         for page in _pages(views):

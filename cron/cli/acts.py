@@ -21,6 +21,7 @@ from cron.cli.options import (
 from cron.cli.rows import launch_row
 from cron.cli.watch import Watch, ending, is_lost
 from cron.errors import InvalidInput, NotNow, OutcomeUnknown
+from launcher.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -40,12 +41,12 @@ def trigger_command(settings: Settings, job: str, wait: bool) -> None:
     with settings.client() as client:
         view = client.trigger(job, new_request_id(), person())
         if not settings.is_json:
-            render.line(f"triggered {view.launch}")
+            render.line(f"triggered {short_job_name(view.launch)}")
         view = Watch(settings, client).until(view, is_end=wait)
     if settings.is_json:
         render.json_lines([launch_row(view)])
     elif not view.is_open and (wait or view.state != "succeeded"):
-        render.line(f"{view.launch} {ending(view)}")
+        render.line(f"{short_job_name(view.launch)} {ending(view)}")
     if view.is_open and wait:
         raise _not_over(settings, view)
     if not view.is_open and view.state != "succeeded":
@@ -96,7 +97,7 @@ def _show_backfill(settings: Settings, report: BackfillReport, what: str) -> Non
         )
         return
     for launch in report.launches:
-        render.line(f"{what}: {launch}")
+        render.line(f"{what}: {short_job_name(launch)}")
     if not report.launches:
         render.line("nothing to launch in this period")
 
@@ -121,20 +122,21 @@ def kill_command(settings: Settings, launch: str, wait: bool) -> None:
     with settings.client() as client:
         view = _killed(client, name, is_over_fine=wait)
         if wait and view.is_open and not settings.is_json:
-            render.line(f"{view.launch} is being killed")
+            render.line(f"{short_job_name(view.launch)} is being killed")
         if wait:
             view = Watch(settings, client).until(view, is_end=True)
     if settings.is_json:
         render.json_lines([launch_row(view)])
     elif not view.is_open:
-        render.line(f"{view.launch} {ending(view)}")
+        render.line(f"{short_job_name(view.launch)} {ending(view)}")
     elif not wait:
-        render.line(f"{view.launch} is being killed; `raftcron show` says when it is over")
+        name = short_job_name(view.launch)
+        render.line(f"{name} is being killed; `raftcron show` says when it is over")
     if wait and view.is_open:
         raise _not_over(settings, view)
     if wait and is_lost(view):
         raise OutcomeUnknown(
-            f"{view.launch} is lost: nobody saw all its processes end",
+            f"{short_job_name(view.launch)} is lost: nobody saw all its processes end",
             "what must not overlap is dead by now (guarded); look at the executor for the rest",
         )
 
@@ -153,6 +155,6 @@ def _killed(client: Client, name: str, *, is_over_fine: bool) -> LaunchView:
 def _not_over(settings: Settings, view: LaunchView) -> OutcomeUnknown:
     within = f"within {(settings.timeout_ms or 0) / 1000:g} s"
     return OutcomeUnknown(
-        f"{view.launch} is not over {within}: {view.state}",
+        f"{short_job_name(view.launch)} is not over {within}: {view.state}",
         "it goes on; `raftcron show` says what became of it",
     )

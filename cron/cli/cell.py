@@ -10,6 +10,7 @@ from cron.cli.options import Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import STATUS_COLUMNS, STATUS_NARROW, job_keys, status_cells, status_row
 from cron.cli.snapshots import keeping_pairs
 from cron.cli.times import format_ms, format_s, show_ms, show_s
+from launcher.names import short_job_name
 
 
 @click.command("status")
@@ -112,7 +113,8 @@ def _show_audit(report: AuditReport) -> None:
         until = show_ms(report.forgotten_until_ms)
         render.line(f"not proven: schedules up to {until} that went with the history of their time")
     for one in report.violations:
-        render.line(f"violation: {one.job} at {show_s(one.scheduled_s)}: {one.kind}: {one.message}")
+        place = f"{short_job_name(one.job)} at {show_s(one.scheduled_s)}"
+        render.line(f"violation: {place}: {one.kind}: {one.message}")
     render.line(
         _number(len(report.violations), "violation") if report.violations else "no violation"
     )

@@ -15,10 +15,16 @@ from cron.cli.launches import show_tail, tail_of
 from cron.cli.logs import split_attempt
 from cron.cli.options import Moment, Settings, cell_options, pass_settings, person
 from cron.cli.rows import job_keys
-from cron.cli.scopes import pool_of, pool_options, word_option
+from cron.cli.scopes import (
+    collection_option,
+    limit_option,
+    pool_of,
+    pool_options,
+    word_option,
+)
 from cron.cli.times import format_ms, show_exact_ms, show_ms
-from cron.cli.values import Count, not_empty
-from cron.errors import InvalidInput
+from cron.cli.values import not_empty
+from cron.errors import CronError, InvalidInput, NotFound
 from launcher.names import short_job_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,6 +41,7 @@ def filter_options(command: F) -> F:
         click.option("--since", type=Moment(), help="Died at or after this time."),
         word_option("--reason", metavar="WORD", help="Such as failed, timeout, raised or budget."),
         pool_options,
+        collection_option,
         word_option("--tenant", metavar="T", help="Of this tenant."),
         word_option("--job", metavar="PATTERN", help="Of jobs such as 'billing/*'."),
     ):
@@ -56,6 +63,7 @@ def query_of(
         until_ms=said["before"] or 0,
         limit=limit,
         is_newest=is_newest,
+        collection=said["collection"],
     )
 
 
@@ -68,7 +76,7 @@ def dead_command() -> None:
 @dead_command.command("list")
 @filter_options
 @click.option("--newest", is_flag=True, help="The newest first, and the oldest left out.")
-@click.option("--limit", type=Count(1, DEAD_MAX), default=50, show_default=True)
+@limit_option(DEAD_MAX, 50)
 @cell_options
 @pass_settings
 def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -> None:
@@ -100,7 +108,7 @@ def show_command(settings: Settings, launch: str) -> None:
         text = tail.content.decode(errors="replace") if tail is not None else None
         render.json_lines([{**dead_row(view), "output_tail": text}])
         return
-    render.pairs(view.launch, _pairs(view))
+    render.pairs(short_job_name(view.launch), _pairs(view))
     show_tail(tail, problem)
 
 
@@ -115,7 +123,8 @@ def show_command(settings: Settings, launch: str) -> None:
 def redrive_command(settings: Settings, /, launch: str, **said: Any) -> None:
     """Launch dead letters again, with all their tries: LAUNCH, or those that fit all filters.
 
-    At most 10,000 at once; says how many are left.
+    At most 10,000 at once; says how many are left. Exits with 3, and says why, where nothing is
+    launched.
     """
     _Change(settings, "redrive", "due again", "launched").run(launch, said)
 
@@ -131,7 +140,7 @@ def redrive_command(settings: Settings, /, launch: str, **said: Any) -> None:
 def drop_command(settings: Settings, /, launch: str, **said: Any) -> None:
     """Forget dead letters: LAUNCH, or those that fit all filters. Their rows stay in history.
 
-    At most 10,000 at once; says how many are left.
+    At most 10,000 at once; says how many are left. Exits with 3 where nothing is dropped.
     """
     _Change(settings, "drop_dead", "dropped", "dropped").run(launch, said)
 
@@ -154,9 +163,15 @@ class _Change:
         with self._settings.client() as client:
             ask = getattr(client, self._method)
             plan = ask(DeadChange(query=query, is_dry_run=True, by=person()))
+            if plan.collection != query.collection:
+                raise InvalidInput(
+                    "the cell's replicas are older than this command line, and do not know "
+                    "--collection; nothing was changed",
+                    "upgrade them, or leave --collection out",
+                )
             count = len(plan.launches) + plan.left
             needs_yes = count > limits.BACKFILL_WITHOUT_YES_MAX and not said["yes"]
-            if said["dry_run"] or needs_yes or not plan.launches:
+            if said["dry_run"] or needs_yes:
                 self._show(plan, f"would be {self._done}")
             if needs_yes and not said["dry_run"]:
                 raise InvalidInput(
@@ -165,7 +180,22 @@ class _Change:
                 )
             if not said["dry_run"] and plan.launches:
                 change = DeadChange(query=query, by=person(), is_everything=not is_named)
-                self._show(ask(change), self._done)
+                plan = ask(change)
+                self._show(plan, self._done)
+            if not plan.launches:
+                raise self._nothing(plan)
+
+    def _nothing(self, outcome: DeadOutcome) -> CronError:
+        """Return why nothing was changed, and nothing would be."""
+        if not outcome.kept:
+            return NotFound(
+                f"no dead letter fits, nothing was {self._verb}", "`raftcron dead list`"
+            )
+        (first, *more) = map(short_job_name, outcome.kept)
+        also = f", and {len(more)} more stay, too" if more else ""
+        return NotFound(
+            f"nothing was {self._verb}: {first}{also}", "`raftcron dead list` shows them"
+        )
 
     def _show(self, outcome: DeadOutcome, what: str) -> None:
         if self._settings.is_json:
@@ -173,11 +203,9 @@ class _Change:
             render.json_lines({**row, "is_dry_run": outcome.is_dry_run} for row in done)
         else:
             for launch in outcome.launches:
-                render.line(f"{what}: {launch}")
-            if not outcome.launches and not outcome.kept:
-                render.line("no dead letter fits")
+                render.line(f"{what}: {short_job_name(launch)}")
         for line in outcome.kept:
-            render.line(f"raftcron: stays: {line}", err=True)
+            render.line(f"raftcron: stays: {short_job_name(line)}", err=True)
         if outcome.left:
             render.line(f"raftcron: {outcome.left} are left; repeat it for them", err=True)
 

@@ -20,8 +20,9 @@ from cron.cli.one_executor import (
     twin_row,
 )
 from cron.cli.options import Settings, cell_options, pass_settings
+from cron.cli.scopes import limit_option
 from cron.cli.times import format_ms, show_length
-from cron.cli.values import Count, not_empty
+from cron.cli.values import not_empty
 
 EXECUTOR_COLUMNS: Final = (
     "id", "host", "version", "role", "used", "groups", "labels", "cpu", "memory", "heard",
@@ -33,16 +34,14 @@ HANDLERS_SHOWN: Final = 3
 
 @click.command("executors")
 @click.argument("executor", default="", metavar="[ID]", callback=not_empty)
-@click.option(
-    "--limit", type=Count(1, 1_000), default=20, show_default=True, help="Launches of one ID."
-)
+@limit_option(1_000, 20)
 @cell_options
 @pass_settings
 def executors_command(settings: Settings, executor: str, limit: int) -> None:
     """List the executors: slots, what runs, labels, handlers, when they were heard last.
 
-    With an ID: all that is known of that one, and what runs there. `raftcron executor drain ID`
-    lets one finish and leave.
+    With an ID: all that is known of that one, and up to --limit launches that run there.
+    `raftcron executor drain ID` lets one finish and leave.
     """
     with settings.client() as client:
         if executor:

@@ -10,8 +10,15 @@ from cron.api.pool_views import GateOpening, GateRequest, GateView
 from cron.cli import render
 from cron.cli.groups import Group
 from cron.cli.options import Settings, cell_options, pass_settings, person
-from cron.cli.scopes import pool_of, pool_options, priority_option, word_option
-from cron.cli.times import format_ms, show_ms
+from cron.cli.rows import gate_row
+from cron.cli.scopes import (
+    collection_option,
+    pool_of,
+    pool_options,
+    priority_option,
+    word_option,
+)
+from cron.cli.times import show_ms
 from cron.cli.until import until_ms, until_options
 from cron.cli.values import Count
 from cron.errors import NotFound
@@ -30,9 +37,9 @@ def gate_command() -> None:
 
 @gate_command.command("close")
 @pool_options
-@word_option("--collection", metavar="WORD", help="Jobs with this collection.")
-@word_option("--tenant", metavar="T", help="Jobs of this tenant.")
-@word_option("--jobs", metavar="PATTERN", help="Jobs such as 'billing/*'.")
+@collection_option
+@word_option("--tenant", metavar="T", help="Of this tenant.")
+@word_option("--job", "jobs", metavar="PATTERN", help="Of jobs such as 'billing/*'.")
 @priority_option
 @click.option("--all", "is_everything", is_flag=True, help="All launches of the cell.")
 @click.option(
@@ -94,8 +101,7 @@ def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
             render.line(f"gate {view.number} is open: {describe_gate(view)}")
     if report.unknown:
         which = ", ".join(map(str, report.unknown))
-        plural = "s" if len(report.unknown) > 1 else ""
-        text = f"gate{plural} {which}: not closed"
+        text = f"{'gate' if len(report.unknown) == 1 else 'gates'} {which}: not closed"
         raise NotFound(text, "`raftcron gate list` shows those that are")
 
 
@@ -124,23 +130,6 @@ def describe_gate(view: GateView) -> str:
         ("priority", str(view.priority) if view.priority >= 0 else ""),
     )
     return ", ".join(f"{what} {name}" for what, name in named if name) or "everything"
-
-
-def gate_row(view: GateView) -> render.Row:
-    """Return a gate as JSON; what it does not name is null."""
-    return {
-        "gate": view.number,
-        "action": view.action,
-        "pool": view.pool or None,
-        "collection": view.collection or None,
-        "tenant": view.tenant or None,
-        "jobs": view.jobs or None,
-        "priority": view.priority if view.priority >= 0 else None,
-        "since": format_ms(view.since_ms),
-        "until": format_ms(view.until_ms),
-        "by": view.by or None,
-        "reason": view.reason or None,
-    }
 
 
 def gate_cells(view: GateView) -> list[str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from cron.api.views import PauseReport, PauseRequest
+from cron.api.views import JobsRequest, PauseReport, PauseRequest, PauseView
 from cron.cli import render
 from cron.cli.needs import job_pairs
 from cron.cli.options import Settings, cell_options, pass_settings, person
 from cron.cli.rows import JOB_COLUMNS, JOB_NARROW, job_cells, job_keys, job_row
+from cron.cli.scopes import collection_option, pool_of, pool_options, word_option
 from cron.cli.times import show_ms
 from cron.cli.until import until_ms, until_options
 from cron.cli.values import not_empty
@@ -16,14 +17,26 @@ from launcher.names import short_job_name
 
 
 @click.command("jobs")
-@click.argument("pattern", default="")
+@click.argument("pattern", default="", callback=not_empty)
+@word_option("--tenant", metavar="T", help="Of this tenant.")
+@pool_options
+@collection_option
 @click.option("-l", "--long", "is_long", is_flag=True, help="All that each job says, line by line.")
 @cell_options
 @pass_settings
-def jobs_command(settings: Settings, pattern: str, is_long: bool) -> None:
-    """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches."""
+def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str) -> None:
+    """List all jobs, or those that PATTERN (such as 'billing*' or 'acme/*') matches.
+
+    HELD says what keeps a job from being launched: a pause, or a gate by its number.
+    """
+    wanted = JobsRequest(
+        pattern=pattern,
+        tenant=said["tenant"],
+        pool=pool_of(said["handler"], said["pool"]),
+        collection=said["collection"],
+    )
     with settings.client() as client:
-        views = client.jobs(pattern)
+        views = client.jobs(wanted)
     if settings.is_json:
         render.json_lines(map(job_row, views))
     elif is_long and views:
@@ -75,5 +88,14 @@ def _show(
         return
     for name in report.changed:
         render.line(f"{short_job_name(name)} {text}")
+    pauses = {pause.job: pause for pause in report.pauses}
     for name in report.unchanged:
-        render.line(f"{short_job_name(name)} {unchanged_text}")
+        known = f", {_until(pauses[name])}" if name in pauses else ""
+        render.line(f"{short_job_name(name)} {unchanged_text}{known}")
+
+
+def _until(pause: PauseView) -> str:
+    """Until when, by whom and why a job is paused."""
+    until = f"until {show_ms(pause.until_ms)}" if pause.until_ms else "until it is resumed"
+    by = f" by {pause.by}" if pause.by else ""
+    return f"{until}{by}{f': {pause.reason}' if pause.reason else ''}"

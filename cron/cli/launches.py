@@ -9,7 +9,7 @@ import click
 from cron import limits
 from cron.api.views import HistoryQuery, LaunchView, OutputQuery, OutputView, PartView
 from cron.cli import render
-from cron.cli.logs import split_attempt
+from cron.cli.logs import newest_of, split_attempt, tell_newest
 from cron.cli.options import About, Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import (
     LAUNCH_COLUMNS,
@@ -20,9 +20,17 @@ from cron.cli.rows import (
     launch_row,
     ran_ms,
 )
+from cron.cli.scopes import (
+    collection_option,
+    limit_option,
+    pool_of,
+    pool_options,
+    word_option,
+)
 from cron.cli.times import format_ms, format_s, show_exact_ms, show_length, show_ms, show_s
+from cron.cli.values import not_empty
 from cron.errors import CronError, UnknownLaunch
-from launcher.names import parse_launch_name
+from launcher.names import parse_launch_name, short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -49,26 +57,30 @@ class _History(click.Command):
 
 
 @click.command("history", cls=_History)
-@click.argument("job", default="")
+@click.argument("job", default="", metavar="[JOB|PATTERN]", callback=not_empty)
+@word_option("--tenant", metavar="T", help="Of this tenant.")
+@pool_options
+@collection_option
 @click.option("--state", "states", multiple=True, help="Only these; repeat it, or a comma list.")
 @click.option("--since", type=Moment(), help="Scheduled at or after this time.")
 @click.option("--until", type=Moment(), help="Scheduled before this time.")
-@click.option(
-    "--limit", type=click.IntRange(1, limits.HISTORY_ROWS_MAX), default=50, show_default=True
-)
+@limit_option(limits.HISTORY_ROWS_MAX, 50)
 @click.option("--archive", is_flag=True, help="Also what is in object storage alone; slower.")
 @cell_options
 @pass_settings
 def history_command(
     settings: Settings,
+    /,
     job: str,
     states: tuple[str, ...],
     since: int | None,
     until: int | None,
     limit: int,
     archive: bool,
+    **said: str,
 ) -> None:
-    """List launches of all jobs or of JOB, newest first, in every state.
+    """List launches of all jobs, of JOB or of jobs such as 'billing/*', newest first, in every
+    state.
 
     `raftcron history export` writes them all to a file.
     """
@@ -77,26 +89,36 @@ def history_command(
         states=[one.strip() for text in states for one in text.split(",") if one.strip()],
         since_ms=since or 0,
         until_ms=until or 0,
-        limit=limit,
+        limit=min(limit + 1, limits.HISTORY_ROWS_MAX),
         archive=archive,
+        tenant=said["tenant"],
+        pool=pool_of(said["handler"], said["pool"]),
+        collection=said["collection"],
     )
     with settings.client() as client:
         views = client.history(query)
+    is_more = len(views) > limit or len(views) == limits.HISTORY_ROWS_MAX
+    del views[limit:]
     if settings.is_json:
         render.json_lines(map(launch_row, views))
     else:
         cells = map(launch_cells, views)
         render.table(LAUNCH_COLUMNS, cells, nothing="no launches", narrow=LAUNCH_NARROW)
+    if is_more:
+        oldest = show_s(views[-1].scheduled_s)
+        way = "an earlier --until" if limit == limits.HISTORY_ROWS_MAX else "a higher --limit"
+        render.line(f"raftcron: there are more before {oldest}; {way} shows them", err=True)
 
 
 @click.command("show")
-@click.argument("launch")
+@click.argument("launch", metavar="LAUNCH|JOB")
 @cell_options
 @pass_settings
 def show_command(settings: Settings, launch: str) -> None:
-    """Show all that is known of LAUNCH: both log points, epoch, times, the output's tail."""
-    name, attempt = split_attempt(launch)
+    """Show all that is known of LAUNCH, or of the newest one of JOB: both log points, epoch, times,
+    the output's tail."""
     with settings.client() as client:
+        name, attempt = split_attempt(newest_of(client, launch))
         views = client.show(name)
         views = [one for one in views if attempt in (0, one.attempt)]
         if not views:
@@ -113,12 +135,22 @@ def show_command(settings: Settings, launch: str) -> None:
     show_tail(tail, problem)
 
 
-def _asked(job: str, time: tuple[int, bool] | None) -> tuple[str, int, bool]:
-    """Return the job, the time and whether about then is meant, from `JOB TIME` or a launch."""
+def _asked(
+    settings: Settings, client: Client, job: str, time: tuple[int, bool] | None
+) -> tuple[str, int, bool]:
+    """Return the job, the time and whether about then is meant, from `JOB TIME`, a launch, or a job
+    alone: then its newest launch or instant, whichever is later, is meant, and that is said."""
     if "@" not in job:
-        if time is None:
-            raise click.UsageError("TIME is missing: such as 5m, or name a launch, JOB@TIME")
-        return job, *time
+        if time is not None:
+            return job, *time
+        now_ms = settings.now_ms()
+        instant_s = client.why(job, now_ms // 1000, True).at_s
+        newest = client.history(HistoryQuery(job=job, limit=1))
+        if newest and newest[0].count == 1 and newest[0].scheduled_s >= instant_s:
+            tell_newest(newest[0].launch)
+            return job, newest[0].scheduled_s * 1000, False
+        render.line(f"raftcron: the newest instant, {show_s(instant_s)}", err=True)
+        return job, instant_s * 1000, False
     if time is not None:
         raise click.UsageError("a launch says its time itself: leave TIME out")
     launch = parse_launch_name(split_attempt(job)[0])
@@ -145,7 +177,7 @@ def _show_launch(view: LaunchView) -> None:
         ("end", view.ended_index, view.ended_at_ms),
     ]
     render.pairs(
-        f"{view.launch}{number}",
+        f"{short_job_name(view.launch)}{number}",
         [
             ("state", f"{state}, in doubt" if view.in_doubt else state),
             ("waits for", view.waiting),
@@ -200,18 +232,27 @@ def show_tail(tail: OutputView | None, problem: str) -> None:
         render.line("output: none")
 
 
+def _as_one_time(
+    ctx: click.Context, param: click.Parameter, value: tuple[str, ...]
+) -> tuple[int, bool] | None:
+    """Return a TIME that the shell may have split at its blanks, as `About` does."""
+    return About().convert(" ".join(value), param, ctx) if value else None
+
+
 @click.command("why")
 @click.argument("job", metavar="JOB|LAUNCH")
-@click.argument("time", type=About(), required=False)
+@click.argument("time", nargs=-1, metavar="[TIME]", callback=_as_one_time)
 @cell_options
 @pass_settings
 def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> None:
     """Tell why JOB did or did not run at TIME, or what became of LAUNCH.
 
-    An age such as 5m is about the newest scheduled time that is not after it.
+    TIME is as tables print it, 2026-11-20 15:00:00, or 15:00 of today, in UTC. An age such as 5m is
+    about the newest scheduled time that is not after it. Without TIME it is about the newest launch
+    of JOB.
     """
-    job, at_ms, is_nearest = _asked(job, time)
     with settings.client() as client:
+        job, at_ms, is_nearest = _asked(settings, client, job, time)
         report = client.why(job, at_ms // 1000, is_nearest)
     if settings.is_json:
         story = [{"at": format_ms(line.at_ms), "text": line.text} for line in report.story]

@@ -10,27 +10,29 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
-from cron.api.views import OutputQuery, OutputView
+from cron.api.views import HistoryQuery, OutputQuery, OutputView
 from cron.cli import render
 from cron.cli.options import Settings, cell_options, pass_settings
-from cron.errors import InvalidInput, NotNow
-from launcher.names import BadName, parse_attempt_name
+from cron.errors import InvalidInput, NotNow, UnknownLaunch
+from launcher.names import BadName, parse_attempt_name, short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
 
 _POLL_S: Final = 0.2
 _CHUNK_BYTES: Final = 256 << 10
+_LOOKED_AT: Final = 200
+"""Launches of a job among which one that began is looked for."""
 
 
 @click.command("logs")
-@click.argument("launch")
+@click.argument("launch", metavar="LAUNCH|JOB")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the launch is over.")
 @click.option("--raw", is_flag=True, help="The bytes as they are, into a file or a pipe.")
 @cell_options
 @pass_settings
 def logs_command(settings: Settings, launch: str, follow: bool, raw: bool) -> None:
-    """Print what LAUNCH wrote to standard output and error.
+    """Print what LAUNCH wrote to standard output and error, or the newest one of JOB that began.
 
     LAUNCH#2 is its second attempt, LAUNCH#2/3 the third part of that. Control characters are
     escaped, but for newlines and tabs: \\x1b is an escape character. --raw writes them as they
@@ -43,9 +45,10 @@ def logs_command(settings: Settings, launch: str, follow: bool, raw: bool) -> No
             "--raw writes control characters that could steer this terminal: "
             "send it into a file or a pipe"
         )
-    name, attempt = split_attempt(launch)
-    wanted = OutputQuery(launch=name, attempt=attempt, part=split_part(launch))
     with settings.client() as client:
+        launch = newest_of(client, launch, has_begun=True)
+        name, attempt = split_attempt(launch)
+        wanted = OutputQuery(launch=name, attempt=attempt, part=split_part(launch))
         out = _Out(wanted.launch, is_json=settings.is_json, is_raw=raw)
         view = _print_all(client, wanted, out, follow=follow)
     if view is not None and view.store:
@@ -54,6 +57,30 @@ def logs_command(settings: Settings, launch: str, follow: bool, raw: bool) -> No
         render.line(
             f"raftcron: {view.dropped} bytes over the executor's bound were not kept", err=True
         )
+
+
+def newest_of(client: Client, text: str, *, has_begun: bool = False) -> str:
+    """Return a launch as it was named, or the newest one of a job, which is then said on stderr.
+    With `has_begun` it is the newest that began.
+
+    Raises:
+        UnknownLaunch: the job has none. UnknownJob: there is no such job.
+    """
+    if "@" in text:
+        return text
+    views = client.history(HistoryQuery(job=text, limit=_LOOKED_AT if has_begun else 1))
+    found = next((one for one in views if one.attempt or not has_begun), None)
+    if found is None:
+        verb = "began lately" if has_begun and views else "is known"
+        hint = f"`raftcron why {text}` says why, `raftcron next {text}` when it is due"
+        raise UnknownLaunch(f"no launch of {text} {verb}", hint)
+    tell_newest(found.launch)
+    return found.launch
+
+
+def tell_newest(launch: str) -> None:
+    """Say on stderr which launch is taken."""
+    render.line(f"raftcron: the newest launch, {short_job_name(launch)}", err=True)
 
 
 def split_attempt(text: str) -> tuple[str, int]:

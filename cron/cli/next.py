@@ -17,6 +17,7 @@ from cron.calendar.spread import place_all
 from cron.cli import render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import job_keys
+from cron.cli.scopes import limit_option
 from cron.cli.sources import STDIN, printable, read_source
 from cron.cli.times import format_s, local_time, show_ms, show_s
 from cron.crontab.jobs import is_default_name
@@ -65,9 +66,7 @@ class _WithExpression(click.Command):
 @click.argument("what", metavar="EXPR|FILE|JOB")
 @click.option("--tz", "zone", metavar="ZONE", help="Zone of the schedule (default UTC).")
 @click.option("--after", type=Moment(), help="Only times after this one; default now.")
-@click.option(
-    "-n", "count", type=click.IntRange(1, COUNT_MAX), default=5, show_default=True, help="How many."
-)
+@limit_option(COUNT_MAX, 5, "count")
 @click.option("--system", is_flag=True, help="The file has a user column.")
 @cell_options
 @pass_settings

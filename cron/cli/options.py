@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cron.cli.times import is_age, parse_moment, parse_timeout
+from cron.cli import render
+from cron.cli.times import has_zone, is_age, parse_moment, parse_timeout, show_ms
 from cron.clock import SystemClock
 from cron.errors import InvalidInput
 
@@ -67,9 +68,12 @@ class Moment(click.ParamType):  # type: ignore[type-arg]  # not generic before 8
         if isinstance(value, int):
             return value
         try:
-            return parse_moment(value, SystemClock().wall_ms())
+            moment_ms = parse_moment(value, SystemClock().wall_ms())
         except InvalidInput as error:
             self.fail(f"{error}; {error.hint}", param, ctx)
+        if not has_zone(value):
+            render.line(f"raftcron: {value} is {show_ms(moment_ms)}", err=True)
+        return moment_ms
 
 
 class About(click.ParamType):  # type: ignore[type-arg]  # not generic before 8.5

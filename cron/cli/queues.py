@@ -10,9 +10,15 @@ from cron.api.pool_views import QueueQuery, QueueView, WaitQuery, WaitView
 from cron.cli import render
 from cron.cli.logs import split_attempt
 from cron.cli.options import Settings, cell_options, pass_settings
-from cron.cli.scopes import pool_of, pool_options, word_option
+from cron.cli.scopes import (
+    collection_option,
+    limit_option,
+    pool_of,
+    pool_options,
+    word_option,
+)
 from cron.cli.times import format_ms, show_length, show_ms
-from cron.cli.values import Count, not_empty
+from cron.cli.values import not_empty
 from launcher.names import short_job_name
 
 if TYPE_CHECKING:
@@ -31,22 +37,30 @@ WAIT_NARROW: Final = ("pool", "priority", "start until utc")
 @click.argument("target", default="", metavar="[JOB|LAUNCH]", callback=not_empty)
 @word_option("--tenant", metavar="T", help="Only this tenant.")
 @pool_options
-@click.option("--limit", type=Count(1, 1_000), default=50, show_default=True)
+@collection_option
+@limit_option(1_000, 50)
 @cell_options
 @pass_settings
-def queue_command(
-    settings: Settings, target: str, tenant: str, handler: str, pool: str, limit: int
-) -> None:
+def queue_command(settings: Settings, /, target: str, limit: int, **said: str) -> None:
     """Show how much waits and runs in each queue, and which limit is reached there.
 
-    With a JOB or LAUNCH: how many are before it, and why it waits.
+    With a JOB, a LAUNCH or --collection: its open launches, how many are before each, and why it
+    waits.
     """
-    pool = pool_of(handler, pool)
-    if target and (tenant or pool):
-        raise click.UsageError("a job or launch says its tenant and pool itself")
+    tenant, collection = said["tenant"], said["collection"]
+    pool = pool_of(said["handler"], said["pool"])
+    if (target or collection) and (tenant or pool):
+        raise click.UsageError("a job, launch or collection says its tenant and pool itself")
+    if target and collection:
+        raise click.UsageError("name a job, a launch or --collection: one of them")
     with settings.client() as client:
-        if target:
-            _show_waits(settings, client, target, limit)
+        if collection:
+            _show_waits(settings, client, WaitQuery(collection=collection, limit=limit))
+        elif "@" in target:
+            launch = split_attempt(target)[0]
+            _show_waits(settings, client, WaitQuery(launch=launch, limit=limit))
+        elif target:
+            _show_waits(settings, client, WaitQuery(job=target, limit=limit))
         else:
             _show_queues(settings, client, QueueQuery(tenant=tenant, pool=pool))
 
@@ -60,11 +74,7 @@ def _show_queues(settings: Settings, client: Client, query: QueueQuery) -> None:
     render.table(QUEUE_COLUMNS, cells, nothing="nothing waits, nothing runs", spill="pool")
 
 
-def _show_waits(settings: Settings, client: Client, target: str, limit: int) -> None:
-    if "@" in target:
-        query = WaitQuery(launch=split_attempt(target)[0], limit=limit)
-    else:
-        query = WaitQuery(job=target, limit=limit)
+def _show_waits(settings: Settings, client: Client, query: WaitQuery) -> None:
     report = client.waits(query)
     if settings.is_json:
         render.json_lines(map(wait_row, report.waits))

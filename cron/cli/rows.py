@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from cron.api.pool_views import GateView
 from cron.api.snapshot_views import KeepingView
 from cron.api.views import JobView, LaunchView, PartView, StatusRow
 from cron.cli.needs import needs_row
@@ -23,14 +24,14 @@ LAUNCH_COLUMNS: Final = (
 LAUNCH_NARROW: Final = ("executor", "attempt", "started utc", "ran", "exit")
 """What can be missed first: a second attempt is in the launch's cell, too."""
 JOB_COLUMNS: Final = (
-    "job", "schedule", "zone", "next utc", "last utc", "state", "running", "paused", "pool", NOTE,
+    "job", "schedule", "zone", "next utc", "last utc", "state", "running", "held", "pool", NOTE,
 )  # fmt: skip
 JOB_NARROW: Final = ("running", "last utc", "zone", "pool", "state")
 STATUS_COLUMNS: Final = (
     "kind", "id", "address", "pid", "role", "term", "applied", "digest", "version", "standing",
     NOTE,
 )  # fmt: skip
-STATUS_NARROW: Final = ("version", "digest", "pid", "applied", "standing")
+STATUS_NARROW: Final = ("version", "digest", "applied", "standing", "kind", "term")
 BEHIND_MIN: Final = 100
 """Entries that are on their way are no news."""
 
@@ -162,7 +163,25 @@ def job_row(view: JobView) -> Row:
             "full_name": view.name,
         }
         | needs_row(view.needs)
+        | {"gate": gate_row(view.gate) if view.gate is not None else None}
     )
+
+
+def gate_row(view: GateView) -> Row:
+    """Return a gate as JSON; what it does not name is null."""
+    return {
+        "gate": view.number,
+        "action": view.action,
+        "pool": view.pool or None,
+        "collection": view.collection or None,
+        "tenant": view.tenant or None,
+        "jobs": view.jobs or None,
+        "priority": view.priority if view.priority >= 0 else None,
+        "since": format_ms(view.since_ms),
+        "until": format_ms(view.until_ms),
+        "by": view.by or None,
+        "reason": view.reason or None,
+    }
 
 
 def job_cells(view: JobView) -> list[str]:
@@ -176,15 +195,36 @@ def job_cells(view: JobView) -> list[str]:
         _utc(show_s(max(view.last.scheduled_s, view.last.last_s))) if view.last else "-",
         view.last.state if view.last else "-",
         str(view.running),
-        "yes" if view.paused else "-",
+        _held(view) or "-",
         view.needs.handler or "-",
-        ", ".join(filter(None, (_held_note(view), _pause_note(view), _dead_note(view)))),
+        ", ".join(
+            filter(None, (_held_note(view), _pause_note(view), _gate_note(view), _dead_note(view)))
+        ),
     ]
 
 
 def _held_note(view: JobView) -> str:
     """Why the leader cannot launch it at all."""
     return f"held: {view.held}" if view.held else ""
+
+
+def _held(view: JobView) -> str:
+    """What keeps a job from being launched, in a few words."""
+    gate = f"gate {view.gate.number}" if view.gate is not None else ""
+    held = ("unreadable" if view.held else "", "paused" if view.paused else "", gate)
+    return ", ".join(filter(None, held))
+
+
+def _gate_note(view: JobView) -> str:
+    """What the gate does, until when, by whom and why."""
+    gate = view.gate
+    if gate is None:
+        return ""
+    does = "drops" if gate.action == "drop" else "holds"
+    by = f" by {gate.by}" if gate.by else ""
+    until = f" until {show_ms(gate.until_ms)}" if gate.until_ms else ""
+    reason = f": {gate.reason}" if gate.reason else ""
+    return f"gate {gate.number}, closed{by}{until}, {does} it{reason}"
 
 
 def _dead_note(view: JobView) -> str:

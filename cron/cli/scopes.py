@@ -30,6 +30,26 @@ def pool_options(command: F) -> F:
     return word_option("--handler", metavar="H", help="Of this handler.")(command)
 
 
+def collection_option(command: F) -> F:
+    """Add --collection."""
+    return word_option("--collection", metavar="WORD", help="Of jobs with this collection.")(
+        command
+    )
+
+
+def limit_option(most: int, default: int, name: str = "limit") -> Callable[[F], F]:
+    """Return what adds -n/--limit, how many rows are shown."""
+    return click.option(
+        "-n",
+        "--limit",
+        name,
+        type=Count(1, most),
+        default=default,
+        show_default=True,
+        help="Rows at most.",
+    )
+
+
 def word_option(*names: str, metavar: str, help: str) -> Callable[[F], F]:
     """Return what adds an option that is a word: "" where it is left out, never where it is
     given."""

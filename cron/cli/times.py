@@ -1,7 +1,8 @@
 """Times on the command line: reading what people write, writing what programs and people read.
 
-A TIME is ISO 8601 with a zone (`2026-11-20T15:00:00Z`, `2026-11-20 16:00:00+01:00`, or as
-`show` prints it, `2026-11-20 15:00:00 UTC`) or an age such as `5m`: that long ago.
+A TIME is ISO 8601 (`2026-11-20T15:00:00Z`, `2026-11-20 16:00:00+01:00`), or as tables print it
+(`2026-11-20 15:00:00`, `2026-11-20 15:00`, `15:00` of today), or an age such as `5m`: that long
+ago. Without a zone it is UTC, as in the tables.
 """
 
 from __future__ import annotations
@@ -18,7 +19,11 @@ _MS: Final = timedelta(milliseconds=1)
 _UNIT_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
 _AGE = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,10})s)?")
 _TIMEOUT = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(ms|s|m)?")
-_TIME_HINT: Final = "write 2026-11-20T15:00:00Z, 2026-11-20T16:00:00+01:00, or an age such as 5m"
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d))?( UTC|Z)?")
+_ZONE = re.compile(r"(?:Z| UTC|\d\d:\d\d[+-]\d\d:?\d\d|:\d\d(?:\.\d+)?[+-]\d\d:?\d\d)")
+_TIME_HINT: Final = (
+    "write 2026-11-20T15:00:00Z, '2026-11-20 15:00' or 15:00 in UTC, or an age such as 5m"
+)
 TIMEOUT_MS_MAX: Final = 3_600_000
 
 
@@ -26,13 +31,18 @@ def parse_moment(text: str, now_ms: int) -> int:
     """Return the epoch milliseconds of a TIME.
 
     Raises:
-        InvalidInput: it cannot be read, has no zone, or is not between the years 1970 and 9999.
+        InvalidInput: it cannot be read, or is not between the years 1970 and 9999.
     """
     age_ms = _age_ms(text)
-    moment_ms = now_ms - age_ms if age_ms is not None else _iso_ms(text)
+    moment_ms = now_ms - age_ms if age_ms is not None else _iso_ms(_with_day(text, now_ms))
     if not 0 <= moment_ms <= SCHEDULED_S_MAX * 1000 + 999:
         raise InvalidInput(f"time {text!r} is not between the years 1970 and 9999", _TIME_HINT)
     return moment_ms
+
+
+def has_zone(text: str) -> bool:
+    """Return whether a TIME that `parse_moment` can read says its zone, or is an age."""
+    return is_age(text) or _ZONE.search(text) is not None
 
 
 def is_age(text: str) -> bool:
@@ -127,13 +137,22 @@ def _age_ms(text: str) -> int | None:
     )
 
 
+def _with_day(text: str, now_ms: int) -> str:
+    """Return `15:00` with today's date in UTC; any other text as it is."""
+    clock = _CLOCK.fullmatch(text) if text.isascii() else None
+    if clock is None:
+        return text
+    today = (_EPOCH + now_ms * _MS).strftime("%Y-%m-%d")
+    return f"{today} {int(clock[1]):02d}:{clock[2]}:{clock[3] or '00'}Z"
+
+
 def _iso_ms(text: str) -> int:
     if len(text) > 40 or not text.isascii() or not text.isprintable():
         raise InvalidInput(f"time {text[:40]!r} cannot be read", _TIME_HINT)
     try:
         moment = datetime.fromisoformat(text.removesuffix(" UTC") + "Z" * text.endswith(" UTC"))
         if moment.tzinfo is None:
-            raise InvalidInput(f"time {text!r} has no zone", _TIME_HINT)
+            moment = moment.replace(tzinfo=UTC)
         return (moment - _EPOCH) // _MS
     except (ValueError, OverflowError) as error:
         raise InvalidInput(f"time {text!r} cannot be read", _TIME_HINT) from error

@@ -9,6 +9,7 @@ from cron.api.views import LaunchView
 from cron.cli import render
 from cron.cli.options import Settings
 from cron.errors import OutcomeUnknown, Unavailable
+from launcher.names import short_job_name
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -66,7 +67,7 @@ class Watch:
     def _say(self, launch: str, news: str) -> None:
         """Say on stderr what the launch waits for, when that is news."""
         if news and news != self._said:
-            render.line(f"raftcron: {launch} waits: {news}", err=True)
+            render.line(f"raftcron: {short_job_name(launch)} waits: {news}", err=True)
         self._said = news
 
 

@@ -11,6 +11,7 @@ import click
 
 from cron.api.views import HistoryQuery, LaunchView
 from cron.cli.render import visible
+from launcher.names import short_job_name
 
 LIMIT: Final = 1_000
 """Rows asked for at once: what is beyond it costs the leader more than it tells a person."""
@@ -118,7 +119,7 @@ def format_summary(rows: list[LaunchView], now_ms: int, *, is_cut: bool) -> str:
 def _name(row: LaunchView) -> str:
     attempt = f"#{row.attempt}" if row.attempt > 1 else ""
     more = f" and {row.count - 1} more until {_second(row.last_s)}" if row.count > 1 else ""
-    return f"{row.launch}{attempt}{more}"
+    return f"{short_job_name(row.launch)}{attempt}{more}"
 
 
 def _clock(at_ms: int) -> str:

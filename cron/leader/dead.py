@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from fnmatch import translate
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from cron.api.pool_requests import DEAD_MAX
 from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
 from cron.errors import LimitExceeded, NotFound
 from cron.leader.applier import StateApplier
+from cron.leader.filters import Collections, Wanted, selector
 from cron.leader.leader import Leader
 from cron.limits import ATTEMPTS_MAX
 from cron.state.commands import Command, Key
 from cron.state.outcome import Verdict
 from cron.state.pool import DeadLetter, DropDead, Redrive
 from cron.state.state import JobRecord, State
-from launcher.names import LaunchName, parse_launch_name, split_job_name
+from launcher.names import LaunchName, parse_launch_name
 
 Found: TypeAlias = tuple[Key, DeadLetter, JobRecord]
 
@@ -31,8 +31,14 @@ _WHY: Final = {
 class DeadLetters:
     """Answers about dead letters on the leader."""
 
-    def __init__(self, leader: Leader, applier: StateApplier) -> None:
+    def __init__(
+        self,
+        leader: Leader,
+        applier: StateApplier,
+        collections: Callable[[], Collections] = dict,
+    ) -> None:
         self._leader = leader
+        self._collections = collections
         self._applier = applier
 
     async def listed(self, query: DeadQuery) -> DeadReport:
@@ -91,6 +97,7 @@ class DeadLetters:
             ],
             left=left,
             is_dry_run=change.is_dry_run,
+            collection=change.query.collection,
         )
 
     def _admitted(self, letters: list[Found]) -> list[Found]:
@@ -129,19 +136,14 @@ class DeadLetters:
             everything = [
                 (key, letter, state.by_number[key[0]]) for key, letter in state.dead.items()
             ]
-        return await asyncio.to_thread(_fitting, query, everything)
+        return await asyncio.to_thread(_fitting, query, everything, self._collections())
 
 
-def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
+def _fitting(query: DeadQuery, everything: list[Found], collections: Collections) -> list[Found]:
+    wanted = Wanted(query.jobs, query.tenant, query.pool, query.collection)
+    fitting = selector(wanted, collections)
     jobs = {record.number: record for _, _, record in everything}
-    match = re.compile(translate(query.jobs)).match if query.jobs else None
-    fits = {
-        number
-        for number, record in jobs.items()
-        if (match is None or match(record.name))
-        and query.tenant in ("", split_job_name(record.name)[0])
-        and (not query.pool or (record.job is not None and record.job.pool == query.pool))
-    }
+    fits = {number for number, record in jobs.items() if fitting(record)}
     return [
         one
         for one in everything

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from cron.api.pool_views import (
@@ -15,6 +16,7 @@ from cron.api.pool_views import (
 from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.leader.applier import StateApplier
+from cron.leader.filters import Collections, Wanted, selector
 from cron.leader.gates import shown_deadline_ms
 from cron.leader.questions import unknown_job
 from cron.leader.waiting import AskQueued, Queued, Reason, asked, why_waiting
@@ -30,8 +32,15 @@ POSITIONS_MAX: Final = 5
 class Lines:
     """Answers about queues on the leader. `queued` gives the queues of this reign."""
 
-    def __init__(self, applier: StateApplier, clock: Clock, queued: AskQueued) -> None:
+    def __init__(
+        self,
+        applier: StateApplier,
+        clock: Clock,
+        queued: AskQueued,
+        collections: Callable[[], Collections] = dict,
+    ) -> None:
         self._applier = applier
+        self._collections = collections
         self._clock = clock
         self._queued = queued
 
@@ -56,7 +65,7 @@ class Lines:
         return QueuesReport(queues=views, now_ms=self._clock.wall_ms())
 
     async def waits(self, query: WaitQuery, connected: frozenset[int]) -> WaitsReport:
-        """Return where a launch, or each open launch of a job, stands; oldest first.
+        """Return where a launch, or each open one of a job or collection, stands; oldest first.
 
         Raises:
             UnknownJob, UnknownLaunch: there is no such thing. NotNow: the launch is over.
@@ -72,6 +81,11 @@ class Lines:
         return WaitsReport(waits=views, total=len(rows), now_ms=now_ms)
 
     def _rows(self, query: WaitQuery) -> list[LaunchRow]:
+        if query.collection:
+            fits = selector(Wanted(collection=query.collection), self._collections())
+            records = [one for one in self._state.jobs.values() if one.open and fits(one)]
+            rows = [row for record in records for row in record.open.values()]
+            return sorted(rows, key=lambda row: (row.scheduled_s, row.number, row.trigger))
         if query.job:
             record = self._state.jobs.get(query.job)
             if record is None:

@@ -48,6 +48,7 @@ from cron.leader.limiting import (
 )
 from cron.leader.lines import Lines
 from cron.leader.requests import appending
+from cron.leader.shown import of_gate
 from cron.leader.unheard import Named, Unheard
 from cron.leader.waiting import AskQueued
 from cron.limits import GATES_MAX, LIMITS_MAX
@@ -166,7 +167,7 @@ class PoolService:
         if verdict is Verdict.BAD_TIMES:
             raise InvalidInput("the time until which the gate is to be closed is over already")
         closed = self._applier.state.gates.get(number)
-        view = _gate_view(closed if closed is not None else gate, number)
+        view = of_gate(closed if closed is not None else gate, number)
         named = Named(
             request.tenant, request.pool, request.collection, request.jobs, request.priority
         )
@@ -185,7 +186,7 @@ class PoolService:
             if verdict == Verdict.ACCEPTED
         ]
         views = [
-            _gate_view(before[number], number) if number in before else GateView(number=number)
+            of_gate(before[number], number) if number in before else GateView(number=number)
             for number in opened
         ]
         return GatesReport(gates=views, unknown=sorted({*opening.numbers} - {*opened}))
@@ -195,7 +196,7 @@ class PoolService:
         self._lead()
         now_ms, gates = self._clock.wall_ms(), self._applier.state.gates
         held = [gates[number] for number in sorted(gates) if gates[number].holds(now_ms)]
-        return GatesReport(gates=[_gate_view(gate, gate.number) for gate in held])
+        return GatesReport(gates=[of_gate(gate, gate.number) for gate in held])
 
     # ---- dead letters
 
@@ -242,19 +243,3 @@ class PoolService:
         """Tell where open launches stand."""
         self._lead()
         return await self._lines.waits(query, self._leader.executors.connected())
-
-
-def _gate_view(gate: Gate, number: int) -> GateView:
-    return GateView(
-        number=number,
-        action=gate.action.name.lower(),
-        reason=gate.reason,
-        by=gate.by,
-        since_ms=gate.since_ms,
-        until_ms=gate.until_ms,
-        pool=gate.pool,
-        collection=gate.collection,
-        tenant=gate.tenant,
-        jobs=gate.jobs,
-        priority=gate.priority,
-    )

@@ -7,16 +7,17 @@ in between is shown as it stood then, never twice and never not at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from heapq import nlargest
 
 import msgspec
 
-from cron.api.pattern import is_wild, select
+from cron.api.pattern import is_wild
 from cron.api.views import (
     AuditReport,
     HistoryQuery,
+    JobsRequest,
     JobView,
     LaunchView,
     StoryLine,
@@ -24,7 +25,7 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.clock import Clock
-from cron.errors import InvalidInput, UnknownJob, UnknownLaunch
+from cron.errors import InvalidInput, LimitExceeded, UnknownJob, UnknownLaunch
 from cron.history.around import tell_manual, tell_newer
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
@@ -35,7 +36,9 @@ from cron.history.queries import Query
 from cron.history.why import PauseState, explain
 from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive
-from cron.leader.shown import of_job, of_open, of_row
+from cron.leader.filters import Collections, Wanted, select_jobs
+from cron.leader.gates import Gates
+from cron.leader.shown import of_gate, of_job, of_open, of_row
 from cron.leader.waiting import Queued
 from cron.pace import in_turns
 from cron.state.rows import Row, RowKind
@@ -46,6 +49,8 @@ from launcher.names import SCHEDULED_S_MAX, LaunchName, parse_launch_name, short
 HELD = "its instants get rows once a leader can read the schedule"
 LAST_SHOWN_MAX = 2_000
 """Lists of jobs up to this long show each job's newest launch; it costs a query each."""
+HISTORY_JOBS_MAX = 1_000
+"""Jobs that one question about history looks through by name: 0.2 s of the projection's thread."""
 SILENT_S = 30
 """An instant that is older than this and has no row although a leader ticks is a violation."""
 
@@ -103,6 +108,7 @@ class Questions:
         self._archive = archive
         self.connected: frozenset[int] = frozenset()
         self.queued: Queued | None = None
+        self.collections: Callable[[], Collections] = dict
 
     @property
     def _state(self) -> State:
@@ -113,9 +119,10 @@ class Questions:
     async def history(self, query: HistoryQuery) -> list[LaunchView]:
         """Return launches, open ones included, newest ScheduledTime first."""
         states = frozenset(_state_of(label) for label in query.states)
+        names = self._named(query)
         fitting = [
             row
-            for row in self._open_rows(query.job)
+            for row in self._open_rows(names)
             if (not states or row.state in states) and _in_period(row, query)
         ]
         # A hundred thousand may be open: only what can be shown is told why it waits.
@@ -124,13 +131,15 @@ class Questions:
         views = [self._of_open(row) async for row in in_turns(newest)]
         await self._projection.caught_up(self._applier.rows_index)
         until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
-        wanted = Query(query.job or None, states or None, query.since_ms, until_ms, query.limit)
-        rows = await self._projection.newest(wanted)
-        if query.archive and self._archive is not None:
+        wanted = Query(None, states or None, query.since_ms, until_ms, query.limit)
+        if names is not None and len(names) == 1:
+            wanted = msgspec.structs.replace(wanted, job=names[0])
+        rows = await self._newest(wanted, names)
+        if query.archive and self._archive is not None and names != []:
             # The catalog after the index: what is in neither has been let go, and what is in both
             # was retired in between, and is told apart.
             rows += await self._archive.rows(self._state.history, wanted, rows)
-        if query.job and not rows and query.job not in self._state.jobs:
+        if names and not rows and not any(name in self._state.jobs for name in names):
             raise unknown_job(query.job)
         async for row in in_turns(rows):
             if row.ended_index <= index:
@@ -139,6 +148,44 @@ class Questions:
             key=lambda view: (view.scheduled_s, view.attempt, view.ended_index), reverse=True
         )
         return views[: query.limit]
+
+    def _named(self, query: HistoryQuery) -> list[str] | None:
+        """Return the jobs that a query names, None for all.
+
+        Raises:
+            UnknownJob: it names none. LimitExceeded: it names too many.
+            InvalidInput: the archive is asked for more than one of them.
+        """
+        wanted = Wanted(query.job, query.tenant, query.pool, query.collection)
+        if wanted.is_all:
+            return None
+        if wanted == Wanted(query.job) and not is_wild(query.job):
+            return [query.job]
+        names = select_jobs(self._state.jobs.values(), wanted, self.collections(), is_live=False)
+        if not names and wanted == Wanted(query.job):
+            raise no_such_job(query.job)
+        if len(names) > HISTORY_JOBS_MAX:
+            raise LimitExceeded(
+                f"{len(names):,} jobs fit, of which history looks through {HISTORY_JOBS_MAX:,}",
+                "choose a narrower pattern or filter, or ask for all jobs",
+            )
+        if query.archive and len(names) > 1:
+            raise InvalidInput(
+                f"the archive is read for one job or for all, and {len(names)} fit",
+                "name one job, or leave the filter out",
+            )
+        return names
+
+    async def _newest(self, wanted: Query, names: list[str] | None) -> list[Row]:
+        """Return the newest rows of a query, of these jobs (None: as the query says)."""
+        if names is None or len(names) == 1:
+            return await self._projection.newest(wanted)
+        rows: list[Row] = []
+        for name in names:
+            rows += await self._projection.newest(msgspec.structs.replace(wanted, job=name))
+            if len(rows) > 2 * wanted.limit:
+                rows = nlargest(wanted.limit, rows, key=_place)
+        return nlargest(wanted.limit, rows, key=_place)
 
     async def show(self, launch: str) -> list[LaunchView]:
         """Return all attempts of a launch, newest last."""
@@ -179,11 +226,11 @@ class Questions:
         rows = expand(row, schedule, limit, since_s=-(-since_ms // 1000), until_s=until_ms // 1000)
         return [of_row(single) for single in rows]
 
-    def _open_rows(self, job: str) -> Iterable[LaunchRow]:
-        if not job:
+    def _open_rows(self, names: list[str] | None) -> Iterable[LaunchRow]:
+        if names is None:
             return list(self._state.open_rows())
-        record = self._state.jobs.get(job)
-        return [] if record is None else list(record.open.values())
+        jobs = self._state.jobs
+        return [row for name in names if name in jobs for row in jobs[name].open.values()]
 
     def _open_row(self, row: LaunchRow, asked_s: int) -> OpenRow:
         """Return an open launch; one of the second that is asked about says what it waits for."""
@@ -196,12 +243,15 @@ class Questions:
 
     # ---- jobs
 
-    async def jobs(self, pattern: str) -> list[JobView]:
-        """Return the jobs that the pattern matches, by name, each with its newest launch."""
-        live = [record.name for record in self._state.jobs.values() if record.job is not None]
-        names = select(pattern, live)
-        if not names and pattern:
-            raise no_such_job(pattern)
+    async def jobs(self, request: JobsRequest) -> list[JobView]:
+        """Return the jobs that fit, by name, each with its newest launch and the gate that decides
+        over the next."""
+        wanted = Wanted(request.pattern, request.tenant, request.pool, request.collection)
+        collections = self.collections()
+        names = select_jobs(self._state.jobs.values(), wanted, collections, is_live=True)
+        if not names and wanted == Wanted(request.pattern) and request.pattern:
+            raise no_such_job(request.pattern)
+        gates = Gates(self._state)
         await self._projection.caught_up(self._applier.rows_index)
         now_ms = self._clock.wall_ms()
         lasts = await self._projection.last_of_each(names[:LAST_SHOWN_MAX])
@@ -210,7 +260,11 @@ class Questions:
             record, last = self._state.jobs[name], lasts.get(name)
             if record.job is not None:
                 view = of_row(last) if last is not None else None
-                views.append(of_job(record, record.job, view, now_ms))
+                shown = of_job(record, record.job, view, now_ms)
+                gate = gates.of(record, record.job, now_ms)
+                if gate is not None:
+                    shown = msgspec.structs.replace(shown, gate=of_gate(gate, gate.number))
+                views.append(shown)
         return views
 
     # ---- proof and explanation
@@ -383,6 +437,11 @@ def _silent(audited: AuditedJob, until_s: int) -> int | None:
     """Return an instant after the horizon that is old by now: the ticks have passed it over."""
     tick = next(audited.instants(audited.horizon_s, until_s - SILENT_S), None)
     return tick.scheduled_s if tick is not None else None
+
+
+def _place(row: Row) -> tuple[int, int, int]:
+    """Where a row stands in lists: a range at its last instant."""
+    return (max(row.scheduled_s, row.last_s), row.attempt, row.ended_index)
 
 
 def _in_period(row: LaunchRow, query: HistoryQuery) -> bool:

@@ -17,6 +17,7 @@ from cron.api.views import (
     BackfillReport,
     BackfillRequest,
     HistoryQuery,
+    JobsRequest,
     JobView,
     LaunchView,
     NextTimes,
@@ -24,6 +25,7 @@ from cron.api.views import (
     OutputView,
     PauseReport,
     PauseRequest,
+    PauseView,
     RemoveReport,
     RemoveRequest,
     ReplaceReport,
@@ -180,7 +182,13 @@ class CellService(PoolService):
                 ) from error
             for name, verdict in zip(portion, results[0].items, strict=True):
                 (changed if verdict == Verdict.ACCEPTED else unchanged).append(name)
-        return PauseReport(changed=changed, unchanged=unchanged)
+        now_ms = self._clock.wall_ms()
+        pauses = [
+            PauseView(job=name, until_ms=pause.until_ms, by=pause.by, reason=pause.reason)
+            for name in unchanged
+            if (pause := self._pause_of(name, now_ms)) is not None
+        ]
+        return PauseReport(changed=changed, unchanged=unchanged, pauses=pauses)
 
     async def _select(self, pattern: str) -> list[str]:
         self._lead()
@@ -236,10 +244,10 @@ class CellService(PoolService):
         """Return a piece of a segment on this disk."""
         return await self._saving.segment(name, offset, limit)
 
-    async def jobs(self, pattern: str) -> list[JobView]:
+    async def jobs(self, wanted: JobsRequest) -> list[JobView]:
         """List jobs."""
         self._lead()
-        return await self._questions.jobs(pattern)
+        return await self._questions.jobs(wanted)
 
     async def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:
         """List a job's next times."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cron.api.pool_views import JobNeeds
+from cron.api.pool_views import GateView, JobNeeds
 from cron.api.views import JobView, LaunchView, PartView
 from cron.calendar.schedule import unreadable
 from cron.history.audited import OpenRow
@@ -11,6 +11,7 @@ from cron.job import Job
 from cron.leader.catalog import next_times
 from cron.leader.gates import shown_deadline_ms
 from cron.leader.waiting import Queued, why_waiting
+from cron.state.pool import Gate
 from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Part, Paused, State
 from launcher.launch import ACTIVE
@@ -172,6 +173,23 @@ def of_job(record: JobRecord, job: Job, last: LaunchView | None, now_ms: int) ->
         last=last,
         needs=_needs(record, job),
         held=unreadable(job.schedule),
+    )
+
+
+def of_gate(gate: Gate, number: int) -> GateView:
+    """Return a gate as it is shown."""
+    return GateView(
+        number=number,
+        action=gate.action.name.lower(),
+        reason=gate.reason,
+        by=gate.by,
+        since_ms=gate.since_ms,
+        until_ms=gate.until_ms,
+        pool=gate.pool,
+        collection=gate.collection,
+        tenant=gate.tenant,
+        jobs=gate.jobs,
+        priority=gate.priority,
     )
 
 

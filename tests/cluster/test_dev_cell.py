@@ -82,7 +82,7 @@ def test_the_example_launches_within_seconds_and_for_ends_it(start: Callable[...
     assert set(pids) == PROCESSES
     folder = Path(dev.read_until(r"cell in (\S+)")[1])
     dev.read_until(r"applied crontab: \d+ added; default zone UTC")
-    line = dev.read_until(r"\S+Z  default/hello@\S+  succeeded  \+\d+ ms  executor-1\n")
+    line = dev.read_until(r"\S+Z  hello@\S+  succeeded  \+\d+ ms  executor-1\n")
     assert line
     assert dev.end() == 0
     assert all(is_gone(pid) for pid in pids.values())
@@ -202,7 +202,7 @@ def test_data_keeps_jobs_and_history_over_a_run_even_on_other_ports(
 ) -> None:
     data = ("--data", str(tmp_path / "data"))
     first = start(crontab, *data)
-    first.read_until(r"default/tick@\S+  succeeded")
+    first.read_until(r"tick@\S+  succeeded")
     first.interrupt()
     assert first.end() == 0
     assert (tmp_path / "data" / "r1.toml").exists()
@@ -210,7 +210,7 @@ def test_data_keeps_jobs_and_history_over_a_run_even_on_other_ports(
     second.read_until("moved from port")
     second.leader()
     assert [job.name for job in second.client.jobs()] == ["default/tick"]
-    ran = re.findall(r"(default/tick@\S+)  succeeded", first.output)
+    ran = re.findall(r"(tick@\S+)  succeeded", first.output)
     known = {row.launch for row in second.history() if row.state == "succeeded"}
     assert set(ran) <= known
     # What was missed meanwhile is in the ledger too, and nothing ran twice.

@@ -25,6 +25,7 @@ from cron.api.views import (
     BackfillReport,
     BackfillRequest,
     HistoryQuery,
+    JobsRequest,
     JobView,
     LaunchView,
     NextTimes,
@@ -98,8 +99,8 @@ class FakeBackend:
     async def remove_jobs(self, request: RemoveRequest) -> RemoveReport:
         return await self._answer("remove_jobs", request)
 
-    async def jobs(self, pattern: str) -> list[JobView]:
-        return await self._answer("jobs", pattern)
+    async def jobs(self, wanted: JobsRequest) -> list[JobView]:
+        return await self._answer("jobs", wanted)
 
     async def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:
         return await self._answer("next_times", job, after_s, count)

@@ -18,6 +18,7 @@ from cron.api.views import (
     BackfillReport,
     BackfillRequest,
     HistoryQuery,
+    JobsRequest,
     JobView,
     JoinProgress,
     NextTimes,
@@ -55,7 +56,12 @@ CALLS = [
         None,
         ApplyReport(),
     ),
-    ("jobs", ("b*",), ("default/b*",), [JobView(name="default/b", schedule="* * * * *")]),
+    (
+        "jobs",
+        (JobsRequest(pattern="b*", collection="x"),),
+        (JobsRequest(pattern="default/b*", collection="x"),),
+        [JobView(name="default/b", schedule="* * * * *")],
+    ),
     ("next_times", ("b", None, 3), ("default/b", None, 3), NextTimes(job="b", schedule="@daily")),
     ("next_times", ("b", 0, 3), ("default/b", 0, 3), NextTimes(job="b", schedule="@daily")),
     (
@@ -138,8 +144,11 @@ async def test_a_replica_tells_its_own_state_to_its_peers():
 
 
 BAD = [
-    ("jobs", ("a b",)),
-    ("jobs", ("x" * 1000,)),
+    ("jobs", (JobsRequest(pattern="a b"),)),
+    ("jobs", (JobsRequest(pattern="x" * 1000),)),
+    ("jobs", (JobsRequest(collection="a b"),)),
+    ("history", (HistoryQuery(job="a b"),)),
+    ("history", (HistoryQuery(collection="a b"),)),
     ("next_times", ("../x", None, 1)),
     ("next_times", ("b", -1, 1)),
     ("next_times", ("b", None, 0)),

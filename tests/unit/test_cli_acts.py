@@ -8,6 +8,7 @@ from click.testing import Result
 from cron.api.views import (
     BackfillReport,
     BackfillRequest,
+    JobsRequest,
     JobView,
     PauseReport,
     PauseRequest,
@@ -16,6 +17,7 @@ from cron.errors import NotNow, OutcomeUnknown, UnknownJob
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
+SHORT = LAUNCH.removeprefix("default/")
 
 
 async def cli(backend: FakeBackend, *arguments: str) -> Result:
@@ -35,7 +37,7 @@ async def test_trigger_names_the_launch_and_who_asked():
     backend = FakeBackend(trigger=launch(launch=f"{LAUNCH}+t1", state="launched", is_open=True))
     result = await cli(backend, "trigger", "backup")
     assert result.exit_code == 0
-    assert result.stdout == f"triggered {LAUNCH}+t1\n"
+    assert result.stdout == f"triggered {SHORT}+t1\n"
     ((_, (job, request_id, by)),) = backend.calls
     assert (job, len(request_id), by) == ("default/backup", 32, "ada")
 
@@ -64,7 +66,7 @@ async def test_trigger_with_wait_ends_with_the_launch(state, code):
     result = await cli(backend, "trigger", "--wait", "backup")
     assert result.exit_code == code
     end = ", exit code 3" if state == "failed" else ""
-    assert result.stdout.splitlines() == [f"triggered {LAUNCH}", f"{LAUNCH} {state}{end}"]
+    assert result.stdout.splitlines() == [f"triggered {SHORT}", f"{SHORT} {state}{end}"]
     assert len(backend.calls) == 5
 
 
@@ -73,10 +75,10 @@ async def test_trigger_with_wait_says_once_what_the_launch_waits_for_and_ends_wi
     backend = FakeBackend(trigger=waits, show=[waits])
     result = await cli(backend, "trigger", "--wait", "backup", "--timeout", "3s")
     assert result.exit_code == 6
-    assert result.stdout == f"triggered {LAUNCH}\n"
+    assert result.stdout == f"triggered {SHORT}\n"
     first, second, hint = result.stderr.splitlines()
-    assert first == f"raftcron: {LAUNCH} waits: no executor is connected"
-    assert second == f"raftcron: {LAUNCH} is not over within 3 s: due"
+    assert first == f"raftcron: {SHORT} waits: no executor is connected"
+    assert second == f"raftcron: {SHORT} is not over within 3 s: due"
     assert "goes on" in hint
 
 
@@ -85,21 +87,21 @@ async def test_trigger_says_what_became_of_a_launch_that_is_over_in_a_moment():
     triggered = launch(state="due", attempt=0, is_open=True)
     result = await cli(FakeBackend(trigger=triggered, show=[skipped]), "trigger", "backup")
     assert result.exit_code == 1
-    assert result.stdout.splitlines() == [f"triggered {LAUNCH}", f"{LAUNCH} skipped (overlap)"]
+    assert result.stdout.splitlines() == [f"triggered {SHORT}", f"{SHORT} skipped (overlap)"]
 
 
 async def test_trigger_without_wait_says_what_the_launch_waits_for_and_leaves_it():
     waits = launch(state="due", attempt=0, is_open=True, waiting="no executor is connected")
     result = await cli(FakeBackend(trigger=waits, show=[waits]), "trigger", "backup")
     assert result.exit_code == 0
-    assert result.stderr == f"raftcron: {LAUNCH} waits: no executor is connected\n"
+    assert result.stderr == f"raftcron: {SHORT} waits: no executor is connected\n"
 
 
 async def test_trigger_with_wait_says_why_it_failed():
     view = launch(state="failed", reason="user", exit_code=126, detail="no such user: eve")
     result = await cli(FakeBackend(trigger=view), "trigger", "--wait", "backup")
     assert result.exit_code == 1
-    assert f"{LAUNCH} failed (user), exit code 126: no such user: eve" in result.stdout
+    assert f"{SHORT} failed (user), exit code 126: no such user: eve" in result.stdout
 
 
 async def test_trigger_as_json_prints_the_launch_once_and_only_that():
@@ -146,7 +148,9 @@ async def test_backfill_of_eleven_prints_its_plan_and_needs_yes():
     backend = backfill(11)
     result = await cli(backend, "backfill", "backup", *PERIOD)
     assert result.exit_code == 2
-    assert result.stdout.splitlines() == [f"would launch: {one}" for one in plan(11)]
+    assert result.stdout.splitlines() == [
+        f"would launch: {one.removeprefix('default/')}" for one in plan(11)
+    ]
     assert "11 launches needs --yes" in result.stderr
     assert all(given.is_dry_run for _, (given,) in backend.calls)
 
@@ -182,7 +186,7 @@ async def test_backfill_needs_a_begin_and_a_period():
 async def test_kill_says_what_became_of_the_launch():
     backend = FakeBackend(kill=launch(state="cancelled", reason="killed", exit_code=143))
     result = await cli(backend, "kill", "backup@2026-11-20T15:00:00Z")
-    assert result.stdout == f"{LAUNCH} cancelled (killed), exit code 143\n"
+    assert result.stdout == f"{SHORT} cancelled (killed), exit code 143\n"
     assert backend.calls == [("kill", (LAUNCH, "ada"))]
 
 
@@ -190,7 +194,7 @@ async def test_a_kill_that_is_committed_is_not_over_before_the_processes_are():
     backend = FakeBackend(kill=launch(state="launched", reason="killed", is_open=True))
     result = await cli(backend, "kill", LAUNCH)
     assert result.exit_code == 0
-    assert result.stdout.startswith(f"{LAUNCH} is being killed")
+    assert result.stdout.startswith(f"{SHORT} is being killed")
 
 
 async def test_kill_of_what_is_over_exits_with_four():
@@ -200,7 +204,7 @@ async def test_kill_of_what_is_over_exits_with_four():
 
 async def test_kill_of_an_attempt_is_refused():
     backend = FakeBackend(kill=launch())
-    assert (await cli(backend, "kill", f"{LAUNCH}#1")).exit_code == 2
+    assert (await cli(backend, "kill", f"{SHORT}#1")).exit_code == 2
     assert backend.calls == []
 
 
@@ -228,9 +232,9 @@ async def test_jobs_shows_where_a_question_mark_was_placed_and_who_paused():
     )
     backend = FakeBackend(jobs=[view])
     result = await cli(backend, "jobs", "acme/*")
-    assert backend.calls == [("jobs", ("acme/*",))]
+    assert backend.calls == [("jobs", (JobsRequest(pattern="acme/*"),))]
     line = result.stdout.splitlines()[1]
-    for part in ("acme/b", "? 3 * * * = 17 3 * * *", "failed", "yes"):
+    for part in ("acme/b", "? 3 * * * = 17 3 * * *", "failed", "  paused  "):
         assert part in line
     assert line.endswith("  paused by ada until 2026-11-20 15:00:00 UTC: migration")
     (row,) = rows(await cli(backend, "jobs", "-o", "json"))

@@ -168,7 +168,7 @@ async def test_an_audit_with_a_violation_exits_with_one_and_names_it():
         result = await run_cli("audit", server=server)
         row = await run_cli("audit", "-o", "json", server=server)
     assert result.exit_code == row.exit_code == 1
-    line = "violation: default/a at 2026-11-20 15:00:00 UTC: missing: there is no row"
+    line = "violation: a at 2026-11-20 15:00:00 UTC: missing: there is no row"
     assert line in result.stdout
     assert json.loads(row.stdout)["violations"] == [
         {

@@ -101,7 +101,7 @@ async def test_dead_show_has_the_end_of_the_last_output():
     backend = FakeBackend(dead=DeadReport(letters=[LETTER], total=1), output=output)
     result = await cli(backend, "dead", "show", "mail@2026-11-20T15:00:00Z")
     lines = result.stdout.splitlines()
-    assert lines[0] == LAUNCH
+    assert lines[0] == LAUNCH.removeprefix("default/")
     assert ["given", "up", "2026-11-20", "15:00:00.007", "UTC:", "raised"] in map(str.split, lines)
     assert lines[-2:] == ["output, the last 10 of 10 bytes:", "Traceback"]
     (_, (query,)), (_, (asked,)) = backend.calls
@@ -164,7 +164,9 @@ async def test_a_few_are_done_at_once(verb, method, text):
     backend = Letters(10)
     result = await cli(backend, "dead", verb, "--handler", "mail.send")
     assert result.exit_code == 0
-    assert result.stdout.splitlines() == [f"{text}: {name}" for name in launches(10)]
+    assert result.stdout.splitlines() == [
+        f"{text}: {name.removeprefix('default/')}" for name in launches(10)
+    ]
     query = DeadQuery(pool="mail.send", limit=DEAD_MAX)
     assert backend.calls == [
         (method, (DeadChange(query=query, is_dry_run=True, by="ada"),)),
@@ -216,13 +218,35 @@ async def test_left_letters_count_for_the_yes_as_well():
 async def test_what_stays_is_told_with_its_reason():
     outcome = DeadOutcome(kept=[f"{LAUNCH}: its job was removed"])
     result = await cli(FakeBackend(redrive=outcome), "dead", "redrive", "--all")
-    assert result.stderr == f"raftcron: stays: {LAUNCH}: its job was removed\n"
+    assert result.exit_code == 3
+    name = LAUNCH.removeprefix("default/")
+    assert f"raftcron: nothing was launched: {name}: its job was removed\n" in result.stderr
     assert result.stdout == ""
 
 
-async def test_nothing_that_fits_is_no_error():
-    result = await cli(FakeBackend(redrive=DeadOutcome()), "dead", "redrive", "--tenant", "a")
-    assert (result.exit_code, result.stdout) == (0, "no dead letter fits\n")
+async def test_what_stays_beside_what_is_launched_is_told_with_its_reason():
+    outcome = DeadOutcome(launches=["default/a@2026-11-20T15:00:00Z"], kept=[f"{LAUNCH}: it ran"])
+    result = await cli(FakeBackend(redrive=outcome), "dead", "redrive", "--all")
+    assert result.exit_code == 0
+    assert f"stays: {LAUNCH.removeprefix('default/')}: it ran" in result.stderr
+
+
+@pytest.mark.parametrize(("verb", "method"), [("redrive", "redrive"), ("drop", "drop_dead")])
+async def test_a_change_of_no_dead_letter_is_not_found(verb, method):
+    backend = FakeBackend(**{method: DeadOutcome()})
+    result = await cli(backend, "dead", verb, "--tenant", "a")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "no dead letter fits" in result.stderr
+    assert len(backend.calls) == 1
+
+
+async def test_a_cell_that_does_not_know_collections_changes_nothing():
+    """A replica of before drops the filter from the query, and would change far more."""
+    backend = FakeBackend(drop_dead=DeadOutcome(launches=[LAUNCH]))
+    result = await cli(backend, "dead", "drop", "--tenant", "a", "--collection", "nightly")
+    assert result.exit_code == 2
+    assert "do not know --collection; nothing was changed" in result.stderr
+    assert len(backend.calls) == 1
 
 
 async def test_one_launch_is_named_and_may_leave_out_its_tenant():

@@ -79,7 +79,7 @@ ANSWERS: dict[str, Any] = {
     "trigger": ended(state="failed"),
     "kill": ended(state="failed"),
     "dead": poisoned(pv.DeadReport),
-    "redrive": msgspec.structs.replace(poisoned(pv.DeadOutcome), launches=[LAUNCH], left=0),
+    "redrive": pv.DeadOutcome(launches=[LAUNCH], kept=[f"{LAUNCH}: {HOSTILE}"]),
     "executors": poisoned(pv.ExecutorsReport),
     "executor": executor_report(),
     "gates": poisoned(pv.GatesReport),

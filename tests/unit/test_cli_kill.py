@@ -16,6 +16,7 @@ from cron.errors import NoQuorum, NotNow, OutcomeUnknown, UnknownLaunch
 from tests.unit.api_rig import FakeBackend, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
+SHORT = LAUNCH.removeprefix("default/")
 KILLING = launch(state="launched", reason="killed", is_open=True)
 
 
@@ -58,8 +59,8 @@ async def test_a_kill_waits_until_the_launch_is_over_and_says_how_it_ended(
     assert result.exit_code == 0, result.stderr
     reason = " (killed)" if over.reason else ""
     assert result.stdout.splitlines() == [
-        f"{LAUNCH} is being killed",
-        f"{LAUNCH} {over.state}{reason}{told}",
+        f"{SHORT} is being killed",
+        f"{SHORT} {over.state}{reason}{told}",
     ]
     assert [method for method, _ in backend.calls] == ["kill", "show", "show", "show"]
 
@@ -67,7 +68,7 @@ async def test_a_kill_waits_until_the_launch_is_over_and_says_how_it_ended(
 async def test_one_that_had_not_begun_is_over_at_once() -> None:
     backend = FakeBackend(kill=launch(state="cancelled", reason="killed", exit_code=None))
     result = await kill(backend)
-    assert (result.exit_code, result.stdout) == (0, f"{LAUNCH} cancelled (killed)\n")
+    assert (result.exit_code, result.stdout) == (0, f"{SHORT} cancelled (killed)\n")
     assert [method for method, _ in backend.calls] == ["kill"]
 
 
@@ -76,7 +77,7 @@ async def test_one_that_was_over_before_is_as_wanted() -> None:
     over = launch(state="cancelled", reason="killed", exit_code=143)
     backend = FakeBackend(kill=NotNow("it is over"), show=[over])
     result = await kill(backend)
-    assert (result.exit_code, result.stdout) == (0, f"{LAUNCH} cancelled (killed), exit code 143\n")
+    assert (result.exit_code, result.stdout) == (0, f"{SHORT} cancelled (killed), exit code 143\n")
 
 
 async def test_one_that_is_open_again_although_it_was_over_is_a_conflict() -> None:
@@ -94,8 +95,8 @@ async def test_a_wait_has_its_bound_and_the_kill_goes_on() -> None:
     backend = FakeBackend(kill=KILLING, show=looks(KILLING))
     result = await kill(backend, "--timeout", "2s")
     assert result.exit_code == 6
-    assert result.stdout == f"{LAUNCH} is being killed\n"
-    assert result.stderr.startswith(f"raftcron: {LAUNCH} is not over within 2 s: launched\n")
+    assert result.stdout == f"{SHORT} is being killed\n"
+    assert result.stderr.startswith(f"raftcron: {SHORT} is not over within 2 s: launched\n")
 
 
 async def test_a_launch_whose_executor_is_away_says_so_once_and_is_not_over_when_it_is_lost() -> (
@@ -105,10 +106,10 @@ async def test_a_launch_whose_executor_is_away_says_so_once_and_is_not_over_when
     lost = launch(state="lost", exit_code=None)
     result = await kill(FakeBackend(kill=KILLING, show=looks(away, away, lost)))
     assert result.exit_code == 6
-    assert result.stdout.splitlines()[-1] == f"{LAUNCH} lost"
+    assert result.stdout.splitlines()[-1] == f"{SHORT} lost"
     first, second, hint = result.stderr.splitlines()
-    assert first.startswith(f"raftcron: {LAUNCH} waits: executor e1 is not connected; it is over")
-    assert second == f"raftcron: {LAUNCH} is lost: nobody saw all its processes end"
+    assert first.startswith(f"raftcron: {SHORT} waits: executor e1 is not connected; it is over")
+    assert second == f"raftcron: {SHORT} is lost: nobody saw all its processes end"
     assert "guarded" in hint
 
 
@@ -142,8 +143,8 @@ def test_a_cell_without_a_leader_is_waited_for(capsys: pytest.CaptureFixture[str
     client: Any = Away(nobody, nobody, OutcomeUnknown("the leader died"), over)
     assert watch.Watch(Settings(), client).until(KILLING, is_end=True) == over
     assert capsys.readouterr().err.splitlines() == [
-        f"raftcron: {LAUNCH} waits: no majority of replicas answers",
-        f"raftcron: {LAUNCH} waits: the leader died",
+        f"raftcron: {SHORT} waits: no majority of replicas answers",
+        f"raftcron: {SHORT} waits: the leader died",
     ]
 
 

@@ -224,7 +224,7 @@ async def test_gate_close_says_its_number_what_it_holds_and_how_to_open_it():
 
 async def test_gate_close_takes_each_filter_and_an_end():
     backend = FakeBackend(close_gate=GATE)
-    arguments = "--handler mail --tenant acme --jobs acme/b* --action drop"
+    arguments = "--handler mail --tenant acme --job acme/b* --action drop"
     until = ("--until", "2100-01-01T00:00:00Z")
     assert (await cli(backend, "gate", "close", *arguments.split(), *until)).exit_code == 0
     ((_, (request,)),) = backend.calls

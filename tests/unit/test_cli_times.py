@@ -5,6 +5,7 @@ import pytest
 from cron.cli.times import (
     format_ms,
     format_s,
+    has_zone,
     is_age,
     local_time,
     parse_length,
@@ -47,9 +48,7 @@ def test_a_time_is_iso_with_a_zone_or_an_age(text, at_ms):
         "5",
         "5x",
         "-5m",
-        "2026-11-20T15:00:00",
         "2026-02-30T15:00:00Z",
-        "2026-11-20",
         "1969-12-31T23:59:59Z",
         "99999d",
         "9999-12-31T23:59:59-23:00",
@@ -69,9 +68,36 @@ def test_an_age_is_told_from_a_time():
     assert not any(map(is_age, ("2026-11-20T15:00:00Z", "5", "", "now")))
 
 
-def test_a_time_without_a_zone_says_so():
-    with pytest.raises(InvalidInput, match="has no zone"):
-        parse_moment("2026-11-20T15:00:00", NOON_MS)
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("2026-11-20T15:00:00", "2026-11-20 15:00:00 UTC"),
+        ("2026-11-20 15:00:00", "2026-11-20 15:00:00 UTC"),
+        ("2026-11-20 15:00", "2026-11-20 15:00:00 UTC"),
+        ("2026-11-20", "2026-11-20 00:00:00 UTC"),
+        ("7:05", "2026-11-20 07:05:00 UTC"),
+        ("23:59:58", "2026-11-20 23:59:58 UTC"),
+    ],
+)
+def test_a_time_without_a_zone_is_in_utc_as_in_the_tables(text, meant):
+    assert show_ms(parse_moment(text, NOON_MS)) == meant
+    assert not has_zone(text)
+    assert parse_moment(meant, NOON_MS) == parse_moment(text, NOON_MS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5m",
+        "2026-11-20T15:00:00Z",
+        "2026-11-20 16:00:00+01:00",
+        "2026-11-20 15:00:00 UTC",
+        "15:00Z",
+    ],
+)
+def test_a_time_that_says_its_zone_is_known_to(text):
+    parse_moment(text, NOON_MS)
+    assert has_zone(text)
 
 
 @pytest.mark.parametrize(("text", "ms"), [("10", 10_000), ("10s", 10_000), ("0.5s", 500)])

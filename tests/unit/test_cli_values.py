@@ -56,7 +56,7 @@ def test_the_bounds_are_those_of_the_server():
         ("dead", "redrive", "--handler", "", "--tenant", "acme"),
         ("dead", "redrive", "", "--tenant", "acme"),
         ("gate", "close", "--collection", "nightly", "--tenant", ""),
-        ("gate", "close", "--collection", "nightly", "--jobs", ""),
+        ("gate", "close", "--collection", "nightly", "--job", ""),
         ("limit", "set", "--handler", "mail", "--tenant", "", "--concurrent", "1"),
         ("limit", "remove", "--tenant", "acme", "--pool", ""),
         ("queue", ""),

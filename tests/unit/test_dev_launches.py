@@ -33,21 +33,19 @@ def test_each_launch_is_shown_once_oldest_first() -> None:
     assert shown.run_once(START_MS) == 2
     cell.rows = [launch(3), launch(2), launch(1)]
     assert shown.run_once(START_MS) == 1
-    assert [line.split()[1] for line in lines] == ["default/a@1", "default/a@2", "default/a@3"]
+    assert [line.split()[1] for line in lines] == ["a@1", "a@2", "a@3"]
 
 
 def test_a_line_has_time_launch_state_lateness_and_executor() -> None:
     line = click.unstyle(format_launch(launch(1)))
     assert line.split("  ")[0] == "2027-01-15T08:00:01.020Z"
-    assert line.split()[1:] == ["default/a@1", "succeeded", "+12", "ms", "executor-1"]
+    assert line.split()[1:] == ["a@1", "succeeded", "+12", "ms", "executor-1"]
 
 
 def test_a_line_says_what_went_wrong() -> None:
     row = launch(1, state="failed", reason="timeout", exit_code=143, attempt=2, detail="sent TERM")
     line = click.unstyle(format_launch(row))
-    assert line.endswith(
-        "default/a@1#2  failed     +12 ms  executor-1  timeout  exit code 143  sent TERM"
-    )
+    assert line.endswith("a@1#2  failed     +12 ms  executor-1  timeout  exit code 143  sent TERM")
 
 
 def test_a_run_of_skipped_instants_is_one_line() -> None:
@@ -56,7 +54,7 @@ def test_a_run_of_skipped_instants_is_one_line() -> None:
         lateness_ms=None, started_at_ms=0, finished_at_ms=0, executor="", kind="range",
     )  # fmt: skip
     line = click.unstyle(format_launch(row))
-    place = "2027-01-15T08:00:01.030Z  default/a@1 and 60 more until 08:01:01Z"
+    place = "2027-01-15T08:00:01.030Z  a@1 and 60 more until 08:01:01Z"
     assert line == f"{place}  skipped    missed"
 
 
@@ -117,7 +115,7 @@ def test_a_burst_of_sixty_is_shown_launch_by_launch_and_calm_brings_the_lines_ba
     shown.run_once(START_MS + 1_500)  # within the second of the summary
     assert len(lines) == 61
     shown.run_once(START_MS + 2_000)
-    assert [line.split()[1] for line in lines[61:]] == [f"default/a@{n}" for n in range(91, 96)]
+    assert [line.split()[1] for line in lines[61:]] == [f"a@{n}" for n in range(91, 96)]
 
 
 def test_a_summary_counts_states_and_says_if_there_were_more() -> None:
@@ -196,7 +194,7 @@ def test_the_feed_waits_for_a_leader_applies_with_prune_and_shows_launches() -> 
     cell = FakeCell()
     cell.failures = [NoQuorum("no leader"), NoQuorum("no leader")]
     cell.rows = [launch(1, ended_at_ms=SystemClock().wall_ms() + 60_000)]
-    feed, lines = run_feed(cell, [SourceFile("crontab", b"x")], "default/a@1")
+    feed, lines = run_feed(cell, [SourceFile("crontab", b"x")], "  a@1")
     assert feed.failure is None
     assert lines[0] == "applied crontab: 1 added; default zone UTC"
     (request,) = cell.applied
@@ -208,7 +206,7 @@ def test_the_feed_waits_for_a_leader_applies_with_prune_and_shows_launches() -> 
 def test_without_a_crontab_nothing_is_applied() -> None:
     cell = FakeCell()
     cell.rows = [launch(1, ended_at_ms=SystemClock().wall_ms() + 60_000)]
-    _, lines = run_feed(cell, [], "default/a@1")
+    _, lines = run_feed(cell, [], "  a@1")
     assert len(lines) == 1
     assert cell.applied == []
 
@@ -234,7 +232,7 @@ def test_a_moment_without_a_leader_does_not_end_the_list() -> None:
     cell = FakeCell()
     cell.failures = [NoQuorum("no leader")]
     cell.rows = [launch(1, ended_at_ms=SystemClock().wall_ms() + 60_000)]
-    feed, _ = run_feed(cell, [], "default/a@1")
+    feed, _ = run_feed(cell, [], "  a@1")
     assert feed.failure is None
 
 

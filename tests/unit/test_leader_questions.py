@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from consensus.log import Position
-from cron.api.views import HistoryQuery
+from cron.api.views import HistoryQuery, JobsRequest
 from cron.errors import UnknownJob
 from cron.history.projection import Projection
 from cron.job import Overlap, Schedule
@@ -265,3 +266,66 @@ async def test_a_range_that_a_merged_revision_skipped_is_expanded(projection: Pr
     rig.to(300).account(to=300, skipped=(skips(120, 300, 4),))
     views = await rig.questions.history(HistoryQuery(job=JOB, limit=9))
     assert [view.scheduled_s - T0 for view in views] == [300, 240, 180, 120, 60]
+
+
+class Nightly(Asked):
+    """Three jobs, of which two are of a collection and two of a tenant; each ran twice."""
+
+    def __init__(self, projection: Projection) -> None:
+        super().__init__(projection, Overlap.ALLOW)
+        named = {"acme/a": "nightly", "acme/b": "", "default/c": "nightly"}
+        jobs = [
+            msgspec.structs.replace(job(collection=collection), name=name)
+            for name, collection in named.items()
+        ]
+        self.put(*jobs, base=self.state.catalog)
+        for number in (2, 3, 4):
+            for second in (60, 120):
+                self.account(second, number=number)
+                self.begin(second, number=number)
+                self.launched(second, number=number)
+                self.finished(second, number=number)
+        self.account(180, number=2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({"job": "acme/*"}, ["acme/a", "acme/a", "acme/a", "acme/b", "acme/b"]),
+        ({"tenant": "acme"}, ["acme/a", "acme/a", "acme/a", "acme/b", "acme/b"]),
+        ({"collection": "nightly"}, ["acme/a", "acme/a", "acme/a", "default/c", "default/c"]),
+        ({"collection": "nightly", "tenant": "acme"}, ["acme/a"] * 3),
+        ({"collection": "nightly", "job": "acme/b"}, []),
+        ({"pool": "mail"}, []),
+        ({"job": "default/c"}, ["default/c"] * 2),
+    ],
+)
+async def test_history_takes_patterns_and_filters(
+    projection: Projection, wanted: dict[str, str], found: list[str]
+) -> None:
+    rig = Nightly(projection)
+    views = await rig.questions.history(HistoryQuery(**wanted))
+    assert sorted(f"{view.tenant}/{view.job}" for view in views) == found
+    times = [view.scheduled_s for view in views]
+    assert times == sorted(times, reverse=True)
+    newest = await rig.questions.history(HistoryQuery(**wanted, limit=2))
+    assert newest == views[:2]
+
+
+async def test_a_pattern_that_matches_no_job_is_unknown(projection: Projection) -> None:
+    with pytest.raises(UnknownJob, match="matches no job"):
+        await Nightly(projection).questions.history(HistoryQuery(job="acme/x*"))
+
+
+async def test_jobs_takes_filters_and_names_the_gate_that_decides(projection: Projection) -> None:
+    rig = Nightly(projection)
+    gate = Gate(0, GateAction.PAUSE, "disk full", "ada", 0, collection="nightly")
+    rig.append(CloseGate(gate))
+    views = await rig.questions.jobs(JobsRequest(collection="nightly"))
+    assert [view.name for view in views] == ["acme/a", "default/c"]
+    assert [view.gate.reason if view.gate else "" for view in views] == ["disk full"] * 2
+    views = await rig.questions.jobs(JobsRequest(tenant="acme"))
+    assert [(view.name, view.gate is None) for view in views] == [
+        ("acme/a", False),
+        ("acme/b", True),
+    ]

@@ -1,0 +1,66 @@
+"""Which jobs a person means: those that fit all that is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from fnmatch import translate
+
+import msgspec
+
+from cron.job import Job
+from cron.state.state import JobRecord
+from launcher.names import split_job_name
+
+Collections = Mapping[str, str]
+"""The collection of each handler that declares one."""
+
+
+def collection_of(job: Job, collections: Collections) -> str:
+    """Return a job's collection: its own, or that which its handler declares; "" for none."""
+    return job.collection or collections.get(job.work.handler, "")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is named; "" is any. `pattern` is of full names, `pool` a handler or command."""
+
+    pattern: str = ""
+    tenant: str = ""
+    pool: str = ""
+    collection: str = ""
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is named."""
+        return not (self.pattern or self.tenant or self.pool or self.collection)
+
+
+def selector(wanted: Wanted, collections: Collections) -> Callable[[JobRecord], bool]:
+    """Return what says whether a job fits; one that was removed has neither pool nor collection."""
+    match = re.compile(translate(wanted.pattern)).match if wanted.pattern else None
+
+    def fits(record: JobRecord) -> bool:
+        if match is not None and match(record.name) is None:
+            return False
+        if wanted.tenant and wanted.tenant != split_job_name(record.name)[0]:
+            return False
+        job = record.job
+        if wanted.pool and (job is None or job.pool != wanted.pool):
+            return False
+        return not wanted.collection or (
+            job is not None and collection_of(job, collections) == wanted.collection
+        )
+
+    return fits
+
+
+def select_jobs(
+    records: Iterable[JobRecord], wanted: Wanted, collections: Collections, *, is_live: bool
+) -> list[str]:
+    """Return the names of the jobs that fit, sorted; with `is_live` only of those that exist."""
+    fits = selector(wanted, collections)
+    return sorted(
+        record.name
+        for record in records
+        if (record.job is not None or not is_live) and fits(record)
+    )

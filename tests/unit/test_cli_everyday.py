@@ -1,0 +1,230 @@
+"""What a person does every day: name a job and mean its newest launch, copy a time from a table."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from cron.api.pool_views import GateView
+from cron.api.views import (
+    HistoryQuery,
+    JobView,
+    OutputView,
+    PauseReport,
+    PauseView,
+    StatusRow,
+    WhyReport,
+)
+from cron.cli import render
+from cron.limits import HISTORY_ROWS_MAX
+from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
+
+LAUNCH = "default/backup@2026-11-20T15:00:00Z"
+SHORT = "backup@2026-11-20T15:00:00Z"
+
+
+async def cli(backend: FakeBackend, *arguments: str) -> Result:
+    async with serving(backend) as server:
+        return await run_cli(*arguments, server=server)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(render, "is_terminal", lambda: True)
+
+
+# ---- the newest launch
+
+
+async def test_show_of_a_job_takes_its_newest_launch_and_says_so():
+    backend = FakeBackend(history=[launch()], show=[launch()], output=OutputView(ended=True))
+    result = await cli(backend, "show", "backup")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == f"raftcron: the newest launch, {SHORT}\n"
+    assert result.stdout.startswith(f"{SHORT}#1\n")
+    assert backend.calls[:2] == [
+        ("history", (HistoryQuery(job="default/backup", limit=1),)),
+        ("show", (LAUNCH,)),
+    ]
+
+
+async def test_logs_of_a_job_takes_the_newest_launch_that_began():
+    waiting = launch(launch="default/backup@2026-11-20T15:01:00Z", attempt=0, state="due")
+    output = OutputView(content=b"hello\n", size=6, ended=True)
+    backend = FakeBackend(history=[waiting, launch()], output=output)
+    result = await cli(backend, "logs", "backup")
+    assert (result.exit_code, result.stdout) == (0, "hello\n")
+    assert SHORT in result.stderr
+    assert backend.calls[1][1][0].launch == LAUNCH
+
+
+@pytest.mark.parametrize(
+    ("newest_s", "asked"), [(60, (NOON_S + 60, False)), (-60, (NOON_S, False))]
+)
+async def test_why_of_a_job_is_about_its_newest_launch_or_instant(newest_s, asked):
+    report = WhyReport(job="default/backup", at_s=NOON_S, verdict="it ran")
+    newest = launch(scheduled_s=NOON_S + newest_s)
+    backend = FakeBackend(history=[newest], why=report)
+    result = await cli(backend, "why", "backup")
+    assert (result.exit_code, result.stdout) == (0, "it ran\n")
+    assert "the newest" in result.stderr
+    assert backend.calls[-1] == ("why", ("default/backup", *asked))
+
+
+@pytest.mark.parametrize("command", ["show", "logs"])
+async def test_a_job_without_a_launch_says_where_to_look(command):
+    result = await cli(FakeBackend(history=[]), command, "backup")
+    assert result.exit_code == 3
+    assert "no launch of backup is known" in result.stderr
+    assert "raftcron next backup" in result.stderr
+
+
+# ---- times as tables print them
+
+
+@pytest.mark.parametrize(
+    "time",
+    [("2026-11-20 15:00:00",), ("2026-11-20", "15:00:00"), ("2026-11-20", "15:00", "UTC")],
+)
+async def test_a_time_that_was_copied_from_a_table_is_taken_also_without_quotes(time):
+    report = WhyReport(job="default/backup", at_s=NOON_S, verdict="it ran")
+    backend = FakeBackend(why=report)
+    result = await cli(backend, "why", "backup", *time)
+    assert result.exit_code == 0, result.stderr
+    assert backend.calls == [("why", ("default/backup", NOON_S, False))]
+    is_said = "UTC" not in time
+    assert ("is 2026-11-20 15:00:00 UTC" in result.stderr) is is_said
+
+
+async def test_an_option_takes_such_a_time_and_repeats_it_as_it_was_understood():
+    backend = FakeBackend(history=[])
+    result = await cli(backend, "history", "--since", "2026-11-20 15:00")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == "raftcron: 2026-11-20 15:00 is 2026-11-20 15:00:00 UTC\n"
+    assert backend.calls[0][1][0].since_ms == NOON_S * 1000
+
+
+async def test_a_time_of_today_is_taken_and_repeated_with_its_day():
+    result = await cli(FakeBackend(history=[]), "history", "--since", "7:05")
+    assert re.fullmatch(r"raftcron: 7:05 is \d{4}-\d\d-\d\d 07:05:00 UTC\n", result.stderr)
+
+
+# ---- what holds a job
+
+
+HELD = JobView(
+    name="default/backup",
+    schedule="* * * * *",
+    next_s=[NOON_S],
+    paused=True,
+    paused_by="ada",
+    pause_reason="migration",
+    gate=GateView(
+        number=7, action="drop", by="bob", until_ms=NOON_S * 1000, reason="disk full", priority=-1
+    ),
+    last=launch(),
+)
+
+
+async def test_jobs_shows_pauses_and_gates_also_on_a_narrow_terminal(narrow):
+    text = re.sub(r"\x1b\[[0-9]*m", "", (await cli(FakeBackend(jobs=[HELD]), "jobs")).stdout)
+    assert "paused, gate 7" in text
+    assert "gate 7, closed by bob until 2026-11-20 15:00:00 UTC, drops it: disk full" in text
+
+
+async def test_pausing_a_paused_job_says_until_when_it_is_paused():
+    pause = PauseView(job="default/a", until_ms=NOON_S * 1000, by="bob", reason="upgrade")
+    report = PauseReport(unchanged=["default/a", "default/b"], pauses=[pause])
+    result = await cli(FakeBackend(pause=report), "pause", "*", "--for", "1m")
+    assert result.stdout.splitlines() == [
+        "a was paused already, until 2026-11-20 15:00:00 UTC by bob: upgrade",
+        "b was paused already",
+    ]
+
+
+# ---- one form of names, and what must not be missed
+
+
+async def test_people_see_the_default_tenant_nowhere():
+    answers: dict[str, Any] = {
+        "trigger": launch(),
+        "kill": launch(state="cancelled", reason="killed"),
+        "history": [launch()],
+        "show": [launch()],
+        "output": OutputView(ended=True),
+    }
+    for command in (["trigger", "backup"], ["kill", LAUNCH], ["history"], ["show", "backup"]):
+        result = await cli(FakeBackend(**answers), *command)
+        assert "default/" not in result.stdout + result.stderr, command
+        assert SHORT in result.stdout
+
+
+async def test_status_has_the_pid_on_a_narrow_terminal(narrow):
+    rows = [
+        StatusRow(
+            kind="replica", id=f"r{number}", address=f"r{number}.cell.example.com:7400",
+            pid=4_190_000 + number,
+            role="leader" if number == 1 else "follower", term=12, applied=1_234_567,
+            digest="0123456789abcdef", version="0.1.0", standing="votes", incarnation=1,
+        )
+        for number in (1, 2, 3)
+    ]  # fmt: skip
+    text = re.sub(r"\x1b\[[0-9]*m", "", (await cli(FakeBackend(status=rows), "status")).stdout)
+    for number in (1, 2, 3):
+        assert f"419000{number}" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+async def test_history_says_when_there_is_more():
+    views = [launch(scheduled_s=NOON_S - n) for n in range(4)]
+    result = await cli(FakeBackend(history=views), "history", "-n", "3")
+    assert len(result.stdout.splitlines()) == 4
+    assert "there are more before 2026-11-20 14:59:58 UTC; a higher --limit" in result.stderr
+    result = await cli(FakeBackend(history=views), "history", "--limit", "4")
+    assert result.stderr == ""
+
+
+async def test_the_highest_limit_names_another_way_to_see_more():
+    views = [launch()] * HISTORY_ROWS_MAX
+    result = await cli(FakeBackend(history=views), "history", "-n", str(HISTORY_ROWS_MAX))
+    assert "an earlier --until shows them" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "field"),
+    [
+        ("history", "history", "collection"),
+        ("jobs", "jobs", "collection"),
+        ("dead list", "dead", "collection"),
+        ("queue", "waits", "collection"),
+    ],
+)
+async def test_every_list_takes_a_collection(command, method, field):
+    from cron.api.pool_views import DeadReport, WaitsReport
+
+    backend = FakeBackend(history=[], jobs=[], dead=DeadReport(), waits=WaitsReport())
+    result = await cli(backend, *command.split(), "--collection", "nightly")
+    assert result.exit_code == 0, result.output
+    ((called, (query,)),) = backend.calls
+    assert called == method
+    assert getattr(query, field) == "nightly"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["history -n 3", "next backup -n 3", "dead list -n 3", "queue -n 3", "executors e1 -n 3"],
+)
+async def test_every_list_takes_n_and_limit(command):
+    help_text = (await run_cli(*command.split(" -n")[0].split(), "--help")).stdout
+    assert "-n, --limit" in help_text
+
+
+@pytest.mark.parametrize("command", ["gate close", "dead list"])
+async def test_a_filter_by_jobs_is_called_job_everywhere(command):
+    help_text = (await run_cli(*command.split(), "--help")).stdout
+    assert "--job PATTERN" in help_text
+    assert "--jobs" not in help_text
