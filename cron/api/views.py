@@ -27,6 +27,8 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     output_bytes: int = 0
     detail: str = ""
+    cpu_ms: int | None = None
+    memory_peak_bytes: int | None = None
 
 
 class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +42,11 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     1 for a run of skipped instants in one row, from `scheduled_s` to `last_s`. `kind` is `launch`,
     `range` or `amendment` (late news about a lost attempt, rule R9). `output_bytes` is what its
     executor kept of its output when it ended, 0 where none is known.
+
+    `ended_index` and `number` are the key of a row of history. `amends` is the key of the row that
+    an amendment is about, `INDEX.NUMBER`, or its index alone where that row has no number.
+    `is_amended`: a lost attempt with the late news of it, as begun by the one row and ended by the
+    other. `cpu_ms` and `memory_peak_bytes` are what a control group measured.
     """
 
     launch: str
@@ -76,6 +83,11 @@ class LaunchView(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1
     output_bytes: int = 0
     parts: list[PartView] = []
+    number: int | None = None
+    amends: str = ""
+    is_amended: bool = False
+    cpu_ms: int | None = None
+    memory_peak_bytes: int | None = None
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
@@ -216,14 +228,40 @@ class ApplyReport(msgspec.Struct, frozen=True, kw_only=True):
     applied: bool = False
 
 
+class HistoryCursor(msgspec.Struct, frozen=True, kw_only=True):
+    """A launch that was shown, after which the next page of a list goes on; as in LaunchView."""
+
+    scheduled_s: int
+    attempt: int = 0
+    ended_index: int = 0
+    launch: str = ""
+    begun_index: int = 0
+
+    @property
+    def key(self) -> tuple[int, int, int, str, int]:
+        """What launches are listed by, the highest first."""
+        return (
+            self.scheduled_s, self.attempt, self.ended_index, self.launch, self.begun_index
+        )  # fmt: skip
+
+
+def cursor_at(view: LaunchView) -> HistoryCursor:
+    """Return the place of a launch in a list."""
+    return HistoryCursor(
+        scheduled_s=view.scheduled_s,
+        attempt=view.attempt,
+        ended_index=view.ended_index,
+        launch=view.launch,
+        begun_index=view.begun_index,
+    )
+
+
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which launches to show, newest first.
 
-    `job` is a full name, a pattern of full names, or "" for all; `tenant`, `pool` (a handler, or
-    command) and `collection` are of the jobs, as they are declared now. `states` are labels, none
-    for every state. `since_ms` is inclusive, `until_ms` exclusive, both of ScheduledTime, 0 for no
-    bound. `archive`: also look into segments that are in object storage alone, which costs
-    requests.
+    `is_all`: lost attempts and late news
+       of them are shown as rows of their own, else as one launch. `after`: the last launch of the
+       page before.
     """
 
     job: str = ""
@@ -235,6 +273,8 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     pool: str = ""
     collection: str = ""
+    is_all: bool = False
+    after: HistoryCursor | None = None
 
 
 class OutputQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,6 +65,13 @@ def launch_row(view: LaunchView) -> Row:
         "lateness_ms": view.lateness_ms,
         "full_name": f"{view.tenant}/{view.job.rpartition('/')[2]}",
         "output_bytes": view.output_bytes or None,
+        "kind": view.kind,
+        "is_amended": view.is_amended,
+        "amends": view.amends or None,
+        "ended_index": view.ended_index or None,
+        "number": view.number,
+        "cpu_ms": view.cpu_ms,
+        "memory_peak_bytes": view.memory_peak_bytes,
     }
     if view.count > 1:
         row |= {"last_scheduled_at": format_s(view.last_s), "count": view.count}
@@ -78,7 +85,6 @@ def launch_details(view: LaunchView) -> Row:
         "replica": view.replica or None,
         "begun_index": view.begun_index or None,
         "launched_index": view.launched_index or None,
-        "ended_index": view.ended_index or None,
         "ended_at": format_ms(view.ended_at_ms),
         "local_time": view.local_time or None,
         "revision": view.revision,
@@ -88,7 +94,6 @@ def launch_details(view: LaunchView) -> Row:
         "waiting": view.waiting or None,
         "deadline_at": format_ms(view.deadline_at_ms),
         "is_open": view.is_open,
-        "kind": view.kind,
         "parts": [part_row(part) for part in view.parts],
     }
 
@@ -104,6 +109,8 @@ def part_row(part: PartView) -> Row:
         "finished_at": format_ms(part.finished_at_ms),
         "exit_code": part.exit_code,
         "detail": part.detail or None,
+        "cpu_ms": part.cpu_ms,
+        "memory_peak_bytes": part.memory_peak_bytes,
     }
 
 
@@ -117,7 +124,7 @@ def launch_cells(view: LaunchView) -> list[str]:
     return [
         name,
         str(view.attempt or "-"),
-        view.state if view.kind != "amendment" else f"{view.state} (late news)",
+        _shown_state(view),
         view.reason or ("waits" if view.waiting else "-"),
         _utc(show_ms(view.started_at_ms)),
         show_length(view.lateness_ms),
@@ -126,6 +133,13 @@ def launch_cells(view: LaunchView) -> list[str]:
         view.executor or "-",
         view.waiting,
     ]
+
+
+def _shown_state(view: LaunchView) -> str:
+    """The state of a launch, and whether it became known late."""
+    if view.is_amended:
+        return f"{view.state} (amended)"
+    return f"{view.state} (late news)" if view.kind == "amendment" else view.state
 
 
 def ran_ms(view: LaunchView) -> int | None:

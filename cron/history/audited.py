@@ -15,6 +15,7 @@ import msgspec
 from cron.calendar.schedule import Tick, Ticks, compile_or_none, unreadable
 from cron.job import Overlap, Schedule
 from cron.limits import LIFE_ENTRIES
+from cron.notes import Note
 from cron.state.rows import RESTORED_BY, Row
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
@@ -132,6 +133,7 @@ class OpenRow(msgspec.Struct, frozen=True):
     by: str = ""  # who had it made, or made again
     detail: str = ""
     waiting: str = ""  # why it has not begun
+    note: Note | None = None
 
 
 def is_recalled(row: Row | OpenRow) -> bool:

@@ -19,7 +19,7 @@ from cron.history.places import Placing
 from cron.history.schema import read_mark
 from cron.state.archive import Stream, stream_of
 from cron.state.commands import SegmentKey
-from cron.state.rows import Row, RowKind
+from cron.state.rows import Row, RowKind, encodable
 
 JOB_NUMBERS_KEPT: Final = 200_000
 """Numbers of jobs kept in memory, about 30 MB; beyond it they are looked up anew."""
@@ -212,7 +212,7 @@ class Inserter:
 
     def _columns(self, seq: int, row: Row, body: bytes | None) -> tuple[int | bytes | None, ...]:
         job = self._jobs.get(row.job) or self._number(row.job)
-        body = _encode(row) if body is None else body
+        body = _encode(encodable(row)) if body is None else body
         if row.kind is not RowKind.RANGE:
             output = 1 if row.output_bytes else None
             return seq, job, row.state, row.scheduled_s, row.attempt, None, None, output, body

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from cron.history.audited import OpenRow, is_put_off, is_remembered
+from cron.notes import NoteCode, sentence
 from cron.state.rows import RESTORED_BY, Row, RowKind
 from cron.state.state import Reign
 from launcher.launch import ACTIVE, LaunchState, Reason
@@ -52,8 +53,6 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.FULL: "its queue was full",
 }
 """Why a launch is in its state, as the second half of a sentence."""
-BEFORE_RESTORE: Final = "a launch from before the restore may still run"
-"""What begins the detail of a skipped launch that nothing else held up (rules R6, R13)."""
 KILLED_BY_EXECUTOR: Final = (
     "its executor killed it, because it was stopping, or its lease ended without word from a leader"
 )
@@ -70,14 +69,16 @@ def sentence_of(row: Row) -> str:
     if row.state is LaunchState.LOST and not why:
         why = SENTENCES[Reason.EXECUTOR_LOST]
     text = f"{row.state.label}: {why}" if why else row.state.label
-    if row.reason is Reason.PAUSED and row.detail.startswith("paused by "):
-        return f"{row.state.label}: the job was {row.detail}"
-    if row.reason is Reason.OVERLAP and row.detail.startswith(BEFORE_RESTORE):
-        return f"{row.state.label}: {row.detail}, and the job forbids overlap"
+    detail = sentence(row.note, row.detail)
+    code = row.note.code if row.note is not None else None
+    if row.reason is Reason.PAUSED and code is NoteCode.PAUSED:
+        return f"{row.state.label}: the job was {detail}"
+    if row.reason is Reason.OVERLAP and code is NoteCode.BEFORE_RESTORE:
+        return f"{row.state.label}: {detail}, and the job forbids overlap"
     is_by_somebody = row.by not in ("", RESTORED_BY) and row.reason is not Reason.REPLACED
     if is_by_somebody and not asked_by(row):
         text += f" (by {row.by})"
-    return f"{text} ({row.detail})" if row.detail else text
+    return f"{text} ({detail})" if detail else text
 
 
 def asked_by(row: Row | OpenRow) -> str:
@@ -175,6 +176,12 @@ def _tell_range(row: Row) -> Iterator[Line]:
 
 def _late_news(row: Row) -> str:
     code = f" with exit code {row.exit_code}" if row.exit_code >= 0 else ""
+    if row.state is LaunchState.LOST:
+        told = sentence(row.note, row.detail) or "it is not over"
+        return (
+            f"late news about attempt {row.attempt}, recorded at index {row.ended_index}: {told}; "
+            "the launch stays lost, since nobody knows what became of the rest of it"
+        )
     return (
         f"late news about attempt {row.attempt}, recorded at index {row.ended_index}: it "
         f"{row.state.label} after all{code}; the launch stays recorded as lost, nothing reopens"

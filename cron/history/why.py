@@ -22,6 +22,7 @@ from cron.history.story import (
     sentence_of,
     tell,
 )
+from cron.notes import sentence
 from cron.state.rows import Row, RowKind
 from cron.state.state import Reign
 from launcher.launch import LaunchState
@@ -118,7 +119,8 @@ def _open_verdict(row: OpenRow, now_s: int) -> str:
     if row.state is LaunchState.DUE:
         late = format_ms(max(0, now_s - row.scheduled_s) * 1000)
         refused = f"; attempt {row.attempt} was taken back" if row.begun_index else ""
-        detail = f" ({row.detail})" if row.detail else ""
+        told = sentence(row.note, row.detail)
+        detail = f" ({told})" if told else ""
         waiting = f": {row.waiting}" if row.waiting else ""
         return f"it is due since {late} and waits to be begun{waiting}{refused}{detail}"
     if row.state is LaunchState.BEGUN:
@@ -153,8 +155,14 @@ def _ended_verdict(rows: list[Row]) -> str:
     verdict += _with_tries(ended[: ended.index(last)])
     news = [row for row in rows if row.kind is RowKind.AMENDMENT]
     if news:
-        verdict += f"; late news: attempt {news[-1].attempt} {news[-1].state.label} after all"
+        verdict += f"; late news: {_news(news[-1])}"
     return verdict
+
+
+def _news(row: Row) -> str:
+    if row.state is LaunchState.LOST:
+        return f"attempt {row.attempt}, {sentence(row.note, row.detail)}"
+    return f"attempt {row.attempt} {row.state.label} after all"
 
 
 def _newest_that_began(ended: list[Row]) -> Row:

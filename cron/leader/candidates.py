@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cron.job import Catchup, Job, Overlap
+from cron.notes import Note
 from cron.state.commands import AccountItem, DueItem, Key
 from cron.state.state import JobRecord, LaunchRow
 from launcher.fairness.item import Item
@@ -31,6 +32,13 @@ class Candidate(msgspec.Struct, gc=False):
     tries: int = 0  # attempts before that failed
     held_to_ms: int = 0  # until when its deadline has the time that gates held it
     outlasted: bool = False  # its newest attempt never ran, as was known after its window only
+    note: Note | None = None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether something was said of it since it waits: by who would not start it, or by a plan
+        that found no room."""
+        return bool(self.detail) or self.note is not None
 
     @property
     def is_scheduled(self) -> bool:
@@ -50,10 +58,11 @@ def of_row(row: LaunchRow, record: JobRecord) -> Candidate:
         row.attempt,
         row.detail,
         is_reopened,
-        row.executor if row.detail else 0,
+        row.executor if row.is_refused else 0,
         row.not_before_ms,
         tries=row.tries,
         held_to_ms=row.held_to_ms,
+        note=row.note,
     )
 
 
@@ -97,7 +106,7 @@ def is_outlasted(candidate: Candidate, job: Job) -> bool:
 def too_late(candidate: Candidate) -> Reason:
     """Return why a launch past its deadline was not started: fenced, or missed, or no room in
     time."""
-    if candidate.attempt and candidate.detail:
+    if candidate.attempt and candidate.is_refused:
         return Reason.FENCED
     return Reason.MISSED if candidate.is_late and not candidate.attempt else Reason.DEADLINE
 

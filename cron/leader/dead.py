@@ -13,6 +13,7 @@ from cron.leader.applier import StateApplier
 from cron.leader.filters import Collections, Wanted, selector
 from cron.leader.leader import Leader
 from cron.limits import ATTEMPTS_MAX
+from cron.notes import sentence
 from cron.state.commands import Command, Key
 from cron.state.outcome import Verdict
 from cron.state.pool import DeadLetter, DropDead, Redrive
@@ -184,7 +185,7 @@ def _view(found: Found) -> DeadView:
         reason=letter.reason.label,
         died_at_ms=letter.at_ms,
         exit_code=letter.exit_code if letter.exit_code >= 0 else None,
-        detail=letter.detail,
+        detail=sentence(letter.note, letter.detail),
         executor=letter.executor,
         output_bytes=letter.output_bytes,
         is_gone=record.job is None,

@@ -8,11 +8,12 @@ from fnmatch import fnmatchcase, translate
 from typing import Final, NamedTuple
 
 from cron.job import Job
+from cron.notes import Note, NoteCode
 from cron.state.pool import HELD_MS_MAX, Gate, GateAction
 from cron.state.pooling import HOLDS_DEADLINES
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState
-from launcher.names import SCHEDULED_S_MAX, format_time, split_job_name
+from launcher.names import split_job_name
 
 FOREVER_MS: Final = 1 << 62
 """Until somebody opens it."""
@@ -183,12 +184,9 @@ def gate_of(state: State, record: JobRecord, job: Job, now_ms: int) -> Gate | No
     return severest((gate for gate in state.gates.values() if fits(gate, record, job)), now_ms)
 
 
-def tell_gate(gate: Gate) -> str:
-    """Return which gate, by whom, until when and why: once it is opened nothing else knows."""
-    until_s = min(max(gate.until_ms // 1000, 0), SCHEDULED_S_MAX)  # later times have no names
-    until = f"until {format_time(until_s)}" if gate.until_ms else "until it is opened"
-    why = f": {gate.reason}" if gate.reason else ""
-    return f"gate {gate.number}, closed by {gate.by or 'somebody'} {until}{why}"
+def note_of(gate: Gate) -> Note:
+    """Return which gate, by whom, until when and why."""
+    return Note(NoteCode.GATE, (gate.number, gate.by, gate.until_ms, gate.reason))
 
 
 def _severity(gate: Gate) -> tuple[bool, int]:

@@ -220,7 +220,7 @@ class Inbox:
             refused = [fact for fact in theirs if fact.fate is REFUSED]
             if any(_is_refused_command(state, fact) for fact in refused):
                 self._refused(*source)
-            digested = Digested()
+            digested = Digested(state.format)
             digest_facts(state, state.executor_of(*source), theirs, digested)
             self._send(source, digested, state.index)
             news = digested.commands()

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from cron.limits import DETAIL_CHARS_MAX
+from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
@@ -24,9 +25,18 @@ NONE: Final = Reason.NONE
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 
 
-class Digested(msgspec.Struct):
-    """What facts amount to: commands to append, names to acknowledge, to fence, to kill again."""
+_WITHOUT_WORDS: Final = {
+    Fate.INTERRUPTED: NoteCode.DIED,
+    Fate.REFUSED: NoteCode.REFUSED,
+    Fate.FENCED: NoteCode.FENCED,
+}
 
+
+class Digested(msgspec.Struct):
+    """What facts amount to: commands to append, names to acknowledge, to fence, to kill again.
+    `format` is that of the State that the commands are for."""
+
+    format: int
     launched: list[c.LaunchedItem] = []
     finished: list[c.FinishedItem] = []
     refused: list[c.RefusedItem] = []
@@ -91,16 +101,25 @@ def _of_open(row: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
         into.finished.append(finished_item(row.key, fact))
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
-        detail = _shortened(fact.detail) or "its executor died"
-        into.lost.append(c.LostItem(row.key, attempt, 0, detail, part))
+        into.lost.append(c.LostItem(row.key, attempt, 0, *_told(into, fact, part)))
     elif fact.fate in (Fate.REFUSED, Fate.FENCED) and start.state is LaunchState.LAUNCHED:
         # It was said to have started, and now never to have: nobody knows which is true.
-        into.lost.append(c.LostItem(row.key, attempt, 0, "its executor contradicts itself", part))
+        detail, note = written(into.format, Note(NoteCode.CONTRADICTED))
+        into.lost.append(c.LostItem(row.key, attempt, 0, detail, part, note))
     elif fact.fate in (Fate.REFUSED, Fate.FENCED):
-        detail = _shortened(fact.detail) or fact.fate.name.lower()
-        into.refused.append(c.RefusedItem(row.key, attempt, detail, part))
+        into.refused.append(c.RefusedItem(row.key, attempt, *_told(into, fact, part)))
     elif fact.fate is Fate.UNKNOWN and start.state is LaunchState.BEGUN:
         into.fences.append(fact.name)
+
+
+def _told(into: Digested, fact: Fact, part: int) -> tuple[str, int, Note | None]:
+    """Return why an attempt is given up or taken back: what its executor says, or else what is
+    known without that. In the order of fields: detail, part, note."""
+    if fact.detail and fact.is_recorded:
+        return _shortened(fact.detail), part, None
+    code = _WITHOUT_WORDS[fact.fate] if fact.is_recorded else NoteCode.NO_RECORD
+    detail, note = written(into.format, Note(code))
+    return detail, part, note
 
 
 def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
@@ -123,6 +142,9 @@ def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
         fact.output_bytes,
         fact.retry_after_ms,
         fact.name.part,
+        None,  # note
+        fact.cpu_ms,
+        fact.memory_peak_bytes,
     )
 
 

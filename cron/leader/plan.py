@@ -27,11 +27,12 @@ from cron.leader.candidates import (
     too_late,
     turn,
 )
-from cron.leader.gates import FOREVER_MS, held_deadline_ms, tell_gate
-from cron.leader.policies import FAILOVER_MS, NEVER_MS, Memo, account_for, tell_before_restore
+from cron.leader.gates import FOREVER_MS, held_deadline_ms, note_of
+from cron.leader.policies import FAILOVER_MS, NEVER_MS, Memo, account_for, before_restore
 from cron.leader.queues import Queues
+from cron.notes import FIRST_FORMAT_WITH_NOTES, Note, NoteCode, written
 from cron.state import commands as c
-from cron.state.pool import GateAction
+from cron.state.pool import Gate, GateAction
 from cron.state.state import JobRecord, State
 from launcher.launch import ACTIVE, Reason
 
@@ -51,7 +52,7 @@ TOLD_MAX: Final = 50
 """Jobs of which one plan finds out what their launches lacked: each is a look at all executors."""
 LOST_MAX: Final = 50_000
 """Launches that one entry may give up, beyond those of one executor; 2.5 MB."""
-SILENT: Final = "its executor went silent"
+SILENT: Final = Note(NoteCode.SILENT)
 HELD_LOOK_MS: Final = 1_000
 """Between two looks at a launch past its deadline whose clock a gate holds, at the least."""
 HELD_REST_MS: Final = 100
@@ -166,10 +167,11 @@ def _at_once(view: View) -> list[Expired]:
 def _lost(state: State, gone: list[Expired]) -> list[c.LostItem]:
     """Everything that was open on executors whose lease is over."""
     items: list[c.LostItem] = []
+    detail, note = written(state.format, SILENT)
     for expired in gone:
         record = state.executors.get(expired.number)
         items += [
-            c.LostItem(row.key, row.attempt, expired.held_until_ms, SILENT, start.part)
+            c.LostItem(row.key, row.attempt, expired.held_until_ms, detail, start.part, note)
             for row in (record.open.values() if record else ())
             if (start := row.start_on(expired.number)) is not None
         ]
@@ -246,10 +248,17 @@ class _Choice:
             if gate.action is GateAction.PAUSE:
                 self._queues.hold(candidate, job, gate.until_ms or FOREVER_MS)
                 return True
-            reason = Reason.GATED
-            candidate.detail = tell_gate(gate)
-        self._skip_one(candidate, reason)
+            self._skip_one(candidate, Reason.GATED, self._note_of(gate))
+        else:
+            self._skip_one(candidate, reason)
         return True
+
+    def _note_of(self, gate: Gate) -> Note:
+        """Return what `apply` needs to find a gate; all that is to be known of it where `apply`
+        knows no notes."""
+        note = note_of(gate)
+        is_kept = self._view.state.format < FIRST_FORMAT_WITH_NOTES
+        return note if is_kept else Note(note.code, note.args[:1])
 
     def _reason_to_skip(self, candidate: Candidate, job: Job) -> Reason:
         """Why a due launch will not be started any more, NONE where it may be."""
@@ -295,16 +304,17 @@ class _Choice:
         candidate.detail = self._queues.admission.why_full(candidate.record.name, job)
         return bool(candidate.detail)
 
-    def _skip_one(self, candidate: Candidate, reason: Reason) -> None:
+    def _skip_one(self, candidate: Candidate, reason: Reason, note: Note | None = None) -> None:
         """Skip it, and say what nobody could find out from the reason; or later, if this entry has
         no room."""
-        detail = candidate.detail
-        if reason is Reason.OVERLAP:
-            detail = self._before_restore(candidate.record) or detail
+        detail, note = ("", note) if note else (candidate.detail, candidate.note)
+        if reason is Reason.OVERLAP and (held := self._before_restore(candidate.record)):
+            detail, note = "", held
         elif reason is Reason.DEADLINE and not detail and self._detailed < LACKING_MAX:
             detail = self._lacking(candidate.key)
+        detail, note = written(self._view.state.format, note, detail)
         if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):
-            self._skip[candidate.key] = c.SkippedItem(candidate.key, reason, detail)
+            self._skip[candidate.key] = c.SkippedItem(candidate.key, reason, detail, note)
             self._detailed += bool(detail)
             self._queues.drop(candidate.key)
         else:
@@ -316,12 +326,12 @@ class _Choice:
             self._told[key[0]] = self._queues.lacking(key)
         return self._told.get(key[0], "")
 
-    def _before_restore(self, record: JobRecord) -> str:
+    def _before_restore(self, record: JobRecord) -> Note | None:
         """What may be running from before a restore, where no launch that is known runs."""
         number = record.number
         if number in self._taken or number in self._held or self._queues.runs(number):
-            return ""
-        return tell_before_restore(self._view.state, record.held_until_ms, self._now_ms)
+            return None
+        return before_restore(self._view.state, record.held_until_ms, self._now_ms)
 
     def _holds(self, key: c.Key) -> bool:
         """Whether what this plan gives up may be running all the same, or may be due again by its

@@ -15,13 +15,13 @@ from __future__ import annotations
 from typing import Final
 
 from cron.calendar.schedule import Tick, Ticks
-from cron.history.story import BEFORE_RESTORE
 from cron.job import Catchup, Job
 from cron.limits import CATCHUP_ALL_MAX
+from cron.notes import Note, NoteCode
 from cron.state.commands import AccountItem, DueItem, SkipItem
 from cron.state.state import JobRecord, State
 from launcher.launch import Reason
-from launcher.names import SCHEDULED_S_MAX, format_time
+from launcher.names import SCHEDULED_S_MAX
 
 FRESH_MS: Final = 1_000
 """Every instant this young is live: a tick that was held up for a moment loses nothing."""
@@ -213,16 +213,16 @@ def _is_live(tick: Tick, now_ms: int, steady_ms: int, *, is_newest: bool) -> boo
     return (is_young or is_seen) if is_newest else (is_young and is_seen)
 
 
-def tell_before_restore(state: State, until_ms: int, now_ms: int) -> str:
-    """Return that something from before a restore may run until then, "" where nothing may.
+def before_restore(state: State, until_ms: int, now_ms: int) -> Note | None:
+    """Return that something from before a restore may run until then, None where nothing may.
 
     Nothing else holds a launch up for a time ahead: all other work is given up when it must be
     over (rule R6), but nobody can ask an executor that the restored cell does not know.
     """
     if state.restored is None or until_ms <= now_ms:
-        return ""
+        return None
     until_s = min(-(-until_ms // 1000), SCHEDULED_S_MAX)
-    return f"{BEFORE_RESTORE}, until {format_time(until_s)}"
+    return Note(NoteCode.BEFORE_RESTORE, (until_s,))
 
 
 def _within_deadline(job: Job, scheduled_s: int, now_ms: int) -> bool:

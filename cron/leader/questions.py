@@ -408,6 +408,7 @@ def _open_row(row: LaunchRow, executor: str = "", waiting: str = "") -> OpenRow:
         by=row.by,
         detail=row.detail,
         waiting=waiting,
+        note=row.note,
     )
 
 

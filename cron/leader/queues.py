@@ -157,7 +157,9 @@ class Queues:
         known = self._waiting.get(key)
         if known is None:
             self._join(candidate)
-        elif (known.attempt, known.detail) == (candidate.attempt, candidate.detail):
+        elif (known.attempt, known.detail, known.note) == (
+            candidate.attempt, candidate.detail, candidate.note
+        ):  # fmt: skip
             known.is_fresh = False
             return
         self._waiting[key] = candidate

@@ -20,6 +20,7 @@ from cron.job import OnLost
 from cron.leader.news import finished_item
 from cron.leader.policies import account_for, nominal_min, skipped_run
 from cron.limits import DETAIL_CHARS_MAX
+from cron.notes import FIRST_FORMAT_WITH_NOTES, Note, NoteCode, sentence, written
 from cron.state import commands as c
 from cron.state.ran import RanItem
 from cron.state.state import JobRecord, State
@@ -56,16 +57,18 @@ def gather(state: State, memories: Memories) -> Gathered:
                 _gather_one(state, number, recalled, gathered)
     for job_number, items in gathered.by_job.items():
         job = state.by_number[job_number].job
-        _join_parts(items, job.parts if job is not None else 1)
+        _join_parts(items, job.parts if job is not None else 1, state.format)
     for items in gathered.strangers.values():
-        _join_parts(items, 1)
+        _join_parts(items, 1, state.format)
     return gathered
 
 
-def _join_parts(items: list[RanItem], count: int) -> None:
+def _join_parts(items: list[RanItem], count: int, log_format: int) -> None:
     items.sort(key=_place)
     items[:] = [
-        one for _, parts in groupby(items, key=_place) for one in _whole(list(parts), count)
+        one
+        for _, parts in groupby(items, key=_place)
+        for one in _whole(list(parts), count, log_format)
     ]
 
 
@@ -73,7 +76,7 @@ def _place(item: RanItem) -> tuple[int, int, int]:
     return (item.scheduled_s, item.trigger, item.attempt)
 
 
-def _whole(told: list[RanItem], count: int) -> list[RanItem]:
+def _whole(told: list[RanItem], count: int, log_format: int) -> list[RanItem]:
     """Return what is recorded of one attempt, which may have run in several parts: in `count`, if
     its job was then as it is in the snapshot. A part that nobody remembers is lost.
 
@@ -83,17 +86,21 @@ def _whole(told: list[RanItem], count: int) -> list[RanItem]:
     numbers = range(1, max(count, *known) + 1)
     if len(numbers) == 1:
         return told
-    parts = tuple(known.get(number) or _forgotten(told[0], number) for number in numbers)
+    parts = tuple(
+        known.get(number) or _forgotten(told[0], number, log_format) for number in numbers
+    )
     ends = (LaunchState.LAUNCHED, LaunchState.LOST, LaunchState.FAILED, LaunchState.CANCELLED)
     of_state = {item.state: item for item in reversed(parts)}
     worst = next((of_state[end] for end in ends if end in of_state), parts[0])
-    shown = ", ".join(f"part {item.part} {item.state.label}" for item in parts)
-    detail = f"{shown}; {worst.detail}".rstrip("; ")[:DETAIL_CHARS_MAX]
-    return [msgspec.structs.replace(worst, detail=detail, part=1, parts=parts)]
+    said = Note(NoteCode.PARTS, tuple(int(item.state) for item in parts))
+    detail, note = written(log_format, said, worst.detail)
+    detail = detail[:DETAIL_CHARS_MAX]
+    return [msgspec.structs.replace(worst, detail=detail, note=note, part=1, parts=parts)]
 
 
-def _forgotten(other: RanItem, number: int) -> RanItem:
+def _forgotten(other: RanItem, number: int, log_format: int) -> RanItem:
     """Return a part of which nobody knows anything, beside one that somebody remembers."""
+    detail, note = written(log_format, Note(NoteCode.FORGOTTEN))
     return RanItem(
         scheduled_s=other.scheduled_s,
         trigger=other.trigger,
@@ -104,8 +111,9 @@ def _forgotten(other: RanItem, number: int) -> RanItem:
         begun_index=other.begun_index,
         local_min=other.local_min,
         epoch=other.epoch,
-        detail="nobody remembers it",
+        detail=detail,
         part=number,
+        note=note,
     )
 
 
@@ -299,8 +307,8 @@ def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> li
                 continue  # it is open again, or still: what comes is news of that
             name = recalled.fact.name.launch.job
             item = _ran_item(number, recalled)
-            if item.part != 1:
-                told = f"part {item.part}: {item.detail}".rstrip(": ")
+            if item.part != 1 and state.format < FIRST_FORMAT_WITH_NOTES:
+                told = sentence(Note(NoteCode.LATE_PART, (item.part,)), item.detail)
                 item = msgspec.structs.replace(item, detail=told[:DETAIL_CHARS_MAX])
             if key is None:
                 gathered.strangers.setdefault(name, []).append(item)
@@ -335,7 +343,7 @@ def facts_of_open(
         if recalled is not None:
             facts.append(recalled.fact)
         elif start.state is LaunchState.BEGUN and row.begun_index > floor:
-            facts.append(Fact(name, Fate.REFUSED, detail="its executor has no record of it"))
+            facts.append(Fact(name, Fate.REFUSED, is_recorded=False))
         else:
-            facts.append(Fact(name, Fate.INTERRUPTED, detail="its executor has no record of it"))
+            facts.append(Fact(name, Fate.INTERRUPTED, is_recorded=False))
     return facts

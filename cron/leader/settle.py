@@ -156,7 +156,7 @@ def _launched_on(record: ExecutorRecord) -> Iterator[_Started]:
 
 
 def _never_heard_of(name: AttemptName) -> Fact:
-    return Fact(name, Fate.INTERRUPTED, detail="its executor has no record of it")
+    return Fact(name, Fate.INTERRUPTED, is_recorded=False)
 
 
 def _lost_names(state: State, known: dict[AttemptName, Fact]) -> frozenset[AttemptName]:

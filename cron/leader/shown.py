@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from cron.api.pool_views import GateView, JobNeeds
 from cron.api.views import JobView, LaunchView, PartView
 from cron.calendar.schedule import unreadable
@@ -11,6 +13,7 @@ from cron.job import Job
 from cron.leader.catalog import next_times
 from cron.leader.gates import shown_deadline_ms
 from cron.leader.waiting import Queued, why_waiting
+from cron.notes import sentence
 from cron.state.pool import Gate
 from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Part, Paused, State
@@ -55,13 +58,50 @@ def of_row(row: Row) -> LaunchView:
         local_time=_local_time(row.local_min),
         revision=row.revision,
         by="" if row.by == RESTORED_BY else row.by,
-        detail="; ".join(filter(None, (row.detail, memory_of(row)))),
+        detail="; ".join(filter(None, (sentence(row.note, row.detail), memory_of(row)))),
         kind=_KINDS[row.kind],
         last_s=row.last_s,
         count=row.count,
         output_bytes=row.output_bytes,
         parts=[_ended_part(number, part) for number, part in enumerate(row.parts, 1)],
+        number=row.number if row.number >= 0 else None,
+        amends=_key(row.amends),
+        cpu_ms=row.cpu_ms or None,
+        memory_peak_bytes=row.memory_peak_bytes or None,
     )
+
+
+def amended(row: Row, news: Row) -> LaunchView:
+    """Return a lost attempt as it is shown with the newest news of it, which amend it: begun as
+    the one says, ended as the other."""
+    known = of_row(row)
+    late = of_row(news)
+    return msgspec.structs.replace(
+        late,
+        begun_at_ms=known.begun_at_ms or late.begun_at_ms,
+        launched_at_ms=known.launched_at_ms or late.launched_at_ms,
+        started_at_ms=late.started_at_ms or known.started_at_ms,
+        executor=late.executor or known.executor,
+        term=late.term or known.term,
+        lateness_ms=late.lateness_ms if known.lateness_ms is None else known.lateness_ms,
+        epoch=late.epoch or known.epoch,
+        replica=late.replica or known.replica,
+        begun_index=known.begun_index or late.begun_index,
+        launched_index=known.launched_index or late.launched_index,
+        revision=known.revision,
+        by=known.by,
+        parts=late.parts or known.parts,
+        amends=late.amends or _key((row.ended_index, row.number)),
+        kind="launch",
+        is_amended=True,
+    )
+
+
+def _key(key: tuple[int, int] | None) -> str:
+    """`ended_index.number` of a row; its index alone where it has no number."""
+    if key is None:
+        return ""
+    return f"{key[0]}.{key[1]}" if key[1] >= 0 else str(key[0])
 
 
 def _ended_part(number: int, part: PartRow) -> PartView:
@@ -74,7 +114,9 @@ def _ended_part(number: int, part: PartRow) -> PartView:
         finished_at_ms=part.finished_ms,
         exit_code=part.exit_code if part.exit_code >= 0 else None,
         output_bytes=part.output_bytes,
-        detail=part.detail,
+        detail=sentence(part.note, part.detail),
+        cpu_ms=part.cpu_ms or None,
+        memory_peak_bytes=part.memory_peak_bytes or None,
     )
 
 
@@ -83,7 +125,7 @@ def _open_part(state: State, number: int, part: Part) -> PartView:
     name = executor.executor if executor is not None else part.name
     ended = PartRow(
         name, "", part.state, part.reason, part.exit_code, part.started_ms, part.finished_ms,
-        part.output_bytes, part.detail,
+        part.output_bytes, part.detail, part.note, part.cpu_ms, part.memory_peak_bytes,
     )  # fmt: skip
     return _ended_part(number, ended)
 
@@ -121,7 +163,8 @@ def of_open(
         local_time=_local_time(row.local_min),
         revision=row.revision,
         by=row.cancel_by or ("" if row.by == RESTORED_BY else row.by),
-        detail=row.detail or _memory_of(row, executor.executor if executor else ""),
+        detail=sentence(row.note, row.detail)
+        or _memory_of(row, executor.executor if executor else ""),
         in_doubt=is_active and any(one.executor not in connected for one in row.starts()),
         waiting="" if is_active else why_waiting(state, row, connected, now_ms, queued).text,
         deadline_at_ms=shown_deadline_ms(state, row, record, now_ms),

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from cron.job import Job, Overlap
-from cron.leader.gates import gate_of, tell_gate
-from cron.leader.policies import tell_before_restore
+from cron.leader.gates import gate_of, note_of
+from cron.leader.policies import before_restore
+from cron.notes import sentence
 from cron.state.commands import Key
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.fairness.item import Depth, Wait, WaitFor, scope_text
@@ -103,7 +104,7 @@ def _held(state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int
     """Return what keeps a launch out of its queue."""
     gate = gate_of(state, record, job, now_ms)
     if gate is not None:
-        return Reason(tell_gate(gate), gate.until_ms)
+        return Reason(sentence(note_of(gate)), gate.until_ms)
     held_until_ms = row.not_before_ms
     if job.overlap is not Overlap.ALLOW:
         for other in record.open.values():
@@ -113,8 +114,8 @@ def _held(state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int
         held_until_ms = max(held_until_ms, record.held_until_ms)
     if held_until_ms <= now_ms:
         return None
-    before = tell_before_restore(state, held_until_ms, now_ms)
-    return Reason(before or _rest(record, job, row, now_ms), held_until_ms)
+    before = before_restore(state, held_until_ms, now_ms)
+    return Reason(sentence(before) or _rest(record, job, row, now_ms), held_until_ms)
 
 
 def _rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:

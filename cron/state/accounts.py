@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from cron.state import commands as c
-from cron.state.context import Context, pause_told
+from cron.state.context import Context, pause_note
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow
@@ -92,6 +92,7 @@ def _record_skipped(context: Context, record: JobRecord, item: c.SkipItem) -> No
     counts = record.counts
     counts[LaunchState.SKIPPED] = counts.get(LaunchState.SKIPPED, 0) + item.count
     record.local_horizon_min = max(record.local_horizon_min, item.local_min)
+    detail, note = context.written(pause_note(context.state, record, item.reason))
     context.record(
         Row(
             kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,
@@ -107,6 +108,7 @@ def _record_skipped(context: Context, record: JobRecord, item: c.SkipItem) -> No
             last_s=item.last_s,
             count=item.count,
             local_min=item.local_min,
-            detail=pause_told(record, item.reason),
+            detail=detail,
+            note=note,
         )
     )

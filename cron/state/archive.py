@@ -21,7 +21,7 @@ import msgspec
 
 from cron.errors import InvalidInput, InvariantViolated, invariant
 from cron.state.commands import SegmentKey
-from cron.state.rows import Row
+from cron.state.rows import Row, encodable
 from launcher.launch import LaunchState
 
 ROWS_MAX: Final = 1 << 24
@@ -170,7 +170,7 @@ class Tail:
             self.last_s = last_s
         self.last_index = row.ended_index
         self.rows += 1
-        _encoder.encode_into(row, self.content, -1)
+        _encoder.encode_into(encodable(row), self.content, -1)
 
     def whole(self) -> bytes:
         """Return its content as a segment has it."""

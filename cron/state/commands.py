@@ -5,6 +5,9 @@ clock, no chance and no schedule. All that one tick brings shares one entry (gro
 hot commands a job is the number that State gave it and a launch its key, so that a launch costs
 about a hundred bytes of log.
 
+A `note` says what the leader found, by code and arguments, beside a `detail` that came from
+outside; in a cell of format 1 the leader writes sentences into `detail` instead.
+
 Evolution: append fields at the end with a default, never reorder, rename a tag or reuse one; a new
 command is shipped decodable before it is ever emitted.
 """
@@ -16,6 +19,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cron.job import Job
+from cron.notes import Note
 from cron.state import pool, removal
 from cron.state.ran import RanItem
 from launcher.launch import LaunchState, Reason
@@ -100,6 +104,9 @@ class FinishedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output_bytes: int = 0  # what the executor keeps of its output
     retry_after_ms: int = 0  # asked for by what ran; 0: it did not say
     part: int = 1
+    note: Note | None = None
+    cpu_ms: int = 0  # what its control group measured, 0: none did
+    memory_peak_bytes: int = 0
 
 
 class RefusedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -109,6 +116,7 @@ class RefusedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     attempt: int
     detail: str = ""
     part: int = 1
+    note: Note | None = None
 
 
 class SkippedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -117,6 +125,7 @@ class SkippedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: Key
     reason: Reason
     detail: str = ""
+    note: Note | None = None
 
 
 class LostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -128,6 +137,7 @@ class LostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     held_until_ms: int = 0
     detail: str = ""
     part: int = 1
+    note: Note | None = None
 
 
 class CancelItem(msgspec.Struct, frozen=True, array_like=True, gc=False):

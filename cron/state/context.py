@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+import msgspec
+
 from cron.limits import LOST_KEPT
+from cron.notes import (
+    FIRST_FORMAT_WITH_NOTES,
+    GATE_REASON_CHARS_MAX,
+    TEXT_CHARS_MAX,
+    Note,
+    NoteCode,
+    shortened,
+    written,
+)
 from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
 from cron.state.rows import PartRow, Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, Part, State
+from cron.state.state import JobRecord, LaunchRow, LostRow, Part, State
 from launcher.launch import LaunchState, Reason
-from launcher.names import SCHEDULED_S_MAX, format_time
 from launcher.work import Epoch
 
 
@@ -21,11 +31,16 @@ class Ran(NamedTuple):
     exit_code: int = -1
     finished_ms: int = 0
     output_bytes: int = 0
+    cpu_ms: int = 0
+    memory_peak_bytes: int = 0
 
 
 ENDED: Final = RowKind.ENDED  # members of an enumeration are slow to look up
 LOST: Final = LaunchState.LOST
 NOTHING_TOLD: Final = Ran()
+NUMBERS_ROWS: Final = 2
+"""The first format at which rows have numbers, amendments name what they amend, parts are amended
+one by one, what waits for its next attempt has the number of that, and usage is kept."""
 
 
 class Context:
@@ -42,8 +57,19 @@ class Context:
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}
 
+    @property
+    def is_numbering(self) -> bool:
+        """Whether State is of format `NUMBERS_ROWS` or above."""
+        return self.state.format >= NUMBERS_ROWS
+
+    def written(self, note: Note | None, text: str = "") -> tuple[str, Note | None]:
+        """Return a text and a note as State holds them."""
+        return written(self.state.format, note, text)
+
     def record(self, row: Row) -> None:
-        """Append a row to history, in log order."""
+        """Append a row to history, in log order; it gets its number here, if it has none."""
+        if row.number < 0 and self.is_numbering:
+            row = msgspec.structs.replace(row, number=len(self.rows))
         self.rows.append(row)
         self.state.history.append(row)
 
@@ -131,9 +157,15 @@ class Context:
         *,
         ran: Ran = NOTHING_TOLD,
         detail: str = "",
+        note: Note | None = None,
     ) -> None:
-        """End an open launch: it leaves State and becomes a row of history."""
+        """End an open launch: it leaves State and becomes a row of history.
+
+        What waited for its next attempt has the number of that.
+        """
         key = row.key
+        if row.attempt and not row.begun_index and self.is_numbering:
+            row.attempt += 1
         record = self.state.by_number[row.number]
         self.state.touch(record)
         self._leave_executor(row)
@@ -143,15 +175,26 @@ class Context:
         del record.open[(row.scheduled_s, row.trigger)]
         record.ended_index = self.index
         record.counts[state] = record.counts.get(state, 0) + 1
+        told = self.written(note, detail) if detail or note else (row.detail, row.note)
+        ended = self._row_of(row, record.name, (state, reason), ran, told)
         if state is LOST:
-            self._remember_lost(row)
-        self.record(self._row_of(row, record.name, (state, reason), ran, detail))
+            self._remember_lost(row, ended)
+        self.record(ended)
 
     def _row_of(
-        self, row: LaunchRow, job: str, end: tuple[LaunchState, Reason], ran: Ran, detail: str
+        self,
+        row: LaunchRow,
+        job: str,
+        end: tuple[LaunchState, Reason],
+        ran: Ran,
+        told: tuple[str, Note | None],
     ) -> Row:
         """Return the row that history keeps of a launch as it stands now."""
         executor = self.state.executors.get(row.executor) if row.begun_index else None
+        detail, note = told
+        number, cpu_ms, memory_peak_bytes = -1, 0, 0
+        if self.is_numbering:
+            number, cpu_ms, memory_peak_bytes = len(self.rows), ran.cpu_ms, ran.memory_peak_bytes
         # By place, in the order of Row: with names it takes five times as long, for each launch.
         return Row(
             ENDED,
@@ -177,16 +220,33 @@ class Context:
             ran.finished_ms,
             ran.exit_code,
             row.cancel_by or row.by,
-            detail or row.detail,
+            detail,
             row.due_at_ms,
             ran.output_bytes,
             tuple(map(_part_row, row.parts)) if row.parts else (),
+            note,
+            number,
+            None,  # amends
+            cpu_ms,
+            memory_peak_bytes,
         )
 
-    def _remember_lost(self, row: LaunchRow) -> None:
+    def _remember_lost(self, row: LaunchRow, ended: Row) -> None:
         """Keep a lost attempt in mind for late news, within a bound (rule R9)."""
         lost = self.state.lost
-        lost[(row.key, row.attempt)] = (row.revision, row.local_min)
+        known = LostRow(row.revision, row.local_min)
+        if self.is_numbering:
+            known = LostRow(
+                row.revision,
+                row.local_min,
+                ended.ended_index,
+                ended.number,
+                ended.epoch,
+                ended.executor,
+                ended.ledger,
+                ended.parts,
+            )
+        lost[(row.key, row.attempt)] = known
         while len(lost) > LOST_KEPT:
             del lost[next(iter(lost))]
 
@@ -202,16 +262,30 @@ def _part_row(part: Part) -> PartRow:
         part.finished_ms,
         part.output_bytes,
         part.detail,
+        part.note,
+        part.cpu_ms,
+        part.memory_peak_bytes,
     )
 
 
-def pause_told(record: JobRecord, reason: Reason) -> str:
+def pause_note(state: State, record: JobRecord, reason: Reason) -> Note | None:
     """Return by whom, until when and why a job is paused, for a row that says it was: once it is
-    resumed, nothing else knows. Empty for any other reason."""
+    resumed, nothing else knows. None for any other reason."""
     paused = record.paused
     if reason is not Reason.PAUSED or paused is None:
-        return ""
-    until_s = min(max(paused.until_ms // 1000, 0), SCHEDULED_S_MAX)
-    until = format_time(until_s) if paused.until_ms else "somebody resumes it"
-    why = f": {paused.reason}" if paused.reason else ""
-    return f"paused by {paused.by or 'somebody'} until {until}{why}"
+        return None
+    is_short = state.format >= FIRST_FORMAT_WITH_NOTES
+    why = shortened(paused.reason, TEXT_CHARS_MAX) if is_short else paused.reason
+    return Note(NoteCode.PAUSED, (paused.by, paused.until_ms, why))
+
+
+def with_gate(state: State, note: Note | None) -> Note | None:
+    """Return a note, which has by whom, until when and why a gate was closed, if it is about one
+    that still is: once it is open, nothing else knows."""
+    if note is None or note.code is not NoteCode.GATE or len(note.args) != 1:
+        return note
+    gate = state.gates.get(int(note.args[0]))
+    if gate is None:
+        return note
+    why = shortened(gate.reason, GATE_REASON_CHARS_MAX)
+    return Note(NoteCode.GATE, (gate.number, gate.by, gate.until_ms, why))

@@ -22,7 +22,7 @@ from cron.job import Job
 from cron.state.archive import History
 from cron.state.commands import FORMAT, Key
 from cron.state.pool import Gate, Limits, OpenedGate, Scope
-from cron.state.state import ExecutorRecord, JobRecord, Reign, Restored, State
+from cron.state.state import ExecutorRecord, JobRecord, LostRow, Reign, Restored, State
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
@@ -63,6 +63,7 @@ class _Head(msgspec.Struct, array_like=True):
     job_numbers: int = 0
     forgotten_s: int = 0
     opened: list[OpenedGate] = []
+    lost_rows: list[LostRow] = []  # in the order of `lost`, where they say more
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -100,7 +101,10 @@ def encode_head(state: State) -> bytes:
                 ],
                 executor_numbers=state.executor_numbers,
                 requests=list(state.requests.items()),
-                lost=[(key, attempt, *value) for (key, attempt), value in state.lost.items()],
+                lost=[
+                    (key, attempt, one.revision, one.local_min)
+                    for (key, attempt), one in state.lost.items()
+                ],
                 staged=list(state.staged.items()),
                 history=state.history.encode(),
                 reigns=state.reigns,
@@ -114,6 +118,7 @@ def encode_head(state: State) -> bytes:
                 job_numbers=state.job_numbers,
                 forgotten_s=state.forgotten_s,
                 opened=state.opened,
+                lost_rows=list(state.lost.values()) if state.format > 1 else [],
             )
         )
     )
@@ -234,7 +239,11 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.by_ledger = {(record.executor, record.ledger): record for record in head.executors}
     state.executor_numbers = head.executor_numbers
     state.requests = dict(head.requests)
-    state.lost = {(key, attempt): (rev, local) for key, attempt, rev, local in head.lost}
+    lost = head.lost_rows or [LostRow(revision, local) for _, _, revision, local in head.lost]
+    if len(lost) != len(head.lost):
+        raise InvariantViolated("state image cannot be read: it counts lost launches wrongly")
+    names = ((key, attempt) for key, attempt, _, _ in head.lost)
+    state.lost = dict(zip(names, lost, strict=True))
     state.staged = dict(head.staged)
     state.history = History.decode(head.history)
     state.reigns = head.reigns

@@ -7,6 +7,7 @@ from typing import Final
 
 from cron.job import Job
 from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN
+from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state import forgetting, removal
 from cron.state.context import Context
@@ -147,7 +148,7 @@ def _end_waiting(context: Context, record: JobRecord, by: str, limit: int) -> in
     rows = list(islice((row for row in record.open.values() if row.state is DUE), limit))
     for row in rows:
         row.cancel_by = by
-        context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
+        context.end(row, LaunchState.CANCELLED, Reason.NONE, note=Note(NoteCode.REMOVED))
     return len(rows)
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from cron.job import Overlap
 from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
+from cron.notes import Note, NoteCode, sentence
 from cron.state import commands as c
 from cron.state import parts
-from cron.state.context import Context, Ran, pause_told
+from cron.state.context import Context, Ran, pause_note, with_gate
 from cron.state.outcome import Result, Verdict
 from cron.state.pooling import HOLDS_DEADLINES
 from cron.state.retries import after_failure, after_loss, after_skip, after_success
 from cron.state.rows import Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import JobRecord, LaunchRow, LostRow, State
 from launcher.launch import REOPENABLE, LaunchState, Reason, may_follow
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
@@ -71,7 +74,7 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     row.not_after_ms = item.not_after_ms
     if deadline_ms != row.deadline_ms:
         row.deadline_ms, row.held_to_ms = deadline_ms, context.at_ms
-    row.detail = ""  # what was said of an attempt before
+    row.detail, row.note = "", None  # what was said of an attempt before
     context.set_active(row)
     return ACCEPTED
 
@@ -147,8 +150,15 @@ def _end_as(context: Context, row: LaunchRow, item: c.FinishedItem) -> None:
         row,
         item.state,
         item.reason,
-        ran=Ran(item.exit_code, item.finished_ms, item.output_bytes),
+        ran=Ran(
+            item.exit_code,
+            item.finished_ms,
+            item.output_bytes,
+            item.cpu_ms,
+            item.memory_peak_bytes,
+        ),
         detail=item.detail,
+        note=item.note,
     )
     record = context.state.by_number[row.number]
     if item.state is not SUCCEEDED:
@@ -162,7 +172,8 @@ def _if_over(context: Context, row: LaunchRow, verdict: Verdict) -> Verdict:
     if verdict is not Verdict.ACCEPTED or not parts.is_over(row):
         return verdict
     if parts.never_ran(row):
-        _take_back(context, row, row.parts[0].detail)
+        first = row.parts[0]
+        _take_back(context, row, (first.detail, first.note))
         return verdict
     item = parts.end_of(context, row)
     if item.state is LaunchState.LOST:
@@ -173,35 +184,65 @@ def _if_over(context: Context, row: LaunchRow, verdict: Verdict) -> Verdict:
 
 
 def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
-    """Append what became known of a lost attempt; nothing reopens."""
-    known = context.state.lost.pop((item.key, item.attempt), None)
-    if known is None:
+    """Append what became known of a lost attempt, None where nothing did; nothing reopens.
+
+    Of an attempt of several parts each lost part may have its news. It is amended to the end that
+    follows from all of them: it succeeded only if all did, and is lost while one of them is.
+    """
+    lost, name = context.state.lost, (item.key, item.attempt)
+    known = lost.get(name)
+    if known is None or parts.is_told(known, item.part):
         return None
-    revision, local_min = known
-    if item.part != 1:
-        item = parts.renamed(item)
-    context.record(
-        Row(
-            kind=RowKind.AMENDMENT,
-            job=context.state.by_number[item.key[0]].name,
-            revision=revision,
-            scheduled_s=item.key[1],
-            trigger=item.key[2],
-            attempt=item.attempt,
-            state=item.state,
-            reason=item.reason,
-            ended_index=context.index,
-            ended_at_ms=context.at_ms,
-            last_s=item.key[1],
-            local_min=local_min,
-            started_ms=item.started_ms,
-            finished_ms=item.finished_ms,
-            exit_code=item.exit_code,
-            detail=item.detail,
-            output_bytes=item.output_bytes,
-        )
-    )
+    if not context.is_numbering:
+        del lost[name]
+        if item.part != 1:
+            told = sentence(Note(NoteCode.LATE_PART, (item.part,)), item.detail)
+            item = msgspec.structs.replace(item, detail=told.rstrip(": "))
+        context.record(_amendment(context, known, item))
+        return Verdict.AMENDED
+    job = context.state.by_number[item.key[0]].job
+    if known.parts:
+        known = parts.with_news(known, item)
+        item = parts.amended(known.parts, item)
+    elif item.part != 1 or (job is not None and job.has_parts):
+        item = parts.news_of_part(item)  # recorded at format 1: nobody knows of the others
+    if known.parts and item.state is LaunchState.LOST:
+        lost[name] = known
+    else:
+        del lost[name]
+    context.record(_amendment(context, known, item))
     return Verdict.AMENDED
+
+
+def _amendment(context: Context, known: LostRow, item: c.FinishedItem) -> Row:
+    detail, note = context.written(item.note, item.detail)
+    return Row(
+        kind=RowKind.AMENDMENT,
+        job=context.state.by_number[item.key[0]].name,
+        revision=known.revision,
+        scheduled_s=item.key[1],
+        trigger=item.key[2],
+        attempt=item.attempt,
+        state=item.state,
+        reason=item.reason,
+        ended_index=context.index,
+        ended_at_ms=context.at_ms,
+        last_s=item.key[1],
+        local_min=known.local_min,
+        epoch=known.epoch,
+        executor=known.executor,
+        ledger=known.ledger,
+        started_ms=item.started_ms,
+        finished_ms=item.finished_ms,
+        exit_code=item.exit_code,
+        detail=detail,
+        output_bytes=item.output_bytes,
+        parts=known.parts,
+        note=note,
+        amends=known.key,
+        cpu_ms=item.cpu_ms if context.is_numbering else 0,
+        memory_peak_bytes=item.memory_peak_bytes if context.is_numbering else 0,
+    )
 
 
 def refused(context: Context, command: c.Refused) -> Result:
@@ -218,34 +259,38 @@ def refused(context: Context, command: c.Refused) -> Result:
         elif row.state is not LaunchState.BEGUN:
             items.append(Verdict.WRONG_STATE)
         else:
-            _take_back(context, row, item.detail)
+            _take_back(context, row, context.written(item.note, item.detail))
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 
 
-def _take_back(context: Context, row: LaunchRow, detail: str) -> None:
-    """Make a launch due again that was begun and never ran; or end it, if nobody wants it now."""
+def _take_back(context: Context, row: LaunchRow, told: tuple[str, Note | None]) -> None:
+    """Make a launch due again that was begun and never ran; or end it, if nobody wants it now.
+    `told` is what its executor said, as State holds it."""
+    detail, note = told
     if row.cancel is not Reason.NONE:
-        context.end(row, LaunchState.CANCELLED, row.cancel, detail=detail)
+        context.end(row, LaunchState.CANCELLED, row.cancel, detail=detail, note=note)
     elif context.state.by_number[row.number].job is None:
-        context.end(row, LaunchState.CANCELLED, Reason.NONE, detail="the job was removed")
+        context.end(row, LaunchState.CANCELLED, Reason.NONE, note=Note(NoteCode.REMOVED))
     else:
         row.state = LaunchState.DUE
-        row.detail = detail
+        row.detail, row.note = detail, note
         context.set_due(row)
 
 
 def skip(context: Context, command: c.Skip) -> Result:
     """End due launches that will not be started."""
-    items = []
+    items, state = [], context.state
     for item in command.items:
-        row = context.state.due.get(item.key)
+        row = state.due.get(item.key)
         if row is None:
             items.append(Verdict.NOT_DUE)
         else:
-            record = context.state.by_number[row.number]
-            told = pause_told(record, item.reason)
-            context.end(row, LaunchState.SKIPPED, item.reason, detail=told or item.detail)
+            record = state.by_number[row.number]
+            note, detail = pause_note(state, record, item.reason), ""
+            if note is None:
+                note, detail = with_gate(state, item.note), item.detail
+            context.end(row, LaunchState.SKIPPED, item.reason, detail=detail, note=note)
             after_skip(context, record, row, item)
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
@@ -274,7 +319,7 @@ def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:
     record = context.state.by_number[row.number]
     if row.job is not None and row.job.overlap is not Overlap.ALLOW:
         record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
-    context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail)
+    context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail, note=item.note)
     after_loss(context, record, row, item.held_until_ms)
 
 

@@ -30,6 +30,7 @@ from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.image import check_format
 from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.rows import encodable
 from cron.state.state import Reign, State
 from launcher.names import SCHEDULED_S_MAX
 
@@ -78,7 +79,7 @@ class Machine:
         """Roll the digest forward: it covers the entries and all that they brought about."""
         rolling = hashlib.blake2b(self.state.digest, digest_size=16)
         rolling.update(data)
-        rolling.update(_encoder.encode((outcome.results, outcome.rows)))
+        rolling.update(_encoder.encode((outcome.results, tuple(map(encodable, outcome.rows)))))
         self.state.digest = rolling.digest()
 
 

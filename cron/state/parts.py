@@ -11,11 +11,13 @@ from typing import Final
 import msgspec
 
 from cron.job import Job, Retry
+from cron.notes import Note, NoteCode, about_part
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Verdict
 from cron.state.retries import is_fatal
-from cron.state.state import LaunchRow, Part, State
+from cron.state.rows import PartRow
+from cron.state.state import LaunchRow, LostRow, Part, State
 from launcher.launch import ACTIVE, LaunchState, Reason, may_follow
 
 _WORST_FIRST: Final = (
@@ -90,7 +92,9 @@ def finished(context: Context, row: LaunchRow, item: c.FinishedItem) -> Verdict:
     part.reason, part.exit_code = item.reason, item.exit_code
     part.finished_ms, part.output_bytes = item.finished_ms, item.output_bytes
     part.retry_after_ms = item.retry_after_ms
-    _end(context, row, item.part, item.state, item.detail)
+    if context.is_numbering:
+        part.cpu_ms, part.memory_peak_bytes = item.cpu_ms, item.memory_peak_bytes
+    _end(context, row, item.part, item.state, context.written(item.note, item.detail))
     return Verdict.ACCEPTED
 
 
@@ -102,7 +106,7 @@ def refused(context: Context, row: LaunchRow, item: c.RefusedItem) -> Verdict:
     if part.state is not LaunchState.BEGUN:
         return Verdict.WRONG_STATE
     part.reason = Reason.FENCED
-    _end(context, row, item.part, LaunchState.SKIPPED, item.detail)
+    _end(context, row, item.part, LaunchState.SKIPPED, context.written(item.note, item.detail))
     return Verdict.ACCEPTED
 
 
@@ -113,14 +117,20 @@ def lost(context: Context, row: LaunchRow, item: c.LostItem) -> Verdict:
         return part
     part.reason = Reason.EXECUTOR_LOST
     part.held_until_ms = item.held_until_ms
-    _end(context, row, item.part, LaunchState.LOST, item.detail)
+    _end(context, row, item.part, LaunchState.LOST, context.written(item.note, item.detail))
     return Verdict.ACCEPTED
 
 
-def _end(context: Context, row: LaunchRow, number: int, state: LaunchState, detail: str) -> None:
+def _end(
+    context: Context,
+    row: LaunchRow,
+    number: int,
+    state: LaunchState,
+    told: tuple[str, Note | None],
+) -> None:
     part = row.parts[number - 1]
     part.state = state
-    part.detail = detail
+    part.detail, part.note = told
     context.leave_part(row, part)
 
 
@@ -153,9 +163,10 @@ def end_of(context: Context, row: LaunchRow) -> c.FinishedItem:
         state, reason = LaunchState.CANCELLED, row.cancel  # it was to run no more
     elif state is LaunchState.SKIPPED:
         state = LaunchState.FAILED
-    where = f" on {part.name}" if part.name else ""
-    told = f": {part.detail}" if part.detail else ""
-    is_fine = state is LaunchState.SUCCEEDED
+    note = part.note
+    if state is not LaunchState.SUCCEEDED:
+        args = (number, len(row.parts), part.name)
+        note = about_part(NoteCode.PART, args, part.note)
     return c.FinishedItem(
         row.key,
         row.attempt,
@@ -164,18 +175,82 @@ def end_of(context: Context, row: LaunchRow) -> c.FinishedItem:
         part.exit_code,
         row.started_ms,
         max(one.finished_ms for one in row.parts),
-        part.detail if is_fine else f"part {number} of {len(row.parts)}{where}{told}",
+        part.detail,
         row.parts[0].output_bytes,
         max(one.retry_after_ms for one in row.parts if one.state is part.state),
+        note=note,
+        cpu_ms=sum(one.cpu_ms for one in row.parts),
+        memory_peak_bytes=max(one.memory_peak_bytes for one in row.parts),
     )
 
 
 def lost_item(row: LaunchRow, end: c.FinishedItem) -> c.LostItem:
     """Return that a launch is lost, and until when one of its parts may be running."""
     held_until_ms = max(part.held_until_ms for part in row.parts)
-    return c.LostItem(row.key, row.attempt, held_until_ms, end.detail)
+    return c.LostItem(row.key, row.attempt, held_until_ms, end.detail, note=end.note)
 
 
-def renamed(item: c.FinishedItem) -> c.FinishedItem:
-    """Return late news of one part, which is all that is told of it."""
-    return msgspec.structs.replace(item, detail=f"part {item.part}: {item.detail}".rstrip(": "))
+def is_told(known: LostRow, number: int) -> bool:
+    """Whether it is known what became of that part of a lost launch, or there is no such part."""
+    if not known.parts:
+        return False
+    if not 1 <= number <= len(known.parts):
+        return True
+    return known.parts[number - 1].state is not LaunchState.LOST
+
+
+def with_news(known: LostRow, item: c.FinishedItem) -> LostRow:
+    """Return a lost launch of several parts with the end of one of them."""
+    ends = list(known.parts)
+    before = ends[item.part - 1]
+    ends[item.part - 1] = PartRow(
+        before.executor,
+        before.ledger,
+        item.state,
+        item.reason,
+        item.exit_code,
+        item.started_ms or before.started_ms,
+        item.finished_ms,
+        item.output_bytes,
+        item.detail,
+        item.note,
+        item.cpu_ms,
+        item.memory_peak_bytes,
+    )
+    return msgspec.structs.replace(known, parts=tuple(ends))
+
+
+def amended(ends: tuple[PartRow, ...], item: c.FinishedItem) -> c.FinishedItem:
+    """Return what is known of a lost launch with these ends of its parts; `item` is the news."""
+    state = next(state for state in _WORST_FIRST if any(end.state is state for end in ends))
+    number, end = next((n, end) for n, end in enumerate(ends, 1) if end.state is state)
+    note = end.note
+    if state is LaunchState.LOST:
+        item = news_of_part(item)
+        end, note = msgspec.structs.replace(end, detail=item.detail), item.note
+    elif state is not LaunchState.SUCCEEDED:
+        note = about_part(NoteCode.PART, (number, len(ends), end.executor), end.note)
+    return c.FinishedItem(
+        item.key,
+        item.attempt,
+        LaunchState.FAILED if state is LaunchState.SKIPPED else state,
+        end.reason,
+        end.exit_code,
+        min((one.started_ms for one in ends if one.started_ms), default=0),
+        max(one.finished_ms for one in ends),
+        end.detail,
+        ends[0].output_bytes,
+        note=note,
+        cpu_ms=sum(one.cpu_ms for one in ends),
+        memory_peak_bytes=max(one.memory_peak_bytes for one in ends),
+    )
+
+
+def news_of_part(item: c.FinishedItem) -> c.FinishedItem:
+    """Return late news of one part of a launch of which another is lost: so is the launch."""
+    return msgspec.structs.replace(
+        item,
+        state=LaunchState.LOST,
+        reason=Reason.EXECUTOR_LOST,
+        note=about_part(NoteCode.LATE_PART, (item.part, int(item.state)), item.note),
+    )

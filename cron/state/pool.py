@@ -11,6 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from cron.notes import Note
 from launcher.launch import LaunchState, Reason
 
 Scope: TypeAlias = tuple[str, str, int]
@@ -95,6 +96,7 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output_bytes: int = 0
     local_min: int = -1
     due_at_ms: int = 0
+    note: Note | None = None
 
 
 class LimitItem(msgspec.Struct, frozen=True, array_like=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cron.notes import Note
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
@@ -29,3 +30,4 @@ class RanItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output_bytes: int = 0
     part: int = 1
     parts: tuple[RanItem, ...] = ()
+    note: Note | None = None

@@ -14,19 +14,19 @@ from typing import Final
 import msgspec
 
 from cron.job import OnLost
+from cron.notes import Note, NoteCode, about_part
 from cron.state import commands as c
 from cron.state.context import Context, Ran
 from cron.state.outcome import Result, Verdict
 from cron.state.ran import RanItem
 from cron.state.retries import after_loss, after_recovery
 from cron.state.rows import RESTORED_BY, Row, RowKind
-from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, Part
+from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, LostRow, Part
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX
 
 STRANGERS_MAX: Final = 10_000
 """Jobs that the snapshot does not know, whose launches are recorded once by name."""
-DOUBT: Final = "it was due in the snapshot, and may have run since"
 
 
 def recover(context: Context, command: c.Recover) -> Result:
@@ -93,7 +93,7 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
     for key in item.doubtful:
         row = context.state.due.get(key)
         if row is not None and row.number == record.number:
-            context.end(row, LaunchState.LOST, Reason.RESTORED, detail=DOUBT)
+            context.end(row, LaunchState.LOST, Reason.RESTORED, note=Note(NoteCode.IN_DOUBT))
     for lost in item.lost:
         _record_lost(context, record, lost)
     for due in item.due:
@@ -144,7 +144,7 @@ def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms
     if key in state.active:
         return
     if ran.state is LaunchState.LAUNCHED:
-        context.end(row, LaunchState.LOST, Reason.RESTORED, detail="its executor is not known")
+        context.end(row, LaunchState.LOST, Reason.RESTORED, note=Note(NoteCode.NOBODYS))
     else:
         context.end(
             row,
@@ -152,6 +152,7 @@ def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms
             ran.reason,
             ran=Ran(ran.exit_code, ran.finished_ms, ran.output_bytes),
             detail=ran.detail,
+            note=ran.note,
         )
         if ran.state is LaunchState.LOST:
             after_loss(context, record, row, not_before_ms)
@@ -170,6 +171,7 @@ def _end_of(key: c.Key, ran: RanItem) -> c.FinishedItem:
         finished_ms=ran.finished_ms,
         detail=ran.detail,
         output_bytes=ran.output_bytes,
+        note=ran.note,
     )
 
 
@@ -205,7 +207,7 @@ def _begin(
     row.launched_index = context.index if ran.started_ms else 0
     row.launched_at_ms = context.at_ms if ran.started_ms else 0
     row.started_ms = ran.started_ms
-    row.detail = ""
+    row.detail, row.note = "", None
     row.parts = [_part(executors.get(one.executor), one, not_before_ms) for one in ran.parts]
     runs = row.starts() if ran.state is LaunchState.LAUNCHED else []
     if any(start.executor in executors for start in runs):
@@ -223,6 +225,7 @@ def _part(executor: ExecutorRecord | None, ran: RanItem, not_before_ms: int) -> 
         ran.finished_ms,
         ran.output_bytes,
         detail=ran.detail,
+        note=ran.note,
         name=executor.executor if executor is not None else "",
         ledger=executor.ledger if executor is not None else "",
     )
@@ -297,17 +300,55 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
     if not name:
         return Verdict.UNKNOWN_JOB
     for ran in item.ran:
-        key = (item.number, ran.scheduled_s, ran.trigger)
+        attempt = ((item.number, ran.scheduled_s, ran.trigger), ran.attempt)
         if ran.state is not LaunchState.LAUNCHED:
-            _record_row(context, name, ran, RowKind.AMENDMENT)
-        elif record is not None and state.row(key) is None:
-            state.lost[(key, ran.attempt)] = (record.revision, ran.local_min)
+            news = _news_of(context, record, ran)
+            known = None
+            if context.is_numbering and news.state is not LaunchState.LOST:
+                known = state.lost.pop(attempt, None)
+            elif context.is_numbering:
+                known = state.lost.get(attempt)
+            _record_row(context, name, news, RowKind.AMENDMENT, known.key if known else None)
+        elif record is not None and state.row(attempt[0]) is None:
+            state.lost[attempt] = _runs_on(context, record, ran)
     return Verdict.AMENDED
 
 
-def _record_row(context: Context, job: str, ran: RanItem, kind: RowKind) -> None:
+def _news_of(context: Context, record: JobRecord | None, ran: RanItem) -> RanItem:
+    """Return what late news of an attempt say: one part that succeeded is not the launch, and
+    nobody knows of the others."""
+    job = record.job if record is not None else None
+    is_part = ran.part != 1 or (job is not None and job.has_parts)
+    if not is_part or not context.is_numbering or ran.state is not LaunchState.SUCCEEDED:
+        return ran
+    note = about_part(NoteCode.LATE_PART, (ran.part, int(ran.state)), ran.note)
+    return msgspec.structs.replace(ran, state=LaunchState.LOST, reason=Reason.RESTORED, note=note)
+
+
+def _runs_on(context: Context, record: JobRecord, ran: RanItem) -> LostRow:
+    """Return an attempt that runs on an executor which came too late, for news of its end."""
+    executor = context.state.executors.get(ran.executor)
+    if executor is None or not context.is_numbering:
+        return LostRow(record.revision, ran.local_min)
+    return LostRow(
+        record.revision,
+        ran.local_min,
+        epoch=ran.epoch,
+        executor=executor.executor,
+        ledger=executor.ledger,
+    )
+
+
+def _record_row(
+    context: Context,
+    job: str,
+    ran: RanItem,
+    kind: RowKind,
+    amends: tuple[int, int] | None = None,
+) -> None:
     runs_on = ran.state is LaunchState.LAUNCHED
     executor = context.state.executors.get(ran.executor)
+    detail, note = context.written(ran.note, ran.detail)
     context.record(
         Row(
             kind=kind,
@@ -332,7 +373,9 @@ def _record_row(context: Context, job: str, ran: RanItem, kind: RowKind) -> None
             finished_ms=ran.finished_ms,
             exit_code=ran.exit_code,
             by=RESTORED_BY,
-            detail=ran.detail,
+            detail=detail,
             output_bytes=ran.output_bytes,
+            note=note,
+            amends=amends,
         )
     )

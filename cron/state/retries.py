@@ -81,7 +81,9 @@ def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: Skippe
         return
     if job.retry.tries > 1 or job.work.handler:
         state, detail = LaunchState.SKIPPED, item.detail
-        end = FinishedItem(row.key, row.attempt, state, item.reason, -1, 0, 0, detail)
+        end = FinishedItem(
+            row.key, row.attempt, state, item.reason, -1, 0, 0, detail, note=item.note
+        )
         _bury(context, record, row, end, Reason.DEADLINE)
 
 
@@ -206,6 +208,7 @@ def _bury(
     state = context.state
     state.dead_numbers += 1
     executor = state.executors.get(row.executor)
+    detail, note = context.written(item.note, item.detail)
     letter = DeadLetter(
         state.dead_numbers,
         row.attempt,
@@ -215,11 +218,12 @@ def _bury(
         context.at_ms,
         context.index,
         item.exit_code,
-        item.detail,
+        detail,
         executor.executor if executor else "",
         item.output_bytes,
         row.local_min,
         row.due_at_ms,
+        note,
     )
     context.bury(record, row.key, letter)
     while len(state.dead) > DEAD_KEPT:

@@ -1,16 +1,19 @@
 """A row of the ledger once its launch is over: what history keeps, audits and shows.
 
 Rows are appended in log order, the same bytes on every replica. Append fields at the end with a
-default, never reorder or reuse a place.
+default, never reorder or reuse a place. Rows that were recorded at format 1 of State have the first
+28 fields, and sentences in `detail`; since format 2 `detail` is text that came from outside, and
+`note` says the rest.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from cron.notes import Note
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
@@ -38,6 +41,9 @@ class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_ms: int = 0
     output_bytes: int = 0
     detail: str = ""
+    note: Note | None = None
+    cpu_ms: int = 0
+    memory_peak_bytes: int = 0
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -48,6 +54,10 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     the end; 0 where there was none. `begun_at_ms` and `launched_at_ms` are the leader's times in
     those entries, `started_ms` and `finished_ms` the executor's. `local_min` is the nominal local
     time in minutes since 1970-01-01T00:00 of that wall clock, -1 where there is none.
+
+    `ended_index` and `number` are the key of a row: no other row of the cell has both. `amends` is
+    the key of the row that an amendment is about, None where that is not known. `cpu_ms` and
+    `memory_peak_bytes` are what the control group of a command measured, 0 where there was none.
     """
 
     kind: RowKind
@@ -78,3 +88,22 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     due_at_ms: int = 0  # of a manual trigger: when it was asked for; its lateness counts from there
     output_bytes: int = 0  # what its executor kept of its output when it ended; 0: none is known
     parts: tuple[PartRow, ...] = ()  # where it ran in several; `output_bytes` is of the first
+    note: Note | None = None
+    number: int = -1  # among the rows of its entry, from 0; -1: recorded at format 1
+    amends: tuple[int, int] | None = None
+    cpu_ms: int = 0
+    memory_peak_bytes: int = 0
+
+
+_FIELDS_OF_FORMAT_1: Final = 28
+_PART_FIELDS_OF_FORMAT_1: Final = 9
+
+
+def encodable(row: Row) -> Row | tuple[Any, ...]:
+    """Return what is encoded of a row: one of format 1 has the same bytes as in the release that
+    knew no other format."""
+    if row.number >= 0:
+        return row
+    *fields, parts = msgspec.structs.astuple(row)[:_FIELDS_OF_FORMAT_1]
+    cut = tuple(msgspec.structs.astuple(part)[:_PART_FIELDS_OF_FORMAT_1] for part in parts)
+    return (*fields, cut)

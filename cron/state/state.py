@@ -13,9 +13,11 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from cron.job import Job, Overlap, Schedule
+from cron.notes import Note
 from cron.state.archive import History
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate, Scope
+from cron.state.rows import PartRow
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
@@ -60,6 +62,9 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     detail: str = ""
     name: str = ""  # of its executor, once it is over: that may leave before the launch is
     ledger: str = ""
+    note: Note | None = None
+    cpu_ms: int = 0
+    memory_peak_bytes: int = 0
 
 
 class Start(NamedTuple):
@@ -100,6 +105,12 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     tries: int = 0  # attempts before that failed
     parts: list[Part] = []  # where it has several
     held_to_ms: int = 0  # until when its deadline has the time that gates held it
+    note: Note | None = None  # what `detail` does not say
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it waits again since its executor would not start it."""
+        return bool(self.detail) or self.note is not None
 
     def starts(self) -> list[Start]:
         """Return what may be running of a launch that was begun."""
@@ -121,6 +132,27 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     def key(self) -> Key:
         """The key under which State has it."""
         return (self.number, self.scheduled_s, self.trigger)
+
+
+class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A launch that was recorded as lost, for late news of it (rule R9); fields as in Row.
+
+    A lost launch of a cell of format 1 has nothing but its revision and its local time.
+    """
+
+    revision: int
+    local_min: int
+    ended_index: int = 0
+    number: int = -1
+    epoch: Epoch = Epoch()
+    executor: str = ""
+    ledger: str = ""
+    parts: tuple[PartRow, ...] = ()
+
+    @property
+    def key(self) -> tuple[int, int] | None:
+        """The key of its row, None where that has none."""
+        return (self.ended_index, self.number) if self.number >= 0 else None
 
 
 class JobRecord(msgspec.Struct, array_like=True):
@@ -235,7 +267,7 @@ class State:
         self.by_ledger: dict[tuple[str, str], ExecutorRecord] = {}  # by executor id and ledger
         self.executor_numbers = 0
         self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
-        self.lost: dict[tuple[Key, int], tuple[int, int]] = {}  # -> (revision, local_min)
+        self.lost: dict[tuple[Key, int], LostRow] = {}  # by launch and attempt
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
         self.history = History()
         self.restored: Restored | None = None

@@ -32,6 +32,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     executor's wall clock in epoch milliseconds, 0 for never. `detail` is for people.
     `output_bytes` is how much output of an ended one is kept there, to be had by `Pool.output`.
     `retry_after_ms` is when, after its end, a handler wants to be tried again; 0: it did not say.
+    `cpu_ms` and `memory_peak_bytes` are what its control group measured, 0 where there was none.
+    `is_recorded`: the ledger has the row; without it that is what the fact says.
     """
 
     name: AttemptName
@@ -43,6 +45,9 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
     output_bytes: int = 0
     retry_after_ms: int = 0
+    cpu_ms: int = 0
+    memory_peak_bytes: int = 0
+    is_recorded: bool = True
 
 
 class Offer(msgspec.Struct, frozen=True):

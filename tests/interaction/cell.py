@@ -12,6 +12,7 @@ from cron.leader.agenda import Agenda
 from cron.leader.dispatch import Dispatcher
 from cron.leader.inbox import Inbox
 from cron.leader.plan import Expired, View, plan
+from cron.notes import sentence
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.machine import Machine
@@ -384,6 +385,6 @@ def shown_row(row: Row) -> str:
         words.append(f"begun {row.begun_index} launched {row.launched_index or '-'}")
     if row.exit_code >= 0 and row.finished_ms:
         words.append(f"exit {row.exit_code}")
-    if row.detail:
-        words.append(f"({row.detail})")
+    if detail := sentence(row.note, row.detail):
+        words.append(f"({detail})")
     return " ".join(words)

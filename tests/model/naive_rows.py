@@ -29,6 +29,7 @@ class NaiveLaunch:
     overlap: Overlap = Overlap.ALLOW  # of the job that it began with
     not_before_ms: int = 0
     tries: int = 0  # attempts that failed
+    is_begun: bool = False  # since it became due
 
 
 @dataclass
@@ -104,6 +105,8 @@ class NaiveWorld:
         assert found is not None
         name, job = found
         job.last_end = self.index
+        if launch.attempt and not launch.is_begun:
+            launch.attempt += 1  # what never began was to be the next
         self.row("ended", name, key[1], key[1], 1, key[2], launch.attempt, state, reason)
 
     def row(self, *values: Any) -> None:

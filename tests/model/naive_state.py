@@ -247,6 +247,7 @@ class NaiveState(NaivePool):
         if not objections:
             launch.state, launch.attempt, launch.executor = S.BEGUN, item.attempt, item.executor
             launch.revision, launch.overlap = known.revision, job.overlap
+            launch.is_begun = True
         return objections
 
     def running(self, number: int) -> list[c.Key]:

@@ -176,7 +176,7 @@ class PoolWorld(World):
     def results(self) -> None:
         super().results()
         for row in self.machine.state.due.values():
-            if row.detail:
+            if row.is_refused:
                 self.refused_ms.setdefault((row.key, row.attempt), self.now_ms)
 
     def end_of(self, key: c.Key, attempt: int, cancel: Reason) -> c.Finished:

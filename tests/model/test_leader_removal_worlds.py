@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cron.leader import books, removing
+from cron.notes import Note, NoteCode
 from launcher.launch import LaunchState, Reason
 from tests.model.test_state_leader_loop import World
 
@@ -62,7 +63,7 @@ def test_what_waits_of_removed_jobs_ends_and_nothing_of_it_begins(seed: int) -> 
         world.tick(slots={}, expired=[])
     assert not world.machine.state.leaving
     world.check_audit()
-    gone = [row for row in world.rows if row.detail == "the job was removed"]
+    gone = [row for row in world.rows if row.note == Note(NoteCode.REMOVED)]
     assert {(row.state, row.reason) for row in gone} <= {(LaunchState.CANCELLED, Reason.NONE)}
 
 
@@ -71,5 +72,5 @@ def test_the_worlds_have_much_to_end() -> None:
     when their job is brought back."""
     worlds = [walk(seed) for seed in range(6)]
     assert sum(count > 1 for _, waiting in worlds for count in waiting) > 3
-    ends = [row for world, _ in worlds for row in world.rows if row.detail == "the job was removed"]
+    ends = [row for world, _ in worlds for row in world.rows if row.note == Note(NoteCode.REMOVED)]
     assert len(ends) > 6 * PORTION

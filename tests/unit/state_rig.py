@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from cron.job import Catchup, Job, Overlap, Schedule
+from cron.notes import sentence
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
-from cron.state.rows import Row
+from cron.state.pool import DeadLetter
+from cron.state.rows import PartRow, Row
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
@@ -62,6 +64,11 @@ def image_of(parts: list[list[Any]]) -> bytes:
     """The image that has these parts."""
     encoded = [msgspec.msgpack.encode(part) for part in parts]
     return b"".join(len(part).to_bytes(4, "big") + part for part in encoded)
+
+
+def said(one: Row | LaunchRow | DeadLetter | PartRow) -> str:
+    """What is shown of it beside its reason."""
+    return sentence(one.note, one.detail)
 
 
 def running_in(state: State) -> dict[int, int]:

@@ -109,7 +109,7 @@ def test_a_next_attempt_that_never_began_breaks_none(is_lost: bool) -> None:
     else:
         fail(rig)
     rig.to(360).skip(60, Reason.DEADLINE)
-    assert [(row.attempt, row.begun_index > 0) for row in rig.rows] == [(1, True), (1, False)]
+    assert [(row.attempt, row.begun_index > 0) for row in rig.rows] == [(1, True), (2, False)]
     assert findings(rig) == []
 
 

@@ -8,6 +8,7 @@ from cron.history.audited import AuditedJob, OpenRow, RevisionSpan
 from cron.history.story import SENTENCES, format_ms, sentence_of
 from cron.history.why import Explanation, PauseState, explain
 from cron.job import Schedule
+from cron.notes import Note, NoteCode
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
 from launcher.names import parse_time
@@ -137,8 +138,9 @@ def test_a_replaced_launch_was_cancelled_by_no_person() -> None:
 
 
 def test_what_a_pause_skipped_is_told_with_who_until_when_and_why() -> None:
-    detail = "paused by ann until 2026-03-21T00:00:00Z: new disks"
-    told = why([unbegun(reason=Reason.PAUSED, detail=detail)])
+    until_ms = parse_time("2026-03-21T00:00:00Z") * 1000
+    note = Note(NoteCode.PAUSED, ("ann", until_ms, "new disks"))
+    told = why([unbegun(reason=Reason.PAUSED, note=note)])
     assert told.verdict == (
         "it did not run, it was skipped: the job was paused by ann until 2026-03-21T00:00:00Z: new "
         "disks"

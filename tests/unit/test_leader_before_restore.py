@@ -9,9 +9,10 @@ from cron.history.story import sentence_of
 from cron.job import Overlap
 from cron.leader import plan as planning
 from cron.leader.plan import plan
-from cron.leader.policies import tell_before_restore
+from cron.leader.policies import before_restore
 from cron.leader.recovery import recover_items, resolve_to
 from cron.leader.shown import of_open
+from cron.notes import sentence
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from tests.unit.restored_rig import RestoredRig, retrying
@@ -20,7 +21,8 @@ from tests.unit.test_leader_plan import follow, told, view_of
 
 
 def until_text(second: int) -> str:
-    return tell_before_restore(RestoredRig().restore(120).state, (T0 + second) * 1000, T0 * 1000)
+    state = RestoredRig().restore(120).state
+    return sentence(before_restore(state, (T0 + second) * 1000, T0 * 1000))
 
 
 def held(overlap: Overlap, *, retries: bool = False) -> RestoredRig:
@@ -45,7 +47,7 @@ def test_what_is_skipped_for_it_says_so_and_until_when() -> None:
     rig.to(180)
     assert follow(rig, 1) == ["account 1 to 180", "skip 1@180 overlap"]
     skipped = rig.rows[-1]
-    assert skipped.detail == until_text(190)
+    assert sentence(skipped.note) == until_text(190)
     assert sentence_of(skipped) == f"skipped: {until_text(190)}, and the job forbids overlap"
     rig.to(240)
     assert "begin 1@240#1 on 1" in follow(rig, 1)
@@ -86,7 +88,7 @@ def test_a_retry_that_waits_says_so_whatever_its_overlap() -> None:
 def test_of_very_many_as_many_are_told_as_fit_and_the_others_follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(planning, "DETAILED_MAX", 2)
+    monkeypatch.setattr(planning, "SKIPPED_MAX", 2)
     rig = held(Overlap.QUEUE)
     record = rig.record()
     record.held_until_ms = (T0 + 400) * 1000

@@ -8,7 +8,8 @@ import pytest
 
 from cron.job import Catchup, Job, Overlap
 from cron.leader.candidates import is_exempt, of_row, too_late, turn
-from cron.leader.gates import FOREVER_MS, Gates, fits, tell_gate
+from cron.leader.gates import FOREVER_MS, Gates, fits, note_of
+from cron.notes import sentence
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, LiftGates, LimitItem, SetLimits
@@ -77,7 +78,7 @@ def test_a_gate_that_drops_goes_before_one_that_pauses() -> None:
     rig.close(action=GateAction.DROP, reason="a leak")
     rig.to(5).account(1)
     assert rig.turn() == ["skip 1@1 gated"]
-    assert rig.rig.rows[-1].detail.endswith("until it is opened: a leak")
+    assert sentence(rig.rig.rows[-1].note).endswith("until it is opened: a leak")
 
 
 @pytest.mark.parametrize("action", list(GateAction))
@@ -87,7 +88,7 @@ def test_a_gate_that_is_closed_until_the_end_of_days_stops_no_leader(action: Gat
     rig.close(action=action, until_ms=10**18)
     rig.to(5).account(1)
     assert rig.turn() == (["skip 1@1 gated"] if action is GateAction.DROP else [])
-    assert "until 9999" in tell_gate(rig.state.gates[1])
+    assert "until 9999" in sentence(note_of(rig.state.gates[1]))
 
 
 def test_a_job_that_leaves_a_gates_reach_goes_on() -> None:
@@ -142,7 +143,7 @@ def test_a_gate_is_for_what_fits_all_that_it_names(named: dict[str, Any], fittin
 
 
 def test_a_gate_says_who_closed_it() -> None:
-    assert tell_gate(GATE) == "gate 1, closed by somebody until it is opened"
+    assert sentence(note_of(GATE)) == "gate 1, closed by somebody until it is opened"
     assert FOREVER_MS > 10**18
 
 

@@ -6,11 +6,12 @@ import pytest
 
 from cron.leader.news import Digested, digest_facts
 from cron.state import commands as c
+from cron.state.commands import FORMAT
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool.events import Fact, Fate
-from tests.unit.state_rig import T0, StateRig, job, with_job
+from tests.unit.state_rig import T0, StateRig, job, said, with_job
 
 KEY = (1, T0 + 60, 0)
 
@@ -27,7 +28,7 @@ def begun() -> StateRig:
 
 
 def digested(rig: StateRig, *facts: Fact, executor: int = 1) -> Digested:
-    into = Digested()
+    into = Digested(FORMAT)
     digest_facts(rig.state, rig.state.executors.get(executor), list(facts), into)
     return into
 
@@ -77,7 +78,7 @@ def test_an_end_is_what_its_reason_and_exit_code_say(
 def test_what_never_ran_is_due_again(fate: Fate) -> None:  # R7
     rig = begun()
     assert commit(rig, digested(rig, Fact(named(), fate))) == [Verdict.ACCEPTED]
-    assert (rig.row(60).state, rig.row(60).detail) == (LaunchState.DUE, fate.name.lower())
+    assert (rig.row(60).state, said(rig.row(60))) == (LaunchState.DUE, fate.name.lower())
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FENCED])
@@ -91,7 +92,7 @@ def test_an_executor_that_contradicts_itself_proves_nothing(fate: Fate) -> None:
 def test_what_an_executor_died_over_is_lost() -> None:  # R4
     rig = begun()
     commit(rig, digested(rig, Fact(named(), Fate.INTERRUPTED)))
-    assert (rig.rows[0].state, rig.rows[0].detail) == (LaunchState.LOST, "its executor died")
+    assert (rig.rows[0].state, said(rig.rows[0])) == (LaunchState.LOST, "its executor died")
 
 
 def test_an_unknown_start_is_fenced_and_concludes_nothing() -> None:

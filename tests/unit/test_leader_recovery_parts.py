@@ -14,7 +14,7 @@ from launcher.names import AttemptName
 from launcher.pool.events import Fate
 from launcher.work import Epoch
 from tests.unit.restored_rig import BASE, RestoredRig
-from tests.unit.state_rig import T0, job
+from tests.unit.state_rig import T0, job, said
 
 
 def restored(parts: int = 2) -> RestoredRig:
@@ -62,7 +62,7 @@ def test_a_launch_is_lost_of_whose_other_part_nobody_knows() -> None:
     rig.resolve()
     row = recorded(rig)
     assert (row.state, row.reason) == (LaunchState.LOST, Reason.RESTORED)
-    assert row.detail == "part 1 succeeded, part 2 lost; nobody remembers it"
+    assert said(row) == "part 1 succeeded, part 2 lost"
     assert [part.executor for part in row.parts] == ["e1", ""]
 
 
@@ -108,4 +108,4 @@ def test_late_news_of_a_part_says_of_which() -> None:
     remember(rig, 2, executor=2)
     items = amend_items(rig.state, 2, rig.memories[2])
     assert rig.items(c.Recover(tuple(items), (2,))) == [Verdict.AMENDED]
-    assert rig.rows[-1].detail == "part 2"
+    assert said(rig.rows[-1]) == "part 2 succeeded"

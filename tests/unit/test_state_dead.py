@@ -99,7 +99,7 @@ def test_a_failed_launch_whose_next_attempt_never_began_is_one() -> None:
     rig.skip(60, Reason.DEADLINE)
     found = letter(rig)
     assert (found.state, found.reason) == (LaunchState.SKIPPED, Reason.DEADLINE)
-    assert (found.attempt, found.tries, found.exit_code) == (1, 1, -1)
+    assert (found.attempt, found.tries, found.exit_code) == (2, 1, -1)
     assert [row.state.label for row in rig.rows] == ["failed", "skipped"]
 
 
@@ -108,7 +108,7 @@ def test_a_launch_that_was_put_off_and_never_began_again_is_one() -> None:
     snooze(rig)
     rig.to(360)
     rig.skip(60, Reason.DEADLINE)
-    assert (letter(rig).attempt, letter(rig).tries) == (1, 0)
+    assert (letter(rig).attempt, letter(rig).tries) == (2, 0)
 
 
 def test_a_redriven_launch_that_never_began_again_is_one_once_more() -> None:

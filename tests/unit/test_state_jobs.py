@@ -10,7 +10,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX
-from tests.unit.state_rig import MINUTE, T0, StateRig, job, skips, with_job
+from tests.unit.state_rig import MINUTE, T0, StateRig, job, said, skips, with_job
 
 
 def names(rig: StateRig) -> list[str]:
@@ -234,7 +234,7 @@ def test_what_a_pause_skipped_says_by_whom_and_why_when_it_is_long_resumed() -> 
     assert rig.account(300, to=300, skipped=(paused, missed)) is Verdict.ACCEPTED
     assert rig.skip(300, Reason.PAUSED) is Verdict.ACCEPTED
     told = "paused by anna until 2026-11-20T17:00:00Z: disk full"
-    assert [row.detail for row in rig.rows] == [told, "", told]
+    assert [said(row) for row in rig.rows] == [told, "", told]
     assert [row.by for row in rig.rows] == ["", "", ""]  # nobody asked for these launches
 
 
@@ -244,8 +244,8 @@ def test_a_pause_with_an_absurd_end_is_told_like_any_other(until_ms: int) -> Non
     rig.append(c.Pause(("default/backup",), "", until_ms, ""))
     rig.account(60)
     assert rig.skip(60, Reason.PAUSED) is Verdict.ACCEPTED
-    assert rig.rows[-1].detail.startswith("paused by somebody until ")
-    assert ("resumes it" in rig.rows[-1].detail) is (until_ms == 0)
+    assert said(rig.rows[-1]).startswith("paused by somebody until ")
+    assert ("resumes it" in said(rig.rows[-1])) is (until_ms == 0)
 
 
 # ---- executors

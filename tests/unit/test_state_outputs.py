@@ -9,6 +9,7 @@ from cron.leader.recovery import gather
 from cron.state import commands as c
 from cron.state.archive import decode_rows
 from cron.state.codec import decode_entry, encode_entry
+from cron.state.commands import FORMAT
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
@@ -79,7 +80,7 @@ def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
     rig.begin(60)
     name = AttemptName(LaunchName("default/backup", T0 + 60))
     fact = Fact(name, Fate.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
-    into = Digested()
+    into = Digested(FORMAT)
     digest_facts(rig.state, rig.state.executors[1], [fact], into)
     rig.append(*into.commands())
     assert rig.rows[-1].output_bytes == 4321
@@ -111,8 +112,10 @@ def test_a_command_of_a_release_that_knew_of_no_output_is_read() -> None:
     data = encode_entry(5, Epoch(1, 1, "r1"), (c.Finished((item,)),))
     (command,) = decode_entry(data).commands
     assert command == c.Finished((item,))
-    shorter = data.replace(b"\xa0\x09\x00\x01", b"\xa0").replace(b"\x9b\x93", b"\x98\x93")
-    assert len(shorter) == len(data) - 3
+    shorter = data.replace(b"\xa0\x09\x00\x01\xc0\x00\x00", b"\xa0").replace(
+        b"\x9e\x93", b"\x98\x93"
+    )
+    assert len(shorter) == len(data) - 6
     (older,) = decode_entry(shorter).commands
     assert isinstance(older, c.Finished)
     assert older.items[0].output_bytes == 0

@@ -14,7 +14,7 @@ from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.state import LaunchRow
 from launcher.launch import LaunchState, Reason
-from tests.unit.state_rig import T0, StateRig, job
+from tests.unit.state_rig import T0, StateRig, job, said
 
 KEY = (1, T0 + 60, 0)
 
@@ -151,7 +151,7 @@ def test_it_fails_with_its_first_part_that_failed() -> None:
     failed(rig, 2, detail="no such table")
     (row,) = rig.rows
     assert (row.state, row.exit_code) == (LaunchState.FAILED, 3)
-    assert row.detail == "part 2 of 3 on e2: no such table"
+    assert said(row) == "part 2 of 3 on e2: no such table"
 
 
 FATAL = Retry(3, backoff_ms=1_000, fatal_codes=(78,))
@@ -164,7 +164,7 @@ def test_a_fatal_part_decides_whatever_the_order_in_which_they_fail(order: tuple
     for part in order:
         failed(rig, part, **ENDS[part])
     (row,) = rig.rows
-    assert (row.state, row.exit_code, row.detail) == (LaunchState.FAILED, 78, "part 2 of 3 on e2")
+    assert (row.state, row.exit_code, said(row)) == (LaunchState.FAILED, 78, "part 2 of 3 on e2")
     assert KEY not in rig.state.due
     letter = rig.state.dead[KEY]
     assert (letter.exit_code, letter.tries) == (78, 1)
@@ -209,7 +209,7 @@ def test_parts_that_never_ran_while_others_did_make_it_fail() -> None:
     ended(rig, 3)
     (row,) = rig.rows
     assert (row.state, row.reason) == (LaunchState.FAILED, Reason.FENCED)
-    assert row.detail == "part 2 of 3 on e2: full"
+    assert said(row) == "part 2 of 3 on e2: full"
 
 
 def test_it_is_due_again_if_no_part_ever_ran() -> None:  # R7
@@ -236,7 +236,7 @@ def test_it_is_lost_if_any_part_is_and_holds_its_slot_as_long_as_that_may_run() 
     failed(rig, 3)
     (row,) = rig.rows
     assert (row.state, row.reason) == (LaunchState.LOST, Reason.EXECUTOR_LOST)
-    assert row.detail == "part 1 of 3 on e1: silent"
+    assert said(row) == "part 1 of 3 on e1: silent"
     assert rig.record().held_until_ms == (T0 + 90) * 1000
 
 
@@ -274,7 +274,7 @@ def test_late_news_of_a_part_says_which() -> None:  # R9
         launched(rig, part)
         lost(rig, part)
     assert ended(rig, 2, detail="done") is Verdict.AMENDED
-    assert rig.rows[-1].detail == "part 2: done"
+    assert said(rig.rows[-1]) == "part 2 succeeded: done"
 
 
 @pytest.mark.parametrize("part", [0, 4, -1])
@@ -318,4 +318,4 @@ def test_a_part_keeps_the_name_of_an_executor_that_left_before_the_launch_was_ov
     assert [(part.executor, part.ledger) for part in row.parts] == [
         ("e1", "l1"), ("e2", "l2"), ("e3", "l3"),
     ]  # fmt: skip
-    assert row.detail == "part 1 of 3 on e1: silent"
+    assert said(row) == "part 1 of 3 on e1: silent"

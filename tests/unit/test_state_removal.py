@@ -13,7 +13,7 @@ from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.removal import Leave, Sweep
 from launcher.launch import LaunchState, Reason
-from tests.unit.state_rig import FIRST, T0, StateRig, job, with_job
+from tests.unit.state_rig import FIRST, T0, StateRig, job, said, with_job
 
 BACKUP = "default/backup"
 
@@ -68,7 +68,7 @@ def test_the_rows_are_those_of_a_removal_in_one_entry() -> None:
     swept(left, 1)
     ended.account(1, 2)
     ended.put(removed=(BACKUP,))
-    assert [(row.state, row.reason, row.by, row.detail) for row in left.rows] == [
+    assert [(row.state, row.reason, row.by, said(row)) for row in left.rows] == [
         (LaunchState.CANCELLED, Reason.NONE, "anna", "the job was removed")
     ] * 2
     # But for the entry that ended them: one later.

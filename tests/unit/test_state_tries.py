@@ -9,7 +9,7 @@ from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import RESTORED_BY
 from launcher.launch import LaunchState, Reason
-from tests.unit.state_rig import T0, job, with_job
+from tests.unit.state_rig import T0, job, said, with_job
 from tests.unit.tries_rig import (
     HANDLER,
     KEY,
@@ -228,7 +228,7 @@ def test_what_rests_can_be_cancelled() -> None:
     assert rig.cancel(60) is Verdict.ACCEPTED
     assert rig.state.row(KEY) is None
     assert not rig.state.dead
-    assert [(row.attempt, row.state.label) for row in rig.rows] == [(1, "failed"), (1, "cancelled")]
+    assert [(row.attempt, row.state.label) for row in rig.rows] == [(1, "failed"), (2, "cancelled")]
 
 
 def test_an_attempt_of_a_removed_job_is_its_last() -> None:
@@ -246,7 +246,7 @@ def test_what_rests_goes_with_its_job() -> None:
     rig.account(to=70)
     rig.put(removed=("default/backup",))
     assert rig.state.row(KEY) is None
-    assert rig.rows[-1].detail == "the job was removed"
+    assert said(rig.rows[-1]) == "the job was removed"
 
 
 def test_a_lost_attempt_is_no_try_and_takes_none_back() -> None:

@@ -424,6 +424,11 @@ class LaunchView(google.protobuf.message.Message):
     COUNT_FIELD_NUMBER: builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     PARTS_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    AMENDS_FIELD_NUMBER: builtins.int
+    IS_AMENDED_FIELD_NUMBER: builtins.int
+    CPU_MS_FIELD_NUMBER: builtins.int
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: builtins.int
     launch: builtins.str
     job: builtins.str
     tenant: builtins.str
@@ -457,6 +462,11 @@ class LaunchView(google.protobuf.message.Message):
     last_s: builtins.int
     count: builtins.int
     output_bytes: builtins.int
+    number: builtins.int
+    amends: builtins.str
+    is_amended: builtins.bool
+    cpu_ms: builtins.int
+    memory_peak_bytes: builtins.int
     @property
     def parts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___PartView]: ...
     def __init__(
@@ -496,13 +506,24 @@ class LaunchView(google.protobuf.message.Message):
         count: builtins.int = ...,
         output_bytes: builtins.int = ...,
         parts: collections.abc.Iterable[global___PartView] | None = ...,
+        number: builtins.int | None = ...,
+        amends: builtins.str = ...,
+        is_amended: builtins.bool = ...,
+        cpu_ms: builtins.int | None = ...,
+        memory_peak_bytes: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "exit_code", b"exit_code", "lateness_ms", b"lateness_ms"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "attempt", b"attempt", "begun_at_ms", b"begun_at_ms", "begun_index", b"begun_index", "by", b"by", "count", b"count", "deadline_at_ms", b"deadline_at_ms", "detail", b"detail", "ended_at_ms", b"ended_at_ms", "ended_index", b"ended_index", "epoch", b"epoch", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "in_doubt", b"in_doubt", "is_open", b"is_open", "job", b"job", "kind", b"kind", "last_s", b"last_s", "lateness_ms", b"lateness_ms", "launch", b"launch", "launched_at_ms", b"launched_at_ms", "launched_index", b"launched_index", "local_time", b"local_time", "output_bytes", b"output_bytes", "parts", b"parts", "reason", b"reason", "replica", b"replica", "revision", b"revision", "scheduled_s", b"scheduled_s", "started_at_ms", b"started_at_ms", "state", b"state", "tenant", b"tenant", "term", b"term", "waiting", b"waiting"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cpu_ms", b"_cpu_ms", "_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "_memory_peak_bytes", b"_memory_peak_bytes", "_number", b"_number", "cpu_ms", b"cpu_ms", "exit_code", b"exit_code", "lateness_ms", b"lateness_ms", "memory_peak_bytes", b"memory_peak_bytes", "number", b"number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cpu_ms", b"_cpu_ms", "_exit_code", b"_exit_code", "_lateness_ms", b"_lateness_ms", "_memory_peak_bytes", b"_memory_peak_bytes", "_number", b"_number", "amends", b"amends", "attempt", b"attempt", "begun_at_ms", b"begun_at_ms", "begun_index", b"begun_index", "by", b"by", "count", b"count", "cpu_ms", b"cpu_ms", "deadline_at_ms", b"deadline_at_ms", "detail", b"detail", "ended_at_ms", b"ended_at_ms", "ended_index", b"ended_index", "epoch", b"epoch", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "in_doubt", b"in_doubt", "is_amended", b"is_amended", "is_open", b"is_open", "job", b"job", "kind", b"kind", "last_s", b"last_s", "lateness_ms", b"lateness_ms", "launch", b"launch", "launched_at_ms", b"launched_at_ms", "launched_index", b"launched_index", "local_time", b"local_time", "memory_peak_bytes", b"memory_peak_bytes", "number", b"number", "output_bytes", b"output_bytes", "parts", b"parts", "reason", b"reason", "replica", b"replica", "revision", b"revision", "scheduled_s", b"scheduled_s", "started_at_ms", b"started_at_ms", "state", b"state", "tenant", b"tenant", "term", b"term", "waiting", b"waiting"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_cpu_ms", b"_cpu_ms"]) -> typing.Literal["cpu_ms"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_lateness_ms", b"_lateness_ms"]) -> typing.Literal["lateness_ms"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_peak_bytes", b"_memory_peak_bytes"]) -> typing.Literal["memory_peak_bytes"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_number", b"_number"]) -> typing.Literal["number"] | None: ...
 
 global___LaunchView = LaunchView
 
@@ -521,6 +542,8 @@ class PartView(google.protobuf.message.Message):
     EXIT_CODE_FIELD_NUMBER: builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
+    CPU_MS_FIELD_NUMBER: builtins.int
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: builtins.int
     part: builtins.int
     executor: builtins.str
     state: builtins.str
@@ -530,6 +553,8 @@ class PartView(google.protobuf.message.Message):
     exit_code: builtins.int
     output_bytes: builtins.int
     detail: builtins.str
+    cpu_ms: builtins.int
+    memory_peak_bytes: builtins.int
     def __init__(
         self,
         *,
@@ -542,10 +567,17 @@ class PartView(google.protobuf.message.Message):
         exit_code: builtins.int | None = ...,
         output_bytes: builtins.int = ...,
         detail: builtins.str = ...,
+        cpu_ms: builtins.int | None = ...,
+        memory_peak_bytes: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "exit_code", b"exit_code"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_exit_code", b"_exit_code", "detail", b"detail", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "output_bytes", b"output_bytes", "part", b"part", "reason", b"reason", "started_at_ms", b"started_at_ms", "state", b"state"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_cpu_ms", b"_cpu_ms", "_exit_code", b"_exit_code", "_memory_peak_bytes", b"_memory_peak_bytes", "cpu_ms", b"cpu_ms", "exit_code", b"exit_code", "memory_peak_bytes", b"memory_peak_bytes"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_cpu_ms", b"_cpu_ms", "_exit_code", b"_exit_code", "_memory_peak_bytes", b"_memory_peak_bytes", "cpu_ms", b"cpu_ms", "detail", b"detail", "executor", b"executor", "exit_code", b"exit_code", "finished_at_ms", b"finished_at_ms", "memory_peak_bytes", b"memory_peak_bytes", "output_bytes", b"output_bytes", "part", b"part", "reason", b"reason", "started_at_ms", b"started_at_ms", "state", b"state"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_cpu_ms", b"_cpu_ms"]) -> typing.Literal["cpu_ms"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_exit_code", b"_exit_code"]) -> typing.Literal["exit_code"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_memory_peak_bytes", b"_memory_peak_bytes"]) -> typing.Literal["memory_peak_bytes"] | None: ...
 
 global___PartView = PartView
 
@@ -915,6 +947,8 @@ class HistoryQuery(google.protobuf.message.Message):
     TENANT_FIELD_NUMBER: builtins.int
     POOL_FIELD_NUMBER: builtins.int
     COLLECTION_FIELD_NUMBER: builtins.int
+    IS_ALL_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
     job: builtins.str
     since_ms: builtins.int
     until_ms: builtins.int
@@ -923,8 +957,11 @@ class HistoryQuery(google.protobuf.message.Message):
     tenant: builtins.str
     pool: builtins.str
     collection: builtins.str
+    is_all: builtins.bool
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]: ...
+    @property
+    def after(self) -> global___HistoryCursor: ...
     def __init__(
         self,
         *,
@@ -937,10 +974,42 @@ class HistoryQuery(google.protobuf.message.Message):
         tenant: builtins.str = ...,
         pool: builtins.str = ...,
         collection: builtins.str = ...,
+        is_all: builtins.bool = ...,
+        after: global___HistoryCursor | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["archive", b"archive", "collection", b"collection", "job", b"job", "limit", b"limit", "pool", b"pool", "since_ms", b"since_ms", "states", b"states", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["after", b"after"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "archive", b"archive", "collection", b"collection", "is_all", b"is_all", "job", b"job", "limit", b"limit", "pool", b"pool", "since_ms", b"since_ms", "states", b"states", "tenant", b"tenant", "until_ms", b"until_ms"]) -> None: ...
 
 global___HistoryQuery = HistoryQuery
+
+@typing.final
+class HistoryCursor(google.protobuf.message.Message):
+    """A launch that was shown, after which the next page of a list goes on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCHEDULED_S_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    ENDED_INDEX_FIELD_NUMBER: builtins.int
+    LAUNCH_FIELD_NUMBER: builtins.int
+    BEGUN_INDEX_FIELD_NUMBER: builtins.int
+    scheduled_s: builtins.int
+    attempt: builtins.int
+    ended_index: builtins.int
+    launch: builtins.str
+    begun_index: builtins.int
+    def __init__(
+        self,
+        *,
+        scheduled_s: builtins.int = ...,
+        attempt: builtins.int = ...,
+        ended_index: builtins.int = ...,
+        launch: builtins.str = ...,
+        begun_index: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "begun_index", b"begun_index", "ended_index", b"ended_index", "launch", b"launch", "scheduled_s", b"scheduled_s"]) -> None: ...
+
+global___HistoryCursor = HistoryCursor
 
 @typing.final
 class OutputQuery(google.protobuf.message.Message):

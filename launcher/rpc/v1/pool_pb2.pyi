@@ -300,6 +300,8 @@ class Report(google.protobuf.message.Message):
     EPOCH_FIELD_NUMBER: builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: builtins.int
+    CPU_MS_FIELD_NUMBER: builtins.int
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: builtins.int
     name: builtins.str
     """tenant/job@TIME[+tN]#A[/P], always with its attempt"""
     fate: global___Fate.ValueType
@@ -320,6 +322,9 @@ class Report(google.protobuf.message.Message):
     """where ENDED: bytes of output that are kept; 0 none"""
     retry_after_ms: builtins.int
     """where the reason is RETRY or SNOOZE: after its end; 0: not said"""
+    cpu_ms: builtins.int
+    """where ENDED: what its control group measured; 0 where there was none"""
+    memory_peak_bytes: builtins.int
     def __init__(
         self,
         *,
@@ -334,8 +339,10 @@ class Report(google.protobuf.message.Message):
         epoch: builtins.str = ...,
         output_bytes: builtins.int = ...,
         retry_after_ms: builtins.int = ...,
+        cpu_ms: builtins.int = ...,
+        memory_peak_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["begun_index", b"begun_index", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "started_ms", b"started_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["begun_index", b"begun_index", "cpu_ms", b"cpu_ms", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "memory_peak_bytes", b"memory_peak_bytes", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "started_ms", b"started_ms"]) -> None: ...
 
 global___Report = Report
 

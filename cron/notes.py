@@ -1,0 +1,156 @@
+"""What a record says beside its reason, as a code with arguments; and the sentence of it. Pure.
+
+Rows, open launches and dead letters hold notes, which are replicated. A sentence is made where it
+is shown, so that its words may change from release to release. In the log: append codes, never
+renumber, and append arguments of a code at the end.
+
+A cell of format 1 (`State.format`) holds sentences instead. There `apply` stores what `sentence`
+returns: the sentences of the codes up to `NO_RECORD` may change only once no release has to work
+beside one that knows format 1 alone.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from launcher.launch import LaunchState
+from launcher.names import SCHEDULED_S_MAX, format_time
+
+FIRST_FORMAT_WITH_NOTES: Final = 2
+TEXT_CHARS_MAX: Final = 256
+"""Of a text from outside that a row holds: 1 KiB at the most."""
+GATE_REASON_CHARS_MAX: Final = 100
+"""Of the reason of a gate, which each launch that it drops holds: what is left when it is open."""
+
+
+class NoteCode(enum.IntEnum):
+    """What a note says; its arguments stand behind it, those in brackets may be missing."""
+
+    REMOVED = 1  # the job was removed
+    IN_DOUBT = 2  # it was due in the snapshot of a restored cell
+    NOBODYS = 3  # it ran on an executor that the restored cell does not know
+    PAUSED = 4  # by whom, until_ms (0: until resumed), reason
+    GATE = 5  # number, [by whom, until_ms (0: until opened), reason]
+    BEFORE_RESTORE = 6  # until_s: a launch from before the restore may run until then
+    PART = 7  # number, of how many, executor, [code and arguments of a note about that part]
+    LATE_PART = 8  # number, [LaunchState, [code and arguments of a note about that part]]
+    SILENT = 9  # the lease of its executor ended
+    DIED = 10  # its executor died
+    CONTRADICTED = 11  # its executor said that it began, and that it never did
+    NO_RECORD = 12  # its executor has no record of it
+    REFUSED = 13
+    FENCED = 14
+    PARTS = 15  # the LaunchState of each part: what executors remember of a launch of several
+    FORGOTTEN = 16  # nobody remembers that part
+
+
+class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A code and its arguments."""
+
+    code: NoteCode
+    args: tuple[int | str, ...] = ()
+
+
+_SENTENCES: Final[dict[NoteCode, str]] = {
+    NoteCode.REMOVED: "the job was removed",
+    NoteCode.IN_DOUBT: "it was due in the snapshot, and may have run since",
+    NoteCode.NOBODYS: "its executor is not known",
+    NoteCode.SILENT: "its executor went silent",
+    NoteCode.DIED: "its executor died",
+    NoteCode.CONTRADICTED: "its executor contradicts itself",
+    NoteCode.NO_RECORD: "its executor has no record of it",
+    NoteCode.REFUSED: "refused",
+    NoteCode.FENCED: "fenced",
+    NoteCode.FORGOTTEN: "nobody remembers it",
+}
+"""Those that have no arguments."""
+
+
+def sentence(note: Note | None, text: str = "") -> str:
+    """Return the sentence of a note, with `text` that came from outside; `text` where there is no
+    note."""
+    if note is None:
+        return text
+    said = _SENTENCES.get(note.code) or _TELLERS[note.code](note.args)
+    if not text:
+        return said
+    return f"{said}; {text}" if note.code is NoteCode.PARTS else f"{said}: {text}"
+
+
+def written(log_format: int, note: Note | None, text: str = "") -> tuple[str, Note | None]:
+    """Return text and note as a State or a command of that format holds them."""
+    if log_format < FIRST_FORMAT_WITH_NOTES:
+        return sentence(note, text), None
+    return shortened(text, TEXT_CHARS_MAX), note
+
+
+def about_part(code: NoteCode, args: tuple[int | str, ...], inner: Note | None) -> Note:
+    """Return a note about a part that has a note itself."""
+    return Note(code, args if inner is None else (*args, int(inner.code), *inner.args))
+
+
+def shortened(text: str, chars: int) -> str:
+    """Return `text`, or its beginning and an ellipsis where it is longer."""
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
+
+
+def _paused(args: tuple[int | str, ...]) -> str:
+    by, until_ms, reason = args
+    return f"paused by {by or 'somebody'} {_until(until_ms, 'somebody resumes it')}{_why(reason)}"
+
+
+def _gate(args: tuple[int | str, ...]) -> str:
+    if len(args) < 4:
+        return f"gate {args[0]}"
+    number, by, until_ms, reason = args[:4]
+    until = _until(until_ms, "it is opened")
+    return f"gate {number}, closed by {by or 'somebody'} {until}{_why(reason)}"
+
+
+def _before_restore(args: tuple[int | str, ...]) -> str:
+    return f"a launch from before the restore may still run, until {format_time(int(args[0]))}"
+
+
+def _part(args: tuple[int | str, ...]) -> str:
+    number, of, executor = args[:3]
+    where = f" on {executor}" if executor else ""
+    return f"part {number} of {of}{where}{_inner(args[3:])}"
+
+
+def _late_part(args: tuple[int | str, ...]) -> str:
+    ended = f" {LaunchState(int(args[1])).label}" if len(args) > 1 else ""
+    return f"part {args[0]}{ended}{_inner(args[2:])}"
+
+
+def _parts(args: tuple[int | str, ...]) -> str:
+    states = (LaunchState(int(state)).label for state in args)
+    return ", ".join(f"part {number} {state}" for number, state in enumerate(states, 1))
+
+
+def _inner(args: tuple[int | str, ...]) -> str:
+    """What a note within a note says."""
+    return f": {sentence(Note(NoteCode(int(args[0])), args[1:]))}" if args else ""
+
+
+def _until(until_ms: int | str, forever: str) -> str:
+    if not until_ms:
+        return f"until {forever}"
+    # Later times have no names.
+    return f"until {format_time(min(max(int(until_ms) // 1000, 0), SCHEDULED_S_MAX))}"
+
+
+def _why(reason: int | str) -> str:
+    return f": {reason}" if reason else ""
+
+
+_TELLERS: Final = {
+    NoteCode.PAUSED: _paused,
+    NoteCode.GATE: _gate,
+    NoteCode.BEFORE_RESTORE: _before_restore,
+    NoteCode.PART: _part,
+    NoteCode.LATE_PART: _late_part,
+    NoteCode.PARTS: _parts,
+}
