@@ -30,19 +30,19 @@ PERIOD_MS_MIN: Final = 60_000
 """Shorter periods are not tried: then it is something else that is too much."""
 INTEGERS: Final = (
     "attempt", "exit_code", "term", "lateness_ms", "count", "begun_index", "launched_index",
-    "ended_index", "revision", "output_bytes",
+    "ended_index", "revision", "output_bytes", "number", "cpu_ms", "memory_peak_bytes",
 )  # fmt: skip
 TIMES: Final = (
     "scheduled_at", "begun_at", "launched_at", "started_at", "finished_at", "ended_at",
     "deadline_at", "last_scheduled_at",
 )  # fmt: skip
-BOOLEANS: Final = ("in_doubt", "is_open")
+BOOLEANS: Final = ("in_doubt", "is_open", "is_amended")
 COLUMNS: Final = (
     "launch", "tenant", "job", "scheduled_at", "attempt", "state", "reason", "started_at",
     "finished_at", "exit_code", "executor", "lateness_ms", "begun_at", "launched_at", "ended_at",
     "last_scheduled_at", "count", "epoch", "replica", "term", "begun_index", "launched_index",
     "ended_index", "local_time", "revision", "by", "detail", "kind", "is_open", "in_doubt",
-    "output_bytes",
+    "output_bytes", "number", "amends", "is_amended", "cpu_ms", "memory_peak_bytes",
 )  # fmt: skip
 
 

@@ -29,10 +29,15 @@ def rows(result: Result) -> list[dict]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+ROW_KEYS = (
+    "kind", "is_amended", "amends", "ended_index", "number", "cpu_ms", "memory_peak_bytes",
+)  # fmt: skip
+
+
 async def test_a_launch_as_json_begins_with_the_keys_that_were_promised():
     result = await cli(FakeBackend(history=[launch()]), "history", "-o", "json")
     (row,) = rows(result)
-    assert list(row) == [*KEYS, "full_name", "output_bytes"]
+    assert list(row) == [*KEYS, "full_name", "output_bytes", *ROW_KEYS]
     assert row == {
         "launch": LAUNCH,
         "job": "backup",
@@ -51,6 +56,13 @@ async def test_a_launch_as_json_begins_with_the_keys_that_were_promised():
         "lateness_ms": 7,
         "full_name": "default/backup",
         "output_bytes": None,
+        "kind": "launch",
+        "is_amended": False,
+        "amends": None,
+        "ended_index": 90,
+        "number": None,
+        "cpu_ms": None,
+        "memory_peak_bytes": None,
     }
 
 

@@ -11,10 +11,11 @@ from tests.unit.api_rig import NOON_S, launch
 LAUNCH_KEYS = """
 launch job tenant scheduled_at attempt state reason begun_at launched_at started_at finished_at
 exit_code executor term lateness_ms full_name output_bytes
+kind is_amended amends ended_index number cpu_ms memory_peak_bytes
 """
 DETAIL_KEYS = """
-epoch replica begun_index launched_index ended_index ended_at local_time revision by detail in_doubt
-waiting deadline_at is_open kind parts
+epoch replica begun_index launched_index ended_at local_time revision by detail in_doubt
+waiting deadline_at is_open parts
 """
 JOB_KEYS = """
 job tenant schedule resolved zone next overlap catchup on_lost deadline_s timeout_ms paused
