@@ -74,7 +74,10 @@ def sentence(note: Note | None, text: str = "") -> str:
     note."""
     if note is None:
         return text
-    said = _SENTENCES.get(note.code) or _TELLERS[note.code](note.args)
+    try:
+        said = _SENTENCES.get(note.code) or _TELLERS[note.code](note.args)
+    except (ValueError, IndexError, OverflowError, RecursionError):  # arguments that are none
+        said = f"{note.code.name.lower()} {note.args}"
     if not text:
         return said
     return f"{said}; {text}" if note.code is NoteCode.PARTS else f"{said}: {text}"

@@ -284,7 +284,8 @@ def with_gate(state: State, note: Note | None) -> Note | None:
     that still is: once it is open, nothing else knows."""
     if note is None or note.code is not NoteCode.GATE or len(note.args) != 1:
         return note
-    gate = state.gates.get(int(note.args[0]))
+    number = note.args[0]
+    gate = state.gates.get(number) if isinstance(number, int) else None
     if gate is None:
         return note
     why = shortened(gate.reason, GATE_REASON_CHARS_MAX)

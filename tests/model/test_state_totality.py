@@ -69,7 +69,8 @@ def absurd(kind: Any, chance: Random) -> Any:
     hints = typing.get_type_hints(kind)
     if kind is RanItem and chance.random() < 0.7:
         del hints["parts"]  # parts of parts of parts would not end
-    return kind(*(absurd(hints[name], chance) for name in kind.__struct_fields__ if name in hints))
+    names = [name for name in kind.__struct_fields__ if name in hints]
+    return kind(**{name: absurd(hints[name], chance) for name in names})
 
 
 def steered(command: Any, machine: Machine, chance: Random) -> Any:
