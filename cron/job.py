@@ -64,8 +64,8 @@ class Retry(msgspec.Struct, frozen=True, array_like=True):
     """What follows when an attempt fails.
 
     It is tried `tries` times in all, 1 for once; what was never started or was lost does not count.
-    Before try n + 1 it rests `backoff_ms * 2**(n - 1)`, at most `backoff_max_ms`, give or take a
-    tenth. An exit code in `retry_codes`, if there are any, is alone worth a retry; one in
+    Before try n + 1 it rests `backoff_ms * 2**(n - 1)`, at most `backoff_max_ms`, and up to a tenth
+    longer. An exit code in `retry_codes`, if there are any, is alone worth a retry; one in
     `fatal_codes` never is.
     """
 

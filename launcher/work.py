@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
+
+HANDLER_TIMEOUT_MS: Final = 3_600_000
+"""How long a handler may run where neither its job nor its program says: who blocks for ever would
+hold its slot for ever."""
+NO_TIMEOUT_MS: Final = 1 << 50
+"""A timeout of so long or longer is none: what `timeout=none` of a handler's job is stored as."""
 
 
 class Epoch(msgspec.Struct, frozen=True, order=True, array_like=True, gc=False):
@@ -21,9 +29,10 @@ class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
 
     `argv` is executed as it is. `env` is the part of the environment that the crontab's lines set,
     in order, after SHELL, PATH, HOME, LOGNAME and USER. `user` is empty for the executor's own.
-    `cwd` is empty for HOME. `timeout_ms` is 0 for none. `guarded` work must not outlive the
-    executor's lease (rule R6). Where `handler` names a function of a worker, `argv` is empty; the
-    function gets `payload`, and must say within each `heartbeat_ms` that it is alive (0: need not).
+    `cwd` is empty for HOME. `timeout_ms` is 0 for the default, which is none for a command and
+    HANDLER_TIMEOUT_MS for a handler that has none of its own; NO_TIMEOUT_MS is none. `guarded` work
+    must not outlive the executor's lease (rule R6). Where `handler` names a function of a worker,
+    `argv` is empty; the function gets `payload`, and must say within each `heartbeat_ms` that it is alive (0: need not).
     `cpu_milli` (thousandths of a CPU) and `memory_bytes` are what it may use, 0 for any;
     `priority` is 0 (first) to 9.
     """

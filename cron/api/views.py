@@ -94,7 +94,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     """One job as it stands: schedule, policies, pause, and its newest launch.
 
     `schedule` is what the user wrote, `resolved` the same without `?` and aliases ("" for
-    `@every`). The policies are lower-case labels. `timeout_ms` is 0 for none. `next_s` are the next
+    `@every`). The policies are lower-case labels. `timeout_ms` is 0 for the default,
+    NO_TIMEOUT_MS for none. `next_s` are the next
     scheduled times, oldest first; none while nothing is due any more, or in a pause without an end.
     `gate` is the closed gate that decides over its launches now. `held` says why the leader cannot
     read the schedule: then nothing is launched, and no instant has a row, until a leader can.

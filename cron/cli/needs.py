@@ -9,6 +9,7 @@ from cron.api.views import JobView
 from cron.calendar.duration import format_duration
 from cron.cli.render import Row
 from cron.cli.times import show_ms
+from launcher.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 
 _UNITS: Final = ((40, "T"), (30, "G"), (20, "M"), (10, "K"))
 
@@ -61,6 +62,17 @@ def needs_row(needs: JobNeeds) -> Row:
     }
 
 
+def _timeout(view: JobView) -> str:
+    """Return how long a launch may run; handlers have a default, and may have one of their own."""
+    if view.timeout_ms >= NO_TIMEOUT_MS:
+        return "none"
+    if view.timeout_ms:
+        return format_duration(view.timeout_ms // 1000)
+    if not view.needs.handler:
+        return ""
+    return f"{format_duration(HANDLER_TIMEOUT_MS // 1000)}, unless the handler says otherwise"
+
+
 def job_pairs(view: JobView) -> list[tuple[str, str]]:
     """Return all that a job says, in the words of its options, for people."""
     needs = view.needs
@@ -78,7 +90,7 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("catchup", view.catchup),
         ("on-lost", view.on_lost),
         ("deadline", format_duration(view.deadline_s)),
-        ("timeout", format_duration(view.timeout_ms // 1000) if view.timeout_ms else ""),
+        ("timeout", _timeout(view)),
         ("heartbeat", format_duration(needs.heartbeat_ms // 1000) if needs.heartbeat_ms else ""),
         ("retries", str(needs.tries - 1) if retried else ""),
         ("backoff", format_duration(needs.backoff_ms // 1000) if retried else ""),

@@ -17,6 +17,7 @@ from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
 from cron.progress import describe_progress
 from launcher.names import short_job_name, split_job_name
+from launcher.work import NO_TIMEOUT_MS
 
 LAUNCH_COLUMNS: Final = (
     "launch", "attempt", "state", "reason", "started utc", "late", "ran", "exit", "executor", NOTE,
@@ -162,7 +163,7 @@ def job_row(view: JobView) -> Row:
             "catchup": view.catchup,
             "on_lost": view.on_lost,
             "deadline_s": view.deadline_s,
-            "timeout_ms": view.timeout_ms or None,
+            "timeout_ms": view.timeout_ms if 0 < view.timeout_ms < NO_TIMEOUT_MS else None,
             "paused": view.paused,
             "pause_reason": view.pause_reason or None,
             "paused_by": view.paused_by or None,

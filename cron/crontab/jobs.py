@@ -16,7 +16,7 @@ from cron.crontab.options import Policies
 from cron.crontab.reading import Problems
 from cron.errors import ScheduleError
 from cron.job import Job, OnLost, Overlap, Schedule
-from launcher.work import WorkSpec
+from launcher.work import NO_TIMEOUT_MS, WorkSpec
 
 _WORD = re.compile(r"[^ \t]+")
 _DEFAULT_NAME = re.compile(r"[^/]+/job-[0-9a-f]{10}(?:-[0-9]+)?")
@@ -168,9 +168,10 @@ def _job(name: str, declared: Declaration) -> Job:
     policies = declared.policies
     retry = retry_of(policies)
     deadline_s = policies.deadline_s
+    timeout_ms = policies.timeout_ms if policies.timeout_ms < NO_TIMEOUT_MS else 0
     if not deadline_s:
         period_s = default_deadline_s(declared.expression)
-        deadline_s = deadline_with_retries_s(period_s, retry, policies.timeout_ms)
+        deadline_s = deadline_with_retries_s(period_s, retry, timeout_ms)
     return Job(
         name=name,
         schedule=declared.expression.schedule(declared.zone),
@@ -192,9 +193,10 @@ def _job(name: str, declared: Declaration) -> Job:
 def _work(declared: Declaration) -> WorkSpec:
     """Return what an executor does: a handler gets no command, environment or input."""
     policies = declared.policies
+    timeout_ms = policies.timeout_ms
     work = WorkSpec(
         argv=(),
-        timeout_ms=policies.timeout_ms,
+        timeout_ms=timeout_ms if policies.handler or timeout_ms < NO_TIMEOUT_MS else 0,
         guarded=policies.overlap is not Overlap.ALLOW or policies.on_lost is OnLost.RETRY,
         cpu_milli=policies.cpu_milli,
         memory_bytes=policies.memory_bytes,

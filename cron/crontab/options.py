@@ -18,6 +18,7 @@ from cron.crontab.reading import Problems
 from cron.errors import InvalidInput, ScheduleError
 from cron.job import Catchup, OnLost, Overlap
 from launcher.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_job_name
+from launcher.work import NO_TIMEOUT_MS
 
 OPTION_MARK: Final = "#:"
 
@@ -184,6 +185,8 @@ def _read_name(text: str) -> tuple[str, Any]:
 
 
 def _read_timeout(text: str) -> tuple[str, Any]:
+    if text == "none":
+        return "timeout_ms", NO_TIMEOUT_MS
     seconds = parse_duration(text, what="timeout", least_s=1, most_s=limits.TIMEOUT_S_MAX)
     return "timeout_ms", seconds * 1000
 

@@ -24,6 +24,8 @@ RETRY_COST_MILLI: Final = 1_000
 SUCCESS_EARNS_MILLI: Final = 100
 SNOOZE_MS: Final = 1_000
 """The least that a snooze lasts: a handler that asks for no time at all would run without end."""
+ADDED_FORMAT: Final = 2
+"""From this format of State on (`State.format`) no rest is shorter than `backoff` says."""
 BOUNDED_FORMAT: Final = 2
 """From this format of State on (`State.format`) the tenants in debt are bounded."""
 _ASKED: Final = (Reason.RETRY, Reason.SNOOZE)
@@ -158,15 +160,19 @@ def _rest_ends_ms(context: Context, row: LaunchRow, item: FinishedItem, job: Job
     if item.retry_after_ms > 0:
         return context.at_ms + item.retry_after_ms
     name = f"{context.state.launch_name(row.key)}#{row.attempt}"
-    return context.at_ms + backoff_ms(job.retry, row.tries + 1, name)
+    format_ = context.state.format
+    return context.at_ms + backoff_ms(job.retry, row.tries + 1, name, format_=format_)
 
 
-def backoff_ms(retry: Retry, failures: int, name: str) -> int:
-    """Return how long a launch rests after so many failures: twice as long each time, within a
-    bound, and a tenth more or less by the name of its attempt, the same on every replica."""
+def backoff_ms(retry: Retry, failures: int, name: str, *, format_: int = ADDED_FORMAT) -> int:
+    """Return how long a launch rests after so many failures, in milliseconds: twice as long each
+    time, within a bound, and up to a tenth more by the name of its attempt, the same on every
+    replica. In a cell of an older format it is a tenth more or less."""
     rest_ms = max(min(retry.backoff_ms << min(failures - 1, 32), retry.backoff_max_ms), 0)
     drawn = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big")
-    return rest_ms * 9 // 10 + rest_ms * drawn // (5 << 32)
+    if format_ < ADDED_FORMAT:
+        return rest_ms * 9 // 10 + rest_ms * drawn // (5 << 32)
+    return rest_ms + rest_ms * drawn // (10 << 32)
 
 
 def _is_snooze(item: FinishedItem) -> bool:

@@ -13,6 +13,7 @@ from launcher.executor.line import Line, Peer
 from launcher.executor.rules import Accepted
 from launcher.executor.watches import Ending, Watch, pace_us
 from launcher.launch import Reason
+from launcher.limits import PIECE_BYTES_PENDING_MAX
 from launcher.names import parse_attempt_name, split_job_name
 from launcher.worker import wire
 
@@ -20,6 +21,8 @@ AHEAD_US: Final = 20_000
 """A worker gets what it ends within this beside what runs: the way to it and back, many times."""
 PACE_US: Final = 10_000
 """How long a launch takes, until it is known."""
+LOOK_MS_MAX: Final = 1_000
+"""What one look may add to a worker's silence."""
 UNSENT_BYTES_MAX: Final = 1 << 20
 """A worker that leaves so much unread hears of no lease: it could not obey."""
 
@@ -67,6 +70,9 @@ class Worker:
         self.begun: dict[str, Watch] = {}
         self.memory_max_bytes = hello.memory_max_bytes
         self.memory_bytes = 0
+        self.pulse_ms = hello.pulse_ms
+        self.silent_ms = 0
+        self._looked_ms = 0
         self.is_enlisted = False
         self.is_leaving = False
         self.killed_for = ""
@@ -97,6 +103,20 @@ class Worker:
         """Return how many launches it ends within so many microseconds."""
         return self.threads * us // max(self._pace_us, 1)
 
+    def look(self, now_ms: int, silence_ms: int) -> bool:
+        """Return whether it has been silent for too long, although it runs something.
+
+        Only time in which the executor looked counts: after a pause of the whole host, what the
+        worker said meanwhile is yet to be read.
+        """
+        passed_ms = min(now_ms - (self._looked_ms or now_ms), LOOK_MS_MAX)
+        self._looked_ms = now_ms
+        if not self.pulse_ms or not self.begun or self.unwritten_bytes > PIECE_BYTES_PENDING_MAX:
+            self.silent_ms = 0
+            return False
+        self.silent_ms += passed_ms
+        return 0 < silence_ms <= self.silent_ms and self.silent_ms > 2 * self.pulse_ms
+
     def give(self, some: list[Waiting]) -> None:
         """Send it launches to run."""
         tasks = []
@@ -104,7 +124,7 @@ class Worker:
             task, served = waiting.task, self.served[waiting.task.handler]
             self.given[task.name] = Watch(
                 waiting,
-                wire.effective_ms(task.timeout_ms, served.timeout_ms),
+                wire.timeout_of(task.timeout_ms, served.timeout_ms),
                 wire.effective_ms(task.heartbeat_ms, served.heartbeat_ms),
             )
             tasks.append(task)

@@ -56,6 +56,11 @@ class Listener(Protocol):
         """What is offered here has changed."""
 
 
+SILENT: Final = (
+    "it said nothing for {:g} s: it is stopped, or a handler holds the interpreter's lock"
+)
+
+
 class Workers:
     """All workers of one executor."""
 
@@ -259,6 +264,7 @@ class Workers:
 
     def take(self, worker: Worker, messages: Sequence[wire.FromChild]) -> None:
         """Hear what a worker says."""
+        worker.silent_ms = 0
         for message in messages:
             self._hearers[type(message)](worker, message)
         self._launches.dispatch(self._groups.of(worker.group))
@@ -358,6 +364,11 @@ class Workers:
         self._launches.flush()
 
     def _look(self, worker: Worker, now_ms: int, now_wall_ms: int) -> None:
+        if worker.look(now_ms, self._config.worker_silence_ms):
+            for watch in worker.begun.values():
+                watch.reason = watch.reason or Reason.SILENT
+            self._kill(worker, SILENT.format(self._config.worker_silence_ms / 1000))
+            return
         late: list[str] = []
         for name, watch in worker.given.items():
             step = watch.look(now_ms, self._config.term_grace_ms)

@@ -35,7 +35,7 @@ from launcher.worker.options import (
 from launcher.worker.registry import REGISTRY, Registry
 from launcher.worker.serving import ParentLost, Serving, StillRunning
 from launcher.worker.terminal import say
-from launcher.worker.wire import VERSION, Hello
+from launcher.worker.wire import PULSE_MS, VERSION, Hello
 
 CONNECT_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Between looks for the executor; the last one again and again."""
@@ -171,6 +171,7 @@ def _hello(registry: Registry, options: ChildOptions) -> Hello:
         os.getpid(),
         os.getppid() if options.parent_fd >= 0 else 0,
         said.memory_max_bytes,
+        PULSE_MS,
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from launcher.names import NAME_PART_CHARS_MAX
+from launcher.work import NO_TIMEOUT_MS
 from launcher.worker.context import Context
 from launcher.worker.errors import BadHandler
 from launcher.worker.lengths import Length, length_ms
@@ -174,8 +175,9 @@ def handler(
 ) -> Any:
     """Make a function a handler: `@handler`, or `@handler("billing.invoice", timeout="5m")`.
 
-    The name defaults to `module.function`. After `timeout` it is cancelled, and killed soon after;
-    so it is where it lets `heartbeat` pass without `Context.heartbeat`. A job may say less of both.
+    The name defaults to `module.function`. After `timeout`, by default an hour ("none": any time),
+    it is cancelled, and killed 10 s later (the executor's `term_grace_ms`); so it is where it lets
+    `heartbeat` pass without `Context.heartbeat`. A job may say less of both.
     `collection` is a label for gates. The function is returned unchanged.
 
     Raises:
@@ -273,6 +275,8 @@ def _checked_name(function: Callable[..., Any], name: str | None, place: str) ->
 def _checked_length(what: str, said: Length | None, place: str) -> int:
     if said is None:
         return 0
+    if said == "none" and what == "timeout":
+        return NO_TIMEOUT_MS
     try:
         ms = length_ms(said)
     except (ValueError, TypeError) as error:

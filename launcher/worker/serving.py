@@ -26,6 +26,7 @@ from launcher.worker.link import Bell, Link, LinkLost
 from launcher.worker.news import News
 from launcher.worker.registry import Registry
 from launcher.worker.wire import (
+    PULSE_MS,
     Beat,
     Cancel,
     Done,
@@ -79,6 +80,7 @@ class Serving:
         self._grace_ends_ms = 0
         self._graces_ms = (0, 0)
         self._has_cancelled = False
+        self._pulse_at_ms = 0
 
     def drain(self) -> None:
         """Ask for a drain; from a signal handler."""
@@ -128,7 +130,8 @@ class Serving:
             poll.modify(self._link.fd, self._mask)
 
     def _pause_s(self) -> float | None:
-        due_ms = min(self._news.due_ms(), self._grace_ends_ms or NEVER_MS)
+        pulse_ms = self._pulse_at_ms if self._holding.is_busy else NEVER_MS
+        due_ms = min(self._news.due_ms(), self._grace_ends_ms or NEVER_MS, pulse_ms)
         return None if due_ms >= NEVER_MS else max(0, due_ms - boot_ms()) / 1000
 
     def _obey(self, message: ToChild) -> None:
@@ -188,12 +191,15 @@ class Serving:
             self._runner(work).cancel(work, "the worker is stopped")
 
     def _tell(self) -> None:
-        """Say what the threads have put down."""
-        batch = self._news.take(boot_ms())
+        """Say what the threads have put down; if they are silent, that this process lives."""
+        now_ms = boot_ms()
+        batch = self._news.take(now_ms)
         for name, piece in batch.output:
             self._link.say(Output(name, piece))
-        if batch.beats:
+        is_pulse_due = self._holding.is_busy and now_ms >= self._pulse_at_ms
+        if batch.beats or is_pulse_due:
             self._link.say(Beat(batch.beats))
+            self._pulse_at_ms = now_ms + PULSE_MS
         if batch.ends:
             self._link.say(Done([self._holding.end(*end) for end in batch.ends]))
             self._watchdog.guard(self._holding.guarded)
@@ -210,6 +216,7 @@ class Serving:
             self._link.say(Done(never))
         if beginning:
             self._watchdog.guard(self._holding.guarded)
+            self._pulse_at_ms = max(self._pulse_at_ms, boot_ms() + PULSE_MS)
             self._link.say(Started([work.task.name for work in beginning]))
             self._announced = beginning
 

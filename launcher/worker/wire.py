@@ -22,10 +22,13 @@ from typing import Annotated, Final, Generic, TypeAlias, TypeVar
 import msgspec
 
 from launcher.errors import invariant
+from launcher.work import HANDLER_TIMEOUT_MS, NO_TIMEOUT_MS
 from launcher.worker.errors import BadFrame, FrameTooBig
 
 VERSION: Final = 1
 """Of this protocol, in Hello and Welcome."""
+PULSE_MS: Final = 1_000
+"""How often a child that runs something speaks; a message for each child that is busy."""
 FRAME_BYTES_MAX: Final = 16 << 20
 """One message. A payload has at most 256 KiB, so that dozens of the largest fit into one Run."""
 OUTPUT_PIECE_BYTES_MAX: Final = 64 << 10
@@ -104,7 +107,11 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False):
     """The first message of a child, and only the first. `memory_max_bytes` is what its parent
-    renews it at; who has half as much again is killed, by whoever sees it first. 0: no bound."""
+    renews it at; who has half as much again is killed, by whoever sees it first. 0: no bound.
+
+    While a handler runs, the child says something at least every `pulse_ms`, if only an empty
+    `Beat`: it does so by itself, unless its process is stopped or a handler holds the interpreter's
+    lock. 0: it may be silent."""
 
     version: int
     group: str
@@ -114,6 +121,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", gc=False)
     pid: int
     parent_pid: int
     memory_max_bytes: Ms = 0
+    pulse_ms: Ms = 0
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, tag="started", gc=False):
@@ -202,6 +210,13 @@ _TO_CHILD: Final[msgspec.msgpack.Decoder[ToChild]] = msgspec.msgpack.Decoder(ToC
 def effective_ms(job_ms: int, handler_ms: int) -> int:
     """Return the smaller of what a job and a handler allow; 0, for no bound, where neither does."""
     return min(job_ms, handler_ms) if job_ms and handler_ms else job_ms or handler_ms
+
+
+def timeout_of(job_ms: int, handler_ms: int) -> int:
+    """Return how long a task may run, 0 for any time: the smaller of what its job and its handler
+    say, HANDLER_TIMEOUT_MS where neither does."""
+    timeout_ms = effective_ms(job_ms, handler_ms) or HANDLER_TIMEOUT_MS
+    return 0 if timeout_ms >= NO_TIMEOUT_MS else timeout_ms
 
 
 def encode(message: FromChild | ToChild) -> bytes:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from launcher.worker.context import Context, Wire
 from launcher.worker.outcome import Ended
 from launcher.worker.registry import Handler, Registry
-from launcher.worker.wire import Outcome, Result, Task, effective_ms
+from launcher.worker.wire import Outcome, Result, Task, timeout_of
 
 AHEAD_MAX: Final = 128
 """A few milliseconds of calls that take some ten microseconds each."""
@@ -55,6 +55,11 @@ class Holding:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether something has begun and is not over."""
+        return self._begun > 0
+
     def get(self, name: str) -> Work | None:
         """Return the work of that name, or None; from any thread."""
         return self._held.get(name)
@@ -94,7 +99,7 @@ class Holding:
                 unleased.append(work)
                 self._forget(work)
                 continue
-            timeout_ms = effective_ms(task.timeout_ms, work.handler.served.timeout_ms)
+            timeout_ms = timeout_of(task.timeout_ms, work.handler.served.timeout_ms)
             work.context = Context(task, wire, timeout_ms)
             self._begun += 1
             self.guarded += task.guarded

@@ -59,7 +59,7 @@ class NaivePool(NaiveWorld):
         attempt = AttemptName(LaunchName(name, item.key[1], item.key[2]), item.attempt)
         # Where in this tenth it lies is the hash's matter and no rule.
         drawn_ms = backoff_ms(retry, failures, str(attempt))
-        assert plain_ms * 9 // 10 <= drawn_ms <= plain_ms * 11 // 10
+        assert plain_ms <= drawn_ms <= plain_ms * 11 // 10
         return drawn_ms
 
     def is_fatal(self, retry: Retry, item: c.FinishedItem) -> bool:

@@ -28,16 +28,34 @@ from tests.unit.tries_rig import (
 def test_it_rests_twice_as_long_each_time_up_to_a_bound(failures: int, plain_ms: int) -> None:
     retry = Retry(tries=99, backoff_ms=1000, backoff_max_ms=60_000)
     rests = [backoff_ms(retry, failures, f"default/a@{n}#1") for n in range(500)]
-    assert plain_ms * 9 // 10 <= min(rests) < plain_ms * 91 // 100
+    assert plain_ms <= min(rests) < plain_ms * 101 // 100
     assert plain_ms * 109 // 100 < max(rests) <= plain_ms * 11 // 10
+
+
+def test_no_rest_is_shorter_than_its_job_says() -> None:
+    # The attempt of this name drew 9.7 s of 10 s.
+    rig = running()
+    fail(rig)
+    assert PATIENT.backoff_ms <= rest_ms(rig) <= PATIENT.backoff_ms * 11 // 10
+
+
+def test_a_cell_of_the_format_before_rests_as_its_older_replicas_do() -> None:
+    rig = running(log_format=1)
+    fail(rig)
+    name = "default/backup@2026-11-20T16:01:00Z#1"
+    assert rest_ms(rig) == backoff_ms(PATIENT, 1, name, format_=1) < PATIENT.backoff_ms
 
 
 def test_a_rest_is_the_same_in_every_release() -> None:
     """Replicas of two releases apply the same entries, and old logs are read again."""
     retry = Retry(tries=9)
     name = "default/backup@2026-11-20T16:01:00Z#"
-    found = [backoff_ms(retry, failures, f"{name}{failures}") for failures in (1, 2, 3)]
-    assert found == [9695, 18279, 36937]
+    for format_, rests in ((1, [9695, 18279, 36937]), (2, [10347, 20139, 40468])):
+        found = [
+            backoff_ms(retry, failures, f"{name}{failures}", format_=format_)
+            for failures in (1, 2, 3)
+        ]
+        assert found == rests
 
 
 def test_attempts_of_one_launch_and_launches_of_one_instant_rest_apart() -> None:
@@ -56,7 +74,7 @@ def test_the_rest_of_an_attempt_is_that_of_its_name() -> None:
 def test_a_second_failure_rests_longer_up_to_the_jobs_bound() -> None:
     rig = running()
     fail(rig)
-    assert 9_000 <= rest_ms(rig) <= 11_000
+    assert 10_000 <= rest_ms(rig) <= 11_000
     start(rig.to(90), 2)
     fail(rig, 2)
     assert 13_500 <= rest_ms(rig) <= 16_500

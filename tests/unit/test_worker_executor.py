@@ -8,6 +8,7 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from launcher.executor.row import ENDED
 from launcher.launch import Reason
@@ -18,12 +19,12 @@ from tests.unit.workers_rig import Floor, floor, named, until
 
 
 @asynccontextmanager
-async def served(folder: Path, threads: int = 2) -> AsyncIterator[Floor]:
+async def served(folder: Path, threads: int = 2, **settings: Any) -> AsyncIterator[Floor]:
     """An executor whose one worker has come."""
     (folder / "app").mkdir()
     write_app(folder / "app")
     (folder / "executor").mkdir(mode=0o700)
-    async with floor(folder / "executor") as one:
+    async with floor(folder / "executor", **settings) as one:
         socket = str(one.directory / "workers.sock")
         options = WorkerOptions(app="shop", executor=socket, threads=threads)
         with in_folder(folder / "app"):
