@@ -40,15 +40,16 @@ class ExecutorConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     `leaders` are the client addresses of the cell's replicas. `users` are the accounts that an
     executor of root runs commands as; it runs none as root, also none without `user=`, unless
-    "root" is listed. `tls` names the files of its certificate; without, `leaders` are on this
-    host. `start` is `none` where work is accepted and reported as succeeded without starting
-    anything, for benches. `term_grace_ms` lies between TERM and KILL. A worker's process that runs
-    something and says nothing for `worker_silence_ms` (0: any time) is stopped or stuck, and is
-    killed. `cpu_milli` (thousandths of a CPU) and `memory_bytes` are what launches that declare
-    them may use together: what this host has where absent, 0 for no bound. `cgroup` is where their limits are set: the executor's own
-    control group where empty, or that directory, or "off". With `workers` there is a socket for
-    those of this host, which `workers_group` may open beside the executor's user; `worker_buffer`
-    launches of each of their groups may wait here, if they are so short that this takes no time.
+    "root" is listed. `tls` names the files of its certificate; without, `leaders` are on this host.
+    `start` is `none` where work is accepted and reported as succeeded without starting anything,
+    for benches. `term_grace_ms` lies between TERM and KILL. A worker's process that runs something
+    and says nothing for `worker_silence_ms` (0: any time) is stopped or stuck, and is killed.
+    `cpu_milli` (thousandths of a CPU) and `memory_bytes` are what launches that declare them may
+    use together: what this host has where absent, 0 for no bound. `cgroup` is where their limits
+    are set: the executor's own control group where empty, or that directory, or "off". With
+    `workers` there is a socket for those of this host, which `workers_group` may open beside the
+    executor's user; `worker_buffer` launches of each of their groups may wait here, if they are so
+    short that this takes no time.
     """
 
     id: _Name

@@ -32,9 +32,9 @@ class WorkSpec(msgspec.Struct, frozen=True, array_like=True):
     `cwd` is empty for HOME. `timeout_ms` is 0 for the default, which is none for a command and
     HANDLER_TIMEOUT_MS for a handler that has none of its own; NO_TIMEOUT_MS is none. `guarded` work
     must not outlive the executor's lease (rule R6). Where `handler` names a function of a worker,
-    `argv` is empty; the function gets `payload`, and must say within each `heartbeat_ms` that it is alive (0: need not).
-    `cpu_milli` (thousandths of a CPU) and `memory_bytes` are what it may use, 0 for any;
-    `priority` is 0 (first) to 9.
+    `argv` is empty; the function gets `payload`, and must say within each `heartbeat_ms` that it is
+    alive (0: need not). `cpu_milli` (thousandths of a CPU) and `memory_bytes` are what it may use,
+    0 for any; `priority` is 0 (first) to 9.
     """
 
     argv: tuple[str, ...]
