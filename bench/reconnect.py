@@ -228,7 +228,7 @@ def elections(folder: Path, since_s: float) -> dict[str, Any]:
     for path in folder.glob("r?.log"):
         for line in path.read_text(errors="replace").splitlines():
             if '"leader.elected"' in line:
-                at = datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp()
+                at = datetime.fromisoformat(json.loads(line)["at"]).timestamp()
                 found += [round((at - since_s) * 1000)] if at > since_s else []
     return {"elected_ms": min(found, default=None), "elections": len(found)}
 

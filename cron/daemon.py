@@ -20,6 +20,9 @@ from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Literal
 
+# Before gRPC is imported: its own lines would stand between those of the log, which are JSON.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 import grpc
 import msgspec
 import structlog

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 import structlog
 from structlog.typing import Processor
 
+AT: Final = "at"
+"""The key of the time in every line, as in the logs of executors."""
 _NOISY = {
     **dict.fromkeys(("pysyncobj", "grpc", "asyncio"), logging.WARNING),
     # What becomes of a request is logged by whoever made it.
@@ -35,7 +37,7 @@ def configure_logs(*, replica: str, level: str = "info", stream: TextIO | None =
         _naming(replica),
         structlog.stdlib.add_log_level,
         structlog.stdlib.ExtraAdder(),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key=AT),
         structlog.processors.StackInfoRenderer(),
     ]
     structlog.configure(
@@ -73,7 +75,7 @@ def _naming(replica: str) -> Processor:
 
 def _rendered(*, is_terminal: bool) -> list[Processor]:
     if is_terminal:
-        return [structlog.dev.ConsoleRenderer()]
+        return [structlog.dev.ConsoleRenderer(timestamp_key=AT)]
     return [
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(sort_keys=False, default=str),

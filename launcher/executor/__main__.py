@@ -7,6 +7,8 @@ import sys
 
 # Before gRPC is imported: its fork handlers are for programs that fork, and this one must not.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# Its own lines would stand between those of the log, which are JSON.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from launcher.executor.main import main
 

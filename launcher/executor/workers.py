@@ -158,7 +158,8 @@ class Workers:
         for worker in self._groups.workers():
             if worker.pid in wanted and not worker.is_enlisted:
                 worker.is_enlisted = True
-                worker.line.send(wire.Welcome(self._lease.until_ms))
+                welcome = wire.Welcome(self._lease.until_ms, executor=self._config.id)
+                worker.line.send(welcome)
                 log.info("worker.joined", pid=worker.pid, group=worker.group)
                 self._reoffer()
                 self._launches.dispatch(self._groups.of(worker.group))

@@ -7,6 +7,7 @@ killed when guarded work outlives the executor's lease: so its handlers never ru
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ from types import FrameType
 from typing import Final
 
 from launcher.worker import app, logs
+from launcher.worker.clock import boot_ms
 from launcher.worker.errors import BadFrame, NoExecutor
 from launcher.worker.lease import Slate, Watchdog, kill_group, kill_self, make_slate
 from launcher.worker.link import Bell, Link, LinkLost
@@ -40,6 +42,8 @@ from launcher.worker.wire import PULSE_MS, VERSION, Hello
 CONNECT_PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Between looks for the executor; the last one again and again."""
 CONNECT_S: Final = 5.0
+SAY_EVERY_MS: Final = 10_000
+"""How often a worker repeats what it waits for."""
 
 
 class Worker:
@@ -113,7 +117,8 @@ def _serve(
     link = Link(connected)
     # What a handler forks must not keep the connection open after this process.
     os.register_at_fork(after_in_child=link.close)
-    serving = Serving(link, stop.bell, registry, _hello(registry, options), watchdog)
+    welcomed = functools.partial(_say_connected, options)
+    serving = Serving(link, stop.bell, registry, _hello(registry, options), watchdog, welcomed)
     stop.serving = serving
     if stop.is_asked:
         serving.drain()
@@ -175,18 +180,26 @@ def _hello(registry: Registry, options: ChildOptions) -> Hello:
     )
 
 
+def _say_connected(options: ChildOptions, executor: str) -> None:
+    """Say which executor feeds this worker; of its processes the first one says it."""
+    if options.number == 1:
+        path = socket_path(options.worker.executor)
+        say(f"connected to {executor or 'the executor'} at {path}")
+
+
 def _connect(options: ChildOptions, stop: _Stop) -> socket.socket | None:
     """Wait for the executor's socket; None where asked to stop first."""
     path = socket_path(options.worker.executor)
-    tries = 0
+    tries = said_ms = 0
     while not stop.is_asked:
         try:
             return _connected(path)
         except OSError as error:
-            if tries == len(CONNECT_PAUSES_S) and options.number == 1:
+            if options.number == 1 and (not tries or boot_ms() >= said_ms + SAY_EVERY_MS):
                 why = (error.strerror or str(error)).lower()
                 way = f"--executor or ${SOCKET_VARIABLE} name another socket"
                 say(f"waits for an executor at {path}: {why}; {way}")
+                said_ms = boot_ms()
         _rest(CONNECT_PAUSES_S[min(tries, len(CONNECT_PAUSES_S) - 1)], options, stop)
         tries += 1
     return None

@@ -13,7 +13,7 @@ that answers for them.
 from __future__ import annotations
 
 import select
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from launcher.errors import invariant
@@ -59,13 +59,21 @@ class StillRunning(Exception):
 
 
 class Serving:
-    """One connection, from Hello to its end."""
+    """One connection, from Hello to its end. `welcomed` is called with the executor's id once it
+    takes this child."""
 
     def __init__(
-        self, link: Link, bell: Bell, registry: Registry, hello: Hello, watchdog: Watchdog
+        self,
+        link: Link,
+        bell: Bell,
+        registry: Registry,
+        hello: Hello,
+        watchdog: Watchdog,
+        welcomed: Callable[[str], None] = lambda _executor: None,
     ) -> None:
         self._link, self._bell, self._hello = link, bell, hello
         self._watchdog = watchdog
+        self._welcomed = welcomed
         self._holding = Holding(registry, hello.threads)
         self._news = News(self._holding, bell)
         self._announced: list[Work] = []
@@ -143,9 +151,10 @@ class Serving:
                     self._cancel(name, reason_label(reason))
             case Lease(until_ms):
                 self._watchdog.renew(until_ms)
-            case Welcome(lease_until_ms):
+            case Welcome(lease_until_ms, executor=executor):
                 self._watchdog.renew(lease_until_ms)
                 self._watchdog.slate.serves = True
+                self._welcomed(executor)
             case Refused(text):
                 if self._holding:
                     raise LinkLost(f"the executor refused this worker: {text}")

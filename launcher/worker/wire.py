@@ -165,10 +165,12 @@ class Leaving(msgspec.Struct, frozen=True, array_like=True, tag="leaving", gc=Fa
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag="welcome", gc=False):
-    """The answer to Hello. `lease_until_ms` is on the boot-time clock; 0: no lease now."""
+    """The answer to Hello. `lease_until_ms` is on the boot-time clock; 0: no lease now.
+    `executor` is the id of the executor, "" of one that does not say it."""
 
     lease_until_ms: Ms
     version: int = VERSION
+    executor: str = ""
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused", gc=False):

@@ -41,7 +41,7 @@ def test_all_logs_are_json_lines_on_stderr_with_the_replica() -> None:
     assert {row["replica"] for row in rows} == {"r1"}
     assert [row["level"] for row in rows] == ["info", "warning", "error"]
     assert rows[0]["lateness_ms"] == 41
-    assert rows[0]["timestamp"].endswith("Z")
+    assert rows[0]["at"].endswith("Z")
     assert "ValueError: bad" in rows[2]["exception"]
 
 
