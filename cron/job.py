@@ -102,6 +102,12 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     each: str = ""
 
     @property
+    def is_limited(self) -> bool:
+        """Whether it limits how many of its launches run at once: they must not outlive the lease
+        of their executor, or what begins in the place of a lost one would run beside it."""
+        return self.overlap is not Overlap.ALLOW or self.concurrency > 0
+
+    @property
     def has_parts(self) -> bool:
         """Whether its launches begin on several executors at once."""
         return self.parts > 1 or bool(self.each)

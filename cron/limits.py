@@ -65,6 +65,8 @@ LIFE_ENTRIES: Final = 10**12
 after three hundred years, and indexes of two lives never meet."""
 LIVES_MAX: Final = 128
 """Lives of a cell: what a row's place in the index of history has room for."""
+HELD_KEPT: Final = 64
+"""Times until which slots of a job with `concurrency` are held, each by any number of launches."""
 LOST_KEPT: Final = 10_000
 """Lost launches for which a late result still makes an amendment (rule R9)."""
 HISTORY_ROWS_MAX: Final = 100_000

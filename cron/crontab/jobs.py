@@ -197,7 +197,11 @@ def _work(declared: Declaration) -> WorkSpec:
     work = WorkSpec(
         argv=(),
         timeout_ms=timeout_ms if policies.handler or timeout_ms < NO_TIMEOUT_MS else 0,
-        guarded=policies.overlap is not Overlap.ALLOW or policies.on_lost is OnLost.RETRY,
+        guarded=(
+            policies.overlap is not Overlap.ALLOW
+            or policies.concurrency > 0
+            or policies.on_lost is OnLost.RETRY
+        ),
         cpu_milli=policies.cpu_milli,
         memory_bytes=policies.memory_bytes,
         priority=policies.priority,

@@ -22,7 +22,7 @@ _OF_RETRY: Final = {
     "retry_codes": "retry-on",
     "fatal_codes": "fatal-on",
 }
-# Whether work is guarded follows from overlap and on-lost.
+# Whether work is guarded follows from overlap, concurrency and on-lost.
 _NO_DIFFERENCE: Final = ("line", "schedule", "work", "retry")
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from cron.failpoints import hit
 from cron.state import commands as c
 from cron.state.codec import encode_work
@@ -62,7 +64,10 @@ class Dispatcher:
             return None
         cached = self._work.get((row.number, row.revision))
         if cached is None:
-            cached = encode_work(row.job.work)
+            work = row.job.work
+            if row.job.is_limited and not work.guarded:  # declared to an older release
+                work = msgspec.structs.replace(work, guarded=True)
+            cached = encode_work(work)
             self._work[(row.number, row.revision)] = cached
         name = attempt_name(state, row.key, row.attempt, part)
         if name in self.unsent:

@@ -415,11 +415,31 @@ class _Choice:
 
     def _may_begin(self, candidate: Candidate, job: Job) -> bool:
         """Whether it may, having been taken; else it waits on."""
-        if job.overlap is ALLOW or not self._is_held(candidate.record):
-            return True
-        held_until_ms = candidate.record.held_until_ms
+        record = candidate.record
+        if job.overlap is ALLOW:
+            if not job.concurrency or not self._holds_all(record, job):
+                return True
+            held_until_ms = record.held_until_ms
+            if not self._queues.runs(record.number):  # else the end of one that runs is enough
+                later = (until_ms for until_ms in record.held if until_ms > self._now_ms)
+                held_until_ms = max(held_until_ms, min(later, default=0))
+        else:
+            if not self._is_held(record):
+                return True
+            held_until_ms = record.held_until_ms
         self._queues.put_back(max(held_until_ms, self._now_ms + HELD_REST_MS))
         return False
+
+    def _holds_all(self, record: JobRecord, job: Job) -> bool:
+        """Whether as many launches of a job with `concurrency` may be running as it allows, with
+        those that are lost, before this plan or by it."""
+        number, now_ms = record.number, self._now_ms
+        if record.held_until_ms > now_ms:
+            return True
+        ended = self._ended.items() if number in self._held else ()
+        held = sum(key[0] == number and until_ms > now_ms for key, until_ms in ended)
+        held += record.held_slots(now_ms)
+        return bool(held) and self._queues.runs(number) + held >= job.concurrency
 
     def _take_slot(self, candidate: Candidate, job: Job) -> None:
         """Give the only slot of a job away: what else waits and may not is skipped."""

@@ -112,6 +112,11 @@ def _held(state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int
                 name = str(LaunchName("", other.scheduled_s, other.trigger))
                 return Reason(f"{name} is not over (overlap={job.overlap.name.lower()})")
         held_until_ms = max(held_until_ms, record.held_until_ms)
+    elif job.concurrency:
+        runs, held = state.running.get(record.number, 0), record.held_slots(now_ms)
+        if held and runs + held >= job.concurrency:
+            held_until_ms = max(held_until_ms, min(at for at in record.held if at > now_ms))
+        held_until_ms = max(held_until_ms, record.held_until_ms)
     if held_until_ms <= now_ms:
         return None
     before = before_restore(state, held_until_ms, now_ms)

@@ -61,6 +61,7 @@ def _is_over(context: Context, record: JobRecord, lost: Container[int]) -> bool:
         and not record.open
         and not record.dead
         and record.held_until_ms <= context.at_ms
+        and not record.held_slots(context.at_ms)
         and max(record.horizon_s, record.trigger_s, record.spans[-1].to_s) < now_s
         and record.number not in lost
     )

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from cron.job import Overlap
-from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
+from cron.job import Job, Overlap
+from cron.limits import ATTEMPTS_MAX, HELD_KEPT, REQUEST_IDS_KEPT
 from cron.notes import Note, NoteCode, sentence
 from cron.state import commands as c
 from cron.state import parts
@@ -19,6 +19,8 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, LostRow, State
 from launcher.launch import REOPENABLE, LaunchState, Reason, may_follow
 
+HELD_FORMAT: Final = 2
+"""From this format of State on (`State.format`) lost launches hold the slots of `concurrency`."""
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 ALLOW: Final = Overlap.ALLOW
 BEGUN: Final = LaunchState.BEGUN
@@ -61,6 +63,8 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
         return Verdict.OVERLAP
     if record.job.overlap is not ALLOW and holds_slot(state, record, context.at_ms):
         return Verdict.OVERLAP
+    if record.job.concurrency and _holds_all(state, record, record.job, context.at_ms):
+        return Verdict.OVERLAP
     state.touch(record)
     row.state = BEGUN
     row.attempt = item.attempt
@@ -83,6 +87,27 @@ def holds_slot(state: State, record: JobRecord, now_ms: int) -> bool:
     """Whether a launch of the job may be running: open between its log points, or lost with a
     deadline for its end that is not over (rules R5, R6)."""
     return record.held_until_ms > now_ms or record.number in state.running
+
+
+def _holds_all(state: State, record: JobRecord, job: Job, now_ms: int) -> bool:
+    """Whether as many launches of a job may be running as it allows, with those that are lost. What
+    is in doubt after a restore may be any number (rule R13)."""
+    if state.format < HELD_FORMAT or job.overlap is not ALLOW:
+        return False
+    runs = state.running.get(record.number, 0)
+    return record.held_until_ms > now_ms or runs + record.held_slots(now_ms) >= job.concurrency
+
+
+def _hold_one(context: Context, record: JobRecord, until_ms: int) -> None:
+    """Let a lost launch hold one slot of its job; of too many times the two that end first become
+    the later one of them."""
+    held = {until: count for until, count in record.held.items() if until > context.at_ms}
+    if until_ms > context.at_ms:
+        held[until_ms] = held.get(until_ms, 0) + 1
+    if len(held) > HELD_KEPT:
+        first, second = sorted(held)[:2]
+        held[second] += held.pop(first)
+    record.held = held
 
 
 def _active(context: Context, key: c.Key, attempt: int) -> LaunchRow | Verdict:
@@ -319,6 +344,8 @@ def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:
     record = context.state.by_number[row.number]
     if row.job is not None and row.job.overlap is not Overlap.ALLOW:
         record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
+    elif row.job is not None and row.job.concurrency and context.state.format >= HELD_FORMAT:
+        _hold_one(context, record, item.held_until_ms)
     context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail, note=item.note)
     after_loss(context, record, row, item.held_until_ms)
 

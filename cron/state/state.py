@@ -162,6 +162,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     `horizon_s`: every instant up to it has its row. `local_horizon_min`: the newest nominal local
     time that was accounted, for fixed-time jobs (rule R11). `held_until_ms`: a lost launch may be
     running until then (rule R6). `ended_index`: log index of the newest end of one of its launches.
+    `held`: lost launches of a job with `concurrency` may be running: how many until when, in ms.
     `forgotten_s`: the schedules of instants up to it are not known any more.
     """
 
@@ -184,6 +185,11 @@ class JobRecord(msgspec.Struct, array_like=True):
     dead: dict[tuple[int, int], DeadLetter] = {}  # (scheduled_s, trigger) -> what was given up
     removed_by: str = ""  # of a removed job of which launches were left to be ended
     forgotten_s: int = 0
+    held: dict[int, int] = {}
+
+    def held_slots(self, now_ms: int) -> int:
+        """Return how many lost launches of the job may be running; for one with `concurrency`."""
+        return sum(count for until_ms, count in self.held.items() if until_ms > now_ms)
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):

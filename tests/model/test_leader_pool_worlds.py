@@ -14,7 +14,7 @@ import pytest
 
 from cron.job import Job, OnLost, Overlap, Retry
 from cron.leader.gates import fits
-from cron.leader.plan import Expired, Settings, View, plan, postponed
+from cron.leader.plan import HELD_REST_MS, Expired, Settings, View, plan, postponed
 from cron.leader.queues import REFUSED_REST_MS, Queues
 from cron.state import commands as c
 from cron.state.pool import (
@@ -339,8 +339,13 @@ class PoolWorld(World):
                 if declared.overlap is Overlap.QUEUE and is_behind
                 else self.elsewhere(record, declared, counts)
             )
-        if declared.concurrency and active >= declared.concurrency:
+        held = sum(count for until_ms, count in record.held.items() if until_ms > now_ms)
+        is_in_doubt = record.held_until_ms > now_ms
+        if declared.concurrency and (is_in_doubt or active + held >= declared.concurrency):
             return "concurrency"
+        wait = self.books.queues.why(row.key) if declared.concurrency and held else None
+        if wait is not None and 0 < wait.until_ms <= now_ms + HELD_REST_MS:
+            return "concurrency"  # one that ran has just ended: it is looked at in a moment
         return self.elsewhere(record, declared, counts)
 
     def elsewhere(self, record: JobRecord, declared: Job, counts: Counter[Scope]) -> str:

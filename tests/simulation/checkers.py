@@ -68,6 +68,7 @@ class Begun(msgspec.Struct):
     is_lost: bool = False
     is_cancelled: bool = False  # by the log, before it ended
     is_handler: bool = False
+    concurrency: int = 0  # launches of its job at once, 0 for any number
 
 
 class Judge:
@@ -250,6 +251,7 @@ class Judge:
                 name, row.job.name, row.number, state.index, row.job.overlap, row.job.work.guarded,
                 row.deadline_ms, executor.executor, executor.ledger, is_current, len(numbers),
                 is_handler=bool(row.job.work.handler),
+                concurrency=row.job.concurrency if row.job.overlap is Overlap.ALLOW else 0,
             )  # fmt: skip
             self._remember(before, self.begun[str(name)])
 
@@ -314,6 +316,7 @@ class Judge:
             self.accuse("i", f"{name} was started {late_ms} ms after its deadline")
         for other in self._running.values():
             self._beside(attempt, other)
+        self._among(attempt)
         attempt.started_ms = self.wall_ms()
         self._running[name] = attempt
 
@@ -331,6 +334,17 @@ class Judge:
             self.accuse("b", f"{attempt.name} was started while {other.name} was running")
         elif later.overlap is not Overlap.ALLOW:
             self.accuse("e", f"{attempt.name} was started while {other.name} was running")
+
+    def _among(self, attempt: Begun) -> None:
+        """Count the launches that really run of a job that allows some at once."""
+        beside = {
+            one.name.launch
+            for one in self._running.values()
+            if one.number == attempt.number and (one.guarded or not one.is_lost)
+        } - {attempt.name.launch}
+        if 0 < attempt.concurrency <= len(beside):
+            message = f"beside {len(beside)} others of its job, {attempt.concurrency} may run"
+            self.accuse("m", f"{attempt.name} was started {message}")
 
     def end(self, name: str, exit_code: int, reason: int) -> None:
         """A command really ended."""

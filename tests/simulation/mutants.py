@@ -35,6 +35,7 @@ from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
 from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
+from launcher.work import WorkSpec
 from tests.simulation.crews import Process
 from tests.simulation.executors import Host
 from tests.simulation.patching import patched
@@ -205,9 +206,14 @@ def no_dead_letters() -> contextlib.AbstractContextManager[None]:
     return patched(retries, _bury=lambda *told: None)
 
 
-def limits_from_zero() -> contextlib.AbstractContextManager[None]:
-    """A new leader counts what it begins, and not what runs already."""
-    return patched(Pump, add_running=lambda self, item: True)
+@contextlib.contextmanager
+def limits_from_zero() -> Iterator[None]:
+    """A new leader counts what it begins, and not what runs already; nor does State."""
+    with (
+        patched(Pump, add_running=lambda self, item: True),
+        patched(launches, _holds_all=lambda state, record, job, now_ms: False),
+    ):
+        yield
 
 
 def no_rates() -> contextlib.AbstractContextManager[None]:
@@ -286,6 +292,16 @@ def open_gates() -> contextlib.AbstractContextManager[None]:
     return patched(Gates, of=lambda self, record, job, now_ms: None)
 
 
+def outlives_its_slot() -> contextlib.AbstractContextManager[None]:
+    """Executors do not learn that work must not outlive their lease (rule R6)."""
+    real = dispatch.encode_work
+
+    def encode_work(work: WorkSpec) -> bytes:
+        return real(msgspec.structs.replace(work, guarded=False))
+
+    return patched(dispatch, encode_work=encode_work)
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "epoch-in-machine": no_epoch_in_machine,
     "epoch-at-executors": no_epoch_at_executors,
@@ -296,6 +312,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "overlap": no_overlap,
     "majority": no_majority,
     "durable-rows": forgets_young_rows,
+    "guarded-slots": outlives_its_slot,
     "self-kill": no_self_kill,
     "part-names": one_name_for_all_parts,
     "other-parts": first_part_only,

@@ -29,6 +29,7 @@ LONG = "".join(
 PARTS = "#: name=trio parts=2 deadline=40s\n@every 10s run 4 0.3 7\n"
 FAILING = "#: name=bad retries=2 backoff=2s deadline=40s\n@every 15s run 1 0.9 7\n"
 FEW = "#: name=few concurrency=1 deadline=60s\n@every 5s run 15\n"
+TWO = "#: name=two concurrency=2 deadline=60s\n@every 20s run 90\n"
 DEPOSED = Mood(8.0, {"depose": 1})
 BUSY = "#: name=busy deadline=20s\n@every 1s run 0\n"
 FLOOD = (
@@ -75,6 +76,7 @@ GATES = (
     Gate("majority", ENTRENCHED, "e", 3, {"append_timeout_ms": 90_000, "crontab": LONG}),
     Gate("durable-rows", AMBUSH, "ac"),
     Gate("self-kill", Mood(15.0, {"part_executor": 1}), "e", 3),
+    Gate("guarded-slots", Mood(15.0, {"part_executor": 1}), "m", 0, {"crontab": TWO}),
     Gate("part-names", DEPOSED, "ad", 0, {"crontab": PARTS}),
     Gate("other-parts", AMBUSH, "l", 0, {"crontab": PARTS}),
     Gate("worst-part", DEPOSED, "p", 0, {"crontab": PARTS}),

@@ -95,6 +95,7 @@ def test_a_handlers_work_is_guarded_as_a_commands_is():
     assert not one("#: handler=a\n@daily").work.guarded
     assert one("#: handler=a overlap=forbid\n@daily").work.guarded
     assert one("#: handler=a on-lost=retry\n@daily").work.guarded
+    assert one("#: handler=a concurrency=3\n@daily").work.guarded
 
 
 def test_a_system_crontab_has_its_user_column_for_handlers_too():
