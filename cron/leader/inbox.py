@@ -221,8 +221,17 @@ class Inbox:
             if any(_is_refused_command(state, fact) for fact in refused):
                 self._refused(*source)
             digested = Digested(state.format)
-            digest_facts(state, state.executor_of(*source), theirs, digested)
+            digest_facts(state, state.executor_of(*source), theirs, digested, source)
             self._send(source, digested, state.index)
+            if digested.foreign:
+                _log.warning(
+                    "reports.rejected",
+                    executor=source[0],
+                    ledger=source[1],
+                    count=len(digested.foreign),
+                    launch=str(digested.foreign[0]),
+                    error="it never got these attempts",
+                )
             news = digested.commands()
             for command in news:
                 for item in _ends(command):

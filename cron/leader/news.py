@@ -6,14 +6,14 @@ already is only acknowledged.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
-from cron.state.state import ExecutorRecord, LaunchRow, Start, State
+from cron.state.state import ExecutorRecord, LaunchRow, LostRow, Start, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
 from launcher.pool.events import Fact, Fate
@@ -32,6 +32,10 @@ _WITHOUT_WORDS: Final = {
 }
 
 
+Source: TypeAlias = tuple[str, str]
+"""Executor id and the UUID of its ledger."""
+
+
 class Digested(msgspec.Struct):
     """What facts amount to: commands to append, names to acknowledge, to fence, to kill again.
     `format` is that of the State that the commands are for."""
@@ -44,6 +48,7 @@ class Digested(msgspec.Struct):
     acks: list[AttemptName] = []
     fences: list[AttemptName] = []
     kills: list[tuple[AttemptName, Reason]] = []
+    foreign: list[AttemptName] = []
 
     def commands(self) -> list[c.Command]:
         """Return the commands, ends after starts."""
@@ -60,25 +65,49 @@ class Digested(msgspec.Struct):
 
 
 def digest_facts(
-    state: State, executor: ExecutorRecord | None, facts: list[Fact], into: Digested
+    state: State,
+    executor: ExecutorRecord | None,
+    facts: list[Fact],
+    into: Digested,
+    source: Source | None = None,
 ) -> None:
     """Add to `into` what the facts of one executor and ledger mean.
 
     `executor` is its record, None where the cell has let go of it: then its facts can only be late
-    news (rule R9).
+    news (rule R9). `source` is the executor and ledger that report, those of the record if left
+    out. What they say of attempts that they never got is `foreign` and changes nothing; it is
+    acknowledged, so that it is not said again.
     """
+    if source is None and executor is not None:
+        source = (executor.executor, executor.ledger)
     for fact in facts:
-        key = state.key_of(fact.name.launch)
+        key, attempt = state.key_of(fact.name.launch), fact.name.attempt
         row = None if key is None else state.active.get(key)
         start = None if row is None else start_of(row, executor, fact.name)
         if row is not None and start is not None:
             _of_open(row, start, fact, into)
-        elif (
-            key is not None and fact.fate is Fate.ENDED and ((key, fact.name.attempt) in state.lost)
-        ):
+            continue
+        lost = None if key is None else state.lost.get((key, attempt))
+        is_its = lost is None or _had(lost, source, fact.name.part)
+        if not is_its or (row is not None and row.attempt == attempt and not row.parts):
+            into.foreign.append(fact.name)
+        if key is not None and lost is not None and fact.fate is Fate.ENDED and is_its:
             into.finished.append(finished_item(key, fact))
         elif fact.fate is not Fate.ACCEPTED:
             into.acks.append(fact.name)
+
+
+def _had(lost: LostRow, source: Source | None, part: int) -> bool:
+    """Whether a lost attempt, or that part of it, was begun on that executor and ledger. Of what
+    was lost at format 1 nobody knows where it was."""
+    if source is None:
+        return True  # nobody is there to be compared
+    if not lost.parts:
+        return not lost.executor or (lost.executor, lost.ledger) == source
+    if not 1 <= part <= len(lost.parts):
+        return False
+    one = lost.parts[part - 1]
+    return (one.executor, one.ledger) == source
 
 
 def start_of(row: LaunchRow, executor: ExecutorRecord | None, name: AttemptName) -> Start | None:

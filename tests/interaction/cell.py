@@ -21,7 +21,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
-from launcher.pool.events import Facts, Joined, Unsent
+from launcher.pool.events import Fact, Facts, Fate, Joined, Unsent
 from launcher.work import Epoch, WorkSpec
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
@@ -294,6 +294,15 @@ class Cell:
         """What is on the wire to an executor is lost."""
         for message in self.pool.wires.pop(name, []):
             self.say(f"lost on the way: {message.verb} {shown(message.name)}")
+
+    def do_claims(self, name: str, attempt: str, code: str = "0") -> None:
+        """An executor reports the end of an attempt, whether it ever got it or not."""
+        ledger = self.executors[name].ledger
+        fact = Fact(
+            attempt_name(attempt), Fate.ENDED, Reason.NONE, int(code), self.now_ms, self.now_ms
+        )
+        self.inbox.on_event(Facts(name, ledger, (fact,)))
+        self.do_turn()
 
     def do_unsent(self, name: str) -> None:
         """An executor falls silent before its stream has taken what waits for it."""

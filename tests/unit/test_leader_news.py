@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cron.leader.news import Digested, digest_facts
@@ -134,6 +135,48 @@ def test_late_news_is_recorded_before_it_is_acknowledged() -> None:  # R9
     assert commit(rig, into) == [Verdict.AMENDED]
     again = digested(rig, Fact(named(), Fate.ENDED))
     assert (again.commands(), again.acks) == ([], [named()])
+
+
+@pytest.mark.parametrize("source", [("e2", "l1"), ("e1", "l2"), ("e2", "l2")])
+def test_nobody_but_its_executor_and_ledger_amend_a_lost_attempt(source: tuple[str, str]) -> None:
+    """Any executor could say that a lost launch of another had succeeded."""
+    rig = begun()
+    rig.lost(60)
+    for fate in Fate:
+        into = Digested(FORMAT)
+        digest_facts(rig.state, None, [Fact(named(), fate)], into, source)
+        assert (into.commands(), into.foreign) == ([], [named()])
+    into = Digested(FORMAT)
+    digest_facts(rig.state, None, [Fact(named(), Fate.ENDED)], into, ("e1", "l1"))
+    assert (commit(rig, into), into.foreign) == ([Verdict.AMENDED], [])
+
+
+def test_of_several_parts_each_is_amended_by_its_own_executor() -> None:
+    rig = StateRig()
+    rig.put(job(parts=2))
+    rig.join()
+    rig.join("e2", "l2")
+    rig.to(60).account(60)
+    revision = rig.state.by_number[1].revision
+    begin = c.BeginItem(KEY, 1, revision, 1, rig.at_ms + 1_000, (2,))
+    assert rig.item(c.Begin((begin,))) is Verdict.ACCEPTED
+    for part in (1, 2):
+        rig.append(c.Lost((c.LostItem(KEY, 1, 0, "silent", part),)))
+    second = msgspec.structs.replace(named(), part=2)
+    for name, source in ((named(), ("e2", "l2")), (second, ("e1", "l1"))):
+        into = Digested(FORMAT)
+        digest_facts(rig.state, None, [Fact(name, Fate.ENDED)], into, source)
+        assert (into.commands(), into.foreign) == ([], [name])
+    into = Digested(FORMAT)
+    digest_facts(rig.state, None, [Fact(second, Fate.ENDED)], into, ("e2", "l2"))
+    assert commit(rig, into) == [Verdict.AMENDED]
+
+
+def test_an_open_attempt_of_another_executor_is_foreign() -> None:
+    rig = begun()
+    rig.join("e2", "l2")
+    into = digested(rig, Fact(named(), Fate.ENDED), executor=2)
+    assert (into.commands(), into.foreign) == ([], [named()])
 
 
 def test_what_nobody_knows_is_acknowledged_unless_it_runs() -> None:
