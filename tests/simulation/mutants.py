@@ -155,6 +155,17 @@ def no_self_kill() -> contextlib.AbstractContextManager[None]:
     return patched(Spawner, _lease_over=lambda self: None)
 
 
+def nobody_reaps() -> contextlib.AbstractContextManager[None]:
+    """What ran on an executor that was killed lives on, and nobody meets its lease (rule R6)."""
+    end_lease = Spawner._lease_over
+
+    def lease_over(self: Spawner) -> None:
+        if not self._is_alone:
+            end_lease(self)
+
+    return patched(Spawner, _kill_all=lambda self: None, _lease_over=lease_over)
+
+
 def one_name_for_all_parts() -> contextlib.AbstractContextManager[None]:
     """All parts of an attempt are started under the name of the first."""
     real = dispatch.attempt_name
@@ -314,6 +325,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "durable-rows": forgets_young_rows,
     "guarded-slots": outlives_its_slot,
     "self-kill": no_self_kill,
+    "reaper": nobody_reaps,
     "part-names": one_name_for_all_parts,
     "other-parts": first_part_only,
     "worst-part": succeeds_by_its_first_part,

@@ -79,7 +79,8 @@ class Spawner:
             self._later(0.0002, 0.003, self._obey, message)
 
     def die(self) -> None:
-        """The executor is gone: kill all that runs."""
+        """The executor is killed, alone or with its spawner, its reaper or both: whoever is left,
+        or the kernel, kills all that runs. tests/cluster/test_executor_deaths.py shows that."""
         self._is_alone = True
         self._host.loop.call_later(self._rng.uniform(0.001, 0.05), self._kill_all)
 

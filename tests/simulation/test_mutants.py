@@ -77,6 +77,7 @@ GATES = (
     Gate("durable-rows", AMBUSH, "ac"),
     Gate("self-kill", Mood(15.0, {"part_executor": 1}), "e", 3),
     Gate("guarded-slots", Mood(15.0, {"part_executor": 1}), "m", 0, {"crontab": TWO}),
+    Gate("reaper", Mood(20.0, {"crash_executor": 1}), "e", 0, {"crontab": LONG}),
     Gate("part-names", DEPOSED, "ad", 0, {"crontab": PARTS}),
     Gate("other-parts", AMBUSH, "l", 0, {"crontab": PARTS}),
     Gate("worst-part", DEPOSED, "p", 0, {"crontab": PARTS}),
