@@ -12,6 +12,7 @@ e  two launches ran at once that must not         l  a launch never ends, a hori
 p  a launch is not what its parts were            r  tries, rests, dead letters (`tries.py`)
 m  more runs than a limit allows, or what a gate or a drain holds (`bounds.py`)
 s  starts faster than a rate allows               v  takes a slot that is reserved (`pacing.py`)
+k  the fencing token of a later attempt is not greater than that of an earlier one
 
 An attempt of several parts is begun part by part here: each has its name, and may start once.
 """
@@ -375,6 +376,7 @@ class Eyes:
 
     def __init__(self, judge: Judge) -> None:
         self._judge = judge
+        self._fences: dict[str, dict[int, int]] = {}
 
     def started(self, name: str, executor: str, ledger: str) -> None:
         """A command runs."""
@@ -389,6 +391,16 @@ class Eyes:
         """An executor that has seen one epoch accepts a start of another."""
         if epoch < seen:
             self._judge.accuse("d", f"{executor} accepts {name} of {epoch} and has seen {seen}")
+
+    def fenced(self, name: str, fence: int) -> None:
+        """An attempt gets its fencing token, also after all replicas were lost."""
+        this = parse_attempt_name(name)
+        tokens = self._fences.setdefault(str(this.launch), {})
+        for attempt, other in tokens.items():
+            is_earlier, is_later = attempt < this.attempt, attempt > this.attempt
+            if (is_earlier and other >= fence) or (is_later and other <= fence):
+                self._judge.accuse("k", f"{name} has {fence}, attempt {attempt} had {other}")
+        tokens[this.attempt] = fence
 
 
 def _shown(command: c.Command) -> str:

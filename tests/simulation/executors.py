@@ -109,6 +109,7 @@ class SimForeman(Foreman):
         for _, settled in written.settled:
             for one in settled.accepted:
                 host.witness.obeyed(one.start.name, host.id, one.epoch, host.seen)
+                host.witness.fenced(one.start.name, one.start.begun_index)
                 host.seen = max(host.seen, one.epoch)
         return written
 

@@ -28,6 +28,9 @@ class Witness(Protocol):
     def obeyed(self, name: str, executor: str, epoch: Epoch, seen: Epoch) -> None:
         """An executor that has seen one epoch accepts a start of another."""
 
+    def fenced(self, name: str, fence: int) -> None:
+        """An attempt gets its fencing token."""
+
 
 class Host(Protocol):
     """The host that it is on."""

@@ -121,6 +121,11 @@ def obeyed_the_old(court: Court) -> None:
     court.eyes.obeyed("default/j@2026-11-20T15:00:00Z#1", "e1", FIRST, SECOND)
 
 
+def fenced_backwards(court: Court) -> None:
+    court.eyes.fenced("default/j@2026-11-20T15:00:00Z#1", 70)
+    court.eyes.fenced("default/j@2026-11-20T15:00:00Z#2", 70)
+
+
 def began_while_running(court: Court) -> None:
     one, two = court.begin(court.due(1)), court.begin(court.due(2))
     for begun in court.judge.begun.values():
@@ -171,6 +176,7 @@ def other_exit(court: Court) -> None:
         (never_begun, "d"),
         (begun_elsewhere, "d"),
         (obeyed_the_old, "d"),
+        (fenced_backwards, "k"),
         (began_while_running, "e"),
         (too_late, "i"),
         (succeeded_unseen, "h"),
