@@ -53,6 +53,7 @@ from cron.leader.membership import client_address
 from cron.leader.plan import Settings
 from cron.leader.ratchet import Ratchet
 from cron.leader.replacing import Replacing
+from cron.leader.resetting import Resetting
 from cron.leader.roster import Identity, Roster
 from cron.leader.service import CellService, Operations
 from cron.leader.settings import LeaderSettings
@@ -135,6 +136,9 @@ class Daemon:
             zone=config.zone,
             operations=Operations(
                 Replacing(self._replicated, config.peers, self._parse_address),
+                Resetting(
+                    self._leader, self._applier, self._projection, self._clock, self._replicated
+                ),
                 saving,
                 queued=lambda: self._leader.queues,
             ),

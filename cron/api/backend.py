@@ -19,6 +19,8 @@ from cron.api.views import (
     AuditReport,
     BackfillReport,
     BackfillRequest,
+    ClockReport,
+    ClockRequest,
     HistoryQuery,
     JobsRequest,
     JobView,
@@ -145,6 +147,13 @@ class Backend(PoolBackend, Protocol):
         Raises:
             UnknownLaunch: there is no such launch.
             NotNow: it is over.
+        """
+
+    async def reset_clock(self, request: ClockRequest) -> ClockReport:
+        """Set the cell's time back to the leader's clock, or say what that would do.
+
+        Raises:
+            NotNow, Conflict, NotLeader: nothing happened. OutcomeUnknown: a part may have.
         """
 
     async def replace(self, request: ReplaceRequest) -> ReplaceReport:

@@ -18,6 +18,8 @@ from cron.api.views import (
     AuditReport,
     BackfillReport,
     BackfillRequest,
+    ClockReport,
+    ClockRequest,
     HistoryQuery,
     JobsRequest,
     JobView,
@@ -110,6 +112,11 @@ class Client(PoolCalls):
         """Cancel a launch."""
         message = admin_pb2.KillRequest(launch=launch, by=by)
         return self._one("Kill", message, LaunchView, is_change=True)
+
+    def reset_clock(self, request: ClockRequest) -> ClockReport:
+        """Set the cell's time back to the leader's clock, or say what that would do."""
+        is_change = not request.is_dry_run
+        return self._one("ResetClock", to_message(request), ClockReport, is_change=is_change)
 
     def replace(self, request: ReplaceRequest) -> ReplaceReport:
         """Make room for a new disk under a replica's id."""

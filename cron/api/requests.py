@@ -13,6 +13,7 @@ from cron.api.translate import to_view
 from cron.api.views import (
     ApplyRequest,
     BackfillRequest,
+    ClockRequest,
     HistoryQuery,
     JobsRequest,
     OutputQuery,
@@ -115,6 +116,12 @@ def checked_pause(message: Any) -> PauseRequest:
         until_ms=checks.instant_ms(request.until_ms, "until"),
         by=checks.person(request.by),
     )
+
+
+def checked_clock(message: Any) -> ClockRequest:
+    """Return the request with a name of who asks."""
+    request = to_view(message, ClockRequest)
+    return ClockRequest(is_dry_run=request.is_dry_run, by=checks.person(request.by))
 
 
 def checked_replace(message: Any) -> ReplaceRequest:

@@ -22,6 +22,7 @@ from cron.api.pool_server import PoolServicer
 from cron.api.requests import (
     checked_apply,
     checked_backfill,
+    checked_clock,
     checked_history,
     checked_jobs,
     checked_output,
@@ -133,6 +134,14 @@ class AdminServicer(SnapshotsServicer, PoolServicer, admin_pb2_grpc.AdminService
             return await self._backend.replace(checked_replace(request))
 
         return to_message(await self._change(context, replace()))
+
+    async def ResetClock(self, request: Any, context: Context) -> Any:  # noqa: N802
+        """Set the cell's time back to the leader's clock."""
+
+        async def reset() -> Any:
+            return await self._backend.reset_clock(checked_clock(request))
+
+        return to_message(await self._change(context, reset()))
 
     # ---- reads
 

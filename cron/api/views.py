@@ -374,6 +374,28 @@ class BackfillReport(msgspec.Struct, frozen=True, kw_only=True):
     is_dry_run: bool = False
 
 
+class ClockRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Set the cell's time back to the leader's clock, or only say what that would do."""
+
+    is_dry_run: bool = False
+    by: str = ""
+
+
+class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reset of the cell's time does, or did.
+
+    `cell_ms` is the cell's time before, `clock_ms` the leader's clock. `jobs` have horizons that go
+    back. `spent` counts the instants after `clock_ms` whose launches have begun and are not
+    repeated.
+    """
+
+    cell_ms: int
+    clock_ms: int
+    jobs: int = 0
+    spent: int = 0
+    is_done: bool = False
+
+
 class ReplaceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Make room for a new disk under the id `replica`; the old one is shut out for good.
 

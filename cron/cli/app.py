@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "gate": ("cron.cli.gates", "Hold back or drop launches, for a reason and a time."),
     "executors": ("cron.cli.executors", "List the executors: slots, labels, handlers."),
     "status": ("cron.cli.cell", "Show the replicas and executors."),
+    "clock": ("cron.cli.clock", "Set the cell's time back after a wrong clock moved it ahead."),
     "snapshot": ("cron.cli.snapshots", "Save, list and verify snapshots of the cell's state."),
     "audit": ("cron.cli.cell", "Prove that every instant has its row, and every row its proof."),
     "certs": ("cron.cli.certs", "Make the certificates of a cell that spans machines."),

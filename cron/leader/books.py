@@ -66,7 +66,7 @@ class Books:
                     self.queues.limit(item.scope, self._state.limits.get(item.scope))
             elif isinstance(command, CloseGate | LiftGates):
                 self.queues.gates_changed()
-            elif isinstance(command, c.Resolve):
+            elif isinstance(command, c.Resolve | c.ResetClock | c.ResetHorizons):
                 # Horizons have moved, and what was in doubt is decided.
                 self.agenda, self.queues = Agenda(self._state), Queues(self._state)
 

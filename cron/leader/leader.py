@@ -336,8 +336,8 @@ class Leader:
             queues=self.books.queues,
         )
         commands = [*self.executors.drained(), *plan(view, now_ms)]
-        for due in postponed(view, commands):
-            self.books.agenda.retry(due.number)
+        for number in (*view.again, *(due.number for due in postponed(view, commands))):
+            self.books.agenda.retry(number)
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:

@@ -83,7 +83,8 @@ class View(msgspec.Struct):
     """What the plan is made from.
 
     `queues` hold what waits. `late_budget`: how many catch-up launches may begin now. `steady_ms`:
-    since when this leader has been at work without a break.
+    since when this leader has been at work without a break. `again`: what the plan leaves behind,
+    jobs to be shown to the next one, since they stopped at a spent instant (R10).
     """
 
     state: State
@@ -92,6 +93,7 @@ class View(msgspec.Struct):
     expired: list[Expired] = []
     late_budget: int = 0
     steady_ms: int = NEVER_MS
+    again: list[int] = []
     settings: Settings = Settings()
 
 
@@ -133,6 +135,8 @@ def _accounts(view: View, now_ms: int) -> list[c.AccountItem]:
     for due in view.due_jobs:
         item = account_for(by_number[due.number], due.ticks, now_ms, memo, view.steady_ms)
         if item is not None:
+            if by_number[due.number].spent and item.to_s < now_ms // 1000:
+                view.again.append(due.number)
             items.append(item)
             instants += len(item.due)
         if instants >= INSTANTS_MAX:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from cron.calendar.schedule import Tick, Ticks
+from msgspec import structs
+
+from cron.calendar.schedule import Tick, Ticks, Until
 from cron.job import Catchup, Job
 from cron.limits import CATCHUP_ALL_MAX
 from cron.notes import Note, NoteCode
@@ -51,6 +53,8 @@ def account_for(
     now_s = now_ms // 1000
     if job is None or now_s <= record.horizon_s:
         return None
+    if record.spent and record.spent[0] <= now_s:
+        return _up_to_spent(record, ticks, now_ms, steady_ms)
     memo = {} if memo is None else memo
     after_s = record.horizon_s
     first = _first_two(ticks, after_s, now_s, memo)
@@ -77,6 +81,19 @@ def account_for(
     else:
         due, skipped = _account_many(job, ticks, after_s, now_ms, steady_ms)
     return _item(record, now_s, due, paused + skipped)
+
+
+def _up_to_spent(
+    record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int
+) -> AccountItem | None:
+    """Return the rows of all instants up to the first one that began before the clock was reset,
+    which has its row already: the horizon steps over it, and the next turn goes on from there."""
+    spent_s = record.spent[0]
+    before = structs.replace(record, spent=[])
+    item = account_for(before, Until(ticks, spent_s - 1), now_ms, None, steady_ms)
+    if item is None:
+        return _item(record, spent_s, (), ())
+    return structs.replace(item, to_s=spent_s)
 
 
 def _paused_to(record: JobRecord, now_ms: int) -> int:

@@ -33,6 +33,7 @@ from cron.history.census import Census, count
 from cron.history.expand import expand
 from cron.history.projection import Projection
 from cron.history.queries import Query
+from cron.history.resets import judged
 from cron.history.why import PauseState, explain
 from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive
@@ -305,9 +306,10 @@ class Questions:
             end_s = _window_end(audited, since_s, until_s)
             rows = await self._projection.of_job(record.name, since_s, end_s)
             rows = [row for row in rows if row.ended_index <= index]
+            rows, judged_open = judged(audited, rows, open_rows, self._state.resets)
             counted, found = await asyncio.to_thread(
                 partial(
-                    _look, audited, rows, open_rows, since_s, end_s, is_first=since_s == begin_s
+                    _look, audited, rows, judged_open, since_s, end_s, is_first=since_s == begin_s
                 )
             )
             tally.census.add(counted)

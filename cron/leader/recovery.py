@@ -260,7 +260,7 @@ def recover_job(
         lost = _whole_gap(record.horizon_s, to_s, {item.scheduled_s for item in ran})
     elif record.job is not None:
         ticks = compile_schedule(record.job.schedule)
-        taken = {item.scheduled_s for item in ran if not item.trigger}
+        taken = {item.scheduled_s for item in ran if not item.trigger} | set(record.spent)
         if retries:
             item = account_for(record, ticks, to_s * 1000)
             due_items = item.due if item is not None else ()

@@ -16,6 +16,8 @@ from cron.api.views import (
     AuditReport,
     BackfillReport,
     BackfillRequest,
+    ClockReport,
+    ClockRequest,
     HistoryQuery,
     JobsRequest,
     JobView,
@@ -45,6 +47,7 @@ from cron.leader.pool_service import PoolService
 from cron.leader.questions import Questions, no_such_job, unknown_job
 from cron.leader.replacing import Replacing
 from cron.leader.requests import appending
+from cron.leader.resetting import Resetting
 from cron.leader.roster import Roster
 from cron.leader.saving import Saving
 from cron.leader.waiting import AskQueued, asked
@@ -67,6 +70,7 @@ class Operations(msgspec.Struct, frozen=True):
     the replica leads."""
 
     replacing: Replacing
+    resetting: Resetting
     saving: Saving
     queued: AskQueued = _no_queues
 
@@ -90,6 +94,7 @@ class CellService(PoolService):
         self._roster = roster
         self._queued = operations.queued
         self._replacing = operations.replacing
+        self._resetting = operations.resetting
         self._saving = operations.saving
         self._catalog = Catalog(leader, zone)
         self._questions = Questions(applier, projection, clock, operations.saving.archive)
@@ -221,6 +226,11 @@ class CellService(PoolService):
         """Open an id of the cell for a new disk."""
         self._lead()
         return await self._replacing.replace(request)
+
+    async def reset_clock(self, request: ClockRequest) -> ClockReport:
+        """Set the cell's time back to this leader's clock."""
+        self._lead()
+        return await self._resetting.reset(request)
 
     async def save_snapshot(self, by: str) -> SaveReport:
         """Have a snapshot taken."""

@@ -29,7 +29,7 @@ def _account(context: Context, item: c.AccountItem) -> Verdict:
         return Verdict.STALE_REVISION
     if item.from_s != record.horizon_s:
         return Verdict.WRONG_HORIZON
-    verdict = _check_rows(record, item)
+    verdict = _check_rows(record, item) if not _repeats(record, item) else Verdict.BAD_TIMES
     if verdict is not ACCEPTED:
         return verdict
     context.state.touch(record)
@@ -53,7 +53,18 @@ def _account(context: Context, item: c.AccountItem) -> Verdict:
         if due.local_min > record.local_horizon_min:
             record.local_horizon_min = due.local_min
     record.horizon_s = item.to_s
+    if record.spent:
+        record.spent = [at_s for at_s in record.spent if at_s > item.to_s]
     return ACCEPTED
+
+
+def _repeats(record: JobRecord, item: c.AccountItem) -> bool:
+    """Whether a name would get a second row that has begun before the clock was reset."""
+    if not record.spent:  # the usual case, cheap
+        return False
+    spans = [(due.scheduled_s, due.scheduled_s) for due in item.due]
+    spans += [(skip.first_s, skip.last_s) for skip in item.skipped]
+    return any(first_s <= at_s <= last_s for at_s in record.spent for first_s, last_s in spans)
 
 
 def _check_rows(record: JobRecord, item: c.AccountItem) -> Verdict:

@@ -367,6 +367,32 @@ class Resolve(msgspec.Struct, frozen=True, array_like=True, tag="resolve"):
     to_s: int
 
 
+class ResetClock(msgspec.Struct, frozen=True, array_like=True, tag="reset-clock"):
+    """State's time goes back to `to_ms`: a leader's wrong clock had carried it ahead (R10)."""
+
+    to_ms: int
+    by: str
+
+
+class HorizonItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A horizon goes back from `from_s` to `to_s`. `spent` are the instants in between whose
+    launches began, as the leader read them from history at log index `read_at`. `local_min` is the
+    newest nominal local time that was accounted up to `to_s`."""
+
+    number: int
+    from_s: int
+    to_s: int
+    read_at: int
+    spent: tuple[int, ...] = ()
+    local_min: int = -1
+
+
+class ResetHorizons(msgspec.Struct, frozen=True, array_like=True, tag="reset-horizons"):
+    """Horizons of many jobs go back after `ResetClock`, each by itself."""
+
+    items: tuple[HorizonItem, ...]
+
+
 Command: TypeAlias = (
     Claim
     | RaiseFormat
@@ -392,6 +418,8 @@ Command: TypeAlias = (
     | Retire
     | Recover
     | Resolve
+    | ResetClock
+    | ResetHorizons
     | removal.Leave
     | removal.Sweep
     | removal.Forget

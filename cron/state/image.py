@@ -22,7 +22,7 @@ from cron.job import Job
 from cron.state.archive import History
 from cron.state.commands import FORMAT, Key
 from cron.state.pool import Gate, Limits, OpenedGate, Scope
-from cron.state.state import ExecutorRecord, JobRecord, LostRow, Reign, Restored, State
+from cron.state.state import ExecutorRecord, JobRecord, LostRow, Reign, Reset, Restored, State
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
@@ -64,6 +64,7 @@ class _Head(msgspec.Struct, array_like=True):
     forgotten_s: int = 0
     opened: list[OpenedGate] = []
     lost_rows: list[LostRow] = []  # in the order of `lost`, where they say more
+    resets: list[Reset] = []
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -119,6 +120,7 @@ def encode_head(state: State) -> bytes:
                 forgotten_s=state.forgotten_s,
                 opened=state.opened,
                 lost_rows=list(state.lost.values()) if state.format > 1 else [],
+                resets=state.resets,
             )
         )
     )
@@ -248,6 +250,7 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.history = History.decode(head.history)
     state.reigns = head.reigns
     state.restored = head.restored
+    state.resets = head.resets
     state.limits = dict(head.limits)
     state.gates = {gate.number: gate for gate in head.gates}
     state.gate_numbers, state.dead_numbers = head.gate_numbers, head.dead_numbers

@@ -11,6 +11,7 @@ from cron.limits import ATTEMPTS_MAX, HELD_KEPT, REQUEST_IDS_KEPT
 from cron.notes import Note, NoteCode, sentence
 from cron.state import commands as c
 from cron.state import parts
+from cron.state.clock import first_trigger
 from cron.state.context import Context, Ran, pause_note, with_gate
 from cron.state.outcome import Result, Verdict
 from cron.state.pooling import HOLDS_DEADLINES
@@ -385,7 +386,8 @@ def trigger(context: Context, command: c.Trigger) -> Result:
         return Result(Verdict.UNKNOWN_JOB)
     second = context.at_ms // 1000
     state.touch(record)
-    record.trigger_n = record.trigger_n + 1 if record.trigger_s == second else 1
+    is_same = record.trigger_s == second
+    record.trigger_n = record.trigger_n + 1 if is_same else first_trigger(state, record, second)
     record.trigger_s = second
     row = LaunchRow(
         number=record.number,

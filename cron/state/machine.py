@@ -16,6 +16,7 @@ import msgspec
 
 from cron.state import (
     accounts,
+    clock,
     forgetting,
     jobs,
     keeping,
@@ -152,6 +153,8 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Retire: keeping.retire,
     c.Recover: recovery.recover,
     c.Resolve: recovery.resolve,
+    c.ResetClock: clock.reset_clock,
+    c.ResetHorizons: clock.reset_horizons,
     pool.SetLimits: pooling.set_limits,
     pool.ForgetDebts: pooling.forget_debts,
     pool.CloseGate: pooling.close_gate,

@@ -106,6 +106,7 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
         # What is in doubt may be running where nobody has asked; it holds its slot (rule R6).
         record.held_until_ms = max(record.held_until_ms, item.not_before_ms)
     record.horizon_s = item.to_s
+    record.spent = [at_s for at_s in record.spent if at_s > item.to_s]
 
 
 def _fits(item: c.RecoverItem) -> bool:

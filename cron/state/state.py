@@ -186,6 +186,8 @@ class JobRecord(msgspec.Struct, array_like=True):
     removed_by: str = ""  # of a removed job of which launches were left to be ended
     forgotten_s: int = 0
     held: dict[int, int] = {}
+    spent: list[int] = []  # instants after the horizon that have begun, oldest first (rule R10)
+    triggered_s: int = 0  # the newest second of a manual launch before the clock was reset
 
     def held_slots(self, now_ms: int) -> int:
         """Return how many lost launches of the job may be running; for one with `concurrency`."""
@@ -217,6 +219,19 @@ class Reign(msgspec.Struct, frozen=True, array_like=True):
     index: int
     at_ms: int
     epoch: Epoch
+
+
+class Reset(msgspec.Struct, frozen=True, array_like=True):
+    """The cell's time was set back at a log index, from one time to another (rule R10)."""
+
+    index: int
+    from_ms: int
+    to_ms: int
+    by: str
+
+    def moved(self, at_ms: int) -> int:
+        """Return a time of the wrong clock as one after the reset: as far ahead, or now."""
+        return self.to_ms + max(0, at_ms - self.from_ms)
 
 
 class Restored(msgspec.Struct, frozen=True, array_like=True):
@@ -277,6 +292,7 @@ class State:
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
         self.history = History()
         self.restored: Restored | None = None
+        self.resets: list[Reset] = []
         self.limits: dict[Scope, Limits] = {}
         self.gates: dict[int, Gate] = {}
         self.gate_numbers = 0

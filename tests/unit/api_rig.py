@@ -24,6 +24,8 @@ from cron.api.views import (
     AuditReport,
     BackfillReport,
     BackfillRequest,
+    ClockReport,
+    ClockRequest,
     HistoryQuery,
     JobsRequest,
     JobView,
@@ -131,6 +133,9 @@ class FakeBackend:
 
     async def kill(self, launch: str, by: str) -> LaunchView:
         return await self._answer("kill", launch, by)
+
+    async def reset_clock(self, request: ClockRequest) -> ClockReport:
+        return await self._answer("reset_clock", request)
 
     async def replace(self, request: ReplaceRequest) -> ReplaceReport:
         return await self._answer("replace", request)

@@ -17,6 +17,8 @@ from cron.api.views import (
     AuditReport,
     BackfillReport,
     BackfillRequest,
+    ClockReport,
+    ClockRequest,
     HistoryQuery,
     JobsRequest,
     JobView,
@@ -98,6 +100,12 @@ CALLS = [
         BackfillReport(launches=[LAUNCH]),
     ),
     ("kill", ("backup@2026-11-20T15:00:00Z", "ada"), (LAUNCH, "ada"), launch(state="cancelled")),
+    (
+        "reset_clock",
+        (ClockRequest(is_dry_run=True, by="ada"),),
+        None,
+        ClockReport(cell_ms=9_000, clock_ms=2_000, jobs=3, spent=1),
+    ),
     (
         "replace",
         (ReplaceRequest(replica="r2", raft="[::1]:7411", is_confirmed=True, by="ada"),),

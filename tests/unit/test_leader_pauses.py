@@ -28,7 +28,7 @@ def service(replica: Replica) -> CellService:
         clock=replica.clock,
         zone="UTC",
         operations=Operations(
-            nobody, Saving(replica.leader, replica.applier, nobody, None, Path())
+            nobody, nobody, Saving(replica.leader, replica.applier, nobody, None, Path())
         ),
     )
 

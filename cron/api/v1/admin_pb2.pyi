@@ -1263,9 +1263,54 @@ class BackfillReport(google.protobuf.message.Message):
 global___BackfillReport = BackfillReport
 
 @typing.final
-class ReplaceRequest(google.protobuf.message.Message):
+class ClockRequest(google.protobuf.message.Message):
     """Make room for a new disk under the id `replica`; the old one is shut out for good."""
 
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    IS_DRY_RUN_FIELD_NUMBER: builtins.int
+    BY_FIELD_NUMBER: builtins.int
+    is_dry_run: builtins.bool
+    by: builtins.str
+    def __init__(
+        self,
+        *,
+        is_dry_run: builtins.bool = ...,
+        by: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["by", b"by", "is_dry_run", b"is_dry_run"]) -> None: ...
+
+global___ClockRequest = ClockRequest
+
+@typing.final
+class ClockReport(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CELL_MS_FIELD_NUMBER: builtins.int
+    CLOCK_MS_FIELD_NUMBER: builtins.int
+    JOBS_FIELD_NUMBER: builtins.int
+    SPENT_FIELD_NUMBER: builtins.int
+    IS_DONE_FIELD_NUMBER: builtins.int
+    cell_ms: builtins.int
+    clock_ms: builtins.int
+    jobs: builtins.int
+    spent: builtins.int
+    is_done: builtins.bool
+    def __init__(
+        self,
+        *,
+        cell_ms: builtins.int = ...,
+        clock_ms: builtins.int = ...,
+        jobs: builtins.int = ...,
+        spent: builtins.int = ...,
+        is_done: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cell_ms", b"cell_ms", "clock_ms", b"clock_ms", "is_done", b"is_done", "jobs", b"jobs", "spent", b"spent"]) -> None: ...
+
+global___ClockReport = ClockReport
+
+@typing.final
+class ReplaceRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REPLICA_FIELD_NUMBER: builtins.int

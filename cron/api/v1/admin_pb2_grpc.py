@@ -74,6 +74,11 @@ class AdminStub(object):
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceRequest.SerializeToString,
                 response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceReport.FromString,
                 _registered_method=True)
+        self.ResetClock = channel.unary_unary(
+                '/raftcron.v1.Admin/ResetClock',
+                request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ClockRequest.SerializeToString,
+                response_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ClockReport.FromString,
+                _registered_method=True)
         self.SaveSnapshot = channel.unary_unary(
                 '/raftcron.v1.Admin/SaveSnapshot',
                 request_serializer=cron_dot_api_dot_v1_dot_admin__pb2.SaveRequest.SerializeToString,
@@ -260,6 +265,12 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Replace(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResetClock(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -474,6 +485,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Replace,
                     request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceRequest.FromString,
                     response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ReplaceReport.SerializeToString,
+            ),
+            'ResetClock': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResetClock,
+                    request_deserializer=cron_dot_api_dot_v1_dot_admin__pb2.ClockRequest.FromString,
+                    response_serializer=cron_dot_api_dot_v1_dot_admin__pb2.ClockReport.SerializeToString,
             ),
             'SaveSnapshot': grpc.unary_unary_rpc_method_handler(
                     servicer.SaveSnapshot,
@@ -827,6 +843,33 @@ class Admin(object):
             '/raftcron.v1.Admin/Replace',
             cron_dot_api_dot_v1_dot_admin__pb2.ReplaceRequest.SerializeToString,
             cron_dot_api_dot_v1_dot_admin__pb2.ReplaceReport.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResetClock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/raftcron.v1.Admin/ResetClock',
+            cron_dot_api_dot_v1_dot_admin__pb2.ClockRequest.SerializeToString,
+            cron_dot_api_dot_v1_dot_admin__pb2.ClockReport.FromString,
             options,
             channel_credentials,
             insecure,
