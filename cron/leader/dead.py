@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from cron.api.pool_requests import DEAD_MAX
 from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
 from cron.errors import LimitExceeded, NotFound
 from cron.leader.applier import StateApplier
-from cron.leader.filters import Collections, Wanted, selector
+from cron.leader.filters import Wanted, selector
 from cron.leader.leader import Leader
 from cron.limits import ATTEMPTS_MAX
 from cron.notes import sentence
@@ -32,14 +31,8 @@ _WHY: Final = {
 class DeadLetters:
     """Answers about dead letters on the leader."""
 
-    def __init__(
-        self,
-        leader: Leader,
-        applier: StateApplier,
-        collections: Callable[[], Collections] = dict,
-    ) -> None:
+    def __init__(self, leader: Leader, applier: StateApplier) -> None:
         self._leader = leader
-        self._collections = collections
         self._applier = applier
 
     async def listed(self, query: DeadQuery) -> DeadReport:
@@ -137,12 +130,12 @@ class DeadLetters:
             everything = [
                 (key, letter, state.by_number[key[0]]) for key, letter in state.dead.items()
             ]
-        return await asyncio.to_thread(_fitting, query, everything, self._collections())
+        return await asyncio.to_thread(_fitting, query, everything)
 
 
-def _fitting(query: DeadQuery, everything: list[Found], collections: Collections) -> list[Found]:
+def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
     wanted = Wanted(query.jobs, query.tenant, query.pool, query.collection)
-    fitting = selector(wanted, collections)
+    fitting = selector(wanted)
     jobs = {record.number: record for _, _, record in everything}
     fits = {number for number, record in jobs.items() if fitting(record)}
     return [

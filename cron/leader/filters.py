@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from fnmatch import translate
 
 import msgspec
 
-from cron.job import Job
 from cron.state.state import JobRecord
 from launcher.names import split_job_name
-
-Collections = Mapping[str, str]
-"""The collection of each handler that declares one."""
-
-
-def collection_of(job: Job, collections: Collections) -> str:
-    """Return a job's collection: its own, or that which its handler declares; "" for none."""
-    return job.collection or collections.get(job.work.handler, "")
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -35,7 +26,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return not (self.pattern or self.tenant or self.pool or self.collection)
 
 
-def selector(wanted: Wanted, collections: Collections) -> Callable[[JobRecord], bool]:
+def selector(wanted: Wanted) -> Callable[[JobRecord], bool]:
     """Return what says whether a job fits; one that was removed has neither pool nor collection."""
     match = re.compile(translate(wanted.pattern)).match if wanted.pattern else None
 
@@ -47,18 +38,14 @@ def selector(wanted: Wanted, collections: Collections) -> Callable[[JobRecord], 
         job = record.job
         if wanted.pool and (job is None or job.pool != wanted.pool):
             return False
-        return not wanted.collection or (
-            job is not None and collection_of(job, collections) == wanted.collection
-        )
+        return not wanted.collection or (job is not None and job.collection == wanted.collection)
 
     return fits
 
 
-def select_jobs(
-    records: Iterable[JobRecord], wanted: Wanted, collections: Collections, *, is_live: bool
-) -> list[str]:
+def select_jobs(records: Iterable[JobRecord], wanted: Wanted, *, is_live: bool) -> list[str]:
     """Return the names of the jobs that fit, sorted; with `is_live` only of those that exist."""
-    fits = selector(wanted, collections)
+    fits = selector(wanted)
     return sorted(
         record.name
         for record in records

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from cron.api.pool_views import (
@@ -16,7 +15,7 @@ from cron.api.pool_views import (
 from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.leader.applier import StateApplier
-from cron.leader.filters import Collections, Wanted, selector
+from cron.leader.filters import Wanted, selector
 from cron.leader.gates import shown_deadline_ms
 from cron.leader.questions import unknown_job
 from cron.leader.waiting import AskQueued, Queued, Reason, asked, why_waiting
@@ -32,15 +31,8 @@ POSITIONS_MAX: Final = 5
 class Lines:
     """Answers about queues on the leader. `queued` gives the queues of this reign."""
 
-    def __init__(
-        self,
-        applier: StateApplier,
-        clock: Clock,
-        queued: AskQueued,
-        collections: Callable[[], Collections] = dict,
-    ) -> None:
+    def __init__(self, applier: StateApplier, clock: Clock, queued: AskQueued) -> None:
         self._applier = applier
-        self._collections = collections
         self._clock = clock
         self._queued = queued
 
@@ -82,7 +74,7 @@ class Lines:
 
     def _rows(self, query: WaitQuery) -> list[LaunchRow]:
         if query.collection:
-            fits = selector(Wanted(collection=query.collection), self._collections())
+            fits = selector(Wanted(collection=query.collection))
             records = [one for one in self._state.jobs.values() if one.open and fits(one)]
             rows = [row for record in records for row in record.open.values()]
             return sorted(rows, key=lambda row: (row.scheduled_s, row.number, row.trigger))

@@ -7,7 +7,7 @@ in between is shown as it stood then, never twice and never not at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from heapq import nlargest
 
@@ -37,7 +37,7 @@ from cron.history.resets import judged
 from cron.history.why import PauseState, explain
 from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive
-from cron.leader.filters import Collections, Wanted, select_jobs
+from cron.leader.filters import Wanted, select_jobs
 from cron.leader.gates import Gates
 from cron.leader.shown import of_gate, of_job, of_open, of_row
 from cron.leader.waiting import Queued
@@ -109,7 +109,6 @@ class Questions:
         self._archive = archive
         self.connected: frozenset[int] = frozenset()
         self.queued: Queued | None = None
-        self.collections: Callable[[], Collections] = dict
 
     @property
     def _state(self) -> State:
@@ -162,7 +161,7 @@ class Questions:
             return None
         if wanted == Wanted(query.job) and not is_wild(query.job):
             return [query.job]
-        names = select_jobs(self._state.jobs.values(), wanted, self.collections(), is_live=False)
+        names = select_jobs(self._state.jobs.values(), wanted, is_live=False)
         if not names and wanted == Wanted(query.job):
             raise no_such_job(query.job)
         if len(names) > HISTORY_JOBS_MAX:
@@ -248,8 +247,7 @@ class Questions:
         """Return the jobs that fit, by name, each with its newest launch and the gate that decides
         over the next."""
         wanted = Wanted(request.pattern, request.tenant, request.pool, request.collection)
-        collections = self.collections()
-        names = select_jobs(self._state.jobs.values(), wanted, collections, is_live=True)
+        names = select_jobs(self._state.jobs.values(), wanted, is_live=True)
         if not names and wanted == Wanted(request.pattern) and request.pattern:
             raise no_such_job(request.pattern)
         gates = Gates(self._state)

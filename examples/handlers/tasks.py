@@ -23,7 +23,7 @@ class Invoice(msgspec.Struct):
     currency: str = "EUR"
 
 
-@handler("shop.invoice", timeout="5m", collection="billing")
+@handler("shop.invoice", timeout="5m")
 def invoice(payload: Invoice, context: Context) -> str:
     """Send an invoice, once: the launch's name is the key by which the bank knows it."""
     if payload.cents <= 0:

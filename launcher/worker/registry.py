@@ -43,8 +43,9 @@ class Call(NamedTuple):
 class Handler:
     """A function under its name, and what its author says of it."""
 
-    def __init__(self, function: Callable[..., Any], served: Served) -> None:
+    def __init__(self, function: Callable[..., Any], served: Served, collection: str = "") -> None:
         self.function = function
+        self.collection = collection
         self.served = served
         self.name = served.name
         self.place = place_of(function)
@@ -178,7 +179,11 @@ def handler(
     The name defaults to `module.function`. After `timeout`, by default an hour ("none": any time),
     it is cancelled, and killed 10 s later (the executor's `term_grace_ms`); so it is where it lets
     `heartbeat` pass without `Context.heartbeat`. A job may say less of both.
-    `collection` is a label for gates. The function is returned unchanged.
+    The function is returned unchanged.
+
+    `collection` does nothing, and `raftcron worker` says so: the launches of one handler may be of
+    several collections, so a collection is said by the job. It is still taken, so that programs
+    which say it start.
 
     Raises:
         BadHandler: it cannot be a handler, or its name is taken.
@@ -213,9 +218,8 @@ def describe(
         _checked_name(function, name, place),
         _checked_length("timeout", timeout, place),
         _checked_length("heartbeat", heartbeat, place),
-        _checked_collection(collection, place),
     )
-    return Handler(function, served)
+    return Handler(function, served, _checked_collection(collection, place))
 
 
 def place_of(function: Callable[..., Any]) -> str:

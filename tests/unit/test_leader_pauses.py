@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cron.api.views import PauseRequest
+from cron.api.views import PauseRequest, PauseView
 from cron.leader.roster import Roster
 from cron.leader.saving import Saving
 from cron.leader.service import CellService, Operations
@@ -65,3 +65,18 @@ async def test_a_paused_job_is_due_next_when_its_pause_is_over() -> None:
 
         await asked.pause(PauseRequest(pattern=BACKUP))
         assert of_job(record, record.job, None, now_ms).next_s == []
+
+
+async def test_a_second_pause_tells_of_the_one_that_holds() -> None:
+    async with reigning() as replica:
+        await replica.put(job("backup"), job("free"))
+        asked = service(replica)
+        until_ms = replica.clock.ms + 2 * HOUR_MS
+        first = PauseRequest(pattern=BACKUP, until_ms=until_ms, reason="upgrade", by="bob")
+        await asked.pause(first)
+        shorter = PauseRequest(pattern="default/*", until_ms=until_ms - HOUR_MS, by="ada")
+        report = await asked.pause(shorter)
+        assert report.changed == ["default/free"]
+        assert report.pauses == [
+            PauseView(job=BACKUP, until_ms=until_ms, by="bob", reason="upgrade")
+        ]

@@ -23,7 +23,7 @@ MAIL = WorkSpec(argv=(), handler="mail.send", payload=b"1")
 def world() -> World:
     """Four dead letters: three of mails, the last of which took too long, and one of a command."""
     rig = StateRig()
-    rig.put(job("mail", work=MAIL), job("backup", retry=Retry(tries=2)))
+    rig.put(job("mail", work=MAIL), job("backup", retry=Retry(tries=2), collection="nightly"))
     rig.join()
     w = World(rig)
     w.die(60)
@@ -70,6 +70,8 @@ async def test_a_dead_letter_says_why_it_was_given_up() -> None:
         ({"tenant": "acme"}, []),
         ({"pool": "mail.send"}, [0, 1, 3]),
         ({"pool": "command"}, [2]),
+        ({"collection": "nightly"}, [2]),
+        ({"collection": "nightly", "pool": "mail.send"}, []),
         ({"reason": "timeout"}, [3]),
         ({"reason": "fatal"}, [0, 1, 2]),
         ({"since_ms": (T0 + 120) * 1000}, [1, 2, 3]),

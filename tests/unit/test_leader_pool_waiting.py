@@ -237,6 +237,17 @@ async def test_the_open_launches_of_a_job_are_shown_oldest_first_and_only_some_a
     assert (report.total, w.queues.asked_positions) == (len(seconds), POSITIONS_MAX)
 
 
+async def test_the_open_launches_of_a_collection_are_those_of_its_jobs() -> None:
+    w = World(StateRig())
+    w.rig.put(job("a", collection="nightly"), job("b"), job("c", collection="nightly"))
+    for number in (1, 2, 3):
+        w.rig.account(60, number=number)
+    report = await w.service.waits(WaitQuery(collection="nightly"))
+    jobs = [view.launch.partition("@")[0] for view in report.waits]
+    assert jobs == ["default/a", "default/c"]
+    assert (await w.service.waits(WaitQuery(collection="other"))).waits == []
+
+
 async def test_what_no_executor_has_is_asked_once_for_each_job() -> None:
     """It is a look at all executors, and all launches of a job ask for the same."""
     w = World(with_job().to(600))

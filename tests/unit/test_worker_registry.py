@@ -51,7 +51,8 @@ def test_a_function_is_a_handler_under_its_module_and_name(everywhere: Registry)
 
 def test_what_its_author_says_of_it_is_kept(everywhere: Registry) -> None:
     handler("shop.invoice", timeout="5m", heartbeat=30, collection="billing")(plain)
-    assert next(iter(everywhere)).served == Served("shop.invoice", 300_000, 30_000, "billing")
+    assert next(iter(everywhere)).served == Served("shop.invoice", 300_000, 30_000)
+    assert next(iter(everywhere)).collection == "billing"
     handler(name="shop.other")(plain)
     assert everywhere.get("shop.other") is not None
 
