@@ -39,6 +39,7 @@ from cron.errors import (
     UnknownJob,
 )
 from cron.job import Job
+from cron.leader.aside import Patience
 from cron.leader.differences import differences
 from cron.leader.leader import Leader
 from cron.leader.policies import account_for
@@ -282,12 +283,18 @@ def _placed(job: Job, before: Job | None, load: Load) -> Job:
     return msgspec.structs.replace(job, schedule=schedule)
 
 
-def next_times(job: Job, after_s: int, count: int) -> list[int]:
-    """Return up to `count` scheduled times after `after_s`."""
+def next_times(job: Job, after_s: int, count: int, patience: Patience | None = None) -> list[int]:
+    """Return up to `count` scheduled times after `after_s`.
+
+    Raises:
+        LimitExceeded: `patience` has an end before that.
+    """
     ticks = compile_or_none(job.schedule)
     times: list[int] = []
     following = ticks.next(after_s)
     while following is not None and len(times) < count:
+        if patience is not None:
+            patience.spend()
         times.append(following)
         following = ticks.next(following)
     return times

@@ -295,13 +295,13 @@ class Questions:
         if audited.forgotten_s > since_s:
             tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
             since_s = audited.forgotten_s
-        if reason := audited.unreadable(since_s, until_s):
+        if reason := await asyncio.to_thread(audited.unreadable, since_s, until_s):
             tally.found(record.name, 0, "unproven", f"{record.name}: {reason}")
             return
         begin_s = since_s
         await self._projection.caught_up(self._applier.rows_index)
         while since_s < until_s:
-            end_s = _window_end(audited, since_s, until_s)
+            end_s = await asyncio.to_thread(_window_end, audited, since_s, until_s)
             rows = await self._projection.of_job(record.name, since_s, end_s)
             rows = [row for row in rows if row.ended_index <= index]
             rows, judged_open = judged(audited, rows, open_rows, self._state.resets)
@@ -317,7 +317,8 @@ class Questions:
                         record.name, finding.scheduled_s, str(finding.kind), finding.message
                     )
             since_s = end_s
-        if record.job is not None and (silent := _silent(audited, until_s)) is not None:
+        silent = await asyncio.to_thread(_silent, audited, until_s)
+        if record.job is not None and silent is not None:
             tally.found(record.name, silent, "silent", "it is over and nothing accounted for it")
 
     async def why(self, job: str, at_s: int, *, is_nearest: bool = False) -> WhyReport:

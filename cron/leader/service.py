@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -39,6 +40,7 @@ from cron.clock import Clock
 from cron.errors import CronError, NotNow, OutcomeUnknown, UnknownLaunch
 from cron.history.projection import Projection
 from cron.leader.applier import StateApplier
+from cron.leader.aside import Aside
 from cron.leader.backfill import Backfills
 from cron.leader.catalog import Catalog, next_times
 from cron.leader.leader import Leader
@@ -100,6 +102,7 @@ class CellService(PoolService):
         self._questions = Questions(applier, projection, clock, operations.saving.archive)
         self._logs = Logs(leader.pool, self._questions, operations.saving.outputs)
         self._backfills = Backfills(leader, applier, projection)
+        self._aside = Aside(clock)
 
     @property
     def _state(self) -> State:
@@ -269,12 +272,16 @@ class CellService(PoolService):
         now_ms = self._clock.wall_ms()
         begin_s = now_ms // 1000 if after_s is None else after_s
         paused = self._pause_of(job, now_ms)
+        times_s = await self._aside.run(
+            partial(next_times, record.job, begin_s, count),
+            "ask for fewer times, or for those after a later one",
+        )
         return NextTimes(
             job=job,
             schedule=schedule.text,
             resolved=schedule.resolved,
             zone=schedule.zone,
-            times_s=next_times(record.job, begin_s, count),
+            times_s=times_s,
             paused=paused is not None,
             pause_reason=paused.reason if paused is not None else "",
             paused_until_ms=paused.until_ms if paused is not None else 0,
