@@ -58,6 +58,8 @@ SPANS_KEPT: Final = 256
 """Schedules of one job that audit knows, one after the other; of more, the oldest are forgotten."""
 REMOVED_KEPT: Final = 100_000
 """Removed jobs of which audit knows; of more, those that were removed first are forgotten."""
+REVISIONS_KEPT: Final = 1_000
+"""Changes by people of which State knows who made them; the leader's log has a line of each."""
 REQUEST_IDS_KEPT: Final = 4_096
 """Manual triggers remembered, so that a repeated request is answered and not repeated."""
 LIFE_ENTRIES: Final = 10**12

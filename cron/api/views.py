@@ -124,6 +124,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     needs: JobNeeds = JobNeeds()
     gate: GateView | None = None
     held: str = ""
+    changed_by: str = ""
+    changed_ms: int = 0
 
 
 class JobsRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,4 +107,5 @@ def job_pairs(view: JobView) -> list[tuple[str, str]]:
         ("running", str(view.running or "")),
         ("dead letters", str(needs.dead or "")),
         ("source", f"{view.source}, revision {view.revision}" if view.source else ""),
+        ("changed", f"{show_ms(view.changed_ms)} by {view.changed_by}" if view.changed_by else ""),
     ]

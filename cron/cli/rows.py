@@ -179,6 +179,7 @@ def job_row(view: JobView) -> Row:
         }
         | needs_row(view.needs)
         | {"gate": gate_row(view.gate) if view.gate is not None else None}
+        | {"changed_by": view.changed_by or None, "changed_at": format_ms(view.changed_ms)}
     )
 
 

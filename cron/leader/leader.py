@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
-from itertools import islice
+from itertools import islice, takewhile
 
 import structlog
 
@@ -390,9 +390,24 @@ class Leader:
         self.books.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             self._follow(command, result)
+        self._log_changes(index)
         if any(isinstance(command, c.ExecutorLeft) for command in outcome.commands):
             self.executors.let_go(self._inbox.joining())
         self._wake.set()
+
+    def _log_changes(self, index: int) -> None:
+        """Write a line of each change that a person made by this entry."""
+        newest = reversed(self._applier.state.revisions)
+        for one in takewhile(lambda revision: revision.index == index, newest):
+            _log.info(
+                "change.applied",
+                replica=self._replica,
+                by=one.by or None,
+                command=one.command,
+                subject=one.subject,
+                count=one.count,
+                index=index,
+            )
 
     def _follow(self, command: c.Command, result: Result) -> None:
         state = self._applier.state

@@ -216,6 +216,8 @@ def of_job(record: JobRecord, job: Job, last: LaunchView | None, now_ms: int) ->
         last=last,
         needs=_needs(record, job),
         held=unreadable(job.schedule),
+        changed_by=record.changed_by,
+        changed_ms=record.changed_ms,
     )
 
 

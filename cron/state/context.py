@@ -53,6 +53,7 @@ class Context:
         self.index = index
         self.rows: list[Row] = []
         self.seals = False  # a Seal is in this entry
+        self.jobs_changed = 0  # by the newest PutJobs in it that happened
         self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}

@@ -22,7 +22,16 @@ from cron.job import Job
 from cron.state.archive import History
 from cron.state.commands import FORMAT, Key
 from cron.state.pool import Gate, Limits, OpenedGate, Scope
-from cron.state.state import ExecutorRecord, JobRecord, LostRow, Reign, Reset, Restored, State
+from cron.state.state import (
+    ExecutorRecord,
+    JobRecord,
+    LostRow,
+    Reign,
+    Reset,
+    Restored,
+    Revision,
+    State,
+)
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
@@ -65,6 +74,7 @@ class _Head(msgspec.Struct, array_like=True):
     opened: list[OpenedGate] = []
     lost_rows: list[LostRow] = []  # in the order of `lost`, where they say more
     resets: list[Reset] = []
+    revisions: list[Revision] = []
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -117,6 +127,7 @@ def encode_head(state: State) -> bytes:
                 budgets=list(state.budgets.items()),
                 format=state.format,
                 job_numbers=state.job_numbers,
+                revisions=state.revisions,
                 forgotten_s=state.forgotten_s,
                 opened=state.opened,
                 lost_rows=list(state.lost.values()) if state.format > 1 else [],
@@ -234,6 +245,7 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.format = head.format
     state.job_numbers = head.job_numbers or head.jobs  # no number was free before it was counted
     state.forgotten_s = head.forgotten_s
+    state.revisions = head.revisions
     state.term, state.index, state.digest = head.term, head.index, head.digest
     state.at_ms, state.epoch, state.tzdata = head.at_ms, head.epoch, head.tzdata
     state.catalog = head.catalog

@@ -6,13 +6,14 @@ from itertools import islice
 from typing import Final
 
 from cron.job import Job
-from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN
+from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN, NOTE_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state import forgetting, removal
 from cron.state.context import Context
 from cron.state.forgetting import COMPACT_FORMAT
 from cron.state.outcome import Result, Verdict
+from cron.state.revisions import REVISIONS_FORMAT
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX
@@ -26,11 +27,13 @@ def put_jobs(context: Context, command: c.PutJobs) -> Result:
     if jobs is None:
         return Result(Verdict.INCOMPLETE)
     if command.part < command.parts:
+        context.jobs_changed = 0
         return Result(Verdict.ACCEPTED)
     verdict = _check(context, command, jobs)
     if verdict is not Verdict.ACCEPTED:
         return Result(verdict)
     context.state.catalog += 1
+    context.jobs_changed = len(jobs) + len(command.removed)
     for job in jobs:
         _put(context, command, job)
     for name in command.removed:
@@ -107,6 +110,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
         )
         state.jobs[job.name] = record
         state.by_number[record.number] = record
+        _note_change(context, record, command)
         return
     state.touch(record)
     _close_span(record, command.effective_s)
@@ -123,6 +127,12 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
     record.spans.append(span)
     if state.format >= COMPACT_FORMAT:
         forgetting.compact(record, 0)
+    _note_change(context, record, command)
+
+
+def _note_change(context: Context, record: JobRecord, command: c.PutJobs) -> None:
+    if context.state.format >= REVISIONS_FORMAT:
+        record.changed_by, record.changed_ms = command.by[:NOTE_CHARS_MAX], context.at_ms
 
 
 def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:

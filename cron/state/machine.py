@@ -25,6 +25,7 @@ from cron.state import (
     pooling,
     recovery,
     removal,
+    revisions,
 )
 from cron.state import commands as c
 from cron.state.codec import decode_entry
@@ -96,7 +97,9 @@ def _apply(context: Context, command: c.Command) -> Result:
         asked = command.keys if isinstance(command, pool.Redrive) else getattr(command, "items", ())
         items = tuple(Verdict.RESOLVING for _ in asked)
         return Result(Verdict.RESOLVING, items)
-    return _TABLE[type(command)](context, command)
+    result = _TABLE[type(command)](context, command)
+    revisions.note(context, command, result)
+    return result
 
 
 def _claim(context: Context, command: c.Claim) -> Result:

@@ -188,6 +188,8 @@ class JobRecord(msgspec.Struct, array_like=True):
     held: dict[int, int] = {}
     spent: list[int] = []  # instants after the horizon that have begun, oldest first (rule R10)
     triggered_s: int = 0  # the newest second of a manual launch before the clock was reset
+    changed_by: str = ""  # who applied the newest change of it, and when
+    changed_ms: int = 0
 
     def held_slots(self, now_ms: int) -> int:
         """Return how many lost launches of the job may be running; for one with `concurrency`."""
@@ -211,6 +213,18 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     memory_bytes: int = 0
     drained_by: str = ""  # who has it drained: it gets no more work
     drained_ms: int = 0
+
+
+class Revision(msgspec.Struct, frozen=True, array_like=True):
+    """A change that a person made: the entry, the log's time, who, which command, and what it was
+    about. `subject` names a source, or the first of `count` jobs, launches, scopes or gates."""
+
+    index: int
+    at_ms: int
+    by: str
+    command: str
+    subject: str
+    count: int
 
 
 class Reign(msgspec.Struct, frozen=True, array_like=True):
@@ -278,6 +292,7 @@ class State:
         self.catalog = 0  # revision of the set of jobs
         self.jobs: dict[str, JobRecord] = {}
         self.by_number: dict[int, JobRecord] = {}  # in ascending order
+        self.revisions: list[Revision] = []  # the newest, oldest first
         self.job_numbers = 0  # given so far; none is given twice
         self.forgotten_s = 0  # newest time to which a removed job was known that is forgotten
         self.due: dict[Key, LaunchRow] = {}

@@ -17,13 +17,14 @@ from cron.state.archive import Backup, History, SegmentRecord
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
-from cron.state.state import Restored, State
+from cron.state.pool import Gate, GateAction, OpenedGate
+from cron.state.state import Reset, Restored, State
 from launcher.work import Epoch
 from tests.unit.restore_rig import copy_of, rich
 from tests.unit.state_rig import StateRig
 
 UNTOUCHED = {
-    "format", "job_numbers", "forgotten_s",
+    "format", "job_numbers", "forgotten_s", "revisions", "opened", "resets",
     "digest", "at_ms", "reigns", "tzdata", "catalog", "jobs", "by_number", "due", "active",
     "executors", "by_ledger", "executor_numbers", "requests", "lost",
     "limits", "gates", "gate_numbers", "dead", "dead_numbers", "budgets", "running", "leaving",
@@ -71,6 +72,8 @@ def test_what_is_not_listed_is_untouched() -> None:
     for one in (state, before):
         one.leaving[1] = None  # no job of that rich life was removed while launches waited
         one.forgotten_s = 9  # nor was the record of one forgotten
+        one.opened.append(OpenedGate(Gate(1, GateAction.PAUSE, "why", "anna", 5), 9))
+        one.resets.append(Reset(9, 8, 7, "anna"))
     for name in UNTOUCHED | CHANGED - {"restored"}:
         assert getattr(state, name), f"{name} is empty: it would prove nothing"
     begin_life(state, LIFE)

@@ -610,6 +610,8 @@ class JobView(google.protobuf.message.Message):
     NEEDS_FIELD_NUMBER: builtins.int
     GATE_FIELD_NUMBER: builtins.int
     HELD_FIELD_NUMBER: builtins.int
+    CHANGED_BY_FIELD_NUMBER: builtins.int
+    CHANGED_MS_FIELD_NUMBER: builtins.int
     name: builtins.str
     schedule: builtins.str
     resolved: builtins.str
@@ -629,6 +631,8 @@ class JobView(google.protobuf.message.Message):
     user: builtins.str
     running: builtins.int
     held: builtins.str
+    changed_by: builtins.str
+    changed_ms: builtins.int
     @property
     def next_s(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -663,9 +667,11 @@ class JobView(google.protobuf.message.Message):
         needs: global___JobNeeds | None = ...,
         gate: global___GateView | None = ...,
         held: builtins.str = ...,
+        changed_by: builtins.str = ...,
+        changed_ms: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["gate", b"gate", "last", b"last", "needs", b"needs"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["catchup", b"catchup", "command", b"command", "deadline_s", b"deadline_s", "gate", b"gate", "held", b"held", "last", b"last", "name", b"name", "needs", b"needs", "next_s", b"next_s", "on_lost", b"on_lost", "overlap", b"overlap", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by", b"paused_by", "paused_until_ms", b"paused_until_ms", "resolved", b"resolved", "revision", b"revision", "running", b"running", "schedule", b"schedule", "source", b"source", "timeout_ms", b"timeout_ms", "user", b"user", "zone", b"zone"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["catchup", b"catchup", "changed_by", b"changed_by", "changed_ms", b"changed_ms", "command", b"command", "deadline_s", b"deadline_s", "gate", b"gate", "held", b"held", "last", b"last", "name", b"name", "needs", b"needs", "next_s", b"next_s", "on_lost", b"on_lost", "overlap", b"overlap", "pause_reason", b"pause_reason", "paused", b"paused", "paused_by", b"paused_by", "paused_until_ms", b"paused_until_ms", "resolved", b"resolved", "revision", b"revision", "running", b"running", "schedule", b"schedule", "source", b"source", "timeout_ms", b"timeout_ms", "user", b"user", "zone", b"zone"]) -> None: ...
 
 global___JobView = JobView
 
