@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Literal
@@ -38,18 +39,20 @@ from cron.api.connections import ConnectionWatch, allow_connections
 from cron.api.listening import check_free, listen, make_server
 from cron.api.peers import Peers
 from cron.api.server import add_admin
+from cron.api.views import StatusRow
+from cron.api.waiting import answering
 from cron.archives import Archives
 from cron.calendar import zones
 from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
-from cron.errors import ConfigError, CronError
+from cron.errors import ConfigError, CronError, Unavailable
 from cron.fresh import FreshStart, keep
 from cron.history.projection import Projection
 from cron.joining import watch_joining
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.membership import client_address
+from cron.leader.membership import WAITING, client_address
 from cron.leader.plan import Settings
 from cron.leader.ratchet import Ratchet
 from cron.leader.replacing import Replacing
@@ -389,7 +392,30 @@ async def _run(config: ReplicaConfig, start: Start) -> int:
             raise
         return daemon
 
-    daemon = await with_room(started, Path(config.data), stopping)
+    credentials = _credentials(config)
+
+    def waiting(note: str) -> AbstractAsyncContextManager[None]:
+        _complain(Unavailable(note))
+        address = config.peers[config.id].client
+        clock = SystemClock()
+
+        def row() -> StatusRow:
+            return StatusRow(
+                kind="replica",
+                id=config.id,
+                address=address,
+                pid=os.getpid(),
+                role=WAITING,
+                version=distribution_version("raftcron"),
+                tzdata=zones.tzdata_version(),
+                note=note,
+                wall_ms=clock.wall_ms(),
+                format=c.FORMAT,
+            )
+
+        return answering(config.cell, config.client, credentials, row)
+
+    daemon = await with_room(started, data, stopping, answering=waiting)
     return await daemon.run() if daemon is not None else endings.STOPPED
 
 

@@ -25,7 +25,7 @@ MEANINGS: Final = {
     REFUSED: "it does not start: configuration, ports, data; nothing was changed",
     TOO_OLD: "its data or its peers are of a newer version; upgrade it",
     REPLACED: "another disk stands for its id; never start it on this data again",
-    DISK_FULL: "its disk is full; started again, it waits for room",
+    DISK_FULL: "its disk is full; started again, it waits ten minutes for room",
     SUPERSEDED: "the cell was restored elsewhere; never start it on this data again",
 }
 

@@ -16,6 +16,8 @@ JOINING: Final = "joining"
 VOTES: Final = "votes"
 UNREACHABLE: Final = "unreachable"
 LEARNER: Final = "learner"
+WAITING: Final = "waiting"
+"""Its disk has no room: it takes no part, and says so."""
 
 _OPEN = "waits for a new disk: start one with --join"
 _ONLY_RAFT = "the leader reaches it, but its client address does not answer"

@@ -20,6 +20,7 @@ from cron.leader.leader import Leader
 from cron.leader.membership import (
     LEARNER,
     UNREACHABLE,
+    WAITING,
     CellLog,
     as_leader_says,
     client_address,
@@ -90,7 +91,7 @@ def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
     A replica hears of a leader's end only from the next one; until then its word is of no use.
     """
     leading = {row.id for row in rows if row.role == "leader"}
-    answering = sum(row.role not in (UNREACHABLE, LEARNER) for row in rows)
+    answering = sum(row.role not in (UNREACHABLE, LEARNER, WAITING) for row in rows)
     majority = len(rows) // 2 + 1
     if leading:
         note = "does not know the leader yet"
@@ -101,7 +102,7 @@ def with_leader(rows: list[StatusRow]) -> list[StatusRow]:
         note = "no leader yet: the replicas elect one"
     return [
         row
-        if row.role == UNREACHABLE or row.leader in leading
+        if row.role in (UNREACHABLE, WAITING) or row.leader in leading
         # One that joins says itself what it waits for.
         else msgspec.structs.replace(row, leader="", note=_lacks_leader(row, note))
         for row in rows
@@ -374,7 +375,7 @@ class Roster:
         """Return a replica that may lead and whose clock agrees with the median."""
         off_ms = self.off_by()
         for peer in self._peers.values():
-            may_lead = peer.row is None or peer.row.role != LEARNER
+            may_lead = peer.row is None or peer.row.role not in (LEARNER, WAITING)
             is_off = peer.offset_ms is None or abs(peer.offset_ms + off_ms) > self._offset_ms_max
             if may_lead and not is_off:
                 return peer.id

@@ -107,6 +107,9 @@ def test_a_full_disk_ends_a_replica_which_then_waits_for_room_and_catches_up(
     wait_until(lambda: "disk.full" in on_disk.events(), what="its word that the disk is full")
     assert process.poll() is None
     assert "replica.started" not in on_disk.events()
+    wait_until(lambda: on_disk.row().role == "waiting", what="status of the others to tell")
+    assert "waits for room on its disk" in on_disk.row().note
+    assert "raftcron replica: waits for room on its disk" in on_disk.log.read_text()
     on_disk.free()
     wait_until(lambda: "replica.started" in on_disk.events(), what="its start")
     assert on_disk.events().count("disk.full") == 1
