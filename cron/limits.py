@@ -71,6 +71,8 @@ HELD_KEPT: Final = 64
 """Times until which slots of a job with `concurrency` are held, each by any number of launches."""
 LOST_KEPT: Final = 10_000
 """Lost launches for which a late result still makes an amendment (rule R9)."""
+HISTORY_PAGE_MAX: Final = 20_000
+"""Launches in one answer, about 20 MB; longer lists are asked for page by page."""
 HISTORY_ROWS_MAX: Final = 100_000
 """Rows that one query may return."""
 RPC_BYTES_MAX: Final = 80 << 20

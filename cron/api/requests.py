@@ -14,6 +14,7 @@ from cron.api.views import (
     ApplyRequest,
     BackfillRequest,
     ClockRequest,
+    HistoryCursor,
     HistoryQuery,
     JobsRequest,
     OutputQuery,
@@ -68,8 +69,10 @@ def checked_history(message: Any) -> HistoryQuery:
         states=checks.states(query.states),
         since_ms=checks.instant_ms(query.since_ms, "since"),
         until_ms=checks.instant_ms(query.until_ms, "until"),
-        limit=checks.between(query.limit, 1, limits.HISTORY_ROWS_MAX, "limit"),
+        limit=checks.between(query.limit, 1, limits.HISTORY_PAGE_MAX, "limit"),
         archive=query.archive,
+        is_all=query.is_all,
+        after=_checked_cursor(query.after),
         tenant=checks.word(query.tenant, "tenant"),
         pool=checks.word(query.pool, "pool"),
         collection=checks.word(query.collection, "collection"),
@@ -91,6 +94,12 @@ def _pattern_or_all(text: str) -> str:
     """Return a pattern with its tenant; "" for all jobs."""
     pattern = parse_pattern(text)
     return "" if pattern == EVERYTHING else pattern
+
+
+def _checked_cursor(cursor: HistoryCursor | None) -> HistoryCursor | None:
+    if cursor is not None:
+        checks.launch_name(cursor.launch)
+    return cursor
 
 
 def checked_output(message: Any) -> OutputQuery:

@@ -238,14 +238,8 @@ class HistoryCursor(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     ended_index: int = 0
     launch: str = ""
-    begun_index: int = 0
-
-    @property
-    def key(self) -> tuple[int, int, int, str, int]:
-        """What launches are listed by, the highest first."""
-        return (
-            self.scheduled_s, self.attempt, self.ended_index, self.launch, self.begun_index
-        )  # fmt: skip
+    number: int = -1
+    is_failure: bool = False
 
 
 def cursor_at(view: LaunchView) -> HistoryCursor:
@@ -255,7 +249,8 @@ def cursor_at(view: LaunchView) -> HistoryCursor:
         attempt=view.attempt,
         ended_index=view.ended_index,
         launch=view.launch,
-        begun_index=view.begun_index,
+        number=-1 if view.number is None else view.number,
+        is_failure=view.state in ("failed", "lost"),
     )
 
 

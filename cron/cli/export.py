@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 import click
 import msgspec
 
-from cron.api.views import HistoryQuery, LaunchView
+from cron.api.views import HistoryCursor, HistoryQuery, LaunchView, cursor_at
 from cron.cli import render
 from cron.cli.options import Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import launch_details
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from cron.api.client import Client
 
 PAGE_ROWS: Final = 20_000
-SECOND_ROWS_MAX: Final = 100_000
-"""Launches of one second, at most: a page must be larger than that."""
+"""Launches that are asked for at once."""
 PERIOD_MS_MIN: Final = 60_000
 """Shorter periods are not tried: then it is something else that is too much."""
 INTEGERS: Final = (
@@ -110,15 +109,18 @@ def pages(client: Client, query: HistoryQuery, now_ms: int) -> Iterator[list[Lau
     one answer, shorter periods are asked for.
 
     Raises:
-        LimitExceeded: more launches than a page takes are of one second.
+        LimitExceeded: more launches than a page takes are of one second, and the server is of a
+            release that cannot go on within it.
     """
     until_ms, edge_ms, limit = query.until_ms, query.until_ms or now_ms, query.limit
+    after: HistoryCursor | None = None
+    first: HistoryCursor | None = None  # of the page before
     length_ms = max(edge_ms - query.since_ms, 1)
     while True:
         since_ms = max(query.since_ms, edge_ms - length_ms)
         try:
             views = client.history(
-                msgspec.structs.replace(query, since_ms=since_ms, until_ms=until_ms, limit=limit)
+                msgspec.structs.replace(query, since_ms=since_ms, until_ms=until_ms, after=after)
             )
         except LimitExceeded:
             if not query.archive or length_ms <= PERIOD_MS_MIN:
@@ -130,22 +132,23 @@ def pages(client: Client, query: HistoryQuery, now_ms: int) -> Iterator[list[Lau
             if since_ms <= query.since_ms:
                 return
             until_ms = edge_ms = since_ms
+            first = after = None
             length_ms *= 2
             continue
         last_s = views[-1].scheduled_s
         whole = [view for view in views if view.scheduled_s > last_s]
-        if not whole:
-            limit = _larger(limit)
+        if not whole:  # all of one second: the next page goes on within it
+            if cursor_at(views[0]) == first:
+                raise LimitExceeded(
+                    f"this server lists {limit:,} launches of one second at the most",
+                    "export one job at a time, or upgrade the replicas",
+                )
+            first, after = cursor_at(views[0]), cursor_at(views[-1])
+            yield views
             continue
+        first = after = None
         yield whole
         until_ms = edge_ms = (last_s + 1) * 1000
-
-
-def _larger(limit: int) -> int:
-    if limit >= SECOND_ROWS_MAX:
-        text = f"more than {SECOND_ROWS_MAX} launches are of one second"
-        raise LimitExceeded(text, "export one job at a time")
-    return SECOND_ROWS_MAX
 
 
 def row_of(view: LaunchView) -> dict[str, Any]:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from cron import limits
-from cron.api.views import HistoryQuery, LaunchView, OutputQuery, OutputView, PartView
+from cron.api.views import (
+    HistoryQuery,
+    LaunchView,
+    OutputQuery,
+    OutputView,
+    PartView,
+    cursor_at,
+)
 from cron.cli import render
 from cron.cli.logs import newest_of, split_attempt, tell_newest
 from cron.cli.options import About, Moment, Settings, cell_options, pass_settings
@@ -29,7 +37,7 @@ from cron.cli.scopes import (
 )
 from cron.cli.times import format_ms, format_s, show_exact_ms, show_length, show_ms, show_s
 from cron.cli.values import not_empty
-from cron.errors import CronError, UnknownLaunch
+from cron.errors import CronError, LimitExceeded, UnknownLaunch
 from launcher.names import parse_launch_name, short_job_name
 
 if TYPE_CHECKING:
@@ -66,6 +74,7 @@ class _History(click.Command):
 @click.option("--until", type=Moment(), help="Scheduled before this time.")
 @limit_option(limits.HISTORY_ROWS_MAX, 50)
 @click.option("--archive", is_flag=True, help="Also what is in object storage alone; slower.")
+@click.option("--all", "is_all", is_flag=True, help="Lost attempts and late news of them as rows.")
 @cell_options
 @pass_settings
 def history_command(
@@ -77,27 +86,30 @@ def history_command(
     until: int | None,
     limit: int,
     archive: bool,
+    is_all: bool,
     **said: str,
 ) -> None:
     """List launches of all jobs, of JOB or of jobs such as 'billing/*', newest first, in every
     state.
 
+    A lost attempt of which late news came is shown as amended, with its end.
     `raftcron history export` writes them all to a file.
     """
     query = HistoryQuery(
+        is_all=is_all,
         job=job,
         states=[one.strip() for text in states for one in text.split(",") if one.strip()],
         since_ms=since or 0,
         until_ms=until or 0,
-        limit=min(limit + 1, limits.HISTORY_ROWS_MAX),
+        limit=limit + 1,
         archive=archive,
         tenant=said["tenant"],
         pool=pool_of(said["handler"], said["pool"]),
         collection=said["collection"],
     )
     with settings.client() as client:
-        views = client.history(query)
-    is_more = len(views) > limit or len(views) == limits.HISTORY_ROWS_MAX
+        views = listed(client, query)
+    is_more = len(views) > limit
     del views[limit:]
     if settings.is_json:
         render.json_lines(map(launch_row, views))
@@ -108,6 +120,28 @@ def history_command(
         oldest = show_s(views[-1].scheduled_s)
         way = "an earlier --until" if limit == limits.HISTORY_ROWS_MAX else "a higher --limit"
         render.line(f"raftcron: there are more before {oldest}; {way} shows them", err=True)
+
+
+def listed(client: Client, query: HistoryQuery) -> list[LaunchView]:
+    """Return as many launches as a query asks for, page by page.
+
+    Raises:
+        LimitExceeded: the server is of a release that has one page only.
+    """
+    views: list[LaunchView] = []
+    while len(views) < query.limit:
+        size = min(query.limit - len(views), limits.HISTORY_PAGE_MAX)
+        after = cursor_at(views[-1]) if views else None
+        page = client.history(msgspec.structs.replace(query, limit=size, after=after))
+        if views and page and cursor_at(page[0]) == cursor_at(views[0]):
+            raise LimitExceeded(
+                f"this server lists {limits.HISTORY_PAGE_MAX:,} launches at the most",
+                "ask for fewer with --limit, or upgrade the replicas",
+            )
+        views += page
+        if len(page) < size:
+            break
+    return views
 
 
 @click.command("show")

@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
 import msgspec
 
 from cron.calendar.schedule import compile_or_none
 from cron.job import Schedule
+from cron.state.archive import stream_of
 from cron.state.rows import Row, RowKind
 from launcher.names import SCHEDULED_S_MAX
+
+AT_ONCE: Final = 64
+"""Instants of a range that are found in one go, while the newest of many ranges are looked for."""
+
+Place = tuple[int, int, int, int, int, str, int]
+"""What rows are listed by, the highest first: scheduled_s, attempt, ended_index, stream, number,
+job, trigger. No two rows of a list share it."""
+
+
+def place_of(row: Row) -> Place:
+    """Return the place of a row in a list."""
+    return (
+        row.scheduled_s, row.attempt, row.ended_index, stream_of(row), row.number, row.job,
+        row.trigger,
+    )  # fmt: skip
+
+
+def newest_first(
+    rows: Iterable[Row],
+    schedule_of: Callable[[Row], Schedule | None],
+    since_s: int,
+    until_s: int,
+) -> Iterator[Row]:
+    """Yield a row for each instant in [since_s, until_s] that `rows` speak of, the newest first.
+
+    At most `AT_ONCE` instants of each range are held at a time, however long it is.
+    """
+    each = [_instants(row, schedule_of(row), since_s, until_s) for row in rows]
+    return heapq.merge(*each, key=place_of, reverse=True)
+
+
+def _instants(row: Row, schedule: Schedule | None, since_s: int, until_s: int) -> Iterator[Row]:
+    while True:
+        found = expand(row, schedule, AT_ONCE, since_s=since_s, until_s=until_s)
+        yield from found
+        is_range = row.kind is RowKind.RANGE and bool(found) and found[-1].kind is RowKind.ENDED
+        if not is_range or len(found) < AT_ONCE:
+            return
+        until_s = found[-1].scheduled_s - 1
 
 
 def expand(

@@ -48,6 +48,13 @@ def log_order(seq: int) -> int:
     return (seq & _IN_STREAM) << 1 | seq >> _STREAM_SHIFT
 
 
+def in_lists(order: int) -> tuple[int, int, int]:
+    """Return entry, stream, and number within both, of what `log_order` returned."""
+    place_in_stream, stream = divmod(order, 2)
+    entry, nth = divmod(place_in_stream, 1 << _NTH_BITS)
+    return entry, stream, nth
+
+
 class Placing:
     """Gives rows their places, in log order: all rows of an entry go through the same one."""
 

@@ -191,6 +191,10 @@ class Projection:
         """
         return await self.ask(lambda db: queries.newest(db, query))
 
+    async def of_attempts(self, attempts: list[tuple[str, int, int]]) -> list[Row]:
+        """Return all rows of attempts, given by job, scheduled_s and number, but for ranges."""
+        return await self.ask(lambda db: queries.of_attempts(db, attempts))
+
     async def of_launch(self, launch: LaunchName) -> list[Row]:
         """Return all that is known of `launch` in log order: attempts, amendments, and the ranges
         of skipped instants that contain it."""

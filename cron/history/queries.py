@@ -14,7 +14,7 @@ import msgspec
 
 from cron.errors import LimitExceeded
 from cron.history.gaps import Gap
-from cron.history.places import log_order
+from cron.history.places import in_lists, log_order
 from cron.limits import HISTORY_ROWS_MAX
 from cron.state.commands import SegmentKey
 from cron.state.rows import Row, RowKind
@@ -43,6 +43,10 @@ _RANGES_OF_JOB_OVER: Final = """
     WHERE job = :job AND rows.level = levels.level AND newest_s > :at AND newest_s < :at + width_s
       AND scheduled_s <= :at AND state = :state
     ORDER BY newest_s DESC, attempt DESC, seq DESC LIMIT :limit"""
+
+_OF_ATTEMPT: Final = """
+    SELECT body FROM rows INDEXED BY by_job
+    WHERE job = ? AND state = ? AND newest_s = ? AND attempt = ? ORDER BY seq"""
 
 ALL_SQL: Final = (_OF_STATE, _OF_JOB_AND_STATE, _RANGES_OVER, _RANGES_OF_JOB_OVER)
 
@@ -89,7 +93,7 @@ def newest(db: sqlite3.Connection, query: Query) -> list[Row]:
         raise LimitExceeded(f"limit {query.limit} is over {HISTORY_ROWS_MAX}, the most at once")
     since_s, until_s = -(-query.since_ms // 1000), query.until_ms // 1000
     found = _overlapping(db, query, since_s, until_s)
-    return [_decode(body) for *_, body in heapq.nlargest(query.limit, found)]
+    return [_decode(body) for *_, body in heapq.nlargest(query.limit, found, key=_listed)]
 
 
 def of_job(
@@ -117,6 +121,18 @@ def of_launch(db: sqlite3.Connection, launch: LaunchName) -> list[Row]:
     rows = of_job(db, launch.job, launch.scheduled_s, launch.scheduled_s)
     found = [row for row in rows if row.trigger == launch.trigger]
     return sorted(found, key=lambda row: (row.ended_index, row.attempt))
+
+
+def of_attempts(db: sqlite3.Connection, attempts: list[tuple[str, int, int]]) -> list[Row]:
+    """Return all rows of attempts, given by job, scheduled_s and number, but for ranges."""
+    states = [found[0] for found in db.execute("SELECT DISTINCT state FROM tally ORDER BY state")]
+    rows = []
+    for job, scheduled_s, attempt in attempts:
+        number = _job_number(db, job)
+        for state in states if number is not None else ():
+            known = (number, state, scheduled_s, attempt)
+            rows += [_decode(body) for (body,) in db.execute(_OF_ATTEMPT, known)]
+    return [row for row in rows if row.kind is not RowKind.RANGE]
 
 
 def last_of_each(db: sqlite3.Connection, jobs: list[str]) -> dict[str, Row]:
@@ -156,6 +172,12 @@ def gaps(db: sqlite3.Connection) -> list[Gap]:
 def lacking(db: sqlite3.Connection) -> Lacking:
     """Return what may be missing here."""
     return Lacking(gaps(db), frozenset(db.execute("SELECT lineage, number, stream FROM fills")))
+
+
+def _listed(found: _Found) -> tuple[int, int, tuple[int, int, int]]:
+    """What rows are listed by: within an entry the streams stand one after the other."""
+    newest_s, attempt, order, _ = found
+    return newest_s, attempt, in_lists(order)
 
 
 def _overlapping(

@@ -7,7 +7,7 @@ in between is shown as it stood then, never twice and never not at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from heapq import nlargest
 
@@ -30,18 +30,22 @@ from cron.history.around import tell_manual, tell_newer
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
 from cron.history.census import Census, count
-from cron.history.expand import expand
+from cron.history.expand import Place, expand, newest_first, place_of
 from cron.history.projection import Projection
 from cron.history.queries import Query
 from cron.history.resets import judged
 from cron.history.why import PauseState, explain
+from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive
 from cron.leader.filters import Wanted, select_jobs
 from cron.leader.gates import Gates
+from cron.leader.shown import amended as of_amended
 from cron.leader.shown import of_gate, of_job, of_open, of_row
 from cron.leader.waiting import Queued
+from cron.limits import HISTORY_ROWS_MAX
 from cron.pace import in_turns
+from cron.state.archive import Stream
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
@@ -117,37 +121,128 @@ class Questions:
     # ---- launches
 
     async def history(self, query: HistoryQuery) -> list[LaunchView]:
-        """Return launches, open ones included, newest ScheduledTime first."""
+        """Return launches, open ones included, newest ScheduledTime first.
+
+        Raises:
+            LimitExceeded: too many rows would have to be read for one page.
+        """
         states = frozenset(_state_of(label) for label in query.states)
         names = self._named(query)
+        after = _after(query)
         fitting = [
             row
             for row in self._open_rows(names)
             if (not states or row.state in states) and _in_period(row, query)
         ]
+        if after is not None:
+            fitting = [row for row in fitting if self._place_of_open(row) < after]
         # A hundred thousand may be open: only what can be shown is told why it waits.
-        newest = nlargest(query.limit, fitting, key=lambda row: (row.scheduled_s, row.attempt))
+        newest = nlargest(query.limit, fitting, key=self._place_of_open)
         index = self._state.index  # of which `newest` is true, whatever happens meanwhile
-        views = [self._of_open(row) async for row in in_turns(newest)]
+        listed = [(self._place_of_open(row), self._of_open(row)) async for row in in_turns(newest)]
         await self._projection.caught_up(self._applier.rows_index)
         until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
+        if after is not None:
+            until_ms = min(until_ms, after[0] * 1000)
         wanted = Query(None, states or None, query.since_ms, until_ms, query.limit)
         if names is not None and len(names) == 1:
             wanted = msgspec.structs.replace(wanted, job=names[0])
+        while True:
+            rows, floor = await self._rows_for(wanted, names, is_archive=query.archive)
+            if names and not rows and not any(name in self._state.jobs for name in names):
+                raise unknown_job(query.job)
+            told = [row for row in rows if row.ended_index <= index]
+            amended = {} if query.is_all else await self._amended(told)
+            ended = await self._newest_ended(told, amended, query, until_ms, (after, floor))
+            if len(ended) >= query.limit or floor is None:
+                break
+            # Some of what was read is shown elsewhere, or is older than what was not read yet.
+            if wanted.limit >= HISTORY_ROWS_MAX:
+                raise LimitExceeded(
+                    f"more than {HISTORY_ROWS_MAX:,} rows would have to be read for this list",
+                    "ask for one job, or for a shorter period",
+                )
+            more = min(4 * wanted.limit, HISTORY_ROWS_MAX)
+            wanted = msgspec.structs.replace(wanted, limit=more)
+        listed += ended
+        listed.sort(key=lambda one: one[0], reverse=True)
+        return [view for _, view in listed[: query.limit]]
+
+    async def _rows_for(
+        self, wanted: Query, names: list[str] | None, *, is_archive: bool
+    ) -> tuple[list[Row], Place | None]:
+        """Return the newest rows of a query, and the place down to which they are all there are;
+        None where that is the end."""
         rows = await self._newest(wanted, names)
-        if query.archive and self._archive is not None and names != []:
+        ends = sorted((_end_place(row) for row in rows), reverse=True)
+        floor = ends[-1] if len(rows) >= wanted.limit else None
+        if is_archive and self._archive is not None and names != []:
             # The catalog after the index: what is in neither has been let go, and what is in both
             # was retired in between, and is told apart.
             rows += await self._archive.rows(self._state.history, wanted, rows)
-        if names and not rows and not any(name in self._state.jobs for name in names):
-            raise unknown_job(query.job)
-        async for row in in_turns(rows):
-            if row.ended_index <= index:
-                views += self._expanded(row, query.since_ms, until_ms, query.limit)
-        views.sort(
-            key=lambda view: (view.scheduled_s, view.attempt, view.ended_index), reverse=True
-        )
-        return views[: query.limit]
+            single = sorted(
+                (place_of(row) for row in rows if row.kind is not RowKind.RANGE), reverse=True
+            )
+            if len(single) >= wanted.limit:
+                last = single[wanted.limit - 1]
+                floor = last if floor is None else max(floor, last)
+        return rows, floor
+
+    async def _amended(self, rows: list[Row]) -> dict[Place, Row | None]:
+        """Return what is shown instead of rows, by their places: a lost attempt that was amended is
+        shown once, by the newest news of it. None: nothing."""
+        attempts = {
+            (row.job, row.scheduled_s, row.attempt): None
+            for row in rows
+            if row.kind is RowKind.AMENDMENT or _is_lost(row)
+        }
+        if not attempts:
+            return {}
+        found = {place_of(row): row for row in await self._projection.of_attempts([*attempts])}
+        found |= {place_of(row): row for row in rows if row.kind is RowKind.AMENDMENT}
+        by_attempt: dict[tuple[str, int, int, int], list[Row]] = {}
+        for row in sorted([*found.values()], key=lambda row: (row.ended_index, row.number)):
+            if row.kind is RowKind.AMENDMENT or _is_lost(row):
+                name = (row.job, row.scheduled_s, row.trigger, row.attempt)
+                by_attempt.setdefault(name, []).append(row)
+        instead: dict[Place, Row | None] = {}
+        for told in by_attempt.values():
+            lost = [row for row in told if row.kind is RowKind.ENDED]
+            if len(told) > len(lost):
+                instead |= {place_of(row): None for row in told}
+                instead[place_of(told[-1])] = lost[-1] if lost else told[-1]
+        return instead
+
+    async def _newest_ended(
+        self,
+        rows: list[Row],
+        amended: Mapping[Place, Row | None],
+        query: HistoryQuery,
+        until_ms: int,
+        bounds: tuple[Place | None, Place | None],
+    ) -> list[tuple[Place, LaunchView]]:
+        """Return the newest launches that rows speak of, as many as a query asks for, between two
+        places: below the first and not below the second."""
+        after, floor = bounds
+        since_s, until_s = -(-query.since_ms // 1000), until_ms // 1000
+        found: list[tuple[Place, LaunchView]] = []
+        async for row in in_turns(newest_first(rows, self._schedule_of, since_s, until_s)):
+            place = place_of(row)
+            if floor is not None and _is_below(place, floor):
+                break
+            if after is not None and place >= after:
+                continue
+            instead = amended.get(place, row)
+            if instead is not None:
+                view = of_row(row) if instead is row else of_amended(instead, row)
+                found.append((place, view))
+            if len(found) == query.limit:
+                break
+        return found
+
+    def _place_of_open(self, row: LaunchRow) -> Place:
+        name = self._state.by_number[row.number].name
+        return (row.scheduled_s, row.attempt, 0, 0, -1, name, row.trigger)
 
     def _named(self, query: HistoryQuery) -> list[str] | None:
         """Return the jobs that a query names, None for all.
@@ -216,15 +311,15 @@ class Questions:
 
     def _expanded(self, row: Row, since_ms: int, until_ms: int, limit: int) -> list[LaunchView]:
         """Return one view per instant: people expect a row for each, however they are kept."""
-        if row.kind is not RowKind.RANGE:
-            return [of_row(row)]
-        record = self._state.jobs.get(row.job)
-        spans = reversed(record.spans) if record is not None else ()
-        schedule = next((span.schedule for span in spans if span.revision <= row.revision), None)
-        if schedule is None:
-            return [of_row(row)]
+        schedule = self._schedule_of(row)
         rows = expand(row, schedule, limit, since_s=-(-since_ms // 1000), until_s=until_ms // 1000)
         return [of_row(single) for single in rows]
+
+    def _schedule_of(self, row: Row) -> Schedule | None:
+        """Return the schedule whose instants a range is of, None where it is not known any more."""
+        record = self._state.jobs.get(row.job) if row.kind is RowKind.RANGE else None
+        spans = reversed(record.spans) if record is not None else ()
+        return next((span.schedule for span in spans if span.revision <= row.revision), None)
 
     def _open_rows(self, names: list[str] | None) -> Iterable[LaunchRow]:
         if names is None:
@@ -444,6 +539,33 @@ def _silent(audited: AuditedJob, until_s: int) -> int | None:
 def _place(row: Row) -> tuple[int, int, int]:
     """Where a row stands in lists: a range at its last instant."""
     return (max(row.scheduled_s, row.last_s), row.attempt, row.ended_index)
+
+
+def _end_place(row: Row) -> Place:
+    """The place of a row; of a range that of its last instant."""
+    return (max(row.scheduled_s, row.last_s), *place_of(row)[1:])
+
+
+def _is_below(place: Place, floor: Place) -> bool:
+    """Whether rows may lie at a place that were not read down to another: rows without numbers are
+    not in the order of their places within an entry."""
+    return place < floor if floor[4] >= 0 else place[:4] <= floor[:4]
+
+
+def _after(query: HistoryQuery) -> Place | None:
+    """The place of the last launch of the page before."""
+    if query.after is None:
+        return None
+    cursor, name = query.after, parse_launch_name(query.after.launch)
+    stream = Stream.FAILURES if cursor.is_failure else Stream.RUNS
+    return (
+        cursor.scheduled_s, cursor.attempt, cursor.ended_index, stream, cursor.number, name.job,
+        name.trigger,
+    )  # fmt: skip
+
+
+def _is_lost(row: Row) -> bool:
+    return row.kind is RowKind.ENDED and row.state is LaunchState.LOST and row.attempt > 0
 
 
 def _in_period(row: LaunchRow, query: HistoryQuery) -> bool:

@@ -91,10 +91,15 @@ def _in_order(rows: list[Row]) -> list[Row]:
     return [row for *_, row in sorted(keyed, key=lambda item: item[:3])]
 
 
+def _in_lists(rows: list[Row]) -> list[Row]:
+    """Rows as lists have those of one entry: one stream after the other."""
+    return sorted(rows, key=lambda row: (row.ended_index, stream_of(row)))
+
+
 def _newest(rows: list[Row], query: Query) -> list[Row]:
     found = [
         (_newest_s(row), row.attempt, seq, row)
-        for seq, row in enumerate(_in_order(rows))
+        for seq, row in enumerate(_in_lists(rows))
         if query.job in (None, row.job)
         and (query.states is None or row.state in query.states)
         and _overlaps(row, query.since_ms // 1000, query.until_ms // 1000)

@@ -998,12 +998,14 @@ class HistoryCursor(google.protobuf.message.Message):
     ATTEMPT_FIELD_NUMBER: builtins.int
     ENDED_INDEX_FIELD_NUMBER: builtins.int
     LAUNCH_FIELD_NUMBER: builtins.int
-    BEGUN_INDEX_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    IS_FAILURE_FIELD_NUMBER: builtins.int
     scheduled_s: builtins.int
     attempt: builtins.int
     ended_index: builtins.int
     launch: builtins.str
-    begun_index: builtins.int
+    number: builtins.int
+    is_failure: builtins.bool
     def __init__(
         self,
         *,
@@ -1011,9 +1013,10 @@ class HistoryCursor(google.protobuf.message.Message):
         attempt: builtins.int = ...,
         ended_index: builtins.int = ...,
         launch: builtins.str = ...,
-        begun_index: builtins.int = ...,
+        number: builtins.int = ...,
+        is_failure: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "begun_index", b"begun_index", "ended_index", b"ended_index", "launch", b"launch", "scheduled_s", b"scheduled_s"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "ended_index", b"ended_index", "is_failure", b"is_failure", "launch", b"launch", "number", b"number", "scheduled_s", b"scheduled_s"]) -> None: ...
 
 global___HistoryCursor = HistoryCursor
 

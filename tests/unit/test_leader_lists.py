@@ -1,0 +1,175 @@
+"""`history`: one limit for all that is listed, pages, and attempts that were amended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cron.api.views import HistoryQuery, LaunchView, cursor_at
+from cron.cli import launches
+from cron.errors import LimitExceeded
+from cron.history.projection import Projection
+from cron.job import Overlap
+from cron.leader import questions
+from cron.state import commands as c
+from launcher.launch import LaunchState, Reason
+from tests.unit.queues_rig import SECONDS
+from tests.unit.state_rig import T0, job
+from tests.unit.test_leader_questions import JOB, Asked
+from tests.unit.test_leader_questions import projection as projection
+
+S = LaunchState
+
+
+def amended_in(projection: Projection) -> Asked:
+    """Two launches that succeeded, and between them one that was lost and did so, too."""
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.to(180).account(60, 120, 180)
+    rig.run(60)
+    rig.begin(120)
+    rig.launched(120)
+    rig.lost(120)
+    rig.run(180)
+    rig.finished(120, exit_code=0)
+    return rig
+
+
+async def listed(rig: Asked, **fields: Any) -> list[tuple[int, str, str]]:
+    views = await rig.questions.history(HistoryQuery(**fields))
+    return [(view.scheduled_s - T0, view.state, view.kind) for view in views]
+
+
+async def test_an_amended_launch_is_listed_once_with_its_end(projection: Projection) -> None:
+    rig = amended_in(projection)
+    assert await listed(rig) == [
+        (180, "succeeded", "launch"),
+        (120, "succeeded", "launch"),
+        (60, "succeeded", "launch"),
+    ]
+    amended = (await rig.questions.history(HistoryQuery()))[1]
+    lost = rig.rows[1]
+    assert amended.is_amended
+    assert amended.amends == f"{lost.ended_index}.{lost.number}"
+    assert (amended.executor, amended.begun_index) == ("e1", lost.begun_index)
+    assert amended.term == 1
+
+
+async def test_both_rows_of_an_amended_launch_are_there_to_be_asked_for(
+    projection: Projection,
+) -> None:
+    rig = amended_in(projection)
+    assert (await listed(rig, is_all=True))[1:3] == [
+        (120, "succeeded", "amendment"),
+        (120, "lost", "launch"),
+    ]
+
+
+async def test_an_amended_launch_has_the_state_that_it_was_amended_to(
+    projection: Projection,
+) -> None:
+    rig = amended_in(projection)
+    assert await listed(rig, states=["lost"]) == []
+    assert len(await listed(rig, states=["succeeded"])) == 3
+    assert await listed(rig, limit=2) == [
+        (180, "succeeded", "launch"),
+        (120, "succeeded", "launch"),
+    ]
+    report = await rig.questions.audit(JOB, 0)
+    assert report.violations == []
+
+
+# ---- one limit
+
+
+def paused_in(projection: Projection, jobs: int, seconds: int) -> Asked:
+    """So many jobs of every second, all paused for as long, each with one row of that."""
+    rig = Asked(projection, Overlap.ALLOW)
+    names = [f"j{number}" for number in range(jobs)]
+    rig.put(*(job(name, schedule=SECONDS) for name in names))
+    skipped = (c.SkipItem(T0 + 1, T0 + seconds, seconds, Reason.PAUSED),)
+    for name in names:
+        record = rig.record(name)
+        item = c.AccountItem(
+            record.number, record.revision, record.horizon_s, T0 + seconds, (), skipped
+        )
+        rig.append(c.Account((item,)))
+    return rig
+
+
+async def test_long_pauses_of_many_jobs_are_listed_up_to_one_limit(
+    projection: Projection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each range was expanded up to the limit: a hundred of them took 10 GiB."""
+    rig = paused_in(projection, jobs=50, seconds=5_000)
+    shown = 0
+    real = questions.of_row
+
+    def counted(row: Any) -> LaunchView:
+        nonlocal shown
+        shown += 1
+        return real(row)
+
+    monkeypatch.setattr(questions, "of_row", counted)
+    views = await rig.questions.history(HistoryQuery(limit=1_000))
+    assert len(views) == 1_000
+    assert shown <= 1_000
+    assert {view.scheduled_s for view in views} == {T0 + 5_000 - n for n in range(20)}
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 64])
+async def test_pages_hold_every_launch_once_in_one_order(projection: Projection, size: int) -> None:
+    """Runs of skipped instants, launches of one second and one entry, open ones, amended ones."""
+    rig = paused_in(projection, jobs=3, seconds=20)
+    rig.to(60).account(*range(2, 62, 4))
+    rig.append(
+        c.Skip(tuple(c.SkippedItem(key, Reason.DEADLINE) for key in list(rig.state.due)[:9]))
+    )
+    waiting = [key[1] - T0 for key in rig.state.due]
+    rig.begin(waiting[0])
+    rig.launched(waiting[0])
+    rig.lost(waiting[0])
+    rig.finished(waiting[0])
+    whole = await rig.questions.history(HistoryQuery(limit=500))
+    assert len(whole) == 3 * 20 + 15
+    pages: list[LaunchView] = []
+    while True:
+        after = cursor_at(pages[-1]) if pages else None
+        page = await rig.questions.history(HistoryQuery(limit=size, after=after))
+        pages += page
+        if len(page) < size:
+            break
+    assert pages == whole
+
+
+class Server:
+    """Answers like a leader, or like one of a release that knows no pages."""
+
+    def __init__(self, views: list[LaunchView], *, knows_pages: bool = True) -> None:
+        self.views = views
+        self.knows_pages = knows_pages
+        self.sizes: list[int] = []
+
+    def history(self, query: HistoryQuery) -> list[LaunchView]:
+        self.sizes.append(query.limit)
+        first = 0
+        if query.after is not None and self.knows_pages:
+            first = [cursor_at(view) for view in self.views].index(query.after) + 1
+        return self.views[first : first + query.limit]
+
+
+def test_the_command_line_asks_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launches.limits, "HISTORY_PAGE_MAX", 4)
+    name = "default/backup@2026-11-20T16:00:00Z"
+    views = [
+        LaunchView(launch=name, job="backup", tenant="default", scheduled_s=T0 - n)
+        for n in range(11)
+    ]
+    server: Any = Server(views)
+    assert launches.listed(server, HistoryQuery(limit=10)) == views[:10]
+    assert server.sizes == [4, 4, 2]
+    assert launches.listed(server, HistoryQuery(limit=50)) == views
+    older: Any = Server(views, knows_pages=False)
+    with pytest.raises(LimitExceeded, match="lists 4 launches at the most"):
+        launches.listed(older, HistoryQuery(limit=10))
+    assert launches.listed(older, HistoryQuery(limit=4)) == views[:4]
