@@ -164,7 +164,7 @@ class Tries:
         rest_ms = job.retry.backoff_ms
         for _ in range(self._failed[key] - 1):
             rest_ms = min(2 * rest_ms, job.retry.backoff_max_ms)
-        return rest_ms * 9 // 10, rest_ms * 11 // 10
+        return rest_ms, rest_ms * 11 // 10
 
     def _after_rest(
         self, key: c.Key, row: Row, shortest_ms: int, longest_ms: int
