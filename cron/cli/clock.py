@@ -16,6 +16,7 @@ from cron.errors import NotNow, OutcomeUnknown
 
 
 @click.group("clock", cls=Group)
+@cell_options
 def clock_command() -> None:
     """Look after the cell's time."""
 

@@ -189,7 +189,7 @@ class _Change:
         """Return why nothing was changed, and nothing would be."""
         if not outcome.kept:
             return NotFound(
-                f"no dead letter fits, nothing was {self._verb}", "`raftcron dead list`"
+                f"no dead letter fits, nothing was {self._verb}", "`raftcron dead list` shows them"
             )
         (first, *more) = map(short_job_name, outcome.kept)
         also = f", and {len(more)} more stay, too" if more else ""

@@ -190,7 +190,9 @@ async def test_history_says_when_there_is_more():
 
 async def test_the_highest_limit_names_another_way_to_see_more():
     views = [launch()] * HISTORY_ROWS_MAX
-    result = await cli(FakeBackend(history=views), "history", "-n", str(HISTORY_ROWS_MAX))
+    result = await cli(
+        FakeBackend(history=views), "--timeout", "50s", "history", "-n", str(HISTORY_ROWS_MAX)
+    )
     assert "an earlier --until shows them" in result.stderr
 
 

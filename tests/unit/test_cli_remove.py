@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 
 import pytest
+import structlog
 from click.testing import Result
 
 from cron.cli import crontabs
@@ -43,6 +44,14 @@ def crontab(*names: str) -> str:
 
 @contextlib.asynccontextmanager
 async def cell() -> AsyncIterator[Cell]:
+    # What the leader logs must not stand in what the command line prints.
+    with structlog.testing.capture_logs():
+        async with led() as one:
+            yield one
+
+
+@contextlib.asynccontextmanager
+async def led() -> AsyncIterator[Cell]:
     async with reigning() as replica:
         catalog = Catalog(replica.leader, "UTC")
         backend = FakeBackend(
