@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from cron import limits
 from cron.api.pool_views import GateView
 from cron.api.views import (
     HistoryQuery,
@@ -19,7 +20,6 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.cli import render
-from cron.limits import HISTORY_ROWS_MAX
 from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
 LAUNCH = "default/backup@2026-11-20T15:00:00Z"
@@ -188,11 +188,9 @@ async def test_history_says_when_there_is_more():
     assert result.stderr == ""
 
 
-async def test_the_highest_limit_names_another_way_to_see_more():
-    views = [launch()] * HISTORY_ROWS_MAX
-    result = await cli(
-        FakeBackend(history=views), "--timeout", "50s", "history", "-n", str(HISTORY_ROWS_MAX)
-    )
+async def test_the_highest_limit_names_another_way_to_see_more(monkeypatch):
+    monkeypatch.setattr(limits, "HISTORY_ROWS_MAX", 3)
+    result = await cli(FakeBackend(history=[launch()] * 4), "history", "-n", "3")
     assert "an earlier --until shows them" in result.stderr
 
 
