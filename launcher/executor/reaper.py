@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from types import FrameType
 from typing import Final
 
 from launcher.executor.clock import boot_ms
@@ -53,6 +54,7 @@ class Reaper:
 
     def run(self) -> int:
         """Return once the spawner and all that it ran are gone: 0 if it left by itself."""
+        signal.signal(signal.SIGTERM, self._forward)
         signal.pthread_sigmask(signal.SIG_BLOCK, _WAKES)
         signal_of_parent(signal.SIGUSR1)
         while not self._is_over():
@@ -67,6 +69,11 @@ class Reaper:
                 self._kill(self._roll.targets(only_guarded=True), looks=1)
         self._kill(self._roll.targets(), looks=_CLEAN_LOOKS)
         return 0 if self._status == 0 else 1
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        """Let the spawner leave as at the end of its socket; so does this process then."""
+        if self._status is None:
+            os.kill(self._spawner, number)
 
     def _pause_s(self, now_ms: int) -> float:
         left_ms = self._roll.lease_ms + LATE_MS - now_ms

@@ -425,8 +425,6 @@ def main(slots: int) -> None:
     spawner = os.fork()
     if spawner:
         control.close()
-        # It leaves as at the end of its socket; so does this process then.
-        signal.signal(signal.SIGTERM, lambda *_: os.kill(spawner, signal.SIGTERM))
         sys.exit(Reaper(roll, spawner, executor, ledger).run())
     if not die_with_parent(reaper):
         sys.exit(1)

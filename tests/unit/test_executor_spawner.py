@@ -275,3 +275,13 @@ def test_a_deadline_is_met_also_when_nobody_reads_its_news(bench: Bench, tmp_pat
     bench.send(["lease", boot_ms() + 200])
     await_end(pid)
     bench.wait("ended", "guarded")
+
+
+def test_told_to_end_the_reaper_leaves_with_its_spawner_and_what_it_ran(bench: Bench) -> None:
+    bench.start("a", "exec sleep 60")
+    pid = bench.wait("started", "a")[0]
+    spawner = bench.spawner
+    bench.process.terminate()
+    assert bench.process.wait(30) == 0
+    await_end(spawner)
+    await_end(pid)
