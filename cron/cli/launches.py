@@ -18,6 +18,7 @@ from cron.api.views import (
 )
 from cron.cli import render
 from cron.cli.logs import newest_of, split_attempt, tell_newest
+from cron.cli.needs import show_size
 from cron.cli.options import About, Moment, Settings, cell_options, pass_settings
 from cron.cli.rows import (
     LAUNCH_COLUMNS,
@@ -229,6 +230,11 @@ def _show_launch(view: LaunchView) -> None:
             ("finished", show_exact_ms(view.finished_at_ms)),
             ("late by", show_length(view.lateness_ms)),
             ("ran", show_length(ran_ms(view))),
+            ("cpu", "" if view.cpu_ms is None else show_length(view.cpu_ms)),
+            (
+                "memory peak",
+                "" if not view.memory_peak_bytes else show_size(view.memory_peak_bytes),
+            ),
             ("exit code", "" if view.exit_code is None else str(view.exit_code)),
             ("start until", show_ms(view.deadline_at_ms)),
             ("revision", str(view.revision or "")),
@@ -247,6 +253,10 @@ def tell_part(part: PartView) -> str:
         told.append(f"exit code {part.exit_code}")
     if part.started_at_ms and part.finished_at_ms:
         told.append(f"ran {show_length(part.finished_at_ms - part.started_at_ms)}")
+    if part.cpu_ms is not None:
+        told.append(f"cpu {show_length(part.cpu_ms)}")
+    if part.memory_peak_bytes is not None:
+        told.append(f"memory {show_size(part.memory_peak_bytes)}")
     if part.detail:
         told.append(part.detail)
     return ", ".join(told)

@@ -104,6 +104,8 @@ class Commands:
         if verb == "ended" and usage.oom_killed and rest[0] and not rest[1]:
             rest[1] = int(Reason.MEMORY)
             rest[4] = f"it was killed at its limit of memory, {_size(place.memory_bytes)}"
+        if verb == "ended" and (usage.cpu_usec or usage.memory_peak):
+            rest += [-(-usage.cpu_usec // 1_000), usage.memory_peak]
         return [verb, name, *rest]
 
     def recorded(self, name: str) -> None:

@@ -32,12 +32,17 @@ from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
 from launcher.limits import DETAIL_CHARS_MAX, NAMES_PER_QUERY
 from launcher.work import Epoch
 
-_VERSION: Final = "3"
+_VERSION: Final = "4"
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _VALUES: Final = operator.attrgetter(*Row.__struct_fields__)
 _COLUMNS: Final = ", ".join(Row.__struct_fields__)
 _PLACES: Final = ", ".join("?" for _ in Row.__struct_fields__)
-_LAUNCH: Final = """
+_COLUMNS_OF_3: Final = ", ".join(Row.__struct_fields__[:14])
+_USAGE: Final = (
+    "cpu_ms INTEGER NOT NULL DEFAULT 0",
+    "memory_peak_bytes INTEGER NOT NULL DEFAULT 0",
+)
+_LAUNCH_OF_3: Final = """
 CREATE TABLE launch (
   name TEXT NOT NULL PRIMARY KEY, fate INTEGER NOT NULL,
   begun_index INTEGER NOT NULL,
@@ -51,9 +56,11 @@ CREATE INDEX launch_forgettable ON launch (begun_index, name) WHERE acked = 1;
 """
 """Rows lie in the order in which they came, not by name: those of a turn are then together, also
 when their ends are written, and a commit takes half the pages."""
+_ADD_USAGE: Final = "".join(f"ALTER TABLE launch ADD COLUMN {column};" for column in _USAGE)
 _SCHEMA: Final = f"""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-{_LAUNCH}
+{_LAUNCH_OF_3}
+{_ADD_USAGE}
 CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);
 """
 _UPGRADES: Final[dict[str, str]] = {
@@ -62,9 +69,11 @@ _UPGRADES: Final[dict[str, str]] = {
     "CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);",
     # Rows in the order in which they came.
     "2": "ALTER TABLE launch RENAME TO before; DROP INDEX launch_open;"
-    f"DROP INDEX launch_forgettable; {_LAUNCH}"
-    f"INSERT INTO launch ({_COLUMNS}) SELECT {_COLUMNS} FROM before ORDER BY begun_index, name;"
-    "DROP TABLE before;",
+    f"DROP INDEX launch_forgettable; {_LAUNCH_OF_3}"
+    f"INSERT INTO launch ({_COLUMNS_OF_3}) SELECT {_COLUMNS_OF_3} FROM before"
+    " ORDER BY begun_index, name; DROP TABLE before;",
+    # What control groups measured.
+    "3": _ADD_USAGE,
 }
 """From each version that can still be read: what makes the next one of it."""
 
@@ -249,6 +258,14 @@ class Ledger:
             f"UPDATE launch SET fate = {ENDED}, finished_ms = ?2, exit_code = ?3, reason = ?4,"
             f" detail = substr(?5, 1, {DETAIL_CHARS_MAX}) WHERE name = ?1 AND fate = {ACCEPTED}",
             ends,
+        )
+
+    def used(self, usages: Iterable[tuple[str, int, int]]) -> None:
+        """Record (name, cpu_ms, memory_peak_bytes) of accepted rows, before their end."""
+        self._db.executemany(
+            f"UPDATE launch SET cpu_ms = ?2, memory_peak_bytes = ?3"
+            f" WHERE name = ?1 AND fate = {ACCEPTED}",
+            usages,
         )
 
     def done(self, ends: Iterable[tuple[str, int, int, int, str, int, int]]) -> None:

@@ -29,6 +29,7 @@ class Row(msgspec.Struct, gc=False):
     had seen when it was set. `pid` is also the process group; `ticks` is when the process started,
     in clock ticks since boot; both are 0 of what a worker runs. Times are wall clock milliseconds,
     0 for never. `retry_after_ms` is when, after its end, a handler wants to be tried again.
+    `cpu_ms` and `memory_peak_bytes` are what its control group measured, 0 where there was none.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Row(msgspec.Struct, gc=False):
     detail: str = ""
     acked: int = 0
     retry_after_ms: int = 0
+    cpu_ms: int = 0
+    memory_peak_bytes: int = 0
 
     @property
     def is_pending(self) -> bool:
@@ -63,6 +66,8 @@ class Row(msgspec.Struct, gc=False):
             detail=self.detail,
             output_bytes=output_bytes,
             retry_after_ms=self.retry_after_ms,
+            cpu_ms=self.cpu_ms,
+            memory_peak_bytes=self.memory_peak_bytes,
         )
 
     def recollection(self, output_bytes: int = 0) -> pool_pb2.Report:

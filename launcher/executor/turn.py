@@ -109,8 +109,9 @@ def record(ledger: Ledger, news: Sequence[News], now_ms: int) -> None:
     ]
     ends += [
         (name, finished_ms, exit_code, reason, detail)
-        for name, exit_code, reason, finished_ms, _, detail in told["ended"]
+        for name, exit_code, reason, finished_ms, _, detail, *_ in told["ended"]
     ]
+    ledger.used((one[0], *one[6:]) for one in told["ended"] if len(one) > 6)
     ledger.ended(ends)
     ledger.done(
         (name, finished_ms, exit_code, reason, detail, after_ms, started_ms)

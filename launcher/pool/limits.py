@@ -88,6 +88,8 @@ SPREAD_US_EACH: Final = 1_000
 """What greeting one executor costs a leader: a connection, a stream, a Hello, a Welcome; and twice
 that, since grpc.aio accepts one stream in each round of a loop that also answers heartbeats."""
 SPREAD_MS_MAX: Final = 10_000
+USAGE_MAX: Final = 1 << 53
+"""Milliseconds of CPU, or bytes of memory, of one launch: far above any, against damage."""
 
 
 def spread_ms(executors: int) -> int:

@@ -221,6 +221,8 @@ def _fact(place: str, number: int, report: pool_pb2.Report) -> Fact:
         and 0 <= finished_ms <= limits.WALL_MS_MAX
         and 0 <= kept <= limits.OUTPUT_KEPT_BYTES_MAX
         and 0 <= after_ms <= limits.RETRY_AFTER_MS_MAX
+        and report.cpu_ms <= limits.USAGE_MAX
+        and report.memory_peak_bytes <= limits.USAGE_MAX
     )
     if fate is None or reason is None or not is_sound:
         raise _what_is_wrong(f"{place}[{number}]", report)
@@ -229,7 +231,10 @@ def _fact(place: str, number: int, report: pool_pb2.Report) -> Fact:
     except BadName:
         name = parse_name(f"{place}[{number}].name", report.name)
     # By place, in the order of Fact.
-    return Fact(name, fate, reason, exit_code, started_ms, finished_ms, detail, kept, after_ms)
+    return Fact(
+        name, fate, reason, exit_code, started_ms, finished_ms, detail, kept, after_ms,
+        report.cpu_ms, report.memory_peak_bytes,
+    )  # fmt: skip
 
 
 def _what_is_wrong(field: str, report: pool_pb2.Report) -> BadMessage:
@@ -249,6 +254,8 @@ def _what_is_wrong(field: str, report: pool_pb2.Report) -> BadMessage:
         ("finished_ms", 0, limits.WALL_MS_MAX),
         ("output_bytes", 0, limits.OUTPUT_KEPT_BYTES_MAX),
         ("retry_after_ms", 0, limits.RETRY_AFTER_MS_MAX),
+        ("cpu_ms", 0, limits.USAGE_MAX),
+        ("memory_peak_bytes", 0, limits.USAGE_MAX),
     ):
         try:
             _within(field, f".{part}", getattr(report, part), low, high)

@@ -302,3 +302,13 @@ def test_the_greeting_says_what_the_host_has() -> None:
     assert (hello.cpu_milli, hello.memory_bytes) == (1_500, 1 << 30)
     hello = Words().hello(config, LEDGER, "i")
     assert (hello.cpu_milli, hello.memory_bytes) == (0, 0)
+
+
+def test_what_a_group_measured_is_told_with_the_end(
+    commands: Commands, kernel: FakeCgroups
+) -> None:
+    group = group_of(commands, accepted(memory_bytes=64 << 20))
+    kernel.nodes[group].files["memory.peak"] = str(5 << 20)
+    kernel.nodes[group].files["cpu.stat"] = "usage_usec 1500"
+    (told,) = commands.heard([ended(exit_code=0)])
+    assert told == [*ended(exit_code=0), 2, 5 << 20]

@@ -246,7 +246,7 @@ def test_a_damaged_page_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE meta SET value = '4' WHERE key = 'version'",
+        "UPDATE meta SET value = '5' WHERE key = 'version'",
         "DELETE FROM meta WHERE key = 'uuid'",
         "UPDATE meta SET value = 'x' WHERE key = 'epoch'",
         "DROP TABLE launch",
