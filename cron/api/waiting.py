@@ -42,7 +42,8 @@ async def answering(
 ) -> AsyncIterator[None]:
     """Answer status at `address` inside; where it cannot be listened on, nobody is answered."""
     server: grpc.aio.Server = make_server(cell, credentials)
-    admin_pb2_grpc.add_AdminServicer_to_server(_Waiting(row), server)  # type: ignore[no-untyped-call]
+    servicer = _Waiting(row)
+    admin_pb2_grpc.add_AdminServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     try:
         listen(server, address, credentials)
         await server.start()

@@ -86,9 +86,7 @@ def history_command(
     since: int | None,
     until: int | None,
     limit: int,
-    archive: bool,
-    is_all: bool,
-    **said: str,
+    **said: Any,
 ) -> None:
     """List launches of all jobs, of JOB or of jobs such as 'billing/*', newest first, in every
     state.
@@ -97,13 +95,13 @@ def history_command(
     `raftcron history export` writes them all to a file.
     """
     query = HistoryQuery(
-        is_all=is_all,
+        is_all=said["is_all"],
         job=job,
         states=[one.strip() for text in states for one in text.split(",") if one.strip()],
         since_ms=since or 0,
         until_ms=until or 0,
         limit=limit + 1,
-        archive=archive,
+        archive=said["archive"],
         tenant=said["tenant"],
         pool=pool_of(said["handler"], said["pool"]),
         collection=said["collection"],
