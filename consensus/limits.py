@@ -25,8 +25,13 @@ MESSAGE_BYTES_MAX: Final = ENTRY_BYTES_MAX + BATCH_BYTES + 64 * 1024
 HELLO_BYTES_MAX: Final = 1024
 """The largest frame from a stranger, who may only say its name."""
 
+HANDSHAKES_MAX: Final = 256
+"""Callers that have neither ended a TLS handshake nor, without TLS, sent a byte; one open file
+each. Half of them at most come from one address."""
+
 STRANGERS_MAX: Final = 16
-"""Connections that have not said who they are; for one more the oldest is closed."""
+"""Callers that were handed to the tick thread and have not said who they are. For one more the
+oldest of the certificate that has most of them is closed."""
 
 LEAVING_MAX: Final = 16
 """Refused connections whose Goodbye is still on its way; more end at once."""

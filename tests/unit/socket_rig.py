@@ -43,11 +43,14 @@ def joined(sides: tuple[Side, Side]) -> tuple[Connection, Connection, Recorder, 
     near, far = sides
     owner = Recorder()
     ours = far.network.dial(near.address, "r1", owner)
+    ours.write(b"!")  # without TLS nobody is handed over who has said nothing
     before = len(near.accepted)
     both = (near.network, far.network)
     until(lambda: owner.is_connected and len(near.accepted) > before, both)
     theirs, their_owner = near.accepted[-1]
-    until(lambda: their_owner.is_connected, both)
+    until(lambda: their_owner.bytes == b"!", both)
+    assert their_owner.told == ["connected", "received"]
+    their_owner.bytes, their_owner.told = b"", ["connected"]
     return ours, theirs, owner, their_owner
 
 

@@ -41,6 +41,7 @@ class Caller:
     def __init__(self, station: Host, connection: Connection) -> None:
         self.hello: Hello | None = None
         self.since = station.mono()
+        self.proven = connection.proven
         self._station = station
         self._connection: Connection | None = connection
         self._reader = FrameReader(HELLO_BYTES_MAX)

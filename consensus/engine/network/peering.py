@@ -223,9 +223,12 @@ class PeerTransport(Transport):
             self.gate.caller_gone(name)
 
     def _accept(self, connection: Connection) -> None:
-        # The newest stranger is the likeliest to be a peer: idle ones must not keep it out.
+        # The newest stranger is the likeliest to be a peer: idle ones must not keep it out, nor one
+        # replica's certificate those of others.
         if len(self._strangers) >= STRANGERS_MAX:
-            oldest = next(iter(self._strangers))
+            proven = [one.proven for one in self._strangers]
+            most = max(proven, key=proven.count)
+            oldest = next(one for one in self._strangers if one.proven == most)
             oldest.hang_up(f"{STRANGERS_MAX} strangers are here, and this one waits longest")
         caller = Caller(self, connection)
         self._strangers[caller] = None

@@ -1,13 +1,13 @@
 """The Network of a real replica: sockets that never block, in one selector, plain or with TLS 1.3.
 
-Everything happens in `poll`, in the tick thread; only names are looked up elsewhere. Without TLS
-only loopback addresses are dialled and listened on. Errors of accepting never lose the listener.
+Everything happens in `poll`, in the tick thread, but that names are looked up elsewhere, and that
+callers are accepted and shaken hands with in a thread of their own (`handshakes`). Without TLS
+only loopback addresses are dialled and listened on.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import selectors
 import socket
 import time
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from consensus.engine.config import TlsFiles, parse_address
-from consensus.engine.network.complaints import Complaints
+from consensus.engine.network.handshakes import Handshakes
 from consensus.engine.network.lookups import Lookups
 from consensus.engine.network.net import Connection, Owner
 from consensus.engine.network.streams import Stream
@@ -23,13 +23,13 @@ from consensus.engine.network.tls import Contexts
 from consensus.errors import BadConfig, ConsensusError
 from consensus.limits import LEAVING_MAX
 
-BACKLOG: Final = 64
-ACCEPTS_MAX: Final = 16
-"""How many come in between two looks at those that are there."""
-ACCEPT_AGAIN_S: Final = 0.2
+BACKLOG: Final = 1_024
+"""Callers that the kernel keeps until they are accepted; a crowd fills it in a moment."""
+CALLERS_MAX: Final = 8
+"""How many callers one `poll` takes: half of STRANGERS_MAX, so that those of the poll before were
+heard before they could have to leave."""
 FOUND_WITHIN_S: Final = 5.0
 """How long the start waits for the name that this replica listens on."""
-_SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class SocketNetwork:
@@ -44,16 +44,14 @@ class SocketNetwork:
         self.cell = cell
         self.contexts = Contexts(tls, cell, self.mono) if tls is not None else None
         self.lookups = Lookups(self.ring, self.mono)
-        self._complaints = Complaints(self.mono)
         self._selector = selectors.DefaultSelector()
         self._bell, self._rope = socket.socketpair()
         self._bell.setblocking(False)
         self._rope.setblocking(False)
         self._is_rung = False
         self._selector.register(self._bell, selectors.EVENT_READ, self._take_bell)
-        self._listener: socket.socket | None = None
+        self._handshakes: Handshakes | None = None
         self._accept: Callable[[Connection], None] | None = None
-        self._accept_at: float | None = None
         self._streams: set[Stream] = set()
         self._waiting: dict[Stream, None] = {}
         self._leaving: dict[Stream, None] = {}  # the oldest first
@@ -81,8 +79,8 @@ class SocketNetwork:
                 listener.close()
             what = (error.strerror or str(error)).lower()
             raise ConsensusError(f"cannot listen on {address}: {what}") from error
-        self._listener, self._accept = listener, accept
-        self._selector.register(listener, selectors.EVENT_READ, self._take_callers)
+        self._accept = accept
+        self._handshakes = Handshakes(self, listener)
 
     def dial(self, address: str, expected: str, owner: Owner) -> Connection:
         """Begin to connect to the replica `expected` at `address`."""
@@ -105,8 +103,11 @@ class SocketNetwork:
                 tell()
         for key, mask in events:
             key.data(mask)
-        if self._waiting or self._accept_at is not None:
-            self._tend()
+        self._take_callers()
+        if self._waiting:
+            now = self.mono()
+            for stream in list(self._waiting):
+                stream.tend(now)
 
     def ring(self) -> None:
         """Wake `poll`; from any thread."""
@@ -117,12 +118,13 @@ class SocketNetwork:
 
     def close(self) -> None:
         """End everything, at once; nobody is told."""
+        if self._handshakes is not None:
+            self._handshakes.close()
         for stream in list(self._streams):
             stream.close()
         self._selector.close()
-        for sock in (self._listener, self._bell, self._rope):
-            if sock is not None:
-                sock.close()
+        for sock in (self._bell, self._rope):
+            sock.close()
 
     # --- called by streams
 
@@ -170,40 +172,20 @@ class SocketNetwork:
             self._bell.recv(4096)
         self._is_rung = False
 
-    def _take_callers(self, _: int) -> None:
-        listener, accept = self._listener, self._accept
-        if listener is None or accept is None:
+    def _take_callers(self) -> None:
+        if self._handshakes is None or self._accept is None:
             return
-        for _ in range(ACCEPTS_MAX):
-            try:
-                sock, _address = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in _SHORT:
-                    self._pause_accepting(error)
-                    return
-                continue  # that one is gone already
+        if self._handshakes.failure is not None:
+            raise self._handshakes.failure
+        for _ in range(min(CALLERS_MAX, len(self._handshakes.ready))):
+            sock, proven = self._handshakes.ready.popleft()
             stream = Stream(self)
             self._streams.add(stream)
-            stream.accepted(sock)
-            accept(stream)
+            stream.accepted(sock, proven)
+            self._accept(stream)
             stream.greet()
-
-    def _pause_accepting(self, error: OSError) -> None:
-        # The listener stays readable; who waits in its queue is accepted when there is room again.
-        self._complaints.say("accept", f"cannot accept: {(error.strerror or '').lower()}")
-        if self._listener is not None and self._accept_at is None:
-            self._selector.unregister(self._listener)
-            self._accept_at = self.mono() + ACCEPT_AGAIN_S
-
-    def _tend(self) -> None:
-        now = self.mono()
-        for stream in list(self._waiting):
-            stream.tend(now)
-        if self._listener is not None and self._accept_at is not None and now >= self._accept_at:
-            self._accept_at = None
-            self._selector.register(self._listener, selectors.EVENT_READ, self._take_callers)
+        if self._handshakes.ready:
+            self.soon(_nothing)  # the next poll does not wait
 
     def _wait_for(self, host: str) -> str:
         until = self.mono() + FOUND_WITHIN_S
@@ -213,3 +195,7 @@ class SocketNetwork:
             self._selector.select(0.1)
             self._take_bell(0)
         return ip
+
+
+def _nothing() -> None:
+    """Do nothing at a poll that is not to wait."""

@@ -1,7 +1,8 @@
 """One TCP connection, with TLS around it or without: a Connection on a socket that never blocks.
 
 A stream goes through steps: its name is looked up, it dials, it shakes hands (TLS), it is open, it
-leaves (what was written still goes out), it is over. What happens in `write` is told at the next
+leaves (what was written still goes out), it is over. One that comes in was shaken hands with
+before (`handshakes`). What happens in `write` is told at the next
 poll: owners are called from there and nowhere else. Nothing that an owner raises is caught here.
 """
 
@@ -129,15 +130,19 @@ class Stream:
         self._enter(Step.LOOKING, FOUND_WITHIN_S)
         self._look()
 
-    def accepted(self, sock: socket.socket) -> None:
-        """Take a socket that came in, before anybody decided about it."""
-        self._own(sock)
-        self._enter(Step.SHAKING, SHAKEN_WITHIN_S)
+    def accepted(self, sock: socket.socket, proven: str | None) -> None:
+        """Take a socket that came in, whose other side has proven to be `proven`."""
+        self._socket, self.descriptor, self.proven = sock, sock.fileno(), proven
+        self._step = Step.SHAKING
 
     def greet(self) -> None:
         """Go on with one that came in, if it was adopted."""
-        if self._step is Step.SHAKING:
-            self._advance(self._begin_tls)
+        if self._step is not Step.SHAKING:
+            return
+        if isinstance(self._socket, ssl.SSLSocket):
+            self._read_bytes = RECORD_BYTES
+            self._home.soon(lambda: self.ready(EVENT_READ))  # TLS may have read ahead
+        self._open()
 
     # --- called by the network
 
@@ -213,14 +218,10 @@ class Stream:
         contexts = self._home.contexts
         if contexts is None:
             return True
-        is_server = self._expected is None
-        context = contexts.server() if is_server else contexts.client()
         self._read_bytes = RECORD_BYTES
         sock = self._socket_of()
         sock.getpeername()  # raises if it is gone already; `wrap_socket` would lose the descriptor
-        self._socket = context.wrap_socket(
-            sock, server_side=is_server, do_handshake_on_connect=False
-        )
+        self._socket = contexts.client().wrap_socket(sock, do_handshake_on_connect=False)
         return self._shake()
 
     def _shake(self) -> bool:
@@ -239,7 +240,7 @@ class Stream:
         if self.proven is None:
             cell = self._home.cell
             raise ConnectionRefusedError(f"its certificate is of no replica of cell {cell!r}")
-        if self._expected not in (None, self.proven):
+        if self._expected != self.proven:
             raise ConnectionRefusedError(
                 f"its certificate is of {self.proven}, not of {self._expected}"
             )

@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -75,6 +76,7 @@ class Contexts:
             BadConfig: as `check_files`.
         """
         self._files, self._cell, self._mono = files, cell, mono
+        self._looking = threading.Lock()
         self._stamps = _stamps(files)
         self._looked_at = mono()
         replica = proven_replica(_try(files), cell)
@@ -96,6 +98,14 @@ class Contexts:
         return self._client
 
     def _look(self) -> None:
+        # Callers are shaken hands with in a thread of their own; one of both looks.
+        if self._looking.acquire(blocking=False):
+            try:
+                self._look_alone()
+            finally:
+                self._looking.release()
+
+    def _look_alone(self) -> None:
         now = self._mono()
         if now - self._looked_at < LOOK_EVERY_S:
             return

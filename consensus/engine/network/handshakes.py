@@ -1,0 +1,217 @@
+"""Callers until they have proven or said something: accepted and shaken hands with in a thread of
+their own, so that no number of strangers takes time of the tick thread.
+
+Who is handed over has ended its TLS handshake with a certificate of a replica of the cell; without
+TLS it has sent its first byte. Until then it has a place here. There are `HANDSHAKES_MAX` places,
+half of them at most for callers from one address. For one more the oldest caller that had its
+`GRACE_S` makes room, one that has said nothing first; if there is none the newcomer is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import selectors
+import socket
+import ssl
+import threading
+from collections import deque
+from typing import Final, Protocol
+
+from consensus.engine.network.complaints import Complaints
+from consensus.engine.network.streams import SHAKEN_WITHIN_S
+from consensus.engine.network.tcp import reason_of, tune
+from consensus.engine.network.tls import Contexts, proven_replica
+from consensus.limits import HANDSHAKES_MAX
+
+ACCEPTS_MAX: Final = 16
+"""How many come in between two looks at those that are there."""
+ACCEPT_AGAIN_S: Final = 0.2
+GRACE_S: Final = 0.1
+"""How long a caller keeps its place whoever comes. A peer speaks with its first packet."""
+LOOK_EVERY_S: Final = 0.1
+_HOST_MAX: Final = HANDSHAKES_MAX // 2
+_SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Home(Protocol):
+    """What this thread uses of its network."""
+
+    cell: str
+    contexts: Contexts | None
+
+    def mono(self) -> float:
+        """Return seconds that never go back."""
+
+    def ring(self) -> None:
+        """Wake the tick thread."""
+
+
+class Caller:
+    """One that came in and has neither proven nor said anything."""
+
+    def __init__(self, sock: socket.socket, host: str, since: float) -> None:
+        self.sock, self.host, self.since = sock, host, since
+        self.is_silent = True
+        self.is_over = False
+
+
+class Handshakes:
+    """The thread `consensus-callers` and what the tick thread takes from it: `ready` has sockets
+    with the replica that each has proven, None without TLS; `failure` is what ended the thread."""
+
+    def __init__(self, home: Home, listener: socket.socket) -> None:
+        self.ready: deque[tuple[socket.socket, str | None]] = deque()
+        self.failure: Exception | None = None
+        self._home = home
+        self._listener = listener
+        self._complaints = Complaints(home.mono)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._accept_at: float | None = None
+        self._hosts: dict[str, dict[Caller, None]] = {}  # the oldest first
+        self._count = 0
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="consensus-callers", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and every connection that is not taken."""
+        self._is_over = True
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RD)  # wakes the thread
+        self._thread.join()
+        for sock, _ in self.ready:
+            sock.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._is_over:
+                for key, _ in self._selector.select(LOOK_EVERY_S):
+                    if isinstance(key.data, Caller):
+                        if not key.data.is_over:
+                            self._hear(key.data)
+                    else:
+                        self._take_callers()
+                self._tend(self._home.mono())
+        except Exception as error:  # noqa: BLE001 - a bug ends the replica, not its ear alone
+            self.failure = error
+            self._home.ring()
+        for caller in [one for ours in self._hosts.values() for one in ours]:
+            caller.sock.close()
+        self._selector.close()
+        self._listener.close()
+
+    def _take_callers(self) -> None:
+        for _ in range(ACCEPTS_MAX):
+            try:
+                sock, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in _SHORT:
+                    self._pause_accepting(error)
+                    return
+                continue  # that one is gone already
+            caller = Caller(sock, str(address[0]), self._home.mono())
+            if not self._make_room(caller):
+                sock.close()
+                self._complaints.say("crowd", f"too many callers: {caller.host} has to come again")
+                continue
+            self._hosts.setdefault(caller.host, {})[caller] = None
+            self._count += 1
+            self._begin(caller)
+
+    def _make_room(self, caller: Caller) -> bool:
+        """Return whether there is a place for a newcomer, once an older caller has left it."""
+        ours = self._hosts.get(caller.host, {})
+        if len(ours) >= _HOST_MAX:
+            crowd = ours
+        elif self._count >= HANDSHAKES_MAX:
+            crowd = max(self._hosts.values(), key=len)
+        else:
+            return True
+        had_grace = [one for one in crowd if caller.since - one.since >= GRACE_S]
+        oldest = next((one for one in had_grace if one.is_silent), next(iter(had_grace), None))
+        if oldest is None:
+            return False
+        self._fail(oldest, "others wait, and it has neither proven nor said anything")
+        return True
+
+    def _begin(self, caller: Caller) -> None:
+        try:
+            tune(caller.sock)
+            contexts = self._home.contexts
+            if contexts is not None:
+                # Raises if it is gone already; `wrap_socket` would lose the descriptor.
+                caller.sock.getpeername()
+                caller.sock = contexts.server().wrap_socket(
+                    caller.sock, server_side=True, do_handshake_on_connect=False
+                )
+            self._selector.register(caller.sock, selectors.EVENT_READ, caller)
+        except (OSError, ValueError) as error:
+            self._fail(caller, reason_of(error))
+
+    def _hear(self, caller: Caller) -> None:
+        caller.is_silent = False
+        try:
+            proven = self._shake(caller)
+        except ssl.SSLWantReadError:
+            self._selector.modify(caller.sock, selectors.EVENT_READ, caller)
+        except ssl.SSLWantWriteError:
+            both = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.modify(caller.sock, both, caller)
+        except (OSError, ValueError) as error:
+            self._fail(caller, reason_of(error))
+        else:
+            self._forget(caller)
+            self.ready.append((caller.sock, proven))
+            self._home.ring()
+
+    def _shake(self, caller: Caller) -> str | None:
+        """Go on with a caller that was heard; return whom it proves to be once it is done."""
+        sock = caller.sock
+        if not isinstance(sock, ssl.SSLSocket):
+            if not sock.recv(1, socket.MSG_PEEK):
+                raise ConnectionResetError("closed by the other side")
+            return None
+        sock.do_handshake()
+        proven = proven_replica(sock.getpeercert(), self._home.cell)
+        if proven is None:
+            cell = self._home.cell
+            raise ConnectionRefusedError(f"its certificate is of no replica of cell {cell!r}")
+        return proven
+
+    def _tend(self, now: float) -> None:
+        for ours in list(self._hosts.values()):
+            for caller in list(ours):
+                if now - caller.since < SHAKEN_WITHIN_S:
+                    break
+                self._fail(caller, f"it did not introduce itself in {SHAKEN_WITHIN_S:g} s")
+        if self._accept_at is not None and now >= self._accept_at:
+            self._accept_at = None
+            self._selector.register(self._listener, selectors.EVENT_READ)
+
+    def _pause_accepting(self, error: OSError) -> None:
+        # The listener stays readable; who waits in its queue is accepted when there is room again.
+        self._complaints.say("accept", f"cannot accept: {(error.strerror or '').lower()}")
+        self._selector.unregister(self._listener)
+        self._accept_at = self._home.mono() + ACCEPT_AGAIN_S
+
+    def _fail(self, caller: Caller, reason: str) -> None:
+        self._complaints.say("stranger", f"connection of a stranger ended: {reason}")
+        self._end(caller)
+
+    def _end(self, caller: Caller) -> None:
+        self._forget(caller)
+        caller.sock.close()
+
+    def _forget(self, caller: Caller) -> None:
+        caller.is_over = True
+        ours = self._hosts[caller.host]
+        del ours[caller]
+        if not ours:
+            del self._hosts[caller.host]
+        self._count -= 1
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(caller.sock)
