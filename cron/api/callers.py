@@ -24,13 +24,15 @@ TLS_VERSION: Final = b"TLSv1.3"
 ADMIN: Final = "/raftcron.v1.Admin/"
 POOL: Final = "/raftcron.pool.v1.Pool/"
 ROLES: Final[dict[str, tuple[str, ...]]] = {
-    REPLICA: (ADMIN,),
     PERSON: (ADMIN,),
     EXECUTOR: (POOL,),
 }
-"""The services that each kind of certificate is for."""
+"""The services that each kind of certificate but a replica's is for."""
 
 REPLICAS_ONLY: Final = frozenset({f"{ADMIN}FetchSegment"})
+"""What a person has no use for."""
+PEERS: Final = REPLICAS_ONLY | {f"{ADMIN}PeerStatus", f"{ADMIN}Status"}
+"""What replicas ask each other (`cron.api.peers`): a replica's certificate is for nothing else."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Properties = Mapping[str, Iterable[bytes]]
@@ -38,7 +40,9 @@ Properties = Mapping[str, Iterable[bytes]]
 
 def may(kind: str, method: str) -> bool:
     """Whether a certificate of this kind may call `/package.Service/Method`."""
-    if method in REPLICAS_ONLY and kind != REPLICA:
+    if kind == REPLICA:
+        return method in PEERS
+    if method in REPLICAS_ONLY:
         return False
     return method.startswith(ROLES.get(kind, ()))
 
@@ -126,9 +130,11 @@ class Guard(grpc.aio.ServerInterceptor):
             if self._watch is not None:
                 self._watch.note(context.peer(), str(caller))
             if not may(caller.kind, method):
-                service = method.strip("/").partition("/")[0].rpartition(".")[2]
-                text = f"{caller} may not use {service}"
-                raise NotAllowed(text, "people and executors have certificates of their own")
+                service, _, call = method.strip("/").partition("/")
+                is_peer = caller.kind == REPLICA and method.startswith(ADMIN)
+                denied = call if is_peer else service.rpartition(".")[2]
+                hint = "people and executors have certificates of their own; `raftcron certs issue`"
+                raise NotAllowed(f"{caller} may not use {denied}", hint)
         except CronError as error:
             self._note(context, error)
             refusal = to_refusal(error)

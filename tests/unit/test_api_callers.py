@@ -36,7 +36,7 @@ def certs(tmp_path: Path) -> Certs:
 @pytest.mark.parametrize(
     ("kind", "admin", "pool"),
     [
-        ("replica", True, False),
+        ("replica", False, False),
         ("person", True, False),
         ("executor", False, True),
         ("authority", False, False),
@@ -89,12 +89,40 @@ def test_who_is_not_proven_to_be_of_the_cell_is_nobody(
 # ---- over real connections
 
 
-@pytest.mark.parametrize("who", [PERSON, REPLICA])
-async def test_people_and_replicas_are_answered(certs: Certs, who: tuple[str, str]) -> None:
+async def test_people_are_answered(certs: Certs) -> None:
     backend = FakeBackend(jobs=[], status=[], history=[launch()])
     async with secured(certs, backend) as server:
-        assert await ask(server, certs.credentials(*who)) == []
-        assert await ask(server, certs.credentials(*who), "status") == []
+        assert await ask(server, certs.credentials(*PERSON)) == []
+        assert await ask(server, certs.credentials(*PERSON), "status") == []
+
+
+def admin_methods() -> list[str]:
+    return [one.name for one in admin_pb2.DESCRIPTOR.services_by_name["Admin"].methods]
+
+
+def test_a_replica_may_ask_what_peers_need_and_nothing_else() -> None:
+    allowed = {one for one in admin_methods() if may("replica", f"/raftcron.v1.Admin/{one}")}
+    assert allowed == {"Status", "PeerStatus", "FetchSegment"}
+    for_people = {one for one in admin_methods() if may("person", f"/raftcron.v1.Admin/{one}")}
+    assert for_people == {*admin_methods()} - {"FetchSegment"}
+
+
+async def test_a_replicas_certificate_does_not_administer(certs: Certs) -> None:
+    backend = FakeBackend(jobs=[], status=[], pause=PauseReport(changed=["default/backup"]))
+    async with secured(certs, backend) as server:
+        ours = certs.credentials(*REPLICA)
+
+        def pause() -> None:
+            with Client([server], 5_000, ours) as client:
+                client.pause(PauseRequest(pattern="*/*"))
+
+        with pytest.raises(NotAllowed, match="replica r1 of cell berlin may not use Pause") as one:
+            await in_thread(pause)
+        assert "certs issue" in one.value.hint
+        with pytest.raises(NotAllowed, match="may not use Jobs"):
+            await ask(server, ours)
+        assert await ask(server, ours, "status") == []
+    assert [method for method, _ in backend.calls] == ["status"]
 
 
 async def test_an_executor_may_not_use_the_admin_service(certs: Certs) -> None:
