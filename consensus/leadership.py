@@ -20,6 +20,16 @@ class Position(msgspec.Struct, frozen=True, order=True, array_like=True, gc=Fals
     index: int = 0
 
 
+class Freshness(msgspec.Struct, frozen=True):
+    """How far a replica is behind its leader: the newest entry applied here, the newest that is
+    known to be committed, and how many ms ago this replica had all that the leader had. None: never
+    since it was started."""
+
+    applied: int
+    known: int
+    age_ms: int | None = None
+
+
 class Leadership(msgspec.Struct, frozen=True):
     """This replica's belief: the term, whether it leads, and the leader's id if it knows one."""
 

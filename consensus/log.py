@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from consensus.leadership import Leadership, Position
+from consensus.leadership import Freshness, Leadership, Position
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -51,6 +51,11 @@ class ReplicatedLog(Protocol):
     @property
     def leadership(self) -> Leadership:
         """What this replica believes now."""
+
+    @property
+    def freshness(self) -> Freshness:
+        """How old a state is that is read here without a barrier; at once, also without a majority.
+        On a leader, how long ago a majority confirmed it."""
 
     def subscribe(self, listener: Callable[[Leadership], None]) -> None:
         """Call `listener` after each change of `leadership`, on the event loop's thread."""

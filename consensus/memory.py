@@ -22,7 +22,7 @@ from consensus.errors import (
     Stopped,
     invariant,
 )
-from consensus.leadership import Leadership, Position
+from consensus.leadership import Freshness, Leadership, Position
 from consensus.limits import ENTRY_BYTES_MAX, IN_FLIGHT_MAX
 from consensus.log import Applied, Applier
 
@@ -262,6 +262,12 @@ class MemoryLog:
     def leadership(self) -> Leadership:
         """What this replica believes now."""
         return self._leadership
+
+    @property
+    def freshness(self) -> Freshness:
+        """How old the state is: fresh as long as a majority is reached."""
+        is_fresh = self._cell.has_majority() and self._cell.reaches(self._replica)
+        return Freshness(self._applied.index, self._applied.index, 0 if is_fresh else None)
 
     def subscribe(self, listener: Callable[[Leadership], None]) -> None:
         """Call `listener` after each change of `leadership`."""

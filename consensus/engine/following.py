@@ -27,13 +27,17 @@ from consensus.engine.storage.records import Entry
 class Following:
     """The follower's side of replication. In the tick thread.
 
-    `leader_commit` is what the leader said last, ahead of what is here. `may_acknowledge` says of
-    the content of an entry whether it may be taken before it is committed; it must be quick.
+    `leader_commit` is what the leader said last, ahead of what is here. `heard` has it with the
+    time at which that came, `fresh_s` the last time at which all that was said before was applied.
+    `may_acknowledge` says of the content of an entry whether it may be taken before it is
+    committed; it must be quick.
     """
 
     def __init__(self, raft: Library, compaction: Compaction) -> None:
         self.leader_commit = 0
         self.may_acknowledge: Callable[[bytes], bool] = lambda entry: True
+        self.heard: tuple[int, float] | None = None
+        self.fresh_s: float | None = None
         self._raft = raft
         self._journal = raft.journal
         self._compaction = compaction
@@ -42,6 +46,9 @@ class Following:
         """Bring the journal in line with the message, and answer up to where it is."""
         raft = self._raft
         self.leader_commit = message.commit_index
+        if self.heard is not None and raft.applied >= self.heard[0]:
+            self.fresh_s = self.heard[1]
+        self.heard = (message.commit_index, raft.mono())
         base, commit = self._journal[0][1], raft.commit
         taken = self._admitted(message, commit)
         withholds = len(taken) < len(message.entries)

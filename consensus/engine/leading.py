@@ -43,11 +43,13 @@ _WITHHELD_S: Final = 1.0
 class Leading:
     """The leader's side of replication. In the tick thread.
 
-    `logged` is the number of the last append of this process that went into the log.
+    `logged` is the number of the last append of this process that went into the log. `confirmed_s`
+    is when the newest message was sent that a majority has answered.
     """
 
     def __init__(self, raft: Library, compaction: Compaction) -> None:
         self.logged = 0
+        self.confirmed_s: float | None = None
         self.sender = Sender(raft.parts.journal, raft.transport, raft.parts.disk)
         self._raft = raft
         self._compaction = compaction
@@ -87,6 +89,8 @@ class Leading:
         """Send what this tick brought."""
         raft = self._raft
         self._tend_members()
+        heard = sorted([raft.mono(), *(raft.heard_s[node] for node in raft.others)], reverse=True)
+        self.confirmed_s = heard[len(heard) // 2]
         last, commit = self._sent
         is_overdue = raft.commit != commit and raft.mono() - self._sent_s >= _COMMIT_NEWS_S
         news = raft.last_index != last or is_overdue

@@ -54,7 +54,7 @@ from consensus.errors import (
     Stopped,
     invariant,
 )
-from consensus.leadership import Leadership, Position
+from consensus.leadership import Freshness, Leadership, Position
 from consensus.limits import ENTRY_BYTES_MAX
 from consensus.log import Applied, Applier
 
@@ -120,6 +120,22 @@ class EngineLog:
     def leadership(self) -> Leadership:
         """What this replica believes now."""
         return self._leadership
+
+    @property
+    def freshness(self) -> Freshness:
+        """How old a state is that is read here without a barrier."""
+        raft, applied = self._raft, self._applied.index
+        if raft is None:
+            return Freshness(applied, applied)
+        # Owned by the tick thread: each is read once, and is true of a moment ago.
+        following, confirmed_s = raft.followed, raft.leading.confirmed_s
+        heard, fresh_s = following.heard, following.fresh_s
+        known = max(applied, following.leader_commit, raft.commit)
+        if heard is not None and applied >= heard[0]:
+            fresh_s = heard[1]
+        times = [one for one in (fresh_s, confirmed_s) if one is not None]
+        age_ms = max(0, int((raft.mono() - max(times)) * 1000)) if times else None
+        return Freshness(applied, known, age_ms)
 
     @property
     def members(self) -> dict[str, MemberView]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cron.api.pool_client import PoolCalls
+from cron.api.reading import Behind
 from cron.api.route import UNREACHED_MS, Request, Route
 from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.translate import to_message, to_view
@@ -51,6 +53,8 @@ class Client(PoolCalls):
 
     Every method raises what the server raised, or Unavailable, NoQuorum (nothing happened) and
     OutcomeUnknown (something may have) after `timeout_ms`. Without one, 10 s, and 3 s for `status`.
+    With `on_behind`, reads of what every replica has may be stale: any replica answers at once, and
+    `on_behind` hears how far behind that answer is.
     """
 
     def __init__(
@@ -58,8 +62,10 @@ class Client(PoolCalls):
         servers: list[str],
         timeout_ms: int | None = None,
         credentials: Credentials | None = None,
+        on_behind: Callable[[Behind], None] | None = None,
     ) -> None:
-        self._route = Route(servers, credentials)
+        self.is_stale = on_behind is not None
+        self._route = Route(servers, credentials, on_behind)
         self._timeout_ms = timeout_ms or TIMEOUT_MS
         self._status_timeout_ms = timeout_ms or STATUS_TIMEOUT_MS
 

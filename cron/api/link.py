@@ -12,6 +12,7 @@ import grpc
 
 from cron import limits
 from cron.api.channels import open_channel
+from cron.api.reading import STALE, Behind, from_metadata
 from cron.api.status import METADATA_BYTES_MAX, Metadata, from_refusal, peers_of
 from cron.api.v1 import admin_pb2_grpc
 from cron.errors import CronError, LimitExceeded
@@ -65,10 +66,14 @@ class Link:
     def __init__(self, server: str, credentials: Credentials | None = None) -> None:
         self.server = server
         self._credentials = credentials
+        self.behind: Behind | None = None
         self._channel: grpc.Channel | None = None
 
-    def call(self, method: str, request: Any, *, connect_ms: int, timeout_ms: int) -> list[Any]:
-        """Return the messages that answer a call: one, or all of a stream.
+    def call(
+        self, method: str, request: Any, *, connect_ms: int, timeout_ms: int, is_stale: bool = False
+    ) -> list[Any]:
+        """Return the messages that answer a call: one, or all of a stream. With `is_stale` the
+        answer may be behind; `behind` says how far.
 
         Raises:
             NotReached: nothing was sent. NoAnswer: it was. Refused: it was, and answered.
@@ -76,8 +81,17 @@ class Link:
         channel = self._ready(connect_ms)
         stub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
         try:
-            answer = getattr(stub, method)(request, timeout=timeout_ms / 1000)
-            return list(answer) if hasattr(answer, "__next__") else [answer]
+            call, metadata = getattr(stub, method), ((STALE, "1"),) if is_stale else ()
+            if isinstance(call, grpc.UnaryUnaryMultiCallable):
+                answer, ended = call.with_call(
+                    request, timeout=timeout_ms / 1000, metadata=metadata
+                )
+                answers = [answer]
+            else:
+                ended = call(request, timeout=timeout_ms / 1000, metadata=metadata)
+                answers = list(ended)
+            self.behind = from_metadata(dict(ended.trailing_metadata() or ()))
+            return answers
         except grpc.RpcError as error:
             raise self._judge(cast(grpc.Call, error), timeout_ms) from error
 

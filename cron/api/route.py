@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
 
 from cron.api.address import SERVERS_MAX, parse_server
 from cron.api.link import Link, NoAnswer, NotReached, Refused
+from cron.api.reading import HINT, MAY_BE_STALE, Behind
 from cron.clock import SystemClock
 from cron.errors import (
     CronError,
@@ -75,8 +76,15 @@ class _Course(msgspec.Struct):
 class Route:
     """The way to a cell. Remembers who answered last and what servers it heard of."""
 
-    def __init__(self, servers: list[str], credentials: Credentials | None = None) -> None:
+    def __init__(
+        self,
+        servers: list[str],
+        credentials: Credentials | None = None,
+        on_behind: Callable[[Behind], None] | None = None,
+    ) -> None:
+        """With `on_behind` reads may be stale, and it hears how far behind each answer is."""
         self._servers = list(servers)
+        self._on_behind = on_behind
         self._credentials = credentials
         self._links: dict[str, Link] = {}
         self._clock = SystemClock()
@@ -138,9 +146,16 @@ class Route:
         patience_ms = left_ms if request.is_change else min(left_ms, max(2_000, left_ms // 3))
         connect_ms = max(1, min(_CONNECT_MS, left_ms // 3))
         try:
-            return link.call(
-                request.method, request.message, connect_ms=connect_ms, timeout_ms=patience_ms
+            answer = link.call(
+                request.method,
+                request.message,
+                connect_ms=connect_ms,
+                timeout_ms=patience_ms,
+                is_stale=self._on_behind is not None and not request.is_change,
             )
+            if self._on_behind is not None and link.behind is not None:
+                self._on_behind(link.behind)
+            return answer
         except NotReached as failure:
             course.reasons[server] = str(failure)
             course.distrust.pop(server, None)
@@ -227,9 +242,10 @@ class Route:
                 "start one with `raftcron dev`, or name the replicas with --server",
             )
         if isinstance(course.last, NotLeader) or course.last is None:
-            return NoQuorum(
-                f"no leader {within}{end}", "`raftcron status` shows which replicas are missing"
-            )
+            hint = "`raftcron status` shows which replicas are missing"
+            if course.request.method in MAY_BE_STALE:
+                hint = f"{hint}; {HINT}"
+            return NoQuorum(f"no leader {within}{end}", hint)
         return Unavailable(f"{course.last}{end}", course.last.hint)
 
 

@@ -19,6 +19,7 @@ from cron.api import checks
 from cron.api.backend import Backend
 from cron.api.pattern import parse_pattern
 from cron.api.pool_server import PoolServicer
+from cron.api.reading import reading, to_metadata
 from cron.api.requests import (
     checked_apply,
     checked_backfill,
@@ -240,7 +241,11 @@ class AdminServicer(SnapshotsServicer, PoolServicer, admin_pb2_grpc.AdminService
     async def _answer(self, context: Context, answer: Awaitable[T]) -> T:
         """Return what the Backend answers, or end the call with what it refuses with."""
         try:
-            return await answer
+            with reading(context.invocation_metadata() or ()) as read:
+                result = await answer
+            if read.behind is not None:
+                context.set_trailing_metadata(to_metadata(read.behind))
+            return result
         except CronError as error:
             refused = error
         except Exception as error:  # the top of a request: a bug ends it, not the replica

@@ -6,7 +6,7 @@ import click
 
 from cron.api.views import AuditReport, StatusRow
 from cron.cli import exits, render
-from cron.cli.options import Moment, Settings, cell_options, pass_settings
+from cron.cli.options import Moment, Settings, cell_options, pass_settings, stale_option
 from cron.cli.rows import STATUS_COLUMNS, STATUS_NARROW, job_keys, status_cells, status_row
 from cron.cli.snapshots import keeping_pairs
 from cron.cli.times import format_ms, format_s, show_ms, show_s
@@ -48,6 +48,7 @@ def _show_kept(views: list[StatusRow], now_ms: int) -> None:
 @click.command("audit")
 @click.argument("job", default="")
 @click.option("--since", type=Moment(), help="Only instants at or after this time.")
+@stale_option
 @cell_options
 @pass_settings
 def audit_command(settings: Settings, job: str, since: int | None) -> None:

@@ -13,7 +13,7 @@ from cron.cli import render
 from cron.cli.groups import Group
 from cron.cli.launches import show_tail, tail_of
 from cron.cli.logs import split_attempt
-from cron.cli.options import Moment, Settings, cell_options, pass_settings, person
+from cron.cli.options import Moment, Settings, cell_options, pass_settings, person, stale_option
 from cron.cli.rows import job_keys
 from cron.cli.scopes import (
     collection_option,
@@ -77,6 +77,7 @@ def dead_command() -> None:
 @filter_options
 @click.option("--newest", is_flag=True, help="The newest first, and the oldest left out.")
 @limit_option(DEAD_MAX, 50)
+@stale_option
 @cell_options
 @pass_settings
 def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -> None:
@@ -96,6 +97,7 @@ def list_command(settings: Settings, /, limit: int, newest: bool, **said: Any) -
 
 @dead_command.command("show")
 @click.argument("launch")
+@stale_option
 @cell_options
 @pass_settings
 def show_command(settings: Settings, launch: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from cron.api.views import HistoryCursor, HistoryQuery, LaunchView, cursor_at
 from cron.cli import render
-from cron.cli.options import Moment, Settings, cell_options, pass_settings
+from cron.cli.options import Moment, Settings, cell_options, pass_settings, stale_option
 from cron.cli.rows import launch_details
 from cron.errors import InvalidInput, LimitExceeded
 
@@ -66,6 +66,7 @@ class Writer(Protocol):
     help="Default: what FILE's suffix says, or jsonl.",
 )  # fmt: skip
 @click.option("--out", metavar="FILE", default="-", show_default=True, help="`-` is stdout.")
+@stale_option
 @cell_options
 @pass_settings
 def export_command(

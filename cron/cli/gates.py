@@ -9,7 +9,7 @@ import click
 from cron.api.pool_views import GateOpening, GateRequest, GateView
 from cron.cli import render
 from cron.cli.groups import Group
-from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
 from cron.cli.rows import gate_row
 from cron.cli.scopes import (
     collection_option,
@@ -106,6 +106,7 @@ def open_command(settings: Settings, numbers: tuple[int, ...]) -> None:
 
 
 @gate_command.command("list")
+@stale_option
 @cell_options
 @pass_settings
 def list_command(settings: Settings) -> None:

@@ -7,7 +7,7 @@ import click
 from cron.api.views import JobsRequest, PauseReport, PauseRequest, PauseView
 from cron.cli import render
 from cron.cli.needs import job_pairs
-from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
 from cron.cli.rows import JOB_COLUMNS, JOB_NARROW, job_cells, job_keys, job_row
 from cron.cli.scopes import collection_option, pool_of, pool_options, word_option
 from cron.cli.times import show_ms
@@ -22,6 +22,7 @@ from launcher.names import short_job_name
 @pool_options
 @collection_option
 @click.option("-l", "--long", "is_long", is_flag=True, help="All that each job says, line by line.")
+@stale_option
 @cell_options
 @pass_settings
 def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str) -> None:

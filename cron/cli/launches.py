@@ -19,7 +19,7 @@ from cron.api.views import (
 from cron.cli import render
 from cron.cli.logs import newest_of, split_attempt, tell_newest
 from cron.cli.needs import show_size
-from cron.cli.options import About, Moment, Settings, cell_options, pass_settings
+from cron.cli.options import About, Moment, Settings, cell_options, pass_settings, stale_option
 from cron.cli.rows import (
     LAUNCH_COLUMNS,
     LAUNCH_NARROW,
@@ -76,6 +76,7 @@ class _History(click.Command):
 @limit_option(limits.HISTORY_ROWS_MAX, 50)
 @click.option("--archive", is_flag=True, help="Also what is in object storage alone; slower.")
 @click.option("--all", "is_all", is_flag=True, help="Lost attempts and late news of them as rows.")
+@stale_option
 @cell_options
 @pass_settings
 def history_command(
@@ -145,6 +146,7 @@ def listed(client: Client, query: HistoryQuery) -> list[LaunchView]:
 
 @click.command("show")
 @click.argument("launch", metavar="LAUNCH|JOB")
+@stale_option
 @cell_options
 @pass_settings
 def show_command(settings: Settings, launch: str) -> None:
@@ -194,6 +196,8 @@ def tail_of(client: Client, launch: str, attempt: int) -> tuple[OutputView | Non
     """Return the end of an attempt's output, or why there is none."""
     if not attempt:
         return None, ""
+    if client.is_stale:
+        return None, "not read with --stale: the leader has to ask the executor for it"
     query = OutputQuery(launch=launch, attempt=attempt, limit=TAIL_BYTES, tail=True)
     try:
         return client.output(query), ""
@@ -284,6 +288,7 @@ def _as_one_time(
 @click.command("why")
 @click.argument("job", metavar="JOB|LAUNCH")
 @click.argument("time", nargs=-1, metavar="[TIME]", callback=_as_one_time)
+@stale_option
 @cell_options
 @pass_settings
 def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> None:

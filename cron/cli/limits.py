@@ -10,7 +10,7 @@ import click
 from cron.api.pool_views import LimitChange, LimitRemoval, LimitView
 from cron.cli import render
 from cron.cli.groups import Group
-from cron.cli.options import Settings, cell_options, pass_settings, person
+from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
 from cron.cli.scopes import Scope, scope_of, scope_options
 from cron.cli.values import NO_LIMIT, Most
 
@@ -118,6 +118,7 @@ def remove_command(settings: Settings, /, **said: Any) -> None:
 
 
 @limit_command.command("list")
+@stale_option
 @cell_options
 @pass_settings
 def list_command(settings: Settings) -> None:

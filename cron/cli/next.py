@@ -15,7 +15,7 @@ from cron.calendar.expression import parse
 from cron.calendar.load import Load
 from cron.calendar.spread import place_all
 from cron.cli import render
-from cron.cli.options import Moment, Settings, cell_options, pass_settings
+from cron.cli.options import Moment, Settings, cell_options, pass_settings, stale_option
 from cron.cli.rows import job_keys
 from cron.cli.scopes import limit_option
 from cron.cli.sources import STDIN, printable, read_source
@@ -68,6 +68,7 @@ class _WithExpression(click.Command):
 @click.option("--after", type=Moment(), help="Only times after this one; default now.")
 @limit_option(COUNT_MAX, 5, "count")
 @click.option("--system", is_flag=True, help="The file has a user column.")
+@stale_option
 @cell_options
 @pass_settings
 def next_command(

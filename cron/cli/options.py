@@ -17,6 +17,7 @@ from cron.errors import InvalidInput
 
 if TYPE_CHECKING:
     from cron.api.client import Client
+    from cron.api.reading import Behind
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,6 +30,8 @@ class Settings:
         self.tls: str | None = None
         self.timeout_ms: int | None = None
         self.is_json = False
+        self.is_stale = False
+        self._told: str | None = None
         self.clock = SystemClock()
 
     def client(self) -> Client:
@@ -48,7 +51,14 @@ class Settings:
         folder = self.tls or os.environ.get("RAFTCRON_TLS")
         credentials = load(files_of(folder)) if folder else None
         servers = parse_servers(text, is_secure=credentials is not None)
-        return Client(servers, self.timeout_ms, credentials)
+        on_behind = self._tell_behind if self.is_stale else None
+        return Client(servers, self.timeout_ms, credentials, on_behind)
+
+    def _tell_behind(self, behind: Behind) -> None:
+        """Say once, on stderr, what a stale answer was made from."""
+        if self._told != behind.replica:
+            self._told = behind.replica
+            click.echo(_age_of(behind), err=True)
 
     def now_ms(self) -> int:
         """Return the time of this machine's clock."""
@@ -112,6 +122,8 @@ def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         settings.is_json = value == "json"
     elif param.name == "timeout":
         settings.timeout_ms = value
+    elif param.name == "stale":
+        settings.is_stale = bool(value)
     elif param.name == "tls":
         settings.tls = value
     else:
@@ -154,6 +166,29 @@ def cell_options(command: F) -> F:
         callback=_keep,
         help="Replicas to ask; default $RAFTCRON_SERVER, or 127.0.0.1:7400 and its two neighbours.",
     )(command)
+
+
+def stale_option(command: F) -> F:
+    """Add --stale, for reads of what every replica has."""
+    return click.option(
+        "--stale",
+        is_flag=True,
+        default=None,
+        expose_value=False,
+        callback=_keep,
+        help="Take the answer of any replica, at once and also without a leader; how old it is"
+        " is told on stderr. Without it the leader answers, with all that was committed before.",
+    )(command)
+
+
+def _age_of(behind: Behind) -> str:
+    entries = max(0, behind.known - behind.index)
+    if behind.age_ms is None:
+        age = "which has not heard from a leader since its start"
+    else:
+        age = f"{behind.age_ms / 1000:.1f} s behind the leader"
+    more = f", {entries} entries are still to be applied" if entries else ""
+    return f"stale: from {behind.replica}, {age} (index {behind.index}{more})"
 
 
 def person() -> str:

@@ -17,10 +17,11 @@ from itertools import islice, takewhile
 import structlog
 
 from consensus.errors import ConsensusError, EntryTooBig, NotLeader
-from consensus.leadership import Leadership
+from consensus.leadership import Freshness, Leadership
 from consensus.log import Applied, ReplicatedLog
+from cron.api.reading import HINT as STALE_HINT
 from cron.clock import Clock
-from cron.errors import LimitExceeded, NotNow
+from cron.errors import LimitExceeded, NotNow, Unavailable
 from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.leader.applier import StateApplier
@@ -62,6 +63,8 @@ BUSY_SHARE = 5
 """While an entry's worth of launches waits, a turn gives rows to a fifth of what it may."""
 HELD_TOLD_MAX = 20
 """Lines of the log about jobs whose schedules cannot be read; of more, their number."""
+CONFIRM_MS = 2_000
+"""How long a read waits for a majority; a client then asks another replica."""
 RETRY_S = 0.2
 """Rest between a reign that failed and the next try, while the log still says that we lead."""
 
@@ -474,6 +477,35 @@ class Leader:
     def on_event(self, event: Event) -> None:
         """Take what the pool has heard; returns at once."""
         self._inbox.on_event(event)
+
+    @property
+    def replica_id(self) -> str:
+        """This replica's id."""
+        return self._replica
+
+    @property
+    def freshness(self) -> Freshness:
+        """How far this replica is behind what is committed; whether it leads or not."""
+        return self._log.freshness
+
+    async def confirm(self) -> None:
+        """Return once a majority has confirmed this leader, and all that was committed before the
+        call is applied. Calls at one time share the entry that this takes.
+
+        Raises:
+            NotLeader: another replica leads, or none. Unavailable: it cannot be confirmed.
+        """
+        if self.epoch is None:
+            raise NotTheLeader(self.leader_address())
+        try:
+            await self._log.barrier(timeout_ms=CONFIRM_MS)
+        except NotLeader as error:
+            raise NotTheLeader(self.leader_address()) from error
+        except ConsensusError as error:
+            text = f"{self._replica} cannot confirm that it leads: it reaches no majority"
+            raise Unavailable(text, STALE_HINT) from error
+        if self.epoch is None:
+            raise NotTheLeader(self.leader_address())
 
     async def submit(
         self, build: Build, *, changes_jobs: bool = False

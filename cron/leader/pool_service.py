@@ -29,6 +29,7 @@ from cron.api.pool_views import (
     WaitQuery,
     WaitsReport,
 )
+from cron.api.reading import Behind, current
 from cron.clock import Clock
 from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader
 from cron.leader.applier import StateApplier
@@ -89,6 +90,21 @@ class PoolService:
         if self._leader.epoch is None:
             raise NotLeader(self._leader.leader_address())
 
+    async def _read(self, *, may_be_stale: bool = False) -> None:
+        """Return when a read may be answered from what is applied here: once a majority has
+        confirmed this leader, or at once for a call that takes what is stale.
+
+        Raises:
+            NotLeader, Unavailable: this replica may not answer.
+        """
+        wanted = current()
+        if not (wanted.is_stale and may_be_stale):
+            await self._leader.confirm()
+            self._lead()
+            return
+        fresh = self._leader.freshness
+        wanted.behind = Behind(self._leader.replica_id, fresh.applied, fresh.known, fresh.age_ms)
+
     # ---- limits
 
     async def set_limit(self, change: LimitChange) -> LimitView:
@@ -137,7 +153,7 @@ class PoolService:
 
     async def limits(self) -> LimitsReport:
         """List limits: those of all together, of each tenant, then of single ones."""
-        self._lead()
+        await self._read(may_be_stale=True)
         limits = self._applier.state.limits
         views = [limit_view(scope, limits[scope]) for scope in sorted(limits)]
         return LimitsReport(limits=views)
@@ -193,7 +209,7 @@ class PoolService:
 
     async def gates(self) -> GatesReport:
         """List the gates that are closed now."""
-        self._lead()
+        await self._read(may_be_stale=True)
         now_ms, gates = self._clock.wall_ms(), self._applier.state.gates
         held = [gates[number] for number in sorted(gates) if gates[number].holds(now_ms)]
         return GatesReport(gates=[of_gate(gate, gate.number) for gate in held])
@@ -202,7 +218,7 @@ class PoolService:
 
     async def dead(self, query: DeadQuery) -> DeadReport:
         """List dead letters."""
-        self._lead()
+        await self._read(may_be_stale=True)
         return await self._letters.listed(query)
 
     async def redrive(self, change: DeadChange) -> DeadOutcome:
@@ -219,12 +235,12 @@ class PoolService:
 
     async def executors(self) -> ExecutorsReport:
         """List executors."""
-        self._lead()
+        await self._read()
         return await self._hosts.listed()
 
     async def executor(self, query: ExecutorQuery) -> ExecutorReport:
         """Tell all of one executor."""
-        self._lead()
+        await self._read()
         return await self._hosts.one(query)
 
     async def drain(self, request: DrainRequest) -> ExecutorView:
@@ -236,10 +252,10 @@ class PoolService:
 
     async def queues(self, query: QueueQuery) -> QueuesReport:
         """List queues."""
-        self._lead()
+        await self._read()
         return await self._lines.depths(query)
 
     async def waits(self, query: WaitQuery) -> WaitsReport:
         """Tell where open launches stand."""
-        self._lead()
+        await self._read()
         return await self._lines.waits(query, self._leader.executors.connected())

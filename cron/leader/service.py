@@ -113,6 +113,14 @@ class CellService(PoolService):
         self._questions.connected = self._leader.executors.connected()
         self._questions.queued = asked(self._queued())
 
+    async def _read(self, *, may_be_stale: bool = False) -> None:
+        await super()._read(may_be_stale=may_be_stale)
+        self._questions.connected = self._leader.executors.connected()
+        self._questions.queued = asked(self._queued())
+        if self._leader.epoch is None:
+            # Only a leader has connections: whether an executor has one is not what is asked here.
+            self._questions.connected = frozenset(self._state.executors)
+
     # ---- changes
 
     async def put_jobs(self, request: ApplyRequest) -> ApplyReport:
@@ -244,12 +252,12 @@ class CellService(PoolService):
 
     async def snapshots(self, *, is_remote: bool) -> SnapshotsReport:
         """List snapshots."""
-        self._lead()
+        await self._read()
         return await self._saving.list(is_remote=is_remote)
 
     async def verify_snapshots(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
         """Read snapshots back."""
-        self._lead()
+        await self._read()
         async for view in self._saving.verify(name, is_remote=is_remote):
             yield view
 
@@ -259,12 +267,12 @@ class CellService(PoolService):
 
     async def jobs(self, wanted: JobsRequest) -> list[JobView]:
         """List jobs."""
-        self._lead()
+        await self._read(may_be_stale=True)
         return await self._questions.jobs(wanted)
 
     async def next_times(self, job: str, after_s: int | None, count: int) -> NextTimes:
         """List a job's next times."""
-        self._lead()
+        await self._read(may_be_stale=True)
         record = self._state.jobs.get(job)
         if record is None or record.job is None:
             raise unknown_job(job)
@@ -289,27 +297,27 @@ class CellService(PoolService):
 
     async def history(self, query: HistoryQuery) -> list[LaunchView]:
         """List launches, newest first."""
-        self._lead()
+        await self._read(may_be_stale=True)
         return await self._questions.history(query)
 
     async def show(self, launch: str) -> list[LaunchView]:
         """Return all attempts of a launch."""
-        self._lead()
+        await self._read(may_be_stale=True)
         return await self._questions.show(launch)
 
     async def output(self, query: OutputQuery) -> OutputView:
         """Return a part of what a launch wrote."""
-        self._lead()
+        await self._read()
         return await self._logs.read(query)
 
     async def why(self, job: str, at_s: int, is_nearest: bool) -> WhyReport:
         """Explain an instant."""
-        self._lead()
+        await self._read(may_be_stale=True)
         return await self._questions.why(job, at_s, is_nearest=is_nearest)
 
     async def audit(self, job: str, since_ms: int) -> AuditReport:
         """Prove a period."""
-        self._lead()
+        await self._read(may_be_stale=True)
         return await self._questions.audit(job, since_ms)
 
     async def status(self) -> list[StatusRow]:

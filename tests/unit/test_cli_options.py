@@ -21,7 +21,7 @@ def asked(monkeypatch):
     monkeypatch.setattr(
         client_module,
         "Client",
-        lambda servers, timeout_ms, credentials: made.append((servers, timeout_ms)),
+        lambda servers, timeout_ms, *_: made.append((servers, timeout_ms)),
     )
     monkeypatch.delenv("RAFTCRON_SERVER", raising=False)
     monkeypatch.delenv("RAFTCRON_TLS", raising=False)

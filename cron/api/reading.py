@@ -1,0 +1,80 @@
+"""What a read may be answered from, on both sides of a call.
+
+By default a read is answered by the leader, once a majority has confirmed it: what was committed
+before the call is in the answer (linearizable). A client that says `STALE` in the metadata of its
+call is answered at once by any replica, from what that has applied; the trailing metadata then
+tells how far behind it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final
+
+import msgspec
+
+STALE: Final = "raftcron-stale"
+"""Metadata of a call whose answer may be stale; its value is "1"."""
+_PREFIX: Final = "raftcron-behind-"
+MAY_BE_STALE: Final = frozenset(
+    {"Jobs", "Next", "History", "Show", "Why", "Audit", "Limits", "Gates", "Dead"}
+)
+"""Reads of what every replica has. Others ask for what only the leader knows: queues, connections,
+output."""
+HINT: Final = "`--stale` answers from what a replica has, and says how old that is"
+
+
+class Behind(msgspec.Struct, frozen=True):
+    """How far a replica that answered is behind the leader. `age_ms` is how long ago it had all
+    that the leader had; None if it never did since it was started. `index` is its newest applied
+    entry, `known` the newest that it knows to be committed."""
+
+    replica: str
+    index: int
+    known: int
+    age_ms: int | None
+
+
+class Reading(msgspec.Struct):
+    """One read on its way: whether it may be stale, and what the replica answered it from."""
+
+    is_stale: bool = False
+    behind: Behind | None = None
+
+
+_CURRENT: ContextVar[Reading | None] = ContextVar("reading", default=None)
+
+
+def current() -> Reading:
+    """Return the read that is being answered; a linearizable one outside of any call."""
+    return _CURRENT.get() or Reading()
+
+
+@contextmanager
+def reading(metadata: Sequence[tuple[str, Any]]) -> Iterator[Reading]:
+    """Make a call the current read, as its metadata wants it."""
+    one = Reading(is_stale=dict(metadata).get(STALE) == "1")
+    token = _CURRENT.set(one)
+    try:
+        yield one
+    finally:
+        _CURRENT.reset(token)
+
+
+def to_metadata(behind: Behind) -> tuple[tuple[str, str], ...]:
+    """Return what the trailing metadata of an answer has of it."""
+    fields = msgspec.structs.asdict(behind)
+    return tuple((f"{_PREFIX}{n.replace('_', '-')}", str(v)) for n, v in fields.items())
+
+
+def from_metadata(metadata: Mapping[str, Any]) -> Behind | None:
+    """Return how far behind the answer is; None where the replica did not say so."""
+    names = Behind.__struct_fields__
+    found = {name: metadata.get(_PREFIX + name.replace("_", "-")) for name in names}
+    if not all(found.values()):
+        return None
+    age = found.pop("age_ms")
+    fields = {**found, "age_ms": None if age == "None" else age}
+    return msgspec.convert(fields, Behind, strict=False)
