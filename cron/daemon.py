@@ -20,6 +20,7 @@ from contextlib import AbstractAsyncContextManager
 from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 # Before gRPC is imported: its own lines would stand between those of the log, which are JSON.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -69,6 +70,7 @@ from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
+from launcher.private import private_files, tighten
 from launcher.tls import Current, LiveCredentials
 
 _log = structlog.get_logger()
@@ -436,11 +438,22 @@ def _load(options: argparse.Namespace) -> ReplicaConfig:
     if options.data is not None:
         config = msgspec.structs.replace(config, data=str(Path(options.data).absolute()))
     try:
-        Path(config.data).mkdir(parents=True, exist_ok=True)
+        Path(config.data).mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"{config.data}: {reason}", "give --data another folder") from error
     return config
+
+
+def _tighten(config: ReplicaConfig) -> None:
+    """Take from others the files that an older version let them read."""
+    store = config.object_storage.url
+    folders = {Path(config.data): False}
+    if store.startswith("file://"):
+        folders[Path(unquote(urlsplit(store).path))] = True
+    for folder, is_shared in folders.items():
+        if changed := tighten(folder, is_shared=is_shared):
+            _log.info("files.tightened", folder=str(folder), count=changed)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -450,11 +463,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if options.die_with_parent:
             die_with_parent()
-        config = _load(options)
-        configure_logs(replica=config.id)
-        failpoints.arm()
-        zones.pin()
-        return asyncio.run(_run(config, start))
+        with private_files():
+            config = _load(options)
+            configure_logs(replica=config.id)
+            _tighten(config)
+            failpoints.arm()
+            zones.pin()
+            return asyncio.run(_run(config, start))
     except (CronError, ConsensusError, LauncherError) as error:
         _complain(error)
         return endings.exit_code(error, is_start=True)

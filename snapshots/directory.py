@@ -66,7 +66,7 @@ class DirectoryStore:
                 return False
             temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(8)}")
             try:
-                with temporary.open("xb") as file:
+                with open(temporary, "xb", opener=_private) as file:
                     write(file)
                     file.flush()
                     os.fsync(file.fileno())
@@ -109,7 +109,7 @@ class DirectoryStore:
         """Write an object to a file."""
         with self._told(name):
             source = self._path(name).open("rb")
-        with source, path.open("wb") as file:
+        with source, open(path, "wb", opener=_private) as file:
             done = _copy(self._pieces(name, source), file, progress)
             file.flush()
             os.fsync(file.fileno())
@@ -190,6 +190,11 @@ class DirectoryStore:
             raise StoreAway(self.url, f"{error.strerror or error}") from error
 
 
+def _private(path: str, flags: int) -> int:
+    """Open a new file that no other user may read."""
+    return os.open(path, flags, 0o600)
+
+
 def _make(folder: Path) -> None:
     """Make a directory and those above it, durably."""
     missing = []
@@ -197,7 +202,7 @@ def _make(folder: Path) -> None:
         missing.append(folder)
         folder = folder.parent
     for one in reversed(missing):
-        one.mkdir(exist_ok=True)
+        one.mkdir(mode=0o700, exist_ok=True)
         sync_directory(one.parent)
 
 

@@ -11,6 +11,7 @@ from cron.cli.render import BREAKS, visible
 from cron.clock import Clock
 from cron.dev.files import EXECUTOR, REPLICA, Member
 from cron.endings import REPLACED, SUPERSEDED
+from launcher.private import umask_before
 
 RESTART_MS_MIN: Final = 100
 """Also long enough to learn of a Ctrl-C that the process got a moment before us."""
@@ -57,7 +58,12 @@ class Child:
         """
         with self.member.log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+                self._argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._env,
+                umask=umask_before(),
             )
         self._started_ms = self._clock.mono_ms()
         self._restart_at_ms = None

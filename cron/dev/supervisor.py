@@ -31,6 +31,7 @@ from cron.dev.options import EXECUTORS_MAX, DevOptions
 from cron.dev.ports import check_ports, check_range
 from cron.dev.storage import check_storage, refuse_taken, restore_first, storage_table
 from cron.errors import ConfigError, CronError
+from launcher.private import private_files
 
 SAME_SIGNAL_MS: Final = 500
 CLIENT_MS: Final = 30_000
@@ -67,7 +68,12 @@ def run_dev(
         for file in files:
             refuse_errors(file, system=options.system)
         feed = Feed(connect or _client, files, system=options.system)
-        with _folder(options) as folder, _left_as_found(folder) as is_used, _locked(folder):
+        with (
+            private_files(),
+            _folder(options) as folder,
+            _left_as_found(folder) as is_used,
+            _locked(folder),
+        ):
             return asyncio.run(_Dev(options, folder, feed, say, is_used).run(commands))
     except CronError as error:
         click.echo(format_error(error), err=True)

@@ -61,8 +61,11 @@ def restore_command(**options: Any) -> NoReturn:
     --bootstrap in empty folders. No launch that an executor remembers runs again, and none of which
     nobody knows, unless its job says on-lost=retry.
     """
+    from launcher.private import private_files
+
     try:
-        sys.exit(_restore(**options))
+        with private_files():
+            sys.exit(_restore(**options))
     except CronError as failure:
         render.error(failure)
         sys.exit(exits.exit_code(failure))

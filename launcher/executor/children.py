@@ -31,6 +31,7 @@ from launcher.executor.pulse import STEP_MS, Finding, Pulse
 from launcher.executor.surroundings import PATH
 from launcher.executor.trees import SPAWNER_MARK
 from launcher.limits import FRAME_BYTES_MAX
+from launcher.private import umask_before
 
 log = logs.get()
 
@@ -38,7 +39,7 @@ _ROOT: Final = Path(launcher.__file__).resolve().parent.parent
 # Neither site-packages nor the caller's environment: it starts in 20 ms and stays small.
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv[1]); "
-    "from launcher.executor.spawner import main; main(int(sys.argv[2]))"
+    "from launcher.executor.spawner import main; main(*map(int, sys.argv[2:]))"
 )
 _PEEK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 EXIT_WAIT_S: Final = 2.0
@@ -178,10 +179,11 @@ class Children:
 
     async def start(self) -> None:
         """Start the two. Popen without preexec_fn uses vfork: fit for a process with gRPC."""
+        given = (_ROOT, self._slots, umask_before())
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(  # noqa: ASYNC220 - 1 ms, before any work is taken
-                [sys.executable, "-I", "-S", "-c", _PROGRAM, str(_ROOT), str(self._slots)],
+                [sys.executable, "-I", "-S", "-c", _PROGRAM, *map(str, given)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,

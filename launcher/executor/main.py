@@ -35,6 +35,7 @@ from launcher.executor.resources import capacity
 from launcher.executor.stream import Way
 from launcher.executor.words import Words
 from launcher.identity import EXECUTOR, Identity
+from launcher.private import private_files, tighten
 from launcher.tls import Current, LiveCredentials
 
 log = logs.get()
@@ -73,7 +74,8 @@ def main(arguments: list[str] | None = None) -> int:
         failpoints.arm()
         config = configuration.load(options.config)
         logs.configure(config.id)
-        return asyncio.run(run(config))
+        with private_files():
+            return asyncio.run(run(config))
     except LauncherError as error:
         hint = f"  hint: {error.hint}\n" if error.hint else ""
         sys.stderr.write(f"raftcron executor: {error}\n{hint}")
@@ -102,6 +104,8 @@ async def run(config: ExecutorConfig) -> int:
     credentials = _credentials(config)
     directory = Path(config.data)
     lock(directory)
+    if changed := tighten(directory):
+        log.info("files.tightened", folder=str(directory), count=changed)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
         in_thread = functools.partial(loop.run_in_executor, thread)
         ledger = await in_thread(Ledger, directory / "ledger.sqlite", config.id)

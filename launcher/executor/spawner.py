@@ -407,15 +407,15 @@ def allow_files(slots: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, hard)), hard))
 
 
-def main(slots: int) -> None:
+def main(slots: int, umask: int = 0o022) -> None:
     """Serve the executor at the other end of standard input: as the spawner in a child process, as
-    its reaper in this one. Does not return."""
+    its reaper in this one. Commands get `umask`. Does not return."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     control = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
-    os.umask(0o022)  # as cron does, whatever the executor was started with
+    os.umask(umask)  # the executor's own at its start, as those of cron are
     os.chdir("/")
     ledger = os.environ.get(SPAWNER_MARK, "")
     roll = Roll(slots)

@@ -43,9 +43,12 @@ SMOKES: Final[dict[str, tuple[str, ...]]] = {
         "test_without_a_majority_commands_say_so_in_time_and_nothing_is_half_done",
     ),
     "test_failover_story": ("test_a_failover_can_be_read_from_every_answer",),
+    "test_flood": (),
     "test_gates": ("test_a_gate_that_pauses_holds_launches_until_it_is_opened",),
     "test_outputs": ("test_output_is_shown_when_its_executor_is_gone_for_good",),
     "test_parts": ("test_each_part_runs_once_though_the_leader_died_after_the_first",),
+    "test_private": ("test_nobody_else_may_read_what_a_cell_writes",),
+    "test_reads": (),
     "test_replace": (
         "test_a_dead_replica_is_replaced_under_load_with_two_commands",
         "test_a_refused_bootstrap_leaves_the_folder_as_it_was_so_that_it_may_join",
