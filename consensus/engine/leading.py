@@ -89,8 +89,11 @@ class Leading:
         """Send what this tick brought."""
         raft = self._raft
         self._tend_members()
-        heard = sorted([raft.mono(), *(raft.heard_s[node] for node in raft.others)], reverse=True)
-        self.confirmed_s = heard[len(heard) // 2]
+        never = float("-inf")
+        heard = [raft.mono(), *(raft.heard_s.get(node, never) for node in raft.others)]
+        confirmed_s = sorted(heard, reverse=True)[len(heard) // 2]
+        if confirmed_s != never:
+            self.confirmed_s = confirmed_s
         last, commit = self._sent
         is_overdue = raft.commit != commit and raft.mono() - self._sent_s >= _COMMIT_NEWS_S
         news = raft.last_index != last or is_overdue

@@ -38,6 +38,8 @@ LOOK_S: Final = 1.0
 LOOK_BUSY_S: Final = 0.25
 LOOK_SHARE: Final = 4
 """A look at many connections takes a tenth of a second; the pause is so many times as long."""
+SAY_EVERY_S: Final = 60.0
+"""A line of the log for each look would be a stranger's way to fill the disk."""
 SAFE_EACH: Final = 4
 """Connections of one proven caller that are never ended."""
 
@@ -98,17 +100,26 @@ class ConnectionWatch:
     async def watch(self, port: int) -> None:
         """Look at the connections of `port` again and again, for ever."""
         loop = asyncio.get_running_loop()
+        said, said_s = 0, -SAY_EVERY_S
         while True:
             begin_s = loop.time()
             ended = await asyncio.to_thread(self.look, port)
             taken_s = loop.time() - begin_s
-            if ended:
-                _log.warning("connections.ended", count=ended, connections_max=self.connections_max)
+            if self.ended > said and begin_s - said_s >= SAY_EVERY_S:
+                count = self.ended - said
+                _log.warning("connections.ended", count=count, connections_max=self.connections_max)
+                said, said_s = self.ended, begin_s
             pause_s = LOOK_BUSY_S if ended else LOOK_S
             await asyncio.sleep(max(pause_s, LOOK_SHARE * taken_s))
 
     def look(self, port: int) -> int:
         """End connections if three quarters of all are taken; return how many were ended."""
+        try:
+            return self._look(port)
+        except OSError:  # no file left to look with
+            return 0
+
+    def _look(self, port: int) -> int:
         known = list(self._callers)
         busy = self.connections_max * 3 // 4
         # Every connection is an open file: without many files there is nothing to look at.
