@@ -8,7 +8,7 @@ tells how far behind it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
@@ -53,7 +53,7 @@ def current() -> Reading:
 
 
 @contextmanager
-def reading(metadata: Sequence[tuple[str, Any]]) -> Iterator[Reading]:
+def reading(metadata: Iterable[tuple[str, Any]]) -> Iterator[Reading]:
     """Make a call the current read, as its metadata wants it."""
     one = Reading(is_stale=dict(metadata).get(STALE) == "1")
     token = _CURRENT.set(one)

@@ -26,6 +26,7 @@ class Side(Recorder):
     def __init__(self, network: SocketNetwork) -> None:
         super().__init__()
         self.network = network
+        network.opens = bool  # any byte: here nobody speaks in frames
         self.address = free_address()
         self.accepted: list[tuple[Connection, Recorder]] = []
 

@@ -272,11 +272,11 @@ def test_without_descriptors_nobody_is_accepted_and_the_listener_stays(
     host, port = near.address.rsplit(":", 1)
     with socket.socket() as caller:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        caller.connect((host, int(port)))
         highest = max(int(name) for name in os.listdir("/proc/self/fd"))
         with caplog.at_level(logging.WARNING, "consensus"), filled_up(highest):
             resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
             try:
+                caller.connect((host, int(port)))
                 until(lambda: bool(caplog.records), [near.network])
                 failed = far.network.dial(near.address, "r1", owner)
                 far.network.poll(0.0)

@@ -2,7 +2,7 @@
 their own, so that no number of strangers takes time of the tick thread.
 
 Who is handed over has ended its TLS handshake with a certificate of a replica of the cell; without
-TLS it has sent its first byte. Until then it has a place here. There are `HANDSHAKES_MAX` places,
+TLS it has sent a whole Hello. Until then it has a place here. There are `HANDSHAKES_MAX` places,
 half of them at most for callers from one address. For one more the oldest caller that had its
 `GRACE_S` makes room, one that has said nothing first; if there is none the newcomer is closed.
 """
@@ -16,13 +16,14 @@ import socket
 import ssl
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from consensus.engine.network.complaints import Complaints
 from consensus.engine.network.streams import SHAKEN_WITHIN_S
 from consensus.engine.network.tcp import reason_of, tune
 from consensus.engine.network.tls import Contexts, proven_replica
-from consensus.limits import HANDSHAKES_MAX
+from consensus.limits import HANDSHAKES_MAX, HELLO_BYTES_MAX
 
 ACCEPTS_MAX: Final = 16
 """How many come in between two looks at those that are there."""
@@ -30,7 +31,12 @@ ACCEPT_AGAIN_S: Final = 0.2
 GRACE_S: Final = 0.1
 """How long a caller keeps its place whoever comes. A peer speaks with its first packet."""
 LOOK_EVERY_S: Final = 0.1
+LOOK_AGAIN_S: Final = 0.02
+READY_MAX: Final = 64
+"""Callers that wait for the tick thread; a replica has two peers."""
 _HOST_MAX: Final = HANDSHAKES_MAX // 2
+_CLOSE_WAIT: Final = 8
+"""TCP_INFO's state of a connection whose other side has said all."""
 _SHORT: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
@@ -39,6 +45,8 @@ class Home(Protocol):
 
     cell: str
     contexts: Contexts | None
+    opens: Callable[[bytes], bool | None]
+    """Whether a caller without TLS may be handed over that begins so; None: not yet."""
 
     def mono(self) -> float:
         """Return seconds that never go back."""
@@ -70,6 +78,7 @@ class Handshakes:
         self._selector.register(listener, selectors.EVENT_READ)
         self._accept_at: float | None = None
         self._hosts: dict[str, dict[Caller, None]] = {}  # the oldest first
+        self._partial: dict[Caller, None] = {}  # those who have begun, and have to go on
         self._count = 0
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="consensus-callers", daemon=True)
@@ -87,7 +96,8 @@ class Handshakes:
     def _run(self) -> None:
         try:
             while not self._is_over:
-                for key, _ in self._selector.select(LOOK_EVERY_S):
+                pause_s = LOOK_AGAIN_S if self._partial else LOOK_EVERY_S
+                for key, _ in self._selector.select(pause_s):
                     if isinstance(key.data, Caller):
                         if not key.data.is_over:
                             self._hear(key.data)
@@ -161,9 +171,15 @@ class Handshakes:
         except ssl.SSLWantWriteError:
             both = selectors.EVENT_READ | selectors.EVENT_WRITE
             self._selector.modify(caller.sock, both, caller)
+        except BlockingIOError:  # a part of a Hello: it stays readable, so no select may tell of it
+            self._selector.unregister(caller.sock)
+            self._partial[caller] = None
         except (OSError, ValueError) as error:
             self._fail(caller, reason_of(error))
         else:
+            if len(self.ready) >= READY_MAX:
+                self._fail(caller, "others wait, and there are too many")
+                return
             self._forget(caller)
             self.ready.append((caller.sock, proven))
             self._home.ring()
@@ -172,8 +188,15 @@ class Handshakes:
         """Go on with a caller that was heard; return whom it proves to be once it is done."""
         sock = caller.sock
         if not isinstance(sock, ssl.SSLSocket):
-            if not sock.recv(1, socket.MSG_PEEK):
+            begun = sock.recv(2 * HELLO_BYTES_MAX, socket.MSG_PEEK)
+            opens = self._home.opens(begun) if begun else False
+            is_over = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSE_WAIT
+            if not begun or (opens is None and is_over):
                 raise ConnectionResetError("closed by the other side")
+            if opens is None:
+                raise BlockingIOError
+            if not opens:
+                raise ConnectionRefusedError("it does not begin with a hello")
             return None
         sock.do_handshake()
         proven = proven_replica(sock.getpeercert(), self._home.cell)
@@ -183,6 +206,10 @@ class Handshakes:
         return proven
 
     def _tend(self, now: float) -> None:
+        partial, self._partial = self._partial, {}
+        for caller in partial:
+            if not caller.is_over:
+                self._selector.register(caller.sock, selectors.EVENT_READ, caller)
         for ours in list(self._hosts.values()):
             for caller in list(ours):
                 if now - caller.since < SHAKEN_WITHIN_S:

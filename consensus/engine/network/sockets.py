@@ -20,6 +20,7 @@ from consensus.engine.network.lookups import Lookups
 from consensus.engine.network.net import Connection, Owner
 from consensus.engine.network.streams import Stream
 from consensus.engine.network.tls import Contexts
+from consensus.engine.network.wire import opens_with_hello
 from consensus.errors import BadConfig, ConsensusError
 from consensus.limits import LEAVING_MAX
 
@@ -43,6 +44,7 @@ class SocketNetwork:
         """
         self.cell = cell
         self.contexts = Contexts(tls, cell, self.mono) if tls is not None else None
+        self.opens: Callable[[bytes], bool | None] = opens_with_hello
         self.lookups = Lookups(self.ring, self.mono)
         self._selector = selectors.DefaultSelector()
         self._bell, self._rope = socket.socketpair()

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from consensus.errors import invariant
+from consensus.limits import HELLO_BYTES_MAX
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Terms, indexes, sizes and times: what fits the journal's fields."""
@@ -272,3 +273,15 @@ class FrameReader:
         # Released at once: a bytearray that is looked at cannot grow.
         with memoryview(self._buffer) as whole, whole[begin:end] as body:
             return decode_body(body, checksum)
+
+
+def opens_with_hello(content: bytes) -> bool | None:
+    """Return whether a stream that begins with `content` begins with a Hello; None: more has to
+    come."""
+    reader = FrameReader(HELLO_BYTES_MAX)
+    reader.feed(content)
+    try:
+        message = reader.next()
+    except BadFrame:
+        return False
+    return None if message is None else isinstance(message, Hello)
