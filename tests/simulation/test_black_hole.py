@@ -137,6 +137,7 @@ def test_an_executor_that_vanished_gets_nothing_after_a_second(seed: int) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # three worlds, on a machine that may be busy
 def test_what_never_left_for_an_executor_that_vanished_runs_elsewhere() -> None:
     """What waited for its stream was lost like what its stream had taken."""
     returned: set[str] = set()
