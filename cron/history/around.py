@@ -7,9 +7,10 @@ from typing import Final
 
 from cron.history.audited import OpenRow
 from cron.history.story import asked_by
+from cron.state.pool import DeadLetter
 from cron.state.rows import Row, RowKind
 from launcher.launch import ACTIVE, Reason
-from launcher.names import LaunchName
+from launcher.names import LaunchName, format_time
 
 NAMED_MAX: Final = 5
 """So many manual launches are named; the others are counted."""
@@ -49,6 +50,18 @@ def _became(row: Row | OpenRow) -> str:
     if isinstance(row, OpenRow):
         return f"{row.state.label} and not over"
     return f"{row.state.label} ({row.reason.label})" if row.reason else row.state.label
+
+
+def tell_dead(letter: DeadLetter | None, job: str, at_s: int) -> str:
+    """Return that a launch is a dead letter, since when and why, and what launches it again; ""
+    where it is none."""
+    if letter is None:
+        return ""
+    why = letter.reason.label or letter.state.label
+    return (
+        f"; it became a dead letter at {format_time(letter.at_ms // 1000)} ({why}), and "
+        f"`raftcron dead redrive '{LaunchName(job, at_s, 0)}'` launches it again"
+    )
 
 
 def tell_newer(replaced: Row, rows: Sequence[Row], open_rows: Sequence[OpenRow]) -> str:

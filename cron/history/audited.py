@@ -134,6 +134,7 @@ class OpenRow(msgspec.Struct, frozen=True):
     detail: str = ""
     waiting: str = ""  # why it has not begun
     note: Note | None = None
+    is_redriven: bool = False
 
 
 def is_recalled(row: Row | OpenRow) -> bool:

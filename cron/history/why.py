@@ -94,8 +94,12 @@ def _with_leaders(changes: list[tuple[Reign, Reign]]) -> str:
 def _with_backfill(rows: list[Row], open_row: OpenRow | None) -> str:
     """Whether a person had a scheduled launch made again; `by` of a manual one is its maker."""
     newest_first: list[Row | OpenRow] = [*([open_row] if open_row else []), *reversed(rows)]
-    by = next((asked_by(row) for row in newest_first if not row.trigger and asked_by(row)), "")
-    return f"; it was a backfill, {by} asked for it" if by else ""
+    asked = next((row for row in newest_first if not row.trigger and asked_by(row)), None)
+    if asked is None:
+        return ""
+    if asked.is_redriven:
+        return f"; it was a dead letter, {asked_by(asked)} redrove it"
+    return f"; it was a backfill, {asked_by(asked)} asked for it"
 
 
 def _with_memory(rows: list[Row], open_row: OpenRow | None) -> str:

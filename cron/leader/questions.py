@@ -26,7 +26,7 @@ from cron.api.views import (
 )
 from cron.clock import Clock
 from cron.errors import InvalidInput, LimitExceeded, UnknownJob, UnknownLaunch
-from cron.history.around import tell_manual, tell_newer
+from cron.history.around import tell_dead, tell_manual, tell_newer
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
 from cron.history.census import Census, count
@@ -445,7 +445,10 @@ class Questions:
         return WhyReport(
             job=job,
             at_s=at_s,
-            verdict=told.verdict + newer + tell_manual(found, open_rows, job, at_s),
+            verdict=told.verdict
+            + newer
+            + tell_dead(record.dead.get((at_s, 0)), job, at_s)
+            + tell_manual(found, open_rows, job, at_s),
             story=[StoryLine(line_ms, text) for line_ms, text in told.story],
             launches=views + open_views,
         )
@@ -505,6 +508,7 @@ def _open_row(row: LaunchRow, executor: str = "", waiting: str = "") -> OpenRow:
         detail=row.detail,
         waiting=waiting,
         note=row.note,
+        is_redriven=row.is_redriven,
     )
 
 

@@ -230,6 +230,7 @@ class Context:
             None,  # amends
             cpu_ms,
             memory_peak_bytes,
+            row.is_redriven,
         )
 
     def _remember_lost(self, row: LaunchRow, ended: Row) -> None:

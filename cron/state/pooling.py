@@ -125,6 +125,7 @@ def _redrive(context: Context, key: tuple[int, int, int], by: str) -> Verdict:
             revision=record.revision,
             by=by,
             due_at_ms=letter.due_at_ms,
+            is_redriven=context.is_numbering,
         ),
     )
     return Verdict.ACCEPTED

@@ -202,6 +202,7 @@ def _open_again(
         due_at_ms=row.due_at_ms,
         not_before_ms=not_before_ms,
         tries=tries,
+        is_redriven=row.is_redriven,
         held_to_ms=row.held_to_ms,
     )
     context.open_due(record, again)

@@ -93,6 +93,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     amends: tuple[int, int] | None = None
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
+    is_redriven: bool = False  # `by` redrove its dead letter
 
 
 _FIELDS_OF_FORMAT_1: Final = 28

@@ -106,6 +106,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     parts: list[Part] = []  # where it has several
     held_to_ms: int = 0  # until when its deadline has the time that gates held it
     note: Note | None = None  # what `detail` does not say
+    is_redriven: bool = False  # `by` redrove its dead letter; else `by` asked for a backfill
 
     @property
     def is_refused(self) -> bool:

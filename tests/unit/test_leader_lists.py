@@ -10,9 +10,10 @@ from cron.api.views import HistoryQuery, LaunchView, cursor_at
 from cron.cli import launches
 from cron.errors import LimitExceeded
 from cron.history.projection import Projection
-from cron.job import Overlap
+from cron.job import Overlap, Retry
 from cron.leader import questions
 from cron.state import commands as c
+from cron.state.pool import Redrive
 from launcher.launch import LaunchState, Reason
 from tests.unit.queues_rig import SECONDS
 from tests.unit.state_rig import T0, job
@@ -173,3 +174,28 @@ def test_the_command_line_asks_page_by_page(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(LimitExceeded, match="lists 4 launches at the most"):
         launches.listed(older, HistoryQuery(limit=10))
     assert launches.listed(older, HistoryQuery(limit=4)) == views[:4]
+
+
+# ---- dead letters
+
+
+async def test_why_says_that_a_launch_became_a_dead_letter_and_that_it_was_redriven(
+    projection: Projection,
+) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.put(job(retry=Retry(tries=2, fatal_codes=(7,))))
+    rig.to(60).account(60)
+    rig.begin(60)
+    rig.finished(60, state=S.FAILED, exit_code=7)
+    verdict = await rig.why(60)
+    assert "it became a dead letter at 2026-11-20T16:01:00Z (failed)" in verdict
+    assert f"`raftcron dead redrive '{JOB}@2026-11-20T16:01:00Z'`" in verdict
+    rig.append(Redrive(((1, T0 + 60, 0),), "anna"))
+    waiting = await rig.why(60)
+    rig.begin(60, 2)
+    rig.finished(60, 2)
+    ended = await rig.why(60)
+    for told in (waiting, ended):
+        assert "backfill" not in told
+        assert "it became a dead letter" not in told
+        assert "it was a dead letter, anna redrove it" in told
