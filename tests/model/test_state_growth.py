@@ -17,7 +17,7 @@ from cron.job import Job, Overlap, Schedule
 from cron.leader.forgetting import LOOK_MS, ROUND_MS, Forgetting
 from cron.leader.questions import audited_job
 from cron.state import commands as c
-from cron.state import launches
+from cron.state import launches, revisions
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
@@ -129,6 +129,7 @@ def test_half_a_year_of_deployments_leaves_the_image_flat_and_the_audit_clean(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launches, "REQUEST_IDS_KEPT", 100)  # full after four days
+    monkeypatch.setattr(revisions, "REVISIONS_KEPT", 100)
     cell = Deployments(12, seed)
     sizes, rows = [], cell.rig.rows
     for hour in range(24 * 365 // 2):
@@ -150,7 +151,10 @@ def test_half_a_year_of_deployments_leaves_the_image_flat_and_the_audit_clean(
     assert encode_state(decode_state([encode_state(state)])) == encode_state(state)
 
 
-def test_a_build_number_in_the_environment_of_a_job_leaves_the_image_as_large_as_it_was() -> None:
+def test_a_build_number_in_the_environment_of_a_job_leaves_the_image_as_large_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(revisions, "REVISIONS_KEPT", 5)
     rig = StateRig()
     made = job()
     sizes = []
