@@ -77,6 +77,7 @@ def _drop(state: State, record: JobRecord) -> None:
 def compact(record: JobRecord, before_s: int) -> None:
     """Let a record have no more spans than it needs: those that ended by `before_s` go, all but the
     last, neighbours that say the same become one, and of too many the oldest go."""
+    before_s = _needed_from(record, before_s)
     kept: list[Span] = []
     for span in record.spans:
         last = kept[-1] if kept else None
@@ -93,13 +94,21 @@ def compact(record: JobRecord, before_s: int) -> None:
 
 
 def is_compact(record: JobRecord, before_s: int) -> bool:
-    """Return whether a record has no span too many, if nothing before `before_s` is needed."""
+    """Return whether a record has no span too many, if history needs nothing before `before_s`."""
     spans = record.spans
     if len(spans) == 1:
         return True
+    before_s = _needed_from(record, before_s)
     if len(spans) > SPANS_KEPT or 0 < spans[0].to_s <= before_s:
         return False
     return not any(_goes_on(before, after) for before, after in pairwise(spans))
+
+
+def _needed_from(record: JobRecord, before_s: int) -> int:
+    """Return `before_s`, or what is before all instants that will have another row: launches that
+    are open, and those that may be launched again."""
+    scheduled_s = min((s for kept in (record.open, record.dead) for s, _ in kept), default=before_s)
+    return min(before_s, scheduled_s - 1)
 
 
 def _goes_on(before: Span, after: Span) -> bool:

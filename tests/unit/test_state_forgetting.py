@@ -100,6 +100,19 @@ def test_spans_of_the_release_before_are_merged_once_the_format_is_raised() -> N
     assert rig.record().forgotten_s == 0, "no schedule is forgotten by that"
 
 
+def test_the_schedule_of_a_launch_that_is_not_over_is_kept() -> None:
+    rig = with_job(deadline_s=4000).to(60)
+    rig.account(60)
+    rig.put(job(schedule=HOURLY, deadline_s=4000))
+    rig.to(600).append()
+    assert forget(rig, before=600) == 0
+    assert spans(rig) == [(1, 0, 60), (2, 60, 0)], "its row is to be found on it"
+    assert Forgetting(rig.state).next(0) == [], "there is nothing to forget"
+    rig.skip(60)
+    forget(rig, before=600)
+    assert spans(rig) == [(2, 60, 0)]
+
+
 def test_of_too_many_schedules_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forgetting, "SPANS_KEPT", 3)
     rig = with_job()
@@ -188,6 +201,7 @@ def test_a_record_with_a_lost_launch_stays_for_its_late_news() -> None:  # R9
 def test_a_live_job_is_never_forgotten() -> None:
     rig = with_job()
     rig.to(60).account(60)
+    rig.skip(60)
     rig.put(job(schedule=HOURLY))
     assert rig.answer(Forget((1,), T0 + 9_000, (1,))).number == 0
     assert [span.from_s for span in rig.record().spans] == [T0 + 60]
