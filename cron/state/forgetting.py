@@ -107,8 +107,7 @@ def is_compact(record: JobRecord, before_s: int) -> bool:
 def _needed_from(record: JobRecord, before_s: int) -> int:
     """Return `before_s`, or what is before all instants that will have another row: launches that
     are open, and those that may be launched again."""
-    scheduled_s = min((s for kept in (record.open, record.dead) for s, _ in kept), default=before_s)
-    return min(before_s, scheduled_s - 1)
+    return min([before_s, *(s - 1 for kept in (record.open, record.dead) for s, _ in kept)])
 
 
 def _goes_on(before: Span, after: Span) -> bool:
