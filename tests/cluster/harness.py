@@ -253,8 +253,9 @@ class Cell:
         )
 
     def history(self, job: str = "", **fields: Any) -> list[LaunchView]:
-        """Rows of the ledger, newest first, open launches included."""
-        return self.client.history(HistoryQuery(job=job, **{"limit": 10_000, **fields}))
+        """Rows of the ledger, newest first, open launches and amendments included."""
+        query = {"limit": 10_000, "is_all": True, **fields}
+        return self.client.history(HistoryQuery(job=job, **query))
 
     def wait_launches(self, number: int, job: str = "", state: str = "succeeded") -> None:
         """Return once the ledger has so many launches in a state."""

@@ -212,7 +212,7 @@ def test_data_keeps_jobs_and_history_over_a_run_even_on_other_ports(
     assert [job.name for job in second.client.jobs()] == ["default/tick"]
     ran = re.findall(r"(tick@\S+)  succeeded", first.output)
     known = {row.launch for row in second.history() if row.state == "succeeded"}
-    assert set(ran) <= known
+    assert {f"default/{name}" for name in ran} <= known
     # What was missed meanwhile is in the ledger too, and nothing ran twice.
     assert second.client.audit("", 0).violations == []
 

@@ -137,7 +137,9 @@ def test_a_frozen_executor_kills_guarded_work_and_what_it_tells_later_is_an_amen
         }
 
     wait_until(amended, what="the late news")
-    assert "succeeded (late news)" in cell.cli("history", "free").stdout
+    assert "succeeded (late news)" in cell.cli("history", "free", "--all").stdout
+    [newest] = [row for row in cell.rows("history", "free") if row["launch"] == name]
+    assert newest["state"] == "succeeded", "by default the newest truth is shown"
     said = cell.cli("why", "free", name.partition("@")[2]).stdout
     assert "late news about attempt 1" in said
     assert "nothing reopens" in said
