@@ -279,8 +279,8 @@ class Questions:
         for name in names:
             rows += await self._projection.newest(msgspec.structs.replace(wanted, job=name))
             if len(rows) > 2 * wanted.limit:
-                rows = nlargest(wanted.limit, rows, key=_place)
-        return nlargest(wanted.limit, rows, key=_place)
+                rows = nlargest(wanted.limit, rows, key=_end_place)
+        return nlargest(wanted.limit, rows, key=_end_place)
 
     async def show(self, launch: str) -> list[LaunchView]:
         """Return all attempts of a launch, newest last."""
@@ -538,11 +538,6 @@ def _silent(audited: AuditedJob, until_s: int) -> int | None:
     """Return an instant after the horizon that is old by now: the ticks have passed it over."""
     tick = next(audited.instants(audited.horizon_s, until_s - SILENT_S), None)
     return tick.scheduled_s if tick is not None else None
-
-
-def _place(row: Row) -> tuple[int, int, int]:
-    """Where a row stands in lists: a range at its last instant."""
-    return (max(row.scheduled_s, row.last_s), row.attempt, row.ended_index)
 
 
 def _end_place(row: Row) -> Place:

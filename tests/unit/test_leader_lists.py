@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from cron.api.views import HistoryQuery, LaunchView, cursor_at
@@ -141,6 +142,21 @@ async def test_pages_hold_every_launch_once_in_one_order(projection: Projection,
         if len(page) < size:
             break
     assert pages == whole
+
+
+async def test_pages_of_a_pattern_hold_every_launch_once(projection: Projection) -> None:
+    """Launches of several jobs, of one second, that ended in one entry."""
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.put(*(job(f"j{number}") for number in range(6)))
+    numbers = [rig.record(f"j{number}").number for number in range(6)]
+    for number in numbers:
+        rig.account(60, number=number)
+    items = tuple(c.SkippedItem((number, T0 + 60, 0), Reason.DEADLINE) for number in numbers)
+    rig.append(c.Skip(items))
+    query = HistoryQuery(job="default/j*", limit=4)
+    first = await rig.questions.history(query)
+    second = await rig.questions.history(msgspec.structs.replace(query, after=cursor_at(first[-1])))
+    assert sorted(view.job for view in first + second) == [f"j{number}" for number in range(6)]
 
 
 class Server:
