@@ -133,6 +133,31 @@ def test_clocks_that_are_all_an_hour_ahead_go_on_from_there_and_repeat_nothing(
     assert scene.end() == []
 
 
+def test_a_cell_that_was_an_hour_ahead_launches_again_after_a_reset_and_repeats_nothing(
+    clocks: tuple[Scene, Clocks],
+) -> None:
+    scene, hands = clocks
+    cell, leader = scene.cell, scene.cell.leader()
+    hands.move(HOUR_S, *cell.members)
+    wait_until(lambda: "jumped forward" in cell.log(leader), what="the leader to notice")
+    scene.wait_runs(6, after=uptime_s())
+    hands.move(0, *cell.members)
+    wait_until(lambda: "jumped back" in cell.log(leader), what="the leader to notice")
+
+    def planned() -> str:
+        said = cell.cli("clock", "reset", expect=None).stderr
+        return said if "jobs to be set back" in said else ""  # clocks are compared by and by
+
+    assert "--yes" in wait_until(planned, what="a plan"), "nobody can be asked"
+    cell.cli("clock", "reset", "--yes")
+    scene.wait_runs(6, after=uptime_s())
+    # Rows that the wrong clock wrote for instants that never began are void; the audit knows that.
+    assert not [one for one in scene.end() if "row" not in one]
+    assert cell.client.audit("", 0).violations == []
+    runs = [run.launch for run in scene.runs()]
+    assert len(runs) == len(set(runs)), "no launch is repeated"
+
+
 def deafen(cell: Cell, name: str) -> None:
     """Have a replica ask nobody for the time: its configuration names wrong client ports."""
     path = cell.members[name].config
