@@ -109,6 +109,11 @@ class World:
     def books(self) -> Books:
         return Books(self.state)
 
+    async def confirm(self) -> None:
+        """The majority of one confirms who leads."""
+        if self.epoch is None:
+            raise NotLeader(None)
+
     def subscribe(self, listener: Callable[[int, Outcome], None]) -> None:
         self.listeners.append(listener)
 
