@@ -58,7 +58,7 @@ class Settings:
         """Say once, on stderr, what a stale answer was made from."""
         if self._told != behind.replica:
             self._told = behind.replica
-            click.echo(_age_of(behind), err=True)
+            render.line(_age_of(behind), err=True)
 
     def now_ms(self) -> int:
         """Return the time of this machine's clock."""

@@ -109,6 +109,7 @@ def test_a_cell_is_upgraded_from_the_previous_release_and_no_launch_is_the_worse
             leaders.add(cell.leader())
             upgrade_replica(shop, replica)
         load.wait_more()
+        leaders.add(cell.leader())
         for executor in cell.executors:
             upgrade_executor(shop, executor)
             load.wait_more()

@@ -251,4 +251,4 @@ def test_who_redrove_it_is_told() -> None:
     start(rig, 2)
     rig.finished(60, 2)
     assert "bea had it launched again" in lines(rig)
-    assert why(rig).verdict.endswith("bea asked for it")
+    assert why(rig).verdict.endswith("bea redrove it")
