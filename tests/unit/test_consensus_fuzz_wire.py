@@ -37,7 +37,7 @@ def messages_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
         match field.name:
             case "cell" | "sender" | "receiver" | "address" | "reason" | "text":
                 fits[field.name] = TEXTS
-            case "joins" | "granted" | "accepted":
+            case "joins" | "granted" | "accepted" | "withholds":
                 fits[field.name] = st.booleans()
             case "piece" | "digest":
                 fits[field.name] = BYTES
