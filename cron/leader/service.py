@@ -241,6 +241,7 @@ class CellService(PoolService):
     async def reset_clock(self, request: ClockRequest) -> ClockReport:
         """Set the cell's time back to this leader's clock."""
         self._lead()
+        await self._roster.poll()  # a clock that was set right a moment ago counts
         return await self._resetting.reset(request)
 
     async def save_snapshot(self, by: str) -> SaveReport:
