@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from cron.api.views import StatusRow
 from launcher.names import parse_time
 from tests.cluster.failover import CALM, JOBS, Property, Scene, uptime_s
 from tests.cluster.harness import Cell, wait_until
@@ -188,34 +187,3 @@ def test_a_leader_an_hour_ahead_that_compares_clocks_with_nobody_cannot_set_the_
     found = re.search(r"later@([0-9T:Z-]+)\+t", done.stdout)
     assert found is not None, done.stdout
     assert abs(parse_time(found[1]) - time.time()) < HOUR_S / 2
-
-
-def test_a_cell_that_was_an_hour_ahead_goes_on_at_once_after_a_reset_of_its_clock(
-    clocks: tuple[Scene, Clocks],
-) -> None:
-    scene, hands = clocks
-    cell, leader = scene.cell, scene.cell.leader()
-    hands.move(HOUR_S, *cell.members)
-    wait_until(lambda: "jumped forward" in cell.log(leader), what="the leader to notice")
-    scene.wait_runs(4, after=uptime_s())
-    hands.move(0, *cell.members)
-    wait_until(lambda: "jumped back" in cell.log(leader), what="the leader to notice")
-    done = cell.cli("clock", "reset", "--yes")
-    assert "jobs go on from there" in done.stdout
-    reset_s = uptime_s()
-    scene.wait_runs(6, after=reset_s)
-    report = cell.client.audit("", 0)
-    assert [one.message for one in report.violations] == []
-    assert len({row.digest for row in settled(cell)}) == 1
-
-
-def settled(cell: Cell) -> list[StatusRow]:
-    """The replicas' rows, once all have applied as much."""
-    cell.cli("pause", "*")
-
-    def level() -> list[StatusRow]:
-        rows = [row for row in cell.status() if row.kind == "replica"]
-        return rows if len({row.applied for row in rows}) == 1 else []
-
-    found: list[StatusRow] = wait_until(level, what="replicas that are level")
-    return found
