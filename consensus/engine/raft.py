@@ -43,6 +43,9 @@ from consensus.limits import HANDOVER_BATCH, HANDOVER_ENTRIES_MAX
 
 _FOUNDING_S: Final = (0.05, 0.05)
 """A new cell need not wait for chance to choose its first leader."""
+_RETURN_S: Final = (0.25, 0.75)
+"""When a replica that has just started asks for votes, after it reached a majority: where a whole
+cell was down nobody leads. A leader that is alive dials it within 0.2 s and speaks 0.1 s later."""
 _LOST_LEADER_S: Final = (0.05, 0.2)
 """A leader whose connection broke has this long to come back: its link redials at once."""
 
@@ -62,6 +65,7 @@ class Raft(Library):
         self._appends: deque[tuple[int, bytes]] = deque()
         self._asked: deque[Callable[[], None]] = deque()
         self._published = Leadership()
+        self._has_returned = False  # to a majority, since this start
         self._unsettled_at = 0  # where a change of members is that was not committed when heeded
         self._last_tick_s = self.mono()
         if parts.dump is not None:
@@ -194,8 +198,19 @@ class Raft(Library):
         """Note that `node` can be sent to from now on, or not any more."""
         if is_up:
             self.leading.sender.probe(node)  # what was on the old connection may be lost
+            self._hurry_return()
         else:
             self.leading.sender.forget(node)
+
+    def _hurry_return(self) -> None:
+        """Ask soon for votes, once after each start: as soon as a majority can be reached. Where
+        somebody leads the others say no (PreVote), and the terms stay as they are."""
+        reached = {self.me.id, *(node.id for node in self.connected())}
+        if self._has_returned or not self.roster.is_founded or not self.roster.has_quorum(reached):
+            return
+        self._has_returned = True
+        if self.leader is None:
+            self.hurry_election(*_RETURN_S)
 
     def hear(self, node: Node, message: Message) -> None:
         """Take a message of a peer, in whatever term it was sent."""

@@ -22,10 +22,12 @@ class Jump:
 
 
 class Steady:
-    """Since when somebody has been at work without a break, on a clock that may be set.
+    """Since when somebody answers for what falls due, on a clock that may be set.
 
-    A break is `break_ms` without a call, or with a clock that moved by as much meanwhile: whoever
-    was stopped, or was told another time, cannot say what fell due without it.
+    The first call counts as the end of a change of leader that took `break_ms`: what fell due in
+    that time was nobody's fault. From then on work goes on until a break: `break_ms` without a
+    call, or with a clock that moved by as much meanwhile. Whoever was stopped, or was set to
+    another time, cannot say what fell due without it.
     """
 
     def __init__(self, break_ms: int) -> None:
@@ -35,7 +37,9 @@ class Steady:
 
     def since(self, now_ms: int) -> int:
         """Return since when, after noting that one is at work at `now_ms`."""
-        if self._seen_ms is None or abs(now_ms - self._seen_ms) >= self._break_ms:
+        if self._seen_ms is None:
+            self._since_ms = now_ms - self._break_ms
+        elif abs(now_ms - self._seen_ms) >= self._break_ms:
             self._since_ms = now_ms
         self._seen_ms = now_ms
         return self._since_ms

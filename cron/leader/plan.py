@@ -83,8 +83,8 @@ class View(msgspec.Struct):
     """What the plan is made from.
 
     `queues` hold what waits. `late_budget`: how many catch-up launches may begin now. `steady_ms`:
-    since when this leader has been at work without a break. `again`: what the plan leaves behind,
-    jobs to be shown to the next one, since they stopped at a spent instant (R10).
+    since when this leader answers for what falls due (jump.Steady). `again`: what the plan leaves
+    behind, jobs to be shown to the next one, since they stopped at a spent instant (R10).
     """
 
     state: State

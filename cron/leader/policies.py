@@ -4,10 +4,11 @@ An instant is *live* while it is fresh, or while it is the newest of its job and
 failover may take, or than the time for which a leader has been at work without a break: neither a
 change of leader nor a great many launches at once are a reason to call one missed. Of a leader that
 was at work all the time older ones are live as well, up to the age of a failover: that it was busy
-for two seconds is no reason to skip one of two instants. All others that come up are *late*, and
-the job's `catchup` says what becomes of them. Nothing past its deadline is ever started (SRE book
-ch. 24, "Cron jobs and idempotency": skipping beats launching twice or at a time that nobody
-expects).
+for two seconds is no reason to skip one of two instants. So it is with what fell due in the last
+seconds before its first turn, while nobody led: a leader was elected late, or the whole cell was
+down. All others that come up are *late*, and the job's `catchup` says what becomes of them. Nothing
+past its deadline is ever started (SRE book ch. 24, "Cron jobs and idempotency": skipping beats
+launching twice or at a time that nobody expects).
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from launcher.names import SCHEDULED_S_MAX
 FRESH_MS: Final = 1_000
 """Every instant this young is live: a tick that was held up for a moment loses nothing."""
 FAILOVER_MS: Final = 5_000
-"""The newest instant this young is live: about what a change of leader takes, with room."""
+"""The newest instant this young is live, and each that fell due while nobody led: about what a
+change of leader takes, with room."""
 NEVER_MS: Final = 1 << 62
 """Later than any time: nobody has been at work since then."""
 
@@ -46,8 +48,8 @@ def account_for(
     """Return the rows of all instants in (horizon, now], None where there are none.
 
     `memo` is shared by calls with one `now_ms`, so that jobs with one schedule share its instants.
-    Since `steady_ms` a leader has been at work without a break: what fell due since then was not
-    missed, however long others kept it busy.
+    Since `steady_ms` this leader has been at work without a break, or nobody was in the 5 s before
+    its first turn: what fell due since then was not missed, however long others kept it busy.
     """
     job = record.job
     now_s = now_ms // 1000

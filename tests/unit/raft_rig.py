@@ -103,7 +103,7 @@ class CollectingHandover(Handover):
 
 class Rig:
     """r1, by default with a journal of four entries: the first one of all, as every journal has it,
-    and the founding of the cell."""
+    and the founding of the cell. It has been up for long, unless it `returns` now."""
 
     def __init__(
         self,
@@ -113,6 +113,7 @@ class Rig:
         joins: bool = False,
         dump: Callable[[MemoryDisk], Dump] | None = None,
         alone: bool = False,
+        returns: bool = False,
     ) -> None:
         self.now = 1_000.0
         names = ("r1",) if alone else tuple(TOKENS)
@@ -146,6 +147,8 @@ class Rig:
         for node in self.raft.others:
             self.transport.callers[node.id] = self.hello(node.id, TOKENS[node.id])
             self.transport._onNodeConnected(node)
+        if not returns and self.roster.is_founded:
+            self.raft.put_off_election()
 
     def _parts(self, dump: Dump | None) -> Parts:
         return Parts(

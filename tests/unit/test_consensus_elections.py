@@ -28,6 +28,14 @@ def rig(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 
 
 @pytest.fixture
+def back(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
+    """A replica that has just started and reached the others."""
+    made = Rig(monkeypatch, returns=True)
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def new(monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     """A replica of a cell that nobody has founded yet."""
     made = Rig(monkeypatch, [])
@@ -49,6 +57,27 @@ def test_a_replica_asks_before_it_raises_its_term(rig: Rig) -> None:
     assert question == PreVote(2, 4, 1)
     assert rig.raft.term == 1
     assert not rig.raft.is_candidate
+
+
+def test_a_replica_that_starts_and_reaches_a_majority_asks_soon(back: Rig) -> None:
+    """A whole cell that was down has no leader to wait for."""
+    assert not back.tick(0.2), "a leader may be about to come back"
+    assert PreVote(2, 4, 1) in [message for _, message in back.tick(0.6)]
+    assert back.raft.term == 1
+
+
+def test_a_replica_that_starts_does_not_ask_once_it_hears_the_leader(back: Rig) -> None:
+    back.tick(0.2)
+    back.hear(R2, heartbeat(1))
+    assert not [message for _, message in back.tick(0.9) if isinstance(message, PreVote)]
+
+
+def test_a_replica_hurries_once_after_its_start(back: Rig) -> None:
+    back.hear(R2, heartbeat(1))
+    for node in (R2, R3):
+        back.transport._onNodeDisconnected(node)
+        back.transport._onNodeConnected(node)
+    assert not [message for _, message in back.tick(0.9) if isinstance(message, PreVote)]
 
 
 def test_a_replica_that_nobody_answers_never_raises_its_term(rig: Rig) -> None:

@@ -145,6 +145,38 @@ async def test_an_instant_is_accounted_when_its_time_has_come() -> None:
         assert list(replica.state.due) == [(1, T0 + 60, 0)]
 
 
+async def reign_again(replica: Replica, away_ms: int) -> list[int]:
+    """Let nobody lead for so long; return which seconds since then get a launch of j."""
+    await replica.put(job("j", schedule=SECONDS, catchup=Catchup.NONE))
+    replica.cell.isolate("r1")
+    await replica.until(lambda: replica.leader.epoch is None)
+    replica.clock.ms += away_ms
+    replica.cell.heal()
+    horizon_s = T0 + away_ms // 1000
+    await replica.until(lambda: replica.state.jobs["default/j"].horizon_s == horizon_s)
+    return sorted(scheduled_s - T0 for _, scheduled_s, _ in replica.state.due)
+
+
+async def test_what_fell_due_while_nobody_led_is_live_for_five_seconds() -> None:
+    async with reigning() as replica:
+        assert await reign_again(replica, 4_400) == [1, 2, 3, 4]
+
+
+async def test_what_fell_due_before_that_is_missed_when_a_leader_returns() -> None:
+    async with reigning() as replica:
+        assert await reign_again(replica, 60_000) == [55, 56, 57, 58, 59, 60]
+
+
+async def test_a_clock_that_is_set_forward_launches_the_newest_of_a_job_of_every_second() -> None:
+    async with reigning() as replica:
+        await replica.put(job("j", schedule=SECONDS, catchup=Catchup.NONE))
+        replica.clock.ms += 1_000
+        await replica.until(lambda: (1, T0 + 1, 0) in replica.state.due)
+        replica.clock.ms += 60_500
+        await replica.until(lambda: replica.state.jobs["default/j"].horizon_s == T0 + 61)
+        assert sorted(key[1] - T0 for key in replica.state.due) == [1, 61]
+
+
 async def test_a_change_that_is_too_big_fails_alone() -> None:
     """What executors had said meanwhile shared its entry and went down with it: one that had just
     joined was never welcomed, an end that was reported once was never recorded."""
