@@ -280,8 +280,8 @@ class Daemon:
         await self._leader.stop()
         has_promised = self._replicated.has_promised
         await self._close()
-        if self._fresh is not None and not has_promised:
-            self._fresh.undo()  # the cell refused it, or never spoke to it
+        if self._failure is not None and self._fresh is not None and not has_promised:
+            self._fresh.undo()  # the cell refused it; one that was stopped may be known already
         if self._failure is None:
             _log.info("replica.stopped")
             return endings.STOPPED

@@ -55,7 +55,7 @@ def load(
     if not has_journal and config.start == "resume":
         raise NoData(disk.place)
     _make_room(disk)
-    if has_journal and not has_dump and config.start != "resume" and _promised_nothing(disk):
+    if has_journal and not has_dump and config.start == "join" and _promised_nothing(disk):
         for name in disk.names():
             disk.remove(name)
         disk.sync_names()

@@ -25,7 +25,8 @@ class Gates:
     def __init__(self, state: State) -> None:
         self._state = state
         self._known: dict[int, tuple[int, tuple[Gate, ...]]] = {}  # job number -> revision, gates
-        self._times: dict[int, tuple[int, list[Closed]]] = {}  # job number -> revision, times
+        # Job number -> revision and format of State, times.
+        self._times: dict[int, tuple[tuple[int, int], list[Closed]]] = {}
         self._index = _Index(state.gates)
 
     def changed(self, numbers: Iterable[int]) -> list[int]:
@@ -61,9 +62,10 @@ class Gates:
 
     def times_closed(self, record: JobRecord, job: Job) -> list[Closed]:
         """Return when gates let its launches wait, the earliest first; found out once."""
+        stands = (record.revision, self._state.format)
         known = self._times.get(record.number)
-        if known is None or known[0] != record.revision:
-            known = (record.revision, times_closed(self._state, record, job))
+        if known is None or known[0] != stands:
+            known = (stands, times_closed(self._state, record, job))
             self._times[record.number] = known
         return known[1]
 

@@ -35,9 +35,11 @@ from cron.state.state import (
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 4
-_READABLE: Final = (3, 4)
-"""Version 3 knew nothing of limits, gates and dead letters."""
+IMAGE_VERSION: Final = 5
+_VERSION_OF_FORMAT_1: Final = 4
+_READABLE: Final = (3, 4, 5)
+"""Version 3 knew nothing of limits, gates and dead letters. Version 4 is that of format 1: who
+knows no other format would read a newer image as one of format 1, and diverge."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes."""
@@ -98,7 +100,7 @@ def encode_head(state: State) -> bytes:
     return _part(
         _encoder.encode(
             _Head(
-                version=IMAGE_VERSION,
+                version=IMAGE_VERSION if state.format > 1 else _VERSION_OF_FORMAT_1,
                 jobs=len(state.by_number),
                 term=state.term,
                 index=state.index,

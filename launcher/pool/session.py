@@ -99,6 +99,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
 NEVER: Final = -(1 << 62)
 SILENT_BEATS: Final = 3
 """An executor that has missed so many heartbeats gets no work until it is heard again."""
+CLOCK_STEP_MS: Final = 5_000
+"""An offset that is lower by more than this is that of a clock which was set back."""
 OFFSETS_KEPT: Final = 8
 """Heartbeats whose clock offsets are compared. A heartbeat that was late on its way shows a clock
 that is behind by as much, so the largest offset is the truest, and none is larger than the truth: a
@@ -214,6 +216,8 @@ class Session:
         self.heard_mono_ms = beat.arrived_mono_ms
         self.running = running
         self.offset_ms = offset_ms
+        if self._offsets and offset_ms < max(self._offsets) - CLOCK_STEP_MS:
+            self._offsets.clear()
         self._offsets.append(offset_ms)
         self._heartbeats.append(beat)
 

@@ -242,3 +242,11 @@ def test_what_is_not_ours_is_left_alone(name: str) -> None:
     except ConsensusError as error:
         pytest.fail(str(error))
     assert disk.content(name) == b"x"
+
+
+def test_a_founder_that_is_started_again_keeps_its_token_which_the_first_entry_may_name() -> None:
+    """The leader writes the tokens of all that it has heard, also of who has no entry yet."""
+    disk = MemoryDisk()
+    made = loaded(disk, "bootstrap").journal.identity
+    again = load(disk, msgspec.structs.replace(CONFIG, start="bootstrap"), lambda: 55)
+    assert again.journal.identity == made

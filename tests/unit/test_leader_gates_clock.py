@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from cron.job import Catchup
-from cron.leader.gates import shown_deadline_ms
+from cron.leader.gates import Gates, shown_deadline_ms
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from cron.state.pool import HELD_MS_MAX, GateAction, LiftGates
+from cron.state.pool import HELD_MS_MAX, CloseGate, Gate, GateAction, LiftGates
 from tests.unit.queues_rig import QueuesRig
-from tests.unit.state_rig import T0, job
+from tests.unit.state_rig import T0, StateRig, job
 
 DEADLINE_S = 60
 WEEK_S = HELD_MS_MAX // 1000
@@ -170,3 +170,15 @@ def test_before_all_replicas_are_upgraded_deadlines_are_as_they_were() -> None:
     assert rig.turn() == ["skip 1@60 deadline"]
     opened(rig, 901)
     assert not rig.state.opened
+
+
+def test_gates_hold_clocks_from_the_moment_that_the_format_is_raised() -> None:
+    rig = StateRig(log_format=1)
+    rig.put(job())
+    rig.to(10).answer(CloseGate(Gate(0, GateAction.PAUSE, "", "anna", 0)))
+    gates = Gates(rig.state)
+    record = rig.record()
+    assert record.job is not None
+    assert gates.times_closed(record, record.job) == []
+    rig.answer(c.RaiseFormat(c.FORMAT))
+    assert gates.times_closed(record, record.job) == [((T0 + 10) * 1000, 0)]

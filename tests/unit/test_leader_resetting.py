@@ -11,7 +11,7 @@ import pytest
 
 from cron.api.views import ClockRequest
 from cron.calendar.schedule import compile as compile_schedule
-from cron.errors import NotNow
+from cron.errors import Conflict, NotNow
 from cron.history.projection import Projection
 from cron.job import Overlap
 from cron.leader.policies import account_for
@@ -228,3 +228,17 @@ def test_a_reset_survives_a_snapshot_and_refuses_rows_of_spent_names() -> None:
     over = c.AccountItem(1, 1, T0 + 60, T0 + 130)
     assert rig.item(c.Account((over,))) is Verdict.ACCEPTED
     assert rig.state.by_number[1].spent == []
+
+
+async def test_in_the_format_of_the_release_before_nothing_is_appended(
+    projection: Projection,
+) -> None:
+    story = Story(projection)
+    story.state.format = 1
+    story.set_clock(HOUR_S)
+    story.append(c.Pause((), "", 0, BY))
+    story.set_clock(0)
+    before = len(story.log)
+    with pytest.raises(Conflict, match="an earlier version"):
+        await story.resetting.reset(ClockRequest(by=BY))
+    assert len(story.log) == before, "an older replica cannot read that entry, and would end"

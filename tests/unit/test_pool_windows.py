@@ -40,3 +40,14 @@ async def test_a_heartbeat_that_was_late_shortens_no_window() -> None:
         assert rig.pool.start("executor-7", LEDGER, [order(1)])
         (start,) = (await fake.orders()).starts
         assert start.not_after_ms == order(1).not_after_ms
+
+
+async def test_a_clock_that_was_set_back_lengthens_no_window() -> None:
+    """An executor was an hour ahead, got no work, and gets some as soon as its clock is right."""
+    async with rigged() as rig, rig.joined() as fake:
+        await fake.beat(1, wall_ms=WALL_MS + 3_600_000)
+        await fake.beat(2)
+        await rig.heard(Beat, 2)
+        assert rig.pool.start("executor-7", LEDGER, [order(1)])
+        (start,) = (await fake.orders()).starts
+        assert start.not_after_ms == order(1).not_after_ms

@@ -132,10 +132,10 @@ def test_an_outline_of_version_3_is_read_too() -> None:
     assert (outline.index, jobs) == (rig.state.index, len(rig.state.jobs))
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 5])
+@pytest.mark.parametrize("version", [0, 1, 2, 6])
 def test_other_versions_are_refused(version: int) -> None:
     head, *parts = image_parts(encode_state(everything(1).state))
-    with pytest.raises(InvariantViolated, match=f"version {version}, this program knows 4"):
+    with pytest.raises(InvariantViolated, match=f"version {version}, this program knows 5"):
         decode_state([image_of([[version, *head[1:]], *parts])])
 
 
@@ -186,3 +186,14 @@ def test_a_later_release_may_append_to_every_struct() -> None:
     longer = [[*one, "new"] for part in parts for one in part]
     again = decode_state([image_of([[*head, "new"], longer])])
     assert encode_state(again) == encode_state(pooled().state)
+
+
+@pytest.mark.parametrize(("log_format", "version"), [(1, 4), (2, 5)])
+def test_a_release_that_knows_format_1_alone_refuses_the_image_of_a_later_one(
+    log_format: int, version: int
+) -> None:
+    """It reads versions 3 and 4, and passes over fields that it does not know: the format too."""
+    rig = StateRig(log_format=log_format)
+    image = encode_state(rig.state)
+    assert image_parts(image)[0][0] == version
+    assert decode_state([image]).format == log_format
