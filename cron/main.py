@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, NoReturn
 
@@ -13,6 +14,9 @@ from cron.cli.replica import replica_group
 from cron.cli.times import parse_length
 from cron.cli.worker import worker_command
 from cron.restore.command import restore_command
+
+# gRPC is imported later, where it is used: its own lines are of no use to a person.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 @click.command("dev")

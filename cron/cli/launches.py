@@ -172,24 +172,49 @@ def show_command(settings: Settings, launch: str) -> None:
 
 def _asked(
     settings: Settings, client: Client, job: str, time: tuple[int, bool] | None
-) -> tuple[str, int, bool]:
-    """Return the job, the time and whether about then is meant, from `JOB TIME`, a launch, or a job
-    alone: then its newest launch or instant, whichever is later, is meant, and that is said."""
+) -> tuple[str, int, bool, str]:
+    """Return the job, the time, whether about then is meant, and the launch if it is a manual one,
+    from `JOB TIME`, a launch, or a job alone: then its newest launch or instant, whichever is
+    later, is meant, and that is said."""
     if "@" not in job:
         if time is not None:
-            return job, *time
+            return job, *time, ""
         now_ms = settings.now_ms()
         instant_s = client.why(job, now_ms // 1000, True).at_s
         newest = client.history(HistoryQuery(job=job, limit=1))
         if newest and newest[0].count == 1 and newest[0].scheduled_s >= instant_s:
             tell_newest(newest[0].launch)
-            return job, newest[0].scheduled_s * 1000, False
-        render.line(f"raftcron: the newest instant, {show_s(instant_s)}", err=True)
-        return job, instant_s * 1000, False
+            manual = newest[0].launch if "+t" in newest[0].launch else ""
+            return job, newest[0].scheduled_s * 1000, False, manual
+        begun = "" if newest else "no launch yet; "
+        render.line(f"raftcron: {begun}the newest instant, {show_s(instant_s)}", err=True)
+        return job, instant_s * 1000, False, ""
     if time is not None:
         raise click.UsageError("a launch says its time itself: leave TIME out")
-    launch = parse_launch_name(split_attempt(job)[0])
-    return launch.job, launch.scheduled_s * 1000, False
+    name = split_attempt(job)[0]
+    launch = parse_launch_name(name)
+    return launch.job, launch.scheduled_s * 1000, False, name if launch.trigger else ""
+
+
+def _tell_manual(settings: Settings, name: str, views: list[LaunchView]) -> None:
+    """Tell of a launch that somebody made by hand: it is on no schedule that could explain it."""
+    newest = views[-1]
+    by = f" by {newest.by}" if newest.by else ""
+    what = newest.waiting or (f"it {newest.state} ({newest.reason})" if newest.reason else "")
+    verdict = f"it was launched by hand{by}; {what or f'it is {newest.state}'}"
+    if settings.is_json:
+        row = {
+            **job_keys(parse_launch_name(name).job),
+            "at": format_s(newest.scheduled_s),
+            "verdict": verdict,
+            "story": [],
+            "launches": [launch_row(view) for view in views],
+        }
+        render.json_lines([row])
+        return
+    render.line(verdict)
+    for view in views:
+        _show_launch(view)
 
 
 def tail_of(client: Client, launch: str, attempt: int) -> tuple[OutputView | None, str]:
@@ -299,7 +324,10 @@ def why_command(settings: Settings, job: str, time: tuple[int, bool] | None) -> 
     of JOB.
     """
     with settings.client() as client:
-        job, at_ms, is_nearest = _asked(settings, client, job, time)
+        job, at_ms, is_nearest, manual = _asked(settings, client, job, time)
+        if manual:
+            _tell_manual(settings, manual, client.show(manual))
+            return
         report = client.why(job, at_ms // 1000, is_nearest)
     if settings.is_json:
         story = [{"at": format_ms(line.at_ms), "text": line.text} for line in report.story]

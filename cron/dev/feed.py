@@ -25,7 +25,7 @@ from cron.api.views import (
 from cron.cli.render import visible
 from cron.clock import Clock
 from cron.dev.launches import LiveList
-from cron.errors import ConfigError, CronError, CrontabError, OutcomeUnknown, Unavailable
+from cron.errors import ConfigError, CronError, CrontabError, NotNow, OutcomeUnknown, Unavailable
 from cron.limits import CRONTAB_BYTES_MAX
 
 LOOK_S: Final = 0.5
@@ -122,7 +122,7 @@ class Feed:
         while not self._stopping.wait(RETRY_S):
             try:
                 return client.put_jobs(request)
-            except (Unavailable, OutcomeUnknown) as error:  # to apply it twice changes nothing
+            except (Unavailable, OutcomeUnknown, NotNow) as error:  # twice is as good as once
                 if clock.mono_ms() - since_ms > PATIENCE_MS:
                     say(f"no leader yet: {visible(str(error))}; the processes' logs say why")
                     since_ms = clock.mono_ms()

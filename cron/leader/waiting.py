@@ -140,7 +140,9 @@ def _of_wait(wait: Wait, queued: Queued, key: Key) -> Reason:
     if wait.what is WaitFor.NO_ROOM:
         return Reason(queued.lacking(key) or "no executor has room for it", wait.until_ms)
     if wait.what is WaitFor.JOB_LIMIT:
-        return Reason(f"its job runs {wait.limit} at once already (concurrency={wait.limit})")
+        return Reason(
+            f"other launches of its job go first: {wait.limit} at once (overlap, concurrency)"
+        )
     whose = scope_text(wait.scope) if wait.scope is not None else "everything"
     if wait.what is WaitFor.RATE:
         rate = f"{wait.limit / 1000:g} starts a second"

@@ -62,6 +62,18 @@ async def test_logs_of_a_job_takes_the_newest_launch_that_began():
     assert backend.calls[1][1][0].launch == LAUNCH
 
 
+@pytest.mark.parametrize("given", ["backup", f"{LAUNCH}+t1"])
+async def test_why_of_a_manual_launch_tells_of_that_launch(given):
+    manual = launch(launch=f"{LAUNCH}+t1", state="failed", reason="timeout", by="ada")
+    report = WhyReport(job="default/backup", at_s=NOON_S - 60, verdict="no instant")
+    backend = FakeBackend(history=[manual], show=[manual], why=report)
+    result = await cli(backend, "why", given)
+    first, *rest = result.stdout.splitlines()
+    assert first == "it was launched by hand by ada; it failed (timeout)"
+    assert any("log point 1" in line for line in rest)
+    assert backend.calls[-1][0] == "show"
+
+
 @pytest.mark.parametrize(
     ("newest_s", "asked"), [(60, (NOON_S + 60, False)), (-60, (NOON_S, False))]
 )

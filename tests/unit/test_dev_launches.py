@@ -12,7 +12,7 @@ from cron.clock import SystemClock
 from cron.dev.feed import Feed, format_error, format_report
 from cron.dev.launches import LiveList, format_launch
 from cron.dev.leaders import Leaders
-from cron.errors import ConfigError, CrontabError, InvariantViolated, NoQuorum, Problem
+from cron.errors import ConfigError, CrontabError, InvariantViolated, NoQuorum, NotNow, Problem
 from launcher.launch import LaunchState
 from tests.unit.dev_fakes import START_MS, FakeCell, launch
 
@@ -192,7 +192,8 @@ def run_feed(cell: FakeCell, files: list[SourceFile], until: str) -> tuple[Feed,
 
 def test_the_feed_waits_for_a_leader_applies_with_prune_and_shows_launches() -> None:
     cell = FakeCell()
-    cell.failures = [NoQuorum("no leader"), NoQuorum("no leader")]
+    waits = NotNow("the cell was restored: waits for executors to come")
+    cell.failures = [NoQuorum("no leader"), waits, NoQuorum("no leader")]
     cell.rows = [launch(1, ended_at_ms=SystemClock().wall_ms() + 60_000)]
     feed, lines = run_feed(cell, [SourceFile("crontab", b"x")], "  a@1")
     assert feed.failure is None

@@ -121,7 +121,11 @@ def test_a_launch_whose_handler_snoozed_says_that_it_was_asked_for() -> None:
         (Wait(WaitFor.TURN), "it is not its turn yet: others are before it", 0),
         (Wait(WaitFor.RESERVED), "the slots that are free are reserved for others", 0),
         (Wait(WaitFor.LATE), "catch-up is paced behind live launches", 0),
-        (Wait(WaitFor.JOB_LIMIT, limit=2), "its job runs 2 at once already (concurrency=2)", 0),
+        (
+            Wait(WaitFor.JOB_LIMIT, limit=2),
+            "other launches of its job go first: 2 at once (overlap, concurrency)",
+            0,
+        ),
         (
             Wait(WaitFor.TENANT_LIMIT, ("acme", "", -1), 9),
             "the limit of tenant acme is reached: 9 at once",
