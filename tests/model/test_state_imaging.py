@@ -108,6 +108,7 @@ def rescheduled() -> StateRig:
     """One job whose schedule was another one before."""
     rig = with_job()
     rig.to(60).account(60)
+    rig.skip(60)
     rig.put(job(schedule=Schedule("0 * * * *", "0 * * * *")))
     return rig
 

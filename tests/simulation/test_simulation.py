@@ -41,7 +41,7 @@ def test_no_promise_is_broken(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [2, 5])
+@pytest.mark.parametrize("seed", [0, 6])
 def test_no_promise_is_broken_where_a_removal_takes_many_entries(seed: int) -> None:
     swept = []
 
