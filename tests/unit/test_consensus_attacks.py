@@ -281,7 +281,7 @@ def test_a_hundred_idle_connections_keep_no_peer_out(
         until(lambda: pair.one.got == [("r3", Vote(3))], (*pair.parts, three.transport))
         three.transport.destroy()
     strange = [one for one in caplog.records if "stranger" in one.getMessage()]
-    assert len(strange) == 1
+    assert len(strange) <= 1, "a hundred of them make one line of the log at most"
     until(lambda: pair.one.gate.gone == ["r3"], pair.parts)
     pair.one.got.clear()
     pair.one.gate.gone.clear()
