@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import pytest
+
 from cron.calendar.expression import parse
 from cron.calendar.load import Load
 from cron.calendar.schedule import compile
@@ -34,6 +36,7 @@ def peak_to_mean(schedules):
     return max(counts.values()) * 1440 / sum(counts.values())
 
 
+@pytest.mark.nightly
 def test_ten_thousand_daily_jobs_peak_at_most_a_tenth_above_the_mean():
     placed = place_all([wanted("? ? * * *")] * 10_000, Load())
     assert peak_to_mean(placed) <= 1.1

@@ -142,6 +142,7 @@ def test_a_daily_job_runs_exactly_once_on_each_local_day_of_48_years(zone_name):
     assert len(days) == len(set(days)) == local_days(zone_name)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_in_every_zone_there_is_a_daily_launch_on_each_day_of_four_years():
     for zone_name in sorted(zones.zone_names()):

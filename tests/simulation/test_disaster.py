@@ -93,6 +93,7 @@ ALL_FORGET = Disaster(40.0, 30.0, 5.0, 1.0, stray=False)
 ALL_REMEMBER = Disaster(40.0, 30.0, 5.0, 0.0, stray=False)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mutant", "crontab", "disaster"),

@@ -9,6 +9,7 @@ from tests.simulation.test_simulation import expect_sound
 from tests.simulation.world import simulate
 
 
+@pytest.mark.nightly
 def test_room_is_kept_in_some_runs_and_launches_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test of the simulation: it would not see what marks do wrong if there were none."""
     taken: list[Wanted] = []

@@ -30,6 +30,7 @@ def digests_with(hash_seed: str) -> list[str]:
     return answer.stdout.split()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_run_repeats_under_any_hash_seed() -> None:
     here = [simulate(3, name).digest for name in PROFILES]
