@@ -77,17 +77,17 @@ def test_a_failover_can_be_read_from_every_answer(told: Told) -> None:
     assert all(len(place) == 1 for place in places), f"{places}\n{why}"
     assert places[0] < places[2] < places[3] < places[4], why
 
+    name = told.name.removeprefix("default/")
     show = cell.cli("show", told.name).stdout
     for words in (
-        f"{told.name}#1", "state", "succeeded", "scheduled", "log point 1", "log point 2",
-        "executor-1", told.old, "late by", "exit code", "heard",
+        f"{name}#1", "state", "succeeded", "scheduled", "log point 1", "log point 2", "executor-1",
+        told.old, "late by", "exit code", "heard",
     ):  # fmt: skip
         assert words in show, f"{words} is not in\n{show}"
     assert len(re.findall(r"log point [12] .*UTC, index \d+", show)) == 2
 
     history = cell.cli("history", "long", "--limit", "20").stdout
     assert history.splitlines()[0].split()[:4] == ["LAUNCH", "ATTEMPT", "STATE", "REASON"]
-    name = told.name.removeprefix("default/")
     (line,) = [line for line in history.splitlines() if line.startswith(name)]
     assert re.search(r"\b1\b.*succeeded.*executor-1", line)
 
