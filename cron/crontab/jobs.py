@@ -123,6 +123,12 @@ def is_reboot(text: str) -> bool:
     return text.strip().lower() == "@reboot"
 
 
+def _in_zone(hint: str, zone: str) -> str:
+    """Return a hint whose commands ask for the day in the schedule's zone: a command runs in that
+    of its machine."""
+    return hint if zone == "UTC" else hint.replace("LC_ALL=C date", f"TZ={zone} LC_ALL=C date")
+
+
 def read_schedule(
     text: str, zone: str, place: tuple[int, int], problems: Problems, *, whole: str = ""
 ) -> Expression | None:
@@ -139,10 +145,12 @@ def read_schedule(
     except ScheduleError as error:
         words = [(match.group(), match.start() + 1) for match in _WORD.finditer(whole)]
         error = misread(words, has_command=True) or error
-        problems.error(line, column + max(error.column, 1) - 1, str(error), error.hint)
+        hint = _in_zone(error.hint, zone)
+        problems.error(line, column + max(error.column, 1) - 1, str(error), hint)
         return None
     for warning in expression.warnings:
-        problems.warn(line, column + warning.column - 1, warning.message, warning.hint)
+        hint = _in_zone(warning.hint, zone)
+        problems.warn(line, column + warning.column - 1, warning.message, hint)
     for note in expression.notes:
         problems.note(line, column + note.column - 1, note.message, note.hint)
     return expression

@@ -19,7 +19,7 @@ from cron.calendar import remarks
 from cron.calendar.expression import parse
 from cron.calendar.fields import KINDS
 from cron.calendar.remarks import Warned
-from cron.crontab.reader import read_file
+from cron.crontab.reader import read_crontab, read_file
 from cron.crontab.reading import Problems
 from cron.crontab.together import read_together
 from cron.errors import CronError, ScheduleError
@@ -558,3 +558,16 @@ def test_a_range_that_wraps_means_what_its_note_says_to_write(place, low, high, 
 def values(expression, place):
     mask = expression.fields[place].mask
     return {value for value in range(60) if mask >> value & 1}
+
+
+@pytest.mark.parametrize("line", ["0 0 * * FRI#3 x", "0 0 1-7 * 1 x", "0 0 L * * x"])
+def test_a_command_that_a_hint_has_ask_for_the_day_asks_in_the_zone_of_the_schedule(
+    line: str,
+) -> None:
+    reading = read_crontab(f"CRON_TZ=Asia/Tokyo\n{line}\n".encode(), file="f")
+    assert [one.hint for one in reading.problems if "TZ=Asia/Tokyo LC_ALL=C date" in one.hint]
+    assert not [
+        one.hint
+        for one in reading.problems
+        if " LC_ALL=C date" in one.hint.replace("TZ=Asia/Tokyo LC_ALL=C date", "")
+    ]
