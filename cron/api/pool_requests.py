@@ -52,7 +52,7 @@ def reason(text: str) -> str:
     ends = (LaunchState.FAILED, LaunchState.LOST, LaunchState.SKIPPED, LaunchState.CANCELLED)
     known = [one.label for one in Reason if one is not Reason.NONE] + [one.label for one in ends]
     if text and text not in known:
-        raise InvalidInput(f"reason {text[:40]!r} is none", f"known are {' '.join(known)}")
+        raise InvalidInput(f"there is no reason {text[:40]!r}", f"known are {' '.join(known)}")
     return text
 
 

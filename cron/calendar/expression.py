@@ -133,7 +133,7 @@ def _parse_at(tokens: list[tuple[str, int]]) -> Expression:
         return _parse_every(column, rest)
     if alias == "@reboot":
         raise ScheduleError(
-            "@reboot has no instant: a cluster that survives its machines does not boot",
+            "@reboot has no instant here: the cell goes on while its machines boot",
             column,
             "start it with the machine's own init, for example a systemd unit",
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from cron.api.views import JobsRequest, PauseReport, PauseRequest, PauseView
@@ -14,6 +16,9 @@ from cron.cli.times import show_ms
 from cron.cli.until import until_ms, until_options
 from cron.cli.values import not_empty
 from launcher.names import short_job_name
+
+SHOWN_MAX: Final = 20
+"""Jobs that are named one by one where a pattern means more; `-o json` has all."""
 
 
 @click.command("jobs")
@@ -87,16 +92,19 @@ def _show(
             {**job_keys(name), "action": action, "changed": changed} for name, changed in names
         )
         return
-    for name in report.changed:
-        render.line(f"{short_job_name(name)} {text}")
     pauses = {pause.job: pause for pause in report.pauses}
+    lines = [f"{short_job_name(name)} {text}" for name in report.changed]
     for name in report.unchanged:
-        known = f", {_until(pauses[name])}" if name in pauses else ""
-        render.line(f"{short_job_name(name)} {unchanged_text}{known}")
+        known = _held(pauses[name]) if name in pauses else ""
+        lines.append(f"{short_job_name(name)} {unchanged_text}{known}")
+    for line in lines[:SHOWN_MAX]:
+        render.line(line)
+    if len(lines) > SHOWN_MAX:
+        render.line(f"and {len(lines) - SHOWN_MAX:,} more; {len(report.changed):,} in all {text}")
 
 
-def _until(pause: PauseView) -> str:
-    """Until when, by whom and why a job is paused."""
-    until = f"until {show_ms(pause.until_ms)}" if pause.until_ms else "until it is resumed"
+def _held(pause: PauseView) -> str:
+    """By whom, until when and why a job is paused."""
     by = f" by {pause.by}" if pause.by else ""
-    return f"{until}{by}{f': {pause.reason}' if pause.reason else ''}"
+    until = f"until {show_ms(pause.until_ms)}" if pause.until_ms else "until it is resumed"
+    return f"{by}, {until}{f': {pause.reason}' if pause.reason else ''}"

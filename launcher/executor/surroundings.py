@@ -81,8 +81,8 @@ def choose_account(user: str, allowed: tuple[str, ...]) -> Account:
     if account.uid == 0 and ROOT not in allowed:
         text = f"user {user} is root, and" if user else "the job names no user, and"
         raise UserRefused(
-            f"{text} this executor runs nothing as root: give the job user=, or list root in "
-            "`users` of the executor's configuration"
+            f"{text} this executor runs nothing as root: give the job another user=, or list root "
+            "in `users` of the executor's configuration"
         )
     return account
 

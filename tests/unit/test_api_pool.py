@@ -238,8 +238,8 @@ def test_gates_to_open_are_numbers_and_not_too_many(numbers, message):
     [
         (pv.DeadQuery(launch="mail"), "is not a launch name"),
         (pv.DeadQuery(launch=f"{LAUNCH}#2"), "names an attempt"),
-        (pv.DeadQuery(reason="bored"), "reason 'bored' is none"),
-        (pv.DeadQuery(reason="due"), "reason 'due' is none"),
+        (pv.DeadQuery(reason="bored"), "there is no reason 'bored'"),
+        (pv.DeadQuery(reason="due"), "there is no reason 'due'"),
         (pv.DeadQuery(limit=0), "limit 0 is below 1"),
         (pv.DeadQuery(limit=10_001), "limit 10001 is above 10000"),
         (pv.DeadQuery(tenant="a b"), "tenant 'a b' is not"),

@@ -153,7 +153,7 @@ async def test_pausing_a_paused_job_says_until_when_it_is_paused():
     report = PauseReport(unchanged=["default/a", "default/b"], pauses=[pause])
     result = await cli(FakeBackend(pause=report), "pause", "*", "--for", "1m")
     assert result.stdout.splitlines() == [
-        "a was paused already, until 2026-11-20 15:00:00 UTC by bob: upgrade",
+        "a was paused already by bob, until 2026-11-20 15:00:00 UTC: upgrade",
         "b was paused already",
     ]
 

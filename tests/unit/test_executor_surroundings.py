@@ -113,7 +113,7 @@ def test_root_switches_only_to_users_of_its_list() -> None:
 @pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize("user", ["", "root"])
 def test_an_executor_of_root_runs_nothing_as_root_unless_root_is_listed(user: str) -> None:
-    with pytest.raises(UserRefused, match=r"give the job user=, or list root in `users`"):
+    with pytest.raises(UserRefused, match=r"give the job another user=, or list root in `users`"):
         choose_account(user, ("nobody",))
     assert choose_account(user, ("root",)).uid == 0
 
