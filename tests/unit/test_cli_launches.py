@@ -300,7 +300,7 @@ async def test_why_of_an_age_asks_about_then_and_says_when_that_was():
     assert is_nearest is True
 
 
-@pytest.mark.parametrize("named", ["@2026-11-20T15:00:00Z", "@2026-11-20T15:00:00Z+t1"])
+@pytest.mark.parametrize("named", ["@2026-11-20T15:00:00Z", "@2026-11-20T15:00:00Z#2"])
 async def test_why_takes_the_name_of_a_launch_as_history_prints_it(named):
     report = WhyReport(job="default/backup", at_s=1_795_186_800, verdict="it ran")
     backend = FakeBackend(why=report)
