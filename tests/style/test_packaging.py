@@ -86,7 +86,7 @@ def test_running_installs_nothing_that_only_tests_need() -> None:
 
 def test_make_says_that_it_sets_up_before_it_does() -> None:
     planned = subprocess.run(
-        ["make", "--always-make", "--dry-run", "setup"],
+        ["make", "--always-make", "--dry-run", "--no-print-directory", "setup"],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     first, *rest = planned.splitlines()
