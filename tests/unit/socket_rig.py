@@ -19,6 +19,10 @@ from tests.unit.network_rig import WITHIN_S, Recorder, until
 T = TypeVar("T")
 BIG = os.urandom(1024) * 5 * 1024
 
+RESET_IN_WRAP = "ignore:unclosed <ssl.SSLSocket:ResourceWarning"
+"""Python's `wrap_socket` leaves a descriptor to the garbage collector, which closes it at once, if
+the caller resets the connection in the middle of it."""
+
 
 class Side(Recorder):
     """A network, and an owner of each connection that it accepted."""

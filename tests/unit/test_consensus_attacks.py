@@ -37,7 +37,9 @@ from tests.unit.network_rig import (
     hello_of,
     until,
 )
-from tests.unit.socket_rig import hear_out, in_thread, knock
+from tests.unit.socket_rig import RESET_IN_WRAP, hear_out, in_thread, knock
+
+pytestmark = pytest.mark.filterwarnings(RESET_IN_WRAP)
 
 HELLO = encode_frame(hello_of("r2"))
 APPEND = Append(4, 10, 9, 3, 1234, [(b"x", 10, 4)])

@@ -18,7 +18,9 @@ from consensus.limits import STRANGERS_MAX
 from tests.fakes.certificates import CELL, files_of
 from tests.fakes.ports import free_address
 from tests.unit.network_rig import WITHIN_S, Station, frames_in, hello_of, until
-from tests.unit.socket_rig import in_thread
+from tests.unit.socket_rig import RESET_IN_WRAP, in_thread
+
+pytestmark = pytest.mark.filterwarnings(RESET_IN_WRAP)
 
 HELLO = encode_frame(hello_of("r3"))
 SAID = 150

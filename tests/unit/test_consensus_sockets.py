@@ -25,7 +25,9 @@ from consensus.limits import LEAVING_MAX
 from tests.fakes.certificates import CELL, files_of
 from tests.fakes.ports import free_address
 from tests.unit.network_rig import Clock, Recorder, until
-from tests.unit.socket_rig import BIG, Side, both_of, is_over, joined
+from tests.unit.socket_rig import BIG, RESET_IN_WRAP, Side, both_of, is_over, joined
+
+pytestmark = pytest.mark.filterwarnings(RESET_IN_WRAP)
 
 
 @pytest.fixture(params=["plain", "tls"])

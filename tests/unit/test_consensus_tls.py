@@ -28,7 +28,9 @@ from tests.unit.network_rig import (
     hello_of,
     until,
 )
-from tests.unit.socket_rig import Side, hear_out, in_thread, knock
+from tests.unit.socket_rig import RESET_IN_WRAP, Side, hear_out, in_thread, knock
+
+pytestmark = pytest.mark.filterwarnings(RESET_IN_WRAP)
 
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
 HELLO = encode_frame(hello_of("r3"))
