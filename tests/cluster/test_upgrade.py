@@ -121,7 +121,8 @@ def test_a_cell_is_upgraded_from_the_previous_release_and_no_launch_is_the_worse
     assert all(cell.pid(name) != pid for name, pid in before.items()), "all are new"
     assert len(leaders) > 1, "leadership went from hand to hand"
     assert {row.launch for row in rows} == set(load.names), "none is lost"
-    assert Counter((row.state, row.attempt) for row in rows) == {("succeeded", 1): len(load.names)}
+    # An attempt whose order never left for an executor that goes away begins again as the next one.
+    assert Counter(row.state for row in rows) == {"succeeded": len(load.names)}
     runs = [run.launch for run in shop.runs()]
     assert sorted(runs) == sorted(load.names), "each ran once"
     assert {run.job for run in shop.runs()} == {f"default/{job}" for job in JOBS}
