@@ -32,7 +32,7 @@ def test_seeds_stand_for_all_profiles() -> None:
 @pytest.mark.slow
 def test_there_is_something_to_go_wrong() -> None:
     """Faults, answers, reads, terms, dumps and replacements do happen."""
-    runs = [simulate(seed) for seed in range(len(PROFILES))]
+    runs = [simulate(seed) for seed in range(2 * len(PROFILES))]
     total = {name: sum(run.counts[name] for run in runs) for name in runs[0].counts}
     assert total["answered"] > 500
     assert total["reads"] > 200
