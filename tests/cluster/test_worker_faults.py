@@ -79,7 +79,8 @@ def test_a_handler_that_is_killed_is_over_before_it_is_said_and_nobody_tries_it_
         (deaf, beside) = (*shop.trigger("deaf"), *shop.trigger("held"))
         shop.wait_running("deaf", "held")
         (run,) = shop.runs(["deaf"])
-        assert f"{deaf} cancelled (killed)" in cell.cli("kill", deaf, "--wait").stdout
+        said = cell.cli("kill", deaf, "--wait").stdout
+        assert f"{deaf.removeprefix('default/')} cancelled (killed)" in said
         wait_gone(run.pid, within_s=0.0)
         assert shop.wait_row(deaf, "cancelled").reason == "killed"
         shop.make("go")
