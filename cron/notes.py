@@ -45,6 +45,7 @@ class NoteCode(enum.IntEnum):
     FENCED = 14
     PARTS = 15  # the LaunchState of each part: what executors remember of a launch of several
     FORGOTTEN = 16  # nobody remembers that part
+    UNSENT = 17  # its order never left for its executor
 
 
 class Note(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -65,6 +66,7 @@ _SENTENCES: Final[dict[NoteCode, str]] = {
     NoteCode.REFUSED: "refused",
     NoteCode.FENCED: "fenced",
     NoteCode.FORGOTTEN: "nobody remembers it",
+    NoteCode.UNSENT: "its order never left: the executor did not answer",
 }
 """Those that have no arguments."""
 

@@ -11,6 +11,7 @@ from cron.leader.dispatch import Dispatcher, attempt_name, is_settled
 from cron.leader.news import Digested, digest_facts, start_of
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
+from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
@@ -43,9 +44,6 @@ JOINED_BYTES_PER_ENTRY_MAX = 1 << 20
 """Of those with many and long labels, 55 KiB at the most, fewer share an entry."""
 FLOORS_PER_TURN = 256
 """Executors that are told of a new floor in one turn; the rest are told in the next ones."""
-
-UNSENT: Final = "its order never left: the executor did not answer"
-"""What is kept of an attempt that begins elsewhere because its executor fell silent."""
 
 REFUSED: Final = Fate.REFUSED  # members of an enumeration are slow to look up
 
@@ -176,13 +174,14 @@ class Inbox:
         makes this command stale by its Claim (rule R3).
         """
         unsent = self._dispatcher.unsent
+        detail, note = written(state.format, Note(NoteCode.UNSENT))
         items = []
         for name, source in list(unsent.items())[:FACTS_PER_ENTRY_MAX]:
             key = state.key_of(name.launch)
             row = state.active.get(key) if key is not None else None
             start = start_of(row, state.executor_of(*source), name) if row is not None else None
             if row is not None and start is not None and start.state is LaunchState.BEGUN:
-                items.append(c.RefusedItem(row.key, name.attempt, UNSENT, name.part))
+                items.append(c.RefusedItem(row.key, name.attempt, detail, name.part, note))
             else:
                 del unsent[name]
         return [c.Refused(tuple(items))] if items else []
