@@ -23,7 +23,7 @@ class FreshStart:
     """One start of a replica that has no log yet. Blocks; the files are few."""
 
     def __init__(self, data: Path) -> None:
-        """Note what is there, and set aside what an earlier life kept."""
+        """List the files in `data`, and set aside those that an earlier start kept."""
         self._data = data
         self._aside = data / ASIDE
         self._had_raft = (data / "raft").is_dir()

@@ -78,7 +78,7 @@ class Connection(msgspec.Struct, frozen=True):
 
 
 class ConnectionWatch:
-    """Knows who is behind the connections of the client port; ends some when there are too many.
+    """Tracks the callers of the client port's connections; ends some when there are too many.
 
     `ended` counts the connections that it has ended.
     """

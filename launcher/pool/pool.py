@@ -197,7 +197,7 @@ class Pool:
     # ---- silence (rule R7)
 
     def probe(self) -> None:
-        """Probe executors, and take note of those that do not answer: what waits for them is given
+        """Probe executors, and report those that do not answer: starts that wait for them are given
         back. Call it every `probes.LOOK_MS` while this replica leads."""
         for session in self._probes.look(self._mono_ms()):
             executor, ledger = session.key

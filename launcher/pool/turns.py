@@ -89,7 +89,7 @@ class Turns:
         self.give_back(turn)
 
     def _go_on(self) -> None:
-        """Give the turns that are free; take one from who is silent for too long."""
+        """Give free turns to callers that wait; watch for holders that stay silent too long."""
         while self._queue and len(self._held) < limits.GREETINGS_MAX:
             turn = next(iter(self._queue))
             del self._queue[turn]

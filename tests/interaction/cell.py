@@ -305,7 +305,7 @@ class Cell:
         self.do_turn()
 
     def do_unsent(self, name: str) -> None:
-        """An executor falls silent before its stream has taken what waits for it."""
+        """An executor falls silent before its stream has taken the orders for it."""
         names = tuple(message.name for message in self.pool.wires.pop(name, []))
         self.pool.connected[name].gets_work = False
         self.inbox.on_event(Unsent(name, self.executors[name].ledger, names))

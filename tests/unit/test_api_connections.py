@@ -1,4 +1,4 @@
-"""cron.api.connections: how many there may be, and who has to go when there are too many."""
+"""cron.api.connections: the bound on connections, and which of them are ended above it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads that may be stale, over real connections: who is asked, and what is told of their age."""
+"""Stale reads over real connections: which replica answers, and the age that it reports."""
 
 from __future__ import annotations
 
