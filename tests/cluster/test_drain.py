@@ -68,14 +68,14 @@ def test_a_drained_executor_ends_with_nothing_lost_and_works_again_when_it_is_ba
         again = cell.cli("executor", "drain", OLD, "--wait")
         assert "has left already: drained by" in again.stdout
         rows = shop.wait_over()
-        assert {row.state for row in rows} == {"succeeded"}
+        assert {(row.state, row.attempt) for row in rows} == {("succeeded", 1)}
         assert {row.launch for row in rows} == {*first, *second}
 
         cell.start(OLD)
         shop.wait_served(OLD)
         third = shop.trigger(*JOBS, times=4 * EACH)
         rows = shop.wait_over()
-        assert {row.state for row in rows} == {"succeeded"}
+        assert {(row.state, row.attempt) for row in rows} == {("succeeded", 1)}
         assert {(row.executor, row.job) for row in rows if row.launch in third} >= {
             (OLD, job) for job in JOBS
         }, "it works again"
