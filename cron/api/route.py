@@ -42,6 +42,9 @@ line a person has the answer within half a second."""
 _CONNECT_MS: Final = 1_000
 _PAUSE_MS_MIN: Final = 50
 _PAUSE_MS_MAX: Final = 500
+_WORTH_ASKING_MS: Final = 500
+"""With less time than this left nobody is asked again: a slow replica would not answer in it, and
+what was certain (there is no leader, nothing happened) would become uncertain."""
 _NOT_ITS_FAULT: Final = (ExecutorAway, StorageAway)
 """What the leader says of others: to ask it again changes nothing."""
 _LOOK_FIRST: Final = (
@@ -104,6 +107,8 @@ class Route:
             if answer is not None:
                 return answer
             left_ms = self._end_ms(course) - self._clock.mono_ms()
+            if course.was_answered:
+                left_ms -= _WORTH_ASKING_MS
             if left_ms <= 0 or course.distrust.keys() >= set(self._servers):
                 raise self._verdict(course)
             time.sleep(min(pause_ms, left_ms) / 1000)
@@ -123,7 +128,7 @@ class Route:
             if server in asked:
                 continue
             left_ms = course.deadline_ms - self._clock.mono_ms()
-            if left_ms <= 0:
+            if left_ms < (_WORTH_ASKING_MS if course.was_answered else 1):
                 return None
             asked.add(server)
             try:
@@ -167,7 +172,8 @@ class Route:
         except NoAnswer as failure:
             course.reasons[server] = str(failure)
             course.was_answered = True
-            course.last = Unavailable(f"{server}: {failure}", "--timeout gives it more time")
+            if course.last is None or patience_ms < left_ms:  # else it had no time to answer
+                course.last = Unavailable(f"{server}: {failure}", "--timeout gives it more time")
             self._note_unknown(course, f"{server}: {failure}")
         except Refused as refusal:
             course.was_answered = True
