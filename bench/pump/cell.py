@@ -10,32 +10,27 @@ has a committed end: neither is lost with one of the machines.
 from __future__ import annotations
 
 import itertools
-import os
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bench.launches import APPLY_MS, REPLICA, free_ports
+from bench.launches_cell import Shape, apply, running_cell
 from bench.processes import journal_bytes, usage
 from bench.pump.fairness import Fairness, Served, summarize
-from bench.pump.run import Run, own_folder
+from bench.pump.table import Run
 from bench.pump.workload import Backlog
 from cron.api.client import Client
-from cron.api.views import ApplyRequest, HistoryQuery, LaunchView, SourceFile
-from cron.clock import SystemClock
-from cron.dev.cell import LocalCell
-from cron.dev.files import write_cell
-from cron.errors import OutcomeUnknown, Unavailable
+from cron.api.views import HistoryQuery, LaunchView
 from cron.limits import HISTORY_ROWS_MAX
 
 EXECUTORS: Final = 5
 SLOTS: Final = 79
 """Of each executor: 395 together."""
+SHAPE: Final = Shape(kind="none", executors=EXECUTORS, slots=SLOTS)
 INSTANTS: Final = 3
 LEADS_S: Final = (30, 60, 120)
 """Between the start of the cell and the first instant. To apply 200,000 jobs takes half of the
@@ -45,7 +40,6 @@ SETTLED_S: Final = INSTANTS + 1
 fairly is counted from there on."""
 PERIOD_S_MIN: Final = 3_600
 PERIOD_S_MAX: Final = 10_000_000
-START_S: Final = 60.0
 RUN_S_MAX: Final = 40.0
 """A run ends after this; what is not done then does not count."""
 QUIET_S: Final = 2.0
@@ -108,23 +102,6 @@ def served_of(rows: list[LaunchView], from_s: int) -> list[Served]:
     ]
 
 
-@contextmanager
-def running_cell(folder: Path) -> Iterator[tuple[Client, list[int]]]:
-    """A cell without jobs: its client and the process ids."""
-    ports = free_ports()
-    executor = f'start = "none"\nslots = {SLOTS}\n'
-    members = write_cell(
-        folder, ports, executors=EXECUTORS, replica_extra=REPLICA, executor_extra=executor
-    )
-    cell = LocalCell(members, lambda member: member.argv, SystemClock(), os.environ)
-    try:
-        cell.start()
-        with Client(ports.servers, timeout_ms=APPLY_MS) as client:
-            yield client, [child.pid for child in cell.children]
-    finally:
-        cell.kill()
-
-
 class TooLate(TimeoutError):
     """Jobs were not there before they were due."""
 
@@ -154,18 +131,20 @@ def measure_after(lead_s: int, backlog: Backlog) -> Run:
     """
     due = moments(int(time.time()) + lead_s)
     text = crontab(backlog, due)
-    with own_folder() as folder, running_cell(folder) as (client, pids):
-        _await_executors(client)
-        _apply(client, text)
+    with (
+        tempfile.TemporaryDirectory(prefix="raftcron-bench-") as name,
+        running_cell(Path(name), SHAPE) as running,
+    ):
+        apply(running.client, text)
         from_s = due[0].at_s
         if time.time() > from_s - 1:
             raise TooLate(f"the jobs were not applied within {lead_s} s")
-        journal = folder / _leader(client) / "raft"
+        journal = running.folder / running.leader() / "raft"
         time.sleep(max(0.0, from_s - 0.5 - time.time()))
-        before = usage(pids, journal)
+        before = usage(running.pids, journal)
         _until_quiet(journal, due[-1].at_s)
-        after, until_ms = usage(pids, journal), int(time.time() * 1000)
-        rows = [row for one in due for row in _rows(client, one.at_s)]
+        after, until_ms = usage(running.pids, journal), int(time.time() * 1000)
+        rows = [row for one in due for row in _rows(running.client, one.at_s)]
     return summary(rows, backlog, (from_s, until_ms), after.cpu_us - before.cpu_us)
 
 
@@ -189,13 +168,9 @@ def summary(rows: list[LaunchView], backlog: Backlog, period: tuple[int, int], c
     served = served_of([row for row in rows if row.started_at_ms <= until_ms], from_s)
     fairness = settled(served, backlog, seconds)
     return Run(
-        name="raftcron, the whole pool",
-        batch=0,
-        clients=EXECUTORS,
         tasks=done,
         seconds=seconds,
-        server_us=cpu_us / done,
-        client_us=None,
+        cpu_us=cpu_us / done,
         fairness=fairness,
     )
 
@@ -206,38 +181,6 @@ def settled(served: list[Served], backlog: Backlog, end_s: float) -> Fairness:
     left = {of: count - early[of] for of, count in backlog.items()}
     rows = [row._replace(at_s=row.at_s - SETTLED_S) for row in served if row.at_s >= SETTLED_S]
     return summarize(rows, left, max(end_s - SETTLED_S, 0.0))
-
-
-def _await_executors(client: Client) -> None:
-    deadline = time.monotonic() + START_S
-    while True:
-        try:
-            if sum(row.role == "connected" for row in client.status()) == EXECUTORS:
-                return
-        except (Unavailable, OutcomeUnknown):
-            pass
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not all executors are connected after {START_S} s")
-        time.sleep(0.1)
-
-
-def _leader(client: Client) -> str:
-    return next(row.id for row in client.status() if row.role == "leader")
-
-
-def _apply(client: Client, text: str) -> None:
-    """Apply the crontab until it is certain, which may take several times under load."""
-    request = ApplyRequest(
-        files=[SourceFile("bench", text.encode())], prune=True, is_confirmed=True, by="bench"
-    )
-    deadline = time.monotonic() + APPLY_MS / 1_000
-    while True:
-        try:
-            client.put_jobs(request)
-            return
-        except (Unavailable, OutcomeUnknown):
-            if time.monotonic() > deadline:
-                raise
 
 
 def _until_quiet(journal: Path, last_s: int) -> None:

@@ -1,45 +1,72 @@
-"""What bench.pump found: medians of its runs and the table in README.md."""
+"""What one run of the pump told, and the medians of all runs in README.md."""
 
 from __future__ import annotations
 
 import os
 import platform
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bench.pump.run import Run
+from bench.processes import cpu_us
+from bench.pump.fairness import Fairness
 from bench.pump.workload import Workload
 from bench.section import write_section
 
 README: Final = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN: Final = "<!-- the pump: written by `python -m bench.pump` -->"
 END: Final = "<!-- end of the pump -->"
-
 COLUMNS: Final = (
-    "queue", "batch", "clients", "tasks/s", "least", "most", "server CPU µs", "client CPU µs",
-    "Jain, median", "least", "longest wait ms", "others meanwhile", "tasks done",
+    "tasks/s", "least", "most", "CPU µs", "Jain, median", "least", "longest wait ms",
+    "others meanwhile", "tasks done", "disk syncs/s", "cores others used",
 )  # fmt: skip
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
-class Report(msgspec.Struct, kw_only=True):
-    """All runs, and what was left out with the reason. `limit_s` is how long peers are measured."""
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One run: tasks that were reserved and completed in `seconds`, and what they cost.
 
-    workload: Workload
-    limit_s: float
-    rounds: int
-    runs: list[Run] = []
-    absent: list[str] = []
+    `cpu_us` is the CPU time of all processes for a task. `strangers` is how many cores were busy
+    meanwhile with what does not belong to the bench.
+    """
 
-    def cases(self) -> list[list[Run]]:
-        """Return the runs of each queue and batch, in the order in which they came first."""
-        found: dict[tuple[str, int], list[Run]] = {}
-        for run in self.runs:
-            found.setdefault((run.name, run.batch), []).append(run)
-        return list(found.values())
+    tasks: int
+    seconds: float
+    cpu_us: float
+    fairness: Fairness
+    fdatasync_per_second: int = 0
+    strangers: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Tasks a second."""
+        return self.tasks / self.seconds
+
+
+class Cores:
+    """What all processes of this machine use, beside those of the bench, since this was made."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._machine_us, self._ours_us = machine_us(), cpu_us(os.getpid())
+
+    def strangers(self) -> float:
+        """Return how many cores others kept busy, on the average."""
+        machine = machine_us() - self._machine_us
+        ours = cpu_us(os.getpid()) - self._ours_us
+        return max(0.0, (machine - ours) / 1e6 / (time.monotonic() - self._began))
+
+
+def machine_us(stat: str | None = None) -> int:
+    """Return the CPU time of this machine that was not idle, stolen by its host or waited for a
+    disk, from the first line of /proc/stat (proc(5))."""
+    line = Path("/proc/stat").read_text().partition("\n")[0] if stat is None else stat
+    user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, line.split()[1:])
+    return (user + nice + system + irq + softirq) * 1_000_000 // _TICKS_PER_S
 
 
 def figure(number: float | None) -> str:
@@ -49,74 +76,39 @@ def figure(number: float | None) -> str:
     return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
-def middle(runs: Sequence[Run], take: Callable[[Run], float | None]) -> float | None:
-    """Return the median of a figure over the runs that have it."""
-    found = [value for run in runs if (value := take(run)) is not None]
-    return statistics.median(found) if found else None
-
-
-def row(runs: list[Run]) -> list[str]:
-    """Return the cells of one queue: medians, and the least and most tasks a second."""
+def row(runs: Sequence[Run]) -> list[str]:
+    """Return the cells of COLUMNS: medians of the runs, and the least and most tasks a second."""
     rates = [run.rate for run in runs]
     waits = [run.fairness.longest_wait for run in runs]
     over = "> " if any(wait.is_open for wait in waits) else ""
     least = [run.fairness.jain_least for run in runs if run.fairness.jain_least is not None]
+
+    def middle(take: Callable[[Run], float | None]) -> str:
+        found = [value for run in runs if (value := take(run)) is not None]
+        return figure(statistics.median(found) if found else None)
+
     return [
-        runs[0].name,
-        figure(runs[0].batch or None),
-        figure(runs[0].clients),
-        figure(statistics.median(rates)),
-        figure(min(rates)),
-        figure(max(rates)),
-        figure(middle(runs, lambda run: run.server_us)),
-        figure(middle(runs, lambda run: run.client_us)),
-        figure(middle(runs, lambda run: run.fairness.jain_median)),
+        *(figure(statistics.median(rates)), figure(min(rates)), figure(max(rates))),
+        middle(lambda run: run.cpu_us),
+        middle(lambda run: run.fairness.jain_median),
         figure(min(least, default=None)),
         over + figure(statistics.median(wait.seconds * 1_000 for wait in waits)),
         over + figure(statistics.median(wait.others for wait in waits)),
-        figure(statistics.median(run.tasks for run in runs)),
+        middle(lambda run: run.tasks),
+        middle(lambda run: run.fdatasync_per_second),
+        middle(lambda run: run.strangers),
     ]
 
 
-def table(report: Report) -> str:
-    """Return the Markdown table."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "| --- |" + " --: |" * (len(COLUMNS) - 1)]
-    lines += ["| " + " | ".join(row(runs)) + " |" for runs in report.cases()]
-    return "\n".join(lines)
-
-
-def section(report: Report) -> str:
+def section(workload: Workload, runs: Sequence[Run]) -> str:
     """Return what stands between the marks of README.md."""
+    many = f"{workload.tasks:,} tasks of {workload.tenants} tenants, medians of {len(runs)} runs"
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + " --: |" * len(COLUMNS)]
+    lines.append("| " + " | ".join(row(runs)) + " |")
     shape = f"{os.cpu_count()} cores, Python {platform.python_version()}"
-    many = f"{report.workload.tasks:,} tasks of {report.workload.tenants} tenants"
-    how = [
-        f"{many}, medians of {report.rounds} runs; {shape}.",
-        f"Where not all tasks are done, a peer's run ended after {figure(report.limit_s)} s.",
-        f"Before, the disk could sync {spread(report, syncs_of)} small appends a second;",
-        f"meanwhile, strangers kept {spread(report, strangers_of)} cores busy.",
-    ]
-    return "\n\n".join(["\n".join(how), table(report), *report.absent])
+    return "\n".join([f"{many}; {shape}.", "", *lines])
 
 
-def syncs_of(run: Run) -> float:
-    """Return how often the disk could sync just before a run."""
-    return run.fdatasync_per_second
-
-
-def strangers_of(run: Run) -> float:
-    """Return how many cores others kept busy."""
-    return run.strangers
-
-
-def spread(report: Report, take: Callable[[Run], float]) -> str:
-    """Return the least, the median and the greatest of a figure over all runs."""
-    found = sorted(take(run) for run in report.runs)
-    if not found:
-        return "-"
-    middle_one = statistics.median(found)
-    return f"{figure(found[0])} to {figure(found[-1])} (median {figure(middle_one)})"
-
-
-def write(report: Report) -> None:
+def write(workload: Workload, runs: Sequence[Run]) -> None:
     """Write the section into README.md."""
-    write_section(README, BEGIN, END, section(report))
+    write_section(README, BEGIN, END, section(workload, runs))

@@ -6,7 +6,6 @@ from typing import Final
 
 SMOKES: Final[dict[str, tuple[str, ...]]] = {
     "test_backup": ("test_what_a_leader_stored_the_next_goes_on_with",),
-    "test_bench_pump_servers": (),
     "test_dead_letters": ("test_a_poisoned_handler_is_mended_and_redriven_with_one_command",),
     "test_dev_cell": (
         "test_a_crontab_with_errors_ends_with_2_and_all_of_them",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.pump import run as run_module
+from bench.pump import __main__ as program
 from bench.pump import table
 from bench.pump.fairness import (
     Fairness,
@@ -21,8 +22,7 @@ from bench.pump.fairness import (
     longest_wait,
     summarize,
 )
-from bench.pump.run import Cores, Run, machine_us, own_folder, running
-from bench.pump.table import Report, figure, row, section, spread, syncs_of
+from bench.pump.table import Cores, Run, machine_us
 from bench.pump.workload import HUGE, Workload, shares
 
 
@@ -138,27 +138,6 @@ def test_a_run_is_summed_up() -> None:
     assert summarize(rows[:10], backlog, 5.0).jain_median is None
 
 
-# ---- servers beside ours
-
-
-def test_a_server_is_ended_and_its_folder_is_gone(tmp_path: Path) -> None:
-    with own_folder() as folder:
-        flag = folder / "up"
-        argv = ["sh", "-c", f"touch {flag}; exec sleep 60"]
-        with running(argv, folder / "log", flag.exists) as pid:
-            assert Path(f"/proc/{pid}").exists()
-        assert not Path(f"/proc/{pid}").exists()
-    assert not folder.exists()
-
-
-def test_a_server_that_does_not_start_is_told_with_what_it_said(tmp_path: Path) -> None:
-    with (
-        pytest.raises(RuntimeError, match="no room"),
-        running(["sh", "-c", "echo no room; exit 1"], tmp_path / "log", lambda: False),
-    ):
-        pass
-
-
 def test_the_machine_is_busy_when_it_is_neither_idle_nor_waiting() -> None:
     ticks = os.sysconf("SC_CLK_TCK")
     assert machine_us(f"cpu  {ticks} 0 {ticks} 999 888 0 {ticks} 777 0 0") == 3_000_000
@@ -167,14 +146,10 @@ def test_the_machine_is_busy_when_it_is_neither_idle_nor_waiting() -> None:
 
 def test_what_the_bench_itself_uses_is_not_the_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, ours, now = iter([0, 5_000_000]), iter([0, 2_000_000]), iter([10.0, 12.0])
-    monkeypatch.setattr(run_module, "machine_us", lambda: next(machine))
-    monkeypatch.setattr(run_module, "cpu_us", lambda pid: next(ours))
+    monkeypatch.setattr(table, "machine_us", lambda: next(machine))
+    monkeypatch.setattr(table, "cpu_us", lambda pid: next(ours))
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
     assert Cores().strangers() == 1.5
-
-
-def test_a_report_without_runs_has_no_spread() -> None:
-    assert spread(Report(workload=Workload(), limit_s=1, rounds=1), syncs_of) == "-"
 
 
 # ---- the table
@@ -182,70 +157,43 @@ def test_a_report_without_runs_has_no_spread() -> None:
 
 def run(**fields: object) -> Run:
     fairness = Fairness(jain_median=0.9912, jain_least=0.95, windows=3, longest_wait=Wait(0.5, 199))
-    made = Run(
-        name="queue", batch=1, clients=395, tasks=200_000, seconds=4.0, server_us=12.34,
-        client_us=9.0, fairness=fairness,
-    )  # fmt: skip
+    made = Run(tasks=200_000, seconds=4.0, cpu_us=12.34, fairness=fairness, strangers=0.02)
     return msgspec.structs.replace(made, **fields)
 
 
 def test_a_row_has_medians_and_the_spread() -> None:
     runs = [run(seconds=seconds) for seconds in (4.0, 2.0, 10.0)]
-    assert row(runs) == [
-        *("queue", "1", "395", "50,000", "20,000", "100,000", "12.3", "9"),
-        *("0.991", "0.95", "500", "199", "200,000"),
+    assert table.row(runs) == [
+        *("50,000", "20,000", "100,000", "12.3"),
+        *("0.991", "0.95", "500", "199", "200,000", "0", "0.02"),
     ]  # fmt: skip
-
-
-def test_what_a_queue_does_not_have_is_a_dash() -> None:
-    empty = Fairness(jain_median=None, jain_least=None, windows=0, longest_wait=Wait())
-    cells = row([run(batch=0, client_us=None, fairness=empty)])
-    assert (cells[1], cells[7], cells[8], cells[9]) == ("-", "-", "-", "-")
 
 
 def test_a_wait_that_did_not_end_in_one_of_the_runs_is_a_bound() -> None:
-    over = Fairness(jain_median=0.5, jain_least=0.5, windows=1, longest_wait=Wait(4.0, 9_000, True))
-    cells = row([run(), run(fairness=over), run(fairness=over)])
-    assert cells[10:12] == ["> 4,000", "> 9,000"]
+    over = Fairness(
+        jain_median=None, jain_least=None, windows=0, longest_wait=Wait(4.0, 9_000, True)
+    )
+    cells = table.row([run(), run(fairness=over), run(fairness=over)])
+    assert cells[6:8] == ["> 4,000", "> 9,000"]
+    assert table.row([run(fairness=over)])[4:6] == ["-", "-"]
 
 
-def test_figures_have_three_digits_or_all_of_a_large_number() -> None:
-    assert [figure(one) for one in (0.00512, 12.34, 99.9, 1234.5)] == [
-        "0.00512", "12.3", "99.9", "1,234",
-    ]  # fmt: skip
-
-
-def report() -> Report:
-    made = Report(workload=Workload(), limit_s=4.0, rounds=2, absent=["redis is not installed"])
-    odd = run(fdatasync_per_second=5_000, strangers=1.5)
-    made.runs = [odd, run(name="other"), run(batch=100), run()]
-    return made
-
-
-def test_runs_of_one_queue_and_batch_make_one_row() -> None:
-    assert [(len(runs), runs[0].name, runs[0].batch) for runs in report().cases()] == [
-        (2, "queue", 1),
-        (1, "other", 1),
-        (1, "queue", 100),
-    ]
-
-
-def test_the_section_says_the_shape_and_what_is_absent() -> None:
-    text = section(report())
-    assert text.startswith("200,000 tasks of 200 tenants, medians of 2 runs;")
-    assert "0 to 5,000 (median 0) small appends a second" in text
-    assert "strangers kept 0 to 1.5 (median 0) cores busy" in text
-    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 100
-    assert text.endswith("redis is not installed")
-    lines = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(lines) == 2 + 3
-    assert len({line.count("|") for line in lines}) == 1
-
-
-def test_only_its_own_section_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_are_kept_as_they_come_and_written_into_their_own_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "RESULTS", tmp_path / "results" / "pump.jsonl")
+    monkeypatch.setattr(program, "fdatasyncs_per_second", lambda: 700)
+    runs = program.measure(2, run)
+    kept = [json.loads(line) for line in program.RESULTS.read_text().splitlines()]
+    assert [row["fdatasync_per_second"] for row in kept] == [700, 700]
+    assert "round 2: 50,000 tasks/s" in capsys.readouterr().err
     readme = tmp_path / "README.md"
     readme.write_text(f"# Title\n\n{table.BEGIN}\nold\n{table.END}\n\nprose\n")
     monkeypatch.setattr(table, "README", readme)
-    table.write(report())
-    assert "old" not in readme.read_text()
-    assert readme.read_text().endswith(f"{table.END}\n\nprose\n")
+    table.write(Workload(), runs)
+    text = readme.read_text()
+    assert "old" not in text
+    assert text.endswith(f"{table.END}\n\nprose\n")
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(lines) == 3
+    assert len({line.count("|") for line in lines}) == 1
