@@ -65,6 +65,17 @@ TRAILING_ENTRIES: Final = 5_000
 TRAILING_BYTES: Final = 4 * 1024 * 1024
 """Their bytes in memory; on the disk they stay until their whole segment is needed no more."""
 
+ENTRY_CACHE_BYTES: Final = 8 * 1024 * 1024
+"""The newest entries, whose content is in memory; an older one costs 16 bytes and is read back from
+the journal. At 20 kB/s of journal the last seven minutes; a follower that is level needs none."""
+
+READ_BACK_BYTES: Final = 256 * 1024
+"""How much of older entries a tick reads from the disk for one follower, or to apply; heartbeats go
+out between two. An entry that is larger comes alone."""
+
+HANDOVER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of committed entries on their way to the event loop: two of the largest."""
+
 HANDOVER_BATCH: Final = 128
 """Committed entries in one handover; the event loop may turn to others between two."""
 

@@ -38,9 +38,10 @@ def assemble(
     journal, dump = loaded.journal, loaded.dump
     roster = Roster(journal.identity, config.peers)
     if dump is None:
-        roster.start(0, {}, journal[:])
+        roster.start(0, {}, journal.log.kept)
     else:
-        roster.start(dump.position.index, decode_members(dump.members), journal[:], life=dump.life)
+        members = decode_members(dump.members)
+        roster.start(dump.position.index, members, journal.log.kept, life=dump.life)
     journal.watcher = roster
     nodes = {name: Node(name) for name in config.peers}
     gate = Gatekeeper(config, roster)

@@ -75,7 +75,7 @@ class Compaction:
         if applied <= max(self.dumped.index, 1):
             return Dumped(self.dumped, None) if wanted else None
         self._under_way = True
-        term = self._journal[applied - self._journal[0][1]][2]
+        term = self._journal.log.term_at(applied)
         return TakeDump(Position(term, applied))
 
     def finish(self, result: Dump | Exception, now_s: float) -> Dumped:
@@ -109,11 +109,11 @@ class Compaction:
             self.incoming.drop()
 
     def _trailing_start(self, index: int) -> int:
-        begin, size = self._journal[0][1], 0
-        start = index
-        while start > max(begin, index - self._config.trailing_entries) and size < TRAILING_BYTES:
+        log, size = self._journal.log, 0
+        start, least = index, max(log.begin, index - self._config.trailing_entries)
+        while start > least and size < TRAILING_BYTES:
             start -= 1
-            size += len(self._journal[start - begin][0])
+            size += log.length_at(start)
         return start
 
     def receive(self, message: DumpChunk, done: Callable[[Dump], None]) -> int:

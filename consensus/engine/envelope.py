@@ -55,6 +55,11 @@ def content(command: bytes) -> bytes | None:
     return command[_HEAD.size + command[_HEAD.size - 1] :]
 
 
+def changes_members(command: bytes) -> bool:
+    """Return whether an entry of the log is a change of members."""
+    return command[:2] == bytes((COMMAND, MEMBERS))
+
+
 def unseal(command: bytes) -> Envelope | None:
     """Return the envelope in `command`, or None for an entry of the engine itself.
 

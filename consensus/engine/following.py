@@ -49,7 +49,7 @@ class Following:
         if self.heard is not None and raft.applied >= self.heard[0]:
             self.fresh_s = self.heard[1]
         self.heard = (message.commit_index, raft.mono())
-        base, commit = self._journal[0][1], raft.commit
+        base, commit = self._journal.log.begin, raft.commit
         taken = self._admitted(message, commit)
         withholds = len(taken) < len(message.entries)
         if withholds:
@@ -93,7 +93,7 @@ class Following:
         raft.applied, raft.commit = index, max(index, raft.commit)
         parts = raft.parts
         members = decode_members(dump.members)
-        parts.roster.start(index, members, self._journal[1:], life=dump.life)
+        parts.roster.start(index, members, self._journal.log.kept, life=dump.life)
         parts.handover.post(Restored(dump, read_pieces(parts.disk, dump)))
         if message.term == raft.term:
             raft.transport.send(node, Answer(message.term, index + 1, True, message.sent_ms))

@@ -15,6 +15,7 @@ from consensus.engine.storage.dump import Dump
 from consensus.engine.storage.records import Entry
 from consensus.errors import ConsensusError
 from consensus.leadership import Leadership, Position
+from consensus.limits import HANDOVER_BYTES_MAX, HANDOVER_ENTRIES_MAX
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -87,16 +88,24 @@ class Handover:
         self._closed = False
         self._put = 0
         self._taken = 0
+        self._bytes = [0, 0]  # put and taken: each is written by one thread alone
 
     @property
     def entries(self) -> int:
         """How many committed entries are on their way."""
         return self._put - self._taken
 
+    @property
+    def has_room(self) -> bool:
+        """Whether more committed entries may be put."""
+        waiting = self._bytes[0] - self._bytes[1]
+        return self.entries < HANDOVER_ENTRIES_MAX and waiting < HANDOVER_BYTES_MAX
+
     def post(self, event: Event) -> None:
         """Hand `event` over."""
         if isinstance(event, Committed):
             self._put += len(event.entries)
+            self._bytes[0] += _size(event)
         self._events.append(event)
         # The drain clears the mark before it looks, so an event is never left behind.
         if not self._woken and not self._closed:
@@ -116,7 +125,12 @@ class Handover:
             self._take(event)
             if isinstance(event, Committed):
                 self._taken += len(event.entries)
+                self._bytes[1] += _size(event)
             if self._events and self._loop.time() > until:
                 self._woken = True
                 self._loop.call_soon(self._drain)
                 return
+
+
+def _size(event: Committed) -> int:
+    return sum(len(command) for command, _, _ in event.entries)

@@ -26,7 +26,6 @@ from consensus.engine.library import Library
 from consensus.engine.membership import Change, Found, encode_change
 from consensus.engine.network.wire import Answer, DumpAnswer, TimeoutNow
 from consensus.engine.sender import Sender
-from consensus.engine.storage.records import Entry
 from consensus.errors import ChangeRefused
 from consensus.limits import TICK_BYTES
 
@@ -97,6 +96,7 @@ class Leading:
         last, commit = self._sent
         is_overdue = raft.commit != commit and raft.mono() - self._sent_s >= _COMMIT_NEWS_S
         news = raft.last_index != last or is_overdue
+        self.sender.reads_on = False
         if news or self.sender.lags(raft.last_index, raft.following):
             self.send(heartbeat=False, news=news)
         if self._transfer is not None:
@@ -124,14 +124,13 @@ class Leading:
         heirs = [node for node in raft.connected() if self._roster.counts(node.id)]
         heir = max(heirs, key=lambda node: raft.matched[node], default=None)
         raft.stand_aside()
-        own = next((index for _, index, term in self._uncommitted() if term == raft.term), None)
+        log = self._journal.log
+        unsure = range(raft.commit + 1, log.last + 1)
+        own = next((index for index in unsure if log.term_at(index) == raft.term), None)
         if own is not None:
             self._journal.cut_from(own)
         if heir is not None:
             raft.transport.send(heir, TimeoutNow(raft.term))
-
-    def _uncommitted(self) -> list[Entry]:
-        return self._journal[self._raft.commit + 1 - self._journal[0][1] :]
 
     def send(self, *, heartbeat: bool, news: bool) -> None:
         """Send every follower what it lacks; something at all if there is `news`."""

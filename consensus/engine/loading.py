@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from consensus.engine.config import EngineConfig
+from consensus.engine.envelope import changes_members
 from consensus.engine.matching import align
 from consensus.engine.membership import decode_members
 from consensus.engine.storage.disk import Disk
@@ -62,9 +63,14 @@ def load(
         has_journal = False
     if not has_journal:
         identity = Identity(config.cell, config.replica, draw_token(), config.start == "join")
-        return Loaded(FileJournal.create(disk, identity, segment_bytes=segment_bytes), None)
+        journal = FileJournal.create(
+            disk, identity, segment_bytes=segment_bytes, keeps=changes_members
+        )
+        return Loaded(journal, None)
     dump = check_dump(disk, IN_FORCE) if has_dump else None
-    journal = FileJournal.open(disk, config.replica, config.cell, segment_bytes=segment_bytes)
+    journal = FileJournal.open(
+        disk, config.replica, config.cell, segment_bytes=segment_bytes, keeps=changes_members
+    )
     _join(disk, journal, dump)
     return Loaded(journal, dump)
 
@@ -75,9 +81,9 @@ def _promised_nothing(disk: Disk) -> bool:
     own, so that one is kept."""
     if len(segment_numbers(disk.names())) > 1:
         return False
-    found = recover(disk)
-    is_virgin = found.term == 0 and found.vote is None and len(found.entries) == 1
-    return is_virgin and found.entries[0][1] == 1 and not found.identity.joins
+    found, log = recover(disk)
+    is_virgin = found.term == 0 and found.vote is None and len(log) == 1
+    return is_virgin and log.begin == 1 and not found.identity.joins
 
 
 def draw_token() -> int:
@@ -128,7 +134,7 @@ def _make_room(disk: Disk) -> None:
 
 
 def _join(disk: Disk, journal: FileJournal, dump: Dump | None) -> None:
-    begin = journal[0][1]
+    begin = journal.log.begin
     place = f"{disk.place}/{IN_FORCE}"
     if dump is None:
         if begin > 1:

@@ -9,14 +9,12 @@ from consensus.engine.storage.journal import FileJournal
 from consensus.errors import invariant
 from consensus.leadership import Position
 
-Entry = tuple[bytes, int, int]
-
 
 class Log(Protocol):
-    """A list of entries (command, index, term) without gaps, as a journal keeps it."""
+    """A list of entries without gaps, as a journal keeps it."""
 
-    def __getitem__(self, slot: int) -> Entry:
-        """Return the entry at a list position."""
+    def __getitem__(self, slot: int) -> tuple[object, int, int]:
+        """Return (anything, index, term) of the entry at a list position."""
 
     def add(self, command: bytes, index: int, term: int) -> None:
         """Append one entry."""
@@ -61,8 +59,6 @@ def match_log(journal: Log, message: Append, base: int, commit: int) -> tuple[in
 def align(journal: FileJournal, dumped: Position) -> None:
     """Make `journal` continue the dump at `dumped`: keep its tail if it holds that very entry,
     start anew behind it if not."""
-    index, base = dumped.index, journal[0][1] if len(journal) else 0
-    slot = index - base
-    if len(journal) and 0 <= slot < len(journal) and journal[slot][2] == dumped.term:
-        return
-    journal.set_base(index, dumped.term)
+    log, index = journal.log, dumped.index
+    if not (log.begin <= index <= log.last and log.term_at(index) == dumped.term):
+        journal.set_base(index, dumped.term)

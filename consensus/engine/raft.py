@@ -39,7 +39,7 @@ from consensus.engine.parts import Parts
 from consensus.engine.storage.dump import Dump
 from consensus.errors import invariant
 from consensus.leadership import Leadership
-from consensus.limits import HANDOVER_BATCH, HANDOVER_ENTRIES_MAX
+from consensus.limits import HANDOVER_BATCH, READ_BACK_BYTES
 
 _FOUNDING_S: Final = (0.05, 0.05)
 """A new cell need not wait for chance to choose its first leader."""
@@ -95,8 +95,9 @@ class Raft(Library):
         if self._asked or (self._appends and not self.leading.is_handing_over):
             return True
         alone = not self.others and self.leads
-        waiting = self.applied < self.commit and self.handover.entries < HANDOVER_ENTRIES_MAX
-        return waiting or (alone and self.commit < self.last_index)
+        waiting = self.applied < self.commit and self.handover.has_room
+        reads_on = self.leads and self.leading.sender.reads_on
+        return waiting or reads_on or (alone and self.commit < self.last_index)
 
     def _onTick(self, timeToWait: float = 0.0) -> None:  # noqa: N802, N803
         now_s = self.mono()
@@ -111,14 +112,16 @@ class Raft(Library):
 
     def hand_over(self) -> None:
         """Hand committed entries to the event loop, which applies them (S13)."""
-        applied, commit = self.applied, self.commit
-        base = self.journal[0][1]
-        while applied < commit and self.handover.entries < HANDOVER_ENTRIES_MAX:
+        log, applied, commit = self.journal.log, self.applied, self.commit
+        while applied < commit and self.handover.has_room:
             upto = min(commit, applied + HANDOVER_BATCH)
-            entries = self.journal[applied + 1 - base : upto + 1 - base]
-            invariant(len(entries) == upto - applied, "the journal lacks a committed entry")
+            invariant(log.begin <= applied and upto <= log.last, "a committed entry is lacking")
+            from_disk = applied + 1 < log.cached_from
+            entries = log.read(applied + 1, upto, READ_BACK_BYTES)
             self.handover.post(Committed(entries))
-            self.applied = applied = upto
+            self.applied = applied = entries[-1][1]
+            if from_disk:
+                return  # peers are heard before the next piece
 
     def take_asked(self) -> None:
         """Do what the event loop asked for, and log or refuse its appends."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from consensus.engine.envelope import MEMBERS, unseal
+from consensus.engine.envelope import changes_members, unseal
 from consensus.engine.membership import (
     Change,
     Member,
@@ -41,8 +41,8 @@ class Roster:
     def start(
         self, index: int, members: Members, entries: Iterable[Entry], *, life: int = 0
     ) -> None:
-        """Begin with the members at `index`, where a dump of this `life` is, and the journal's
-        entries."""
+        """Begin with the members at `index`, where a dump of this `life` is, and the changes among
+        the journal's entries."""
         self.life = life
         self._changes = [(index, members)]
         self._note()
@@ -58,7 +58,7 @@ class Roster:
         Raises:
             UnknownFormat: it is a change of members that this version does not know.
         """
-        if command[:2] == bytes((0, MEMBERS)):
+        if changes_members(command):
             change = change_in(command, index)
             self._changes.append((index, change_members(self.members, change)))
             self._note()

@@ -15,10 +15,13 @@ import msgspec
 from consensus.engine.envelope import ENTRY, unseal
 from consensus.engine.storage.disk import ReadDirectory
 from consensus.engine.storage.dump import IN_FORCE, Dump, check_dump, read_pieces
+from consensus.engine.storage.entries import Entries
+from consensus.engine.storage.records import Entry
 from consensus.engine.storage.recovery import Recovered, recover
 from consensus.engine.storage.segments import segment_name, segment_numbers
 from consensus.errors import LogDamaged, NoData
 from consensus.leadership import Position
+from consensus.limits import DUMP_PIECE_BYTES
 
 
 class SalvagedEntry(msgspec.Struct, frozen=True):
@@ -73,14 +76,15 @@ class Salvage:
             if IN_FORCE in names:
                 raise LogDamaged(self._disk.place, "the journal is missing, but a dump is there")
             raise NoData(self._disk.place)
-        found = recover(self._disk)
+        found, log = recover(self._disk)
         _check_owner(self._disk.place, found, cell, replica)
         self._dump = check_dump(self._disk, IN_FORCE) if IN_FORCE in names else None
         after = Position() if self._dump is None else self._dump.position
-        if found.entries[0][1] > max(after.index, 1):
-            what = f"the dump before entry {found.entries[0][1]} is missing"
+        if log.begin > max(after.index, 1):
+            what = f"the dump before entry {log.begin} is missing"
             raise LogDamaged(self._disk.place, what)
-        behind = _behind(found, after)
+        behind = _behind(log, after)
+        log.reader.close()
         entries = list(_for_applier(behind))
         last = Position(term=behind[-1][2], index=behind[-1][1]) if behind else after
         return Salvaged(
@@ -117,16 +121,21 @@ def _check_owner(place: str, found: Recovered, cell: str | None, replica: str | 
             raise LogDamaged(place, f"the journal belongs to {what} {is_of}, not {meant}")
 
 
-def _behind(found: Recovered, after: Position) -> list[tuple[bytes, int, int]]:
+def _behind(log: Entries, after: Position) -> list[Entry]:
     """Return the entries behind a dump at `after`; none if the journal has something else there,
     as when a leader's dump came into force and its journal did not begin anew yet."""
-    slot = after.index - found.entries[0][1]
-    if after.index and 0 <= slot < len(found.entries) and found.entries[slot][2] != after.term:
+    is_there = log.begin <= after.index <= log.last
+    if after.index and is_there and log.term_at(after.index) != after.term:
         return []
-    return [entry for entry in found.entries[1:] if entry[1] > after.index]
+    behind: list[Entry] = []
+    index = max(log.begin, after.index) + 1
+    while index <= log.last:
+        behind += log.read(index, log.last, DUMP_PIECE_BYTES)
+        index = behind[-1][1] + 1
+    return behind
 
 
-def _for_applier(entries: list[tuple[bytes, int, int]]) -> Iterator[SalvagedEntry]:
+def _for_applier(entries: list[Entry]) -> Iterator[SalvagedEntry]:
     for command, index, term in entries:
         envelope = unseal(command)
         if envelope is not None and envelope.kind == ENTRY:

@@ -14,10 +14,9 @@ from consensus.engine.storage.dump import Dump
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import Entry
 from consensus.errors import InvariantViolated
-from consensus.limits import BATCH_BYTES, CHUNK_BYTES
+from consensus.limits import BATCH_BYTES, CHUNK_BYTES, READ_BACK_BYTES
 
 _WINDOW_BYTES: Final = 4 * BATCH_BYTES
-_ENTRY_OVERHEAD_BYTES: Final = 32  # an entry's index, term and lengths in a message
 
 
 class _Parcel(msgspec.Struct):
@@ -42,16 +41,19 @@ class Sender:
     """The leader's sending side; in the tick thread.
 
     A follower is *probed* after a refusal or a new connection: one message at each heartbeat, until
-    it accepts one. Otherwise messages follow each other without waiting for answers.
+    it accepts one. Otherwise messages follow each other without waiting for answers. Entries that
+    are not in memory any more are read from the journal, one piece for each round; `reads_on` says
+    that a follower could take a further one at once.
     """
 
     def __init__(self, journal: FileJournal, transport: PeerTransport, disk: Disk) -> None:
-        self._journal = journal
+        self._log = journal.log
         self._transport = transport
         self._disk = disk
         self._probed: dict[Node, bool] = {}
         self._parcels: dict[Node, _Parcel] = {}
         self._round = _Round(0, 0, 0, None)
+        self.reads_on = False
 
     def reset(self) -> None:
         """Start a leadership: nothing is known of the followers."""
@@ -112,7 +114,7 @@ class Sender:
     def feed(self, node: Node, next_index: dict[Node, int], *, heartbeat: bool, news: bool) -> None:
         """Send `node` what it lacks; an empty message if there is nothing but `news`."""
         following = next_index[node]
-        if node in self._parcels or following <= self._journal[0][1]:
+        if node in self._parcels or following <= self._log.begin:
             self._feed_dump(node, heartbeat=heartbeat)
         elif node in self._probed:
             if heartbeat or not self._probed[node]:
@@ -122,28 +124,30 @@ class Sender:
             next_index[node] = self._feed_window(node, following, news=news)
 
     def _feed_window(self, node: Node, following: int, *, news: bool) -> int:
-        start, last = following, self._journal[-1][1]
+        start, last = following, self._log.last
         while following <= last and self._transport.unsent_bytes(node) < _WINDOW_BYTES:
             entries = self._batch(following)
             if not self._append(node, following, entries):
                 return following
+            is_old = following < self._log.cached_from
             following += len(entries)
+            if is_old:
+                has_window = self._transport.unsent_bytes(node) < _WINDOW_BYTES
+                self.reads_on = self.reads_on or (following <= last and has_window)
+                break
         if following == start and news:
             self._append(node, following, [])
         return following
 
     def _batch(self, start: int) -> list[Entry]:
-        slot, size = start - self._journal[0][1], 0
-        end = slot
-        while end < len(self._journal) and size < BATCH_BYTES:
-            size += len(self._journal[end][0]) + _ENTRY_OVERHEAD_BYTES
-            end += 1
-        return self._journal[slot:end]
+        log = self._log
+        bytes_max = BATCH_BYTES if start >= log.cached_from else READ_BACK_BYTES
+        return log.read(start, log.last, bytes_max)
 
     def _append(self, node: Node, start: int, entries: list[Entry]) -> bool:
-        previous = self._journal[start - 1 - self._journal[0][1]]
-        now = self._round
-        message = Append(now.term, now.commit_index, previous[1], previous[2], now.sent_ms, entries)
+        now, previous = self._round, start - 1
+        term = self._log.term_at(previous)
+        message = Append(now.term, now.commit_index, previous, term, now.sent_ms, entries)
         return self._transport.send(node, message)
 
     def _feed_dump(self, node: Node, *, heartbeat: bool) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pysyncobj.node import Node
 
 from consensus.engine.config import EngineConfig
-from consensus.engine.envelope import MEMBERS, Origin, seal
+from consensus.engine.envelope import MEMBERS, Origin, changes_members, seal
 from consensus.engine.gate import Gatekeeper
 from consensus.engine.handover import Changed, Committed, Event, Handover
 from consensus.engine.membership import Change, Found, decode_members, encode_change
@@ -127,7 +127,7 @@ class Rig:
             election_max_ms=2_000,
         )
         identity = Identity("default", "r1", TOKENS["r1"], joins)
-        self.journal = FileJournal.create(self.disk, identity)
+        self.journal = FileJournal.create(self.disk, identity, keeps=changes_members)
         made = dump(self.disk) if dump is not None else None
         if made is not None:
             self.journal.set_base(made.position.index, made.position.term)
@@ -135,7 +135,7 @@ class Rig:
             self.journal.add(command, index, term)
         self.roster = Roster(identity, names)
         start = (made.position.index, decode_members(made.members)) if made else (0, {})
-        self.roster.start(*start, self.journal[:], life=made.life if made else 0)
+        self.roster.start(*start, self.journal.log.kept, life=made.life if made else 0)
         self.journal.watcher = self.roster
         nodes = {name: NODES[name] for name in names}
         self.gate = Gatekeeper(self.config, self.roster)

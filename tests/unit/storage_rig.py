@@ -14,6 +14,7 @@ from consensus.engine.loading import Loaded, load
 from consensus.engine.network.wire import DumpChunk
 from consensus.engine.storage.dump import IN_FORCE, TAKEN, Dump, read_pieces, write_dump
 from consensus.engine.storage.journal import FileJournal
+from consensus.engine.storage.records import BASE_COMMAND, Entry
 from consensus.engine.storage.segments import Identity
 from consensus.leadership import Position
 from tests.fakes.memory_disk import MemoryDisk
@@ -70,6 +71,13 @@ def created(disk: MemoryDisk, *, segment_bytes: int = 2**20) -> FileJournal:
 
 def opened(disk: MemoryDisk, *, segment_bytes: int = 2**20) -> FileJournal:
     return FileJournal.open(disk, "r1", "default", segment_bytes=segment_bytes)
+
+
+def whole(journal: FileJournal) -> list[Entry]:
+    """Return all entries, beginning with the point that has no content."""
+    log = journal.log
+    found: list[Entry] = [(BASE_COMMAND, log.begin, log.term_at(log.begin))]
+    return found + log.read(log.begin + 1, log.last, 2**62)
 
 
 def fill(journal: FileJournal, upto: int, term: int = 3, *, each: bool = True) -> FileJournal:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench import consensus_table, failover
+from bench import consensus_table, failover, log_memory
 from bench.consensus_client import OursTarget, Refused
 from bench.consensus_state import Dictionary, Gaps
 from bench.consensus_table import Report
@@ -284,3 +284,11 @@ def test_a_file_without_the_marks_is_left_alone(tmp_path: Path) -> None:
 def test_the_readme_has_the_sections_that_are_written() -> None:
     text = consensus_table.README.read_text(encoding="utf-8")
     assert text.count(consensus_table.BEGIN) == text.count(consensus_table.END) == 1
+
+
+async def test_the_memory_of_a_log_is_measured_in_steps_of_its_journal() -> None:
+    row = await log_memory.measure(size=1_000, journal_mb=1.0, steps=2)
+    assert row["entry_bytes"] == 1_000
+    assert 0.9 < row["journal_mb"] < 1.3
+    assert len(row["rss_mb"]) == 3
+    assert all(mb > 5 for mb in row["rss_mb"])

@@ -7,7 +7,7 @@ import pytest
 from consensus.engine.handover import Dumped, TakeDump
 from consensus.errors import LogDamaged
 from consensus.leadership import Position
-from tests.unit.storage_rig import TINY, Rig, Sent, fill, segments, state
+from tests.unit.storage_rig import TINY, Rig, Sent, fill, segments, state, whole
 
 
 def test_a_dump_is_due_after_so_many_entries_and_one_at_a_time() -> None:
@@ -23,11 +23,11 @@ def test_entries_before_the_dump_go_but_for_the_trailing_ones() -> None:
     assert rig.dump(60) == Dumped(Position(1, 60), None)
     assert (rig.journal[0][1], rig.journal[-1][1]) == (50, 100)
     assert len(segments(rig.disk)) < before
-    live = rig.journal.entries
+    live = whole(rig.journal)
     loaded = rig.restart()
     assert loaded.dump == rig.compaction.dump
     assert rig.in_force() == b"state at 60"
-    assert loaded.journal.entries[-50:] == live[1:]
+    assert whole(loaded.journal)[-50:] == live[1:]
     assert 40 < loaded.journal[0][1] <= 50, "whole segments stay"
 
 
@@ -88,11 +88,11 @@ def test_a_received_dump_replaces_a_journal_that_does_not_reach_it() -> None:
     (done,) = sent.deliver(rig, 64)
     assert done == rig.compaction.dump
     assert (done.position, done.members) == (Position(3, 90), b"members")
-    assert [entry[1:] for entry in rig.journal.entries] == [(90, 3)]
+    assert [entry[1:] for entry in whole(rig.journal)] == [(90, 3)]
     assert rig.in_force() == state(done.position)
     loaded = rig.restart()
     assert loaded.dump == done
-    assert [entry[1:] for entry in loaded.journal.entries] == [(90, 3)]
+    assert [entry[1:] for entry in whole(loaded.journal)] == [(90, 3)]
     assert sorted(set(rig.disk.names()) - set(segments(rig.disk))) == ["dump"]
 
 

@@ -12,7 +12,12 @@ from consensus.engine.handover import Committed, Event, Handover, Refused
 from consensus.engine.pending import Pending
 from consensus.errors import NotLeader, OutcomeUnknown, QueueFull
 from consensus.leadership import Position
-from consensus.limits import IN_FLIGHT_BYTES_MAX, IN_FLIGHT_MAX
+from consensus.limits import (
+    HANDOVER_BYTES_MAX,
+    HANDOVER_ENTRIES_MAX,
+    IN_FLIGHT_BYTES_MAX,
+    IN_FLIGHT_MAX,
+)
 from consensus.log import Applied
 
 
@@ -166,6 +171,18 @@ async def test_entries_on_their_way_are_counted_until_they_are_applied() -> None
     await settle()
     assert counts == [3, 1]
     assert handover.entries == 0
+
+
+async def test_entries_on_their_way_have_bounds_in_number_and_bytes() -> None:
+    handover = Handover(asyncio.get_running_loop(), lambda _: None)
+    for command, count in ((b"x" * (HANDOVER_BYTES_MAX // 4), 4), (b"", HANDOVER_ENTRIES_MAX)):
+        assert handover.has_room
+        handover.post(Committed([(command, index, 1) for index in range(1, count)]))
+        assert handover.has_room
+        handover.post(Committed([(command, count, 1)]))
+        assert not handover.has_room
+        await settle()
+    assert handover.has_room
 
 
 async def test_nothing_arrives_after_the_end() -> None:

@@ -14,7 +14,7 @@ from consensus.engine.storage.disk import DirectoryDisk, Disk
 from consensus.engine.storage.dump import check_dump, read_pieces, write_dump
 from consensus.errors import DataInUse
 from consensus.leadership import Position
-from tests.unit.storage_rig import CONFIG, fill, forget
+from tests.unit.storage_rig import CONFIG, fill, forget, whole
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def test_a_journal_and_a_dump_live_on_it(disk: DirectoryDisk) -> None:
     again = load(behind, CONFIG, lambda: 9, segment_bytes=1000)
     assert again.dump == check_dump(behind, "dump")
     assert b"".join(read_pieces(behind, again.dump)) == b"state of all"
-    assert again.journal[-1] == (b"entry 200", 200, 3)
+    assert whole(again.journal)[-1] == (b"entry 200", 200, 3)
     assert 100 < again.journal[0][1] <= 140
     assert (again.journal.vote, again.journal.identity.token) == ("r2", 9)
     again.journal._destroy()

@@ -9,7 +9,7 @@ import pytest
 from consensus.engine.storage.segments import segment_numbers
 from consensus.errors import LogDamaged
 from tests.fakes.memory_disk import MemoryDisk
-from tests.unit.storage_rig import TINY, created, fill, forget, opened, segments
+from tests.unit.storage_rig import TINY, created, fill, forget, opened, segments, whole
 
 
 @pytest.fixture
@@ -22,14 +22,14 @@ def test_whole_segments_go_and_the_rest_is_as_it_was(disk: MemoryDisk) -> None:
     names = segments(disk)
     journal.setCurrentTerm(5, "r2")
     forget(journal, 25)
-    assert [entry[1] for entry in journal.entries] == list(range(25, 41))
+    assert [entry[1] for entry in whole(journal)] == list(range(25, 41))
     assert journal[0][2] == 3
     kept = segments(disk)
     assert 0 < len(kept) < len(names)
     assert kept[: len(names)] == sorted({*names, *kept})[-len(kept) :]
     after = opened(disk)
     assert after[0][1] <= 25
-    assert after.entries[-15:] == journal.entries[1:]
+    assert whole(after)[-15:] == whole(journal)[1:]
     assert (after.term, after.vote) == (5, "r2")
 
 
@@ -42,7 +42,7 @@ def test_forgetting_again_and_again_keeps_the_frames_in_sequence(disk: MemoryDis
             forget(journal, index - 2)
             assert len(segments(disk)) <= 2
         after = opened(disk.fork())
-        assert after.entries[after.entries.index(journal[1]) :] == journal.entries[1:]
+        assert whole(after)[whole(after).index(whole(journal)[1]) :] == whole(journal)[1:]
 
 
 def test_a_segment_that_began_behind_a_point_that_was_cut_never_begins_a_log(
@@ -54,7 +54,7 @@ def test_a_segment_that_began_behind_a_point_that_was_cut_never_begins_a_log(
     fill(journal, 60, 4)
     forget(journal, 20)
     after = opened(disk)
-    assert after.entries[-40:] == journal.entries[-40:]
+    assert whole(after)[-40:] == whole(journal)[-40:]
     assert after[0][1] <= 20
     assert len(segments(disk)) > begins, "nothing could go"
     forget(journal, 59)
@@ -72,7 +72,7 @@ def test_the_same_holds_after_a_restart(disk: MemoryDisk) -> None:
     disk.crash()
     journal = opened(disk, segment_bytes=TINY)
     forget(journal, 20)
-    assert opened(disk).entries[-40:] == journal.entries[-40:]
+    assert whole(opened(disk))[-40:] == whole(journal)[-40:]
 
 
 def test_what_a_start_has_read_stays_even_if_the_power_goes_then(disk: MemoryDisk) -> None:
@@ -84,10 +84,10 @@ def test_what_a_start_has_read_stays_even_if_the_power_goes_then(disk: MemoryDis
         journal.sync()
     disk.crash()
     read = opened(disk)
-    assert read[-1] == (b"written", 4, 3)
+    assert whole(read)[-1] == (b"written", 4, 3)
     for seed in range(20):
         disk.power_cut(random.Random(seed))
-        assert opened(disk).entries == read.entries
+        assert whole(opened(disk)) == whole(read)
 
 
 def test_the_name_of_a_segment_that_a_start_has_read_stays_too(disk: MemoryDisk) -> None:
@@ -104,7 +104,7 @@ def test_the_name_of_a_segment_that_a_start_has_read_stays_too(disk: MemoryDisk)
     again = fill(opened(disk), journal[-1][1] + 5)
     for seed in range(10):
         disk.power_cut(random.Random(seed))
-        assert opened(disk).entries == again.entries
+        assert whole(opened(disk)) == whole(again)
 
 
 def test_who_dies_while_removing_old_segments_leaves_ones_that_begin_no_log(
@@ -130,7 +130,7 @@ def test_who_dies_while_removing_old_segments_leaves_ones_that_begin_no_log(
         copy.crash()
         found = opened(copy, segment_bytes=TINY)
         assert found[0][1] <= 59
-        assert found.entries[-1] == journal[-1]
+        assert whole(found)[-1] == whole(journal)[-1]
         forget(found, 59)
         assert len(segments(copy)) <= 2
 

@@ -21,7 +21,7 @@ from consensus.errors import (
 from consensus.leadership import Position
 from consensus.limits import ROOM_BYTES_MIN
 from tests.fakes.memory_disk import MemoryDisk
-from tests.unit.storage_rig import CONFIG, Rig, Sent, created, fill, segments, state
+from tests.unit.storage_rig import CONFIG, Rig, Sent, created, fill, segments, state, whole
 
 
 def loaded(disk: MemoryDisk, start: str = "resume") -> Loaded:
@@ -39,7 +39,7 @@ def test_an_empty_directory_is_refused_unless_its_meaning_is_said() -> None:
 def test_an_empty_directory_begins_as_it_was_told(start: str, joins: bool) -> None:
     disk = MemoryDisk()
     made = loaded(disk, start)
-    assert (made.journal.entries, made.dump) == ([(b"\x01", 1, 0)], None)
+    assert (whole(made.journal), made.dump) == ([(b"\x01", 1, 0)], None)
     assert made.journal.identity.token == 99
     assert made.journal.identity.joins is joins
     again = loaded(disk, "resume")
@@ -100,7 +100,7 @@ def test_a_damaged_dump_is_never_taken_for_none() -> None:
 
 def test_without_room_a_replica_does_not_start_and_nothing_is_lost() -> None:
     disk = MemoryDisk("r1")
-    entries = fill(created(disk), 9).entries
+    entries = whole(fill(created(disk), 9))
     disk.put("dump.taken", b"x" * 1000)
     disk.put("dump.incoming", b"x" * 1000)
     disk.room = ROOM_BYTES_MIN - 2001
@@ -108,7 +108,7 @@ def test_without_room_a_replica_does_not_start_and_nothing_is_lost() -> None:
         loaded(disk)
     disk.put("dump.incoming", b"x" * 1000)
     disk.room = ROOM_BYTES_MIN - 1000
-    assert loaded(disk).journal.entries == entries
+    assert whole(loaded(disk).journal) == entries
     assert "dump.incoming" not in disk.names(), "what can be sent again makes room"
     with pytest.raises(DiskFull):
         loaded(MemoryDisk(room=1000), "bootstrap")
@@ -119,8 +119,8 @@ def test_a_dump_ahead_of_the_journal_is_where_the_log_begins_anew() -> None:
     fill(created(disk), 20)
     write_dump(disk, "dump", Position(5, 90), b"", [b"state"])
     again = loaded(disk)
-    assert [entry[1:] for entry in again.journal.entries] == [(90, 5)]
-    assert [entry[1:] for entry in loaded(disk).journal.entries] == [(90, 5)]
+    assert [entry[1:] for entry in whole(again.journal)] == [(90, 5)]
+    assert [entry[1:] for entry in whole(loaded(disk).journal)] == [(90, 5)]
 
 
 class Died(Exception):
@@ -176,7 +176,7 @@ def check(rig: Rig, before: list[tuple[bytes, int, int]], kept: int) -> None:
     """Whatever became of the last act: what was promised is in dump or journal."""
     found = rig.restart()
     reached = found.dump.position.index if found.dump else 1
-    here = {entry[1]: entry for entry in found.journal.entries}
+    here = {entry[1]: entry for entry in whole(found.journal)}
     for entry in before[1:]:
         index = entry[1]
         if reached < index <= kept:
@@ -186,8 +186,8 @@ def check(rig: Rig, before: list[tuple[bytes, int, int]], kept: int) -> None:
         content = b"".join(read_pieces(rig.disk, found.dump))
         assert content == state(found.dump.position)
     fill(rig.journal, rig.journal[-1][1] + 9, 11)
-    entries = rig.journal.entries
-    assert rig.restart().journal.entries == entries, "it goes on"
+    entries = whole(rig.journal)
+    assert whole(rig.restart().journal) == entries, "it goes on"
     leftover = set(rig.disk.names()) - set(segments(rig.disk))
     assert leftover <= {"dump", "dump.incoming", "dump.marks"}
 
@@ -201,7 +201,7 @@ def test_dying_before_any_step_of_anything_loses_nothing_that_was_promised(
     for steps in range(200):
         rigs = [prepared() for _ in range(4)]
         for number, rig in enumerate(rigs):
-            before = list(rig.journal.entries)
+            before = whole(rig.journal)
             kept = KEPT.get(act, 30)
             left = steps
 

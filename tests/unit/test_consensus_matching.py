@@ -13,7 +13,7 @@ from consensus.engine.storage.records import Entry
 from consensus.errors import InvariantViolated
 from consensus.leadership import Position
 from tests.fakes.memory_disk import MemoryDisk
-from tests.unit.storage_rig import created, opened
+from tests.unit.storage_rig import created, opened, whole
 
 
 def journal_of(terms: list[int], base: int = 1, disk: MemoryDisk | None = None) -> FileJournal:
@@ -37,9 +37,9 @@ def message(terms: list[int], previous: int, upto: int) -> Append:
 def test_entries_that_are_there_already_stay() -> None:
     # S2, B: a repeated older message must not cut what was acknowledged since
     journal = journal_of([0, 1, 1, 1, 1])
-    before = list(journal.entries)
+    before = whole(journal)
     assert match_log(journal, message([0, 1, 1, 1, 1], 1, 3), 1, 1) == (3, True)
-    assert journal.entries == before
+    assert whole(journal) == before
 
 
 def test_an_empty_heartbeat_verifies_no_more_than_its_previous_entry() -> None:
@@ -51,7 +51,7 @@ def test_an_empty_heartbeat_verifies_no_more_than_its_previous_entry() -> None:
 def test_a_conflict_is_cut_at_the_first_entry_that_differs() -> None:
     journal = journal_of([0, 1, 1, 2, 2, 2])
     assert match_log(journal, message([0, 1, 1, 3], 2, 4), 1, 3) == (4, True)
-    assert [entry[2] for entry in journal.entries] == [0, 1, 1, 3]
+    assert [entry[2] for entry in whole(journal)] == [0, 1, 1, 3]
 
 
 def test_a_gap_is_answered_with_the_own_end() -> None:
@@ -86,7 +86,7 @@ def test_what_the_dump_holds_is_skipped() -> None:
     terms = [0, 1, 1, 1, 1, 1]
     journal = journal_of([1, 1], base=4)
     assert match_log(journal, message(terms, 2, 6), 4, 4) == (6, True)
-    assert [entry[1] for entry in journal.entries] == [4, 5, 6]
+    assert [entry[1] for entry in whole(journal)] == [4, 5, 6]
     assert match_log(journal, message(terms, 1, 3), 4, 4) == (3, True)
 
 
@@ -113,11 +113,11 @@ def test_what_is_verified_equals_the_leaders_log_and_nothing_committed_moves(
     leader, follower, commit, previous, upto = drawn
     disk = MemoryDisk()
     journal = journal_of(follower, disk=disk)
-    committed = journal.entries[:commit]
+    committed = whole(journal)[:commit]
     verified, accepted = match_log(journal, message(leader, previous, upto), 1, commit)
-    ours = [entry[2] for entry in journal.entries]
-    assert journal.entries[:commit] == committed
-    assert [entry[1] for entry in journal.entries] == list(range(1, len(ours) + 1))
+    ours = [entry[2] for entry in whole(journal)]
+    assert whole(journal)[:commit] == committed
+    assert [entry[1] for entry in whole(journal)] == list(range(1, len(ours) + 1))
     if accepted:
         assert verified == upto
         assert ours[:verified] == leader[:verified]
@@ -126,7 +126,7 @@ def test_what_is_verified_equals_the_leaders_log_and_nothing_committed_moves(
         assert verified < previous, "a refusal moves the leader back"
         assert verified >= min(commit, len(leader)) or verified >= len(follower)
     journal.sync()
-    assert opened(disk).entries == journal.entries
+    assert whole(opened(disk)) == whole(journal)
 
 
 def test_a_journal_that_holds_the_dumps_last_entry_keeps_its_tail() -> None:
@@ -139,4 +139,4 @@ def test_a_journal_that_holds_the_dumps_last_entry_keeps_its_tail() -> None:
 def test_a_journal_that_does_not_hold_it_begins_behind_the_dump(dumped: Position) -> None:
     journal = journal_of([0, 1, 1, 2, 2])
     align(journal, dumped)
-    assert [entry[1:] for entry in journal.entries] == [(dumped.index, dumped.term)]
+    assert [entry[1:] for entry in whole(journal)] == [(dumped.index, dumped.term)]

@@ -21,7 +21,7 @@ from consensus.engine.storage.segments import (
 )
 from consensus.errors import LogDamaged, UnknownFormat
 from tests.fakes.memory_disk import MemoryDisk
-from tests.unit.storage_rig import IDENTITY, TINY, created, fill, opened, segments
+from tests.unit.storage_rig import IDENTITY, TINY, created, fill, opened, segments, whole
 
 FIRST, SECOND, THIRD = segment_name(1), segment_name(2), segment_name(3)
 
@@ -57,7 +57,7 @@ class History:
 
 
 def said(journal: FileJournal) -> tuple[list[Entry], int, str | None]:
-    return list(journal.entries), journal.term, journal.vote
+    return whole(journal), journal.term, journal.vote
 
 
 @pytest.fixture
@@ -193,11 +193,11 @@ def test_a_frame_that_is_missing_or_is_there_twice_is_reported(disk: MemoryDisk)
 
 
 def test_a_tail_of_garbage_is_cut(disk: MemoryDisk) -> None:
-    before = fill(created(disk), 5).entries
+    before = whole(fill(created(disk), 5))
     content = disk.content(FIRST)
     for garbage in (b"\x00" * 5_000, random.Random(1).randbytes(100), MARK * 10):
         disk.put(FIRST, content + garbage)
-        assert opened(disk).entries == before
+        assert whole(opened(disk)) == before
         assert disk.content(FIRST) == content
 
 
@@ -209,9 +209,9 @@ def test_an_entry_that_holds_a_journal_is_not_taken_for_one(disk: MemoryDisk) ->
         journal.add(inner, journal[-1][1] + 1, 3)
         journal.sync()
         copy = disk.fork()
-        assert opened(copy).entries == journal.entries
+        assert whole(opened(copy)) == whole(journal)
         copy.put(FIRST, disk.content(FIRST)[:-3])
-        assert opened(copy).entries == journal.entries[:-1], "cut, and its content is no frame"
+        assert whole(opened(copy)) == whole(journal)[:-1], "cut, and its content is no frame"
 
 
 def test_a_missing_segment_is_reported(disk: MemoryDisk) -> None:
@@ -228,7 +228,7 @@ def test_without_its_first_segment_a_log_begins_late_and_the_dump_decides(
     disk.remove(FIRST)
     after = opened(disk)
     assert 1 < after[0][1] < 20
-    assert after.entries[1:] == journal.entries[after[0][1] :]
+    assert whole(after)[1:] == whole(journal)[after[0][1] :]
 
 
 def test_a_segment_under_anothers_name_is_reported(disk: MemoryDisk) -> None:

@@ -1,5 +1,7 @@
 """The journal: entries, term and vote on disk, in segments of frames that are whole or not there.
 
+The content of older entries is on the disk only (`entries`).
+
 `sync` writes one frame and waits for the disk. So a bad frame at the very end was never
 acknowledged and is cut off; anything else that is bad had been, and the replica does not start (a
 silent loss of acknowledged entries could elect a leader without them). When a segment is full the
@@ -12,24 +14,25 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol, overload
 
 from pysyncobj.journal import Journal
 
 from consensus.engine.storage.disk import Disk
+from consensus.engine.storage.entries import Entries, SegmentReader
 from consensus.engine.storage.records import (
-    BASE_COMMAND,
-    Entry,
+    ENTRY_HEAD_BYTES,
     pack_begin,
     pack_cut,
     pack_entry,
     pack_start,
     pack_vote,
 )
-from consensus.engine.storage.recovery import Kept, Recovered, mark_cut, recover
+from consensus.engine.storage.recovery import Kept, Recovered, keep_none, mark_cut, recover
 from consensus.engine.storage.segments import (
+    FRAME_BYTES,
     TEMPORARY,
     Header,
     Identity,
@@ -40,6 +43,8 @@ from consensus.engine.storage.segments import (
 from consensus.errors import DiskFull, LogDamaged, invariant
 from consensus.limits import SEGMENT_BYTES
 
+Head = tuple[None, int, int]
+"""An entry without its content: None, index, term."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -57,20 +62,26 @@ class Watcher(Protocol):
 
 
 class FileJournal(Journal):
-    """A replica's log on disk and in memory; PySyncObj's Journal, owned by one thread.
+    """A replica's log on disk; PySyncObj's Journal, owned by one thread.
 
     It never is empty: its first entry says where it begins, and has no content. `add` and
     `cut_from` take effect in memory and become durable with the next `sync`; the rest is durable on
     return. After an OSError or DiskFull of any of them the replica must stop: nobody knows what is
-    on the disk. Positions in brackets are list positions, as PySyncObj asks.
+    on the disk. Positions in brackets are list positions, as PySyncObj asks, and bring no content;
+    `log.read` does, by index.
     """
 
     def __init__(
-        self, disk: Disk, found: Recovered, tail: Segment, segment_bytes: int = SEGMENT_BYTES
+        self,
+        disk: Disk,
+        found: Recovered,
+        log: Entries,
+        tail: Segment,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
         """Go on with what `create` made or `open` found."""
         self.identity = found.identity
-        self.entries = found.entries
+        self.log = log
         self.term = found.term
         self.vote = found.vote
         self.watcher: Watcher | None = None
@@ -81,6 +92,7 @@ class FileJournal(Journal):
         self._tail = tail
         self._segment_bytes = segment_bytes
         self._buffer: list[bytes] = []
+        self._buffered_bytes = 0
         self._is_broken = False
         self._obsolete: deque[str] = deque()
 
@@ -91,34 +103,42 @@ class FileJournal(Journal):
         *,
         base: tuple[int, int] = (1, 0),
         segment_bytes: int = SEGMENT_BYTES,
+        keeps: Callable[[bytes], bool] = keep_none,
     ) -> FileJournal:
         """Return a new journal in a directory that has none: nothing but its begin, at index 1 or
-        at the (index, term) of a dump that is in force, whose term is the newest that was.
+        at the (index, term) of a dump that is in force, whose term is the newest that was. The
+        content of entries that `keeps` is true of stays in memory (`log.kept`).
 
         Raises:
             DiskFull: there is no room for it.
         """
         index, term = base
-        found = Recovered(identity, [(BASE_COMMAND, index, term)], term=term)
+        found = Recovered(identity, SegmentReader(disk, 1), keeps, term=term)
         try:
-            tail = write_segment(disk, Header(1, 0, identity), _first_frame(found, base))
+            tail = write_segment(disk, Header(1, 0, identity), _first_frame(term, None, base))
         except OSError as error:
             raise _refusal(disk, error) from error
         found.sequence = 1
         found.kept = [Kept(1, index, tail.file.size)]
-        return FileJournal(disk, found, tail, segment_bytes)
+        log = Entries(found.reader, index, term, keeps)
+        return FileJournal(disk, found, log, tail, segment_bytes)
 
     @staticmethod
     def open(
-        disk: Disk, replica: str, cell: str, *, segment_bytes: int = SEGMENT_BYTES
+        disk: Disk,
+        replica: str,
+        cell: str,
+        *,
+        segment_bytes: int = SEGMENT_BYTES,
+        keeps: Callable[[bytes], bool] = keep_none,
     ) -> FileJournal:
-        """Return the journal that is there, without a torn last frame.
+        """Return the journal that is there, without a torn last frame; `keeps` as for `create`.
 
         Raises:
             LogDamaged: it cannot be read back, or belongs to another replica or cell.
             UnknownFormat: a newer version wrote it.
         """
-        found = recover(disk)
+        found, log = recover(disk, keeps)
         for what, ours, theirs in (
             ("replica", replica, found.identity.replica),
             ("cell", cell, found.identity.cell),
@@ -134,7 +154,7 @@ class FileJournal(Journal):
         disk.remove(TEMPORARY)
         disk.sync_names()
         tail = Segment(file, Header(last.number, 0, found.identity))
-        return FileJournal(disk, found, tail, segment_bytes)
+        return FileJournal(disk, found, log, tail, segment_bytes)
 
     @property
     def size_bytes(self) -> int:
@@ -158,9 +178,10 @@ class FileJournal(Journal):
             return
         invariant(not self._is_broken, "the journal goes on after its disk failed")
         records = b"".join(self._buffer)
-        self._buffer = []
+        self._buffer, self._buffered_bytes = [], 0
         with self._stopping():
             self._tail.append(self._sequence, records)
+        self.log.written()
         self._sequence += 1
         self.syncs += 1
         self._kept[-1].size = self._tail.file.size
@@ -169,42 +190,47 @@ class FileJournal(Journal):
 
     def _begin_segment(self) -> None:
         # All frames of the one before are on the disk, so what it begins behind is known.
-        _, index, term = self.entries[-1]
+        point = (self.log.last, self.log.last_term)
         number = self._tail.number + 1
-        found = Recovered(self.identity, term=self.term, vote=self.vote)
         header = Header(number, self._sequence, self.identity)
         with self._stopping():
-            tail = write_segment(self._disk, header, _first_frame(found, (index, term)))
+            tail = write_segment(self._disk, header, _first_frame(self.term, self.vote, point))
         self._tail.file.close()
         self._tail = tail
         self._sequence += 1
-        self._kept.append(Kept(number, index, tail.file.size))
+        self._kept.append(Kept(number, point[0], tail.file.size))
 
     def add(self, command: bytes, index: int, term: int) -> None:
         """Append one entry; its index follows the last one's."""
-        invariant(index == self.entries[-1][1] + 1, f"entry {index} does not follow the last")
-        self.entries.append((command, index, term))
-        self._buffer.append(pack_entry(command, index, term))
-        self._buffer.append(command)
+        invariant(index == self.log.last + 1, f"entry {index} does not follow the last")
+        # The next sync writes one frame, at the end of the tail as it is now.
+        offset = self._tail.file.size + FRAME_BYTES + self._buffered_bytes + ENTRY_HEAD_BYTES
+        self.log.add(command, term, self.log.reader.place(self._tail.number, offset))
+        self._write(pack_entry(command, index, term))
+        self._write(command)
         if self.watcher is not None:
             self.watcher.added(index, term, command)
 
+    def _write(self, record: bytes) -> None:
+        self._buffer.append(record)
+        self._buffered_bytes += len(record)
+
     def cut_from(self, index: int) -> None:
         """Forget the entries from `index` on: another leader's log has something else there."""
-        invariant(index > self.entries[0][1], "a cut would empty the journal")
-        del self.entries[index - self.entries[0][1] :]
+        invariant(index > self.log.begin, "a cut would empty the journal")
+        self.log.cut_from(index)
         mark_cut(self._kept, index)
-        self._buffer.append(pack_cut(index))
+        self._write(pack_cut(index))
         if self.watcher is not None:
             self.watcher.cut(index)
 
     def set_base(self, index: int, term: int) -> None:
         """Forget everything: a dump, in force already, holds what is up to (index, term)."""
         self.sync()
-        if self.watcher is not None and self.entries[-1][1] > index:
+        if self.watcher is not None and self.log.last > index:
             self.watcher.cut(index + 1)
-        self.entries = [(BASE_COMMAND, index, term)]
-        self._buffer.append(pack_begin(index, term))
+        self.log.restart(index, term)
+        self._write(pack_begin(index, term))
         self.sync()
         if self._kept[-1].base != index or not self._kept[-1].opens:
             self._begin_segment()
@@ -213,10 +239,9 @@ class FileJournal(Journal):
     def forget_before(self, index: int) -> None:
         """Let the entries before `index` go, and its own content: a dump, in force already, holds
         them. What is not needed any more on the disk, `remove_obsolete` removes."""
-        slot = index - self.entries[0][1]
-        invariant(0 <= slot < len(self.entries), f"{index} is not in the journal")
+        invariant(self.log.begin <= index <= self.log.last, f"{index} is not in the journal")
         self.sync()
-        self.entries = [(BASE_COMMAND, index, self.entries[slot][2]), *self.entries[slot + 1 :]]
+        self.log.forget_before(index)
         first = max(
             (at for at, kept in enumerate(self._kept) if kept.opens and kept.base <= index),
             default=0,
@@ -248,7 +273,7 @@ class FileJournal(Journal):
     def setCurrentTerm(self, term: int, vote: str | None) -> None:  # noqa: N802
         """Keep term and vote; durable on return, so a message may follow."""
         self.term, self.vote = term, vote
-        self._buffer.append(pack_vote(term, vote))
+        self._write(pack_vote(term, vote))
         self.sync()
 
     def getCurrentTerm(self) -> int:  # noqa: N802
@@ -269,21 +294,30 @@ class FileJournal(Journal):
     def _destroy(self) -> None:
         if not self._is_broken:
             self.sync()
+        self.log.reader.close()
         self._tail.file.close()
 
     @overload
-    def __getitem__(self, slot: int) -> Entry: ...
+    def __getitem__(self, slot: int) -> Head: ...
     @overload
-    def __getitem__(self, slot: slice) -> list[Entry]: ...
-    def __getitem__(self, slot: int | slice) -> Entry | list[Entry]:
-        return self.entries[slot]
+    def __getitem__(self, slot: slice) -> list[Head]: ...
+    def __getitem__(self, slot: int | slice) -> Head | list[Head]:
+        log = self.log
+        if isinstance(slot, slice):
+            indexes = range(log.begin, log.last + 1)[slot]
+            return [(None, index, log.term_at(index)) for index in indexes]
+        last = log.last
+        index = log.begin + slot if slot >= 0 else last + 1 + slot
+        if not log.begin <= index <= last:
+            raise IndexError(f"no entry at position {slot}")
+        return None, index, log.term_at(index)
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.log)
 
 
-def _first_frame(found: Recovered, point: tuple[int, int]) -> bytes:
-    return pack_vote(found.term, found.vote) + pack_start(*point)
+def _first_frame(term: int, vote: str | None, point: tuple[int, int]) -> bytes:
+    return pack_vote(term, vote) + pack_start(*point)
 
 
 def _refusal(disk: Disk, error: OSError) -> Exception:

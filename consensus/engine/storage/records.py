@@ -21,13 +21,14 @@ BASE_COMMAND: Final = b"\x01"
 """The command of the entry that only says where a log begins: the engine's no-op."""
 
 Record = (
-    tuple[Literal["entry"], bytes, int, int]
+    tuple[Literal["entry"], bytes, int, int, int]
     | tuple[Literal["vote"], str, int]
     | tuple[Literal["cut"], int]
     | tuple[Literal["base", "start"], int, int]
 )
 
 _ENTRY: Final = struct.Struct("<cQQI")
+ENTRY_HEAD_BYTES: Final = _ENTRY.size
 _CUT: Final = struct.Struct("<cQ")
 _VOTE: Final = struct.Struct("<cQI")
 _POINT: Final = struct.Struct("<cQQ")
@@ -84,7 +85,8 @@ def _record_at(records: memoryview, offset: int) -> tuple[Record, int]:
     if kind == 0x45:
         _, index, term, length = _ENTRY.unpack_from(records, offset)
         offset += _ENTRY.size
-        return ("entry", _bytes_at(records, offset, length), index, term), offset + length
+        command = _bytes_at(records, offset, length)
+        return ("entry", command, index, term, offset), offset + length
     if kind == 0x56:
         _, term, length = _VOTE.unpack_from(records, offset)
         offset += _VOTE.size

@@ -6,13 +6,16 @@ the point where it begins, may stand before it: whoever removed old segments die
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import msgspec
 
 from consensus.engine.storage.disk import Disk
-from consensus.engine.storage.records import BASE_COMMAND, BadRecord, Entry, Record, read_records
+from consensus.engine.storage.entries import Entries, SegmentReader
+from consensus.engine.storage.records import BadRecord, Record, read_records
 from consensus.engine.storage.segments import (
+    FRAME_BYTES,
     Contents,
     Identity,
     read_segment,
@@ -35,19 +38,28 @@ class Kept(msgspec.Struct):
 class Recovered(msgspec.Struct):
     """What was read back: the log, the hard state, and where writing goes on.
 
-    `entries` is empty while no segment was read that a log can begin with.
+    `log` is None as long as no segment was read that a log can begin with.
     """
 
     identity: Identity
-    entries: list[Entry] = msgspec.field(default_factory=list)
+    reader: SegmentReader
+    keeps: Callable[[bytes], bool]
+    log: Entries | None = None
     term: int = 0
     vote: str | None = None
     sequence: int = 0
     kept: list[Kept] = msgspec.field(default_factory=list)
 
 
-def recover(disk: Disk) -> Recovered:
-    """Return what the segments on `disk` hold, of which there is at least one. Changes nothing.
+def keep_none(command: bytes) -> bool:
+    """Say that the content of no entry is to stay in memory."""
+    return False
+
+
+def recover(disk: Disk, keeps: Callable[[bytes], bool] = keep_none) -> tuple[Recovered, Entries]:
+    """Return what the segments on `disk` hold, of which there is at least one, and their log.
+    Changes nothing. The content of the newest entries stays in memory, and of those that `keeps`
+    is true of.
 
     Raises:
         LogDamaged: one is damaged or missing, or does not continue the one before.
@@ -63,14 +75,19 @@ def recover(disk: Disk) -> Recovered:
         contents = read_segment(disk, number, is_last=number == numbers[-1])
         place = f"{disk.place}/{contents.name}"
         if found is None:
-            found = Recovered(contents.header.identity, sequence=contents.header.sequence)
+            found = Recovered(
+                contents.header.identity,
+                SegmentReader(disk, number),
+                keeps,
+                sequence=contents.header.sequence,
+            )
         _continue(found, contents, place)
     if found is None:
         raise LogDamaged(disk.place, "the journal is missing")
-    if not found.entries:
+    if found.log is None:
         place = f"{disk.place}/{segment_name(numbers[0])}"
         raise LogDamaged(place, "what it continues was cut later; the segments before are missing")
-    return found
+    return found, found.log
 
 
 def mark_cut(kept: list[Kept], index: int) -> None:
@@ -98,10 +115,13 @@ def _continue(found: Recovered, contents: Contents, place: str) -> None:
             if position == 0:
                 _open_segment(found, contents, replayed)
             else:
+                start = found.reader.place(contents.header.number, offset + FRAME_BYTES)
                 for record in replayed:
-                    _replay(found, record)
+                    _replay(found, record, start)
         except BadRecord as error:
             raise LogDamaged(place, f"frame at byte {offset}: {error}") from error
+        if found.log is not None:
+            found.log.written()
     found.sequence += len(contents.frames)
 
 
@@ -116,29 +136,32 @@ def _open_segment(found: Recovered, contents: Contents, records: list[Record]) -
         found.term, found.vote = term, name
     elif (term, name) != (found.term, found.vote):
         raise BadRecord(f"hard state {term}, {name} does not continue {found.term}, {found.vote}")
-    if not found.entries:
-        found.entries = [(BASE_COMMAND, index, start_term)]
-    elif (index, start_term) != found.entries[-1][1:]:
+    if found.log is None:
+        found.log = Entries(found.reader, index, start_term, found.keeps)
+    elif (index, start_term) != (found.log.last, found.log.last_term):
         raise BadRecord(f"entry {index} of term {start_term} does not end the segment before")
     found.kept.append(Kept(contents.header.number, index, contents.end))
 
 
-def _replay(found: Recovered, record: Record) -> None:
-    entries = found.entries
+def _replay(found: Recovered, record: Record, start: int) -> None:
+    """Do what a record says, of a frame whose records lie from the place `start` on."""
+    log = found.log
     match record:
-        case ("entry", command, index, term):
-            if not entries:
+        case ("entry", command, index, term, offset):
+            if log is None:
                 return
-            if index != entries[-1][1] + 1:
-                raise BadRecord(f"entry {index} follows {entries[-1][1]}")
-            entries.append((command, index, term))
+            if index != log.last + 1:
+                raise BadRecord(f"entry {index} follows {log.last}")
+            log.add(command, term, start + offset)
         case ("cut", index):
             mark_cut(found.kept, index)
-            if entries:
-                del entries[max(0, index - entries[0][1]) :]
+            if log is not None and index <= log.begin:
+                found.log = None
+            elif log is not None:
+                log.cut_from(index)
         case ("vote", vote, term):
             found.term, found.vote = term, vote or None
         case ("base", index, term):
-            found.entries = [(BASE_COMMAND, index, term)]
+            found.log = Entries(found.reader, index, term, found.keeps)
         case _:
             raise BadRecord("a segment's start in the middle of it")

@@ -30,6 +30,7 @@ _PREFIX: Final = "wal-"
 _DIGITS: Final = 20
 _LEAD: Final = struct.Struct("<8sII")
 _FRAME: Final = struct.Struct("<4sIQI")
+FRAME_BYTES: Final = _FRAME.size
 _SEED: Final = struct.Struct("<QQ")
 _PLACE: Final = struct.Struct("<QI")
 _HEADER_BYTES_MAX: Final = 4096

@@ -37,10 +37,14 @@ PIECE_BYTES: Final = 32_768
 class SimDisk(MemoryDisk):
     """A MemoryDisk that can be asked what it would lose.
 
-    It reads `rot` pieces of a dump wrongly, once each, to who sends it: only while `is_sending`.
+    It reads `rot` pieces of a dump wrongly, once each, to who sends it: only while `is_sending`. It
+    reads `misreads` pieces of a journal wrongly, not those that a start reads whole; `has_misread`
+    says that it did since somebody asked.
     """
 
     rot = 0
+    misreads = 0
+    has_misread = False
     is_sending = False
 
     def loses(self, prefix: str) -> bool:
@@ -59,6 +63,8 @@ class SimDisk(MemoryDisk):
         file = super().open(name)
         if name.startswith("dump"):
             file.__class__ = _RottenFile
+        elif name.startswith("wal-"):
+            file.__class__ = _MisreadFile
         return file
 
 
@@ -73,9 +79,28 @@ class _RottenFile(MemoryFile):
         is_piece = isinstance(disk, SimDisk) and disk.is_sending and count == PIECE_BYTES
         if is_piece and disk.rot and len(content) > 100:
             disk.rot -= 1
-            middle = len(content) // 2
-            return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+            return _flipped(content)
         return content
+
+
+class _MisreadFile(MemoryFile):
+    """A segment of a journal of which a part is read wrongly now and then."""
+
+    __slots__ = ()
+
+    def read(self, offset: int, count: int) -> bytes:
+        content = super().read(offset, count)
+        disk = self._disk
+        if isinstance(disk, SimDisk) and disk.misreads and offset:
+            disk.misreads -= 1
+            disk.has_misread = True
+            return _flipped(content)
+        return content
+
+
+def _flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
 
 
 class Machine:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, Final
 
 from pysyncobj.node import Node
@@ -33,9 +34,10 @@ from consensus.engine.network.wire import (
 from consensus.engine.raft import Raft
 from consensus.engine.replica import EngineLog
 from consensus.engine.roster import Roster
-from consensus.engine.storage import dump, incoming, journal
+from consensus.engine.storage import dump, entries, incoming, journal
 from consensus.engine.storage.disk import Disk
 from consensus.engine.storage.dump import Dump
+from consensus.engine.storage.entries import Entries
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.segments import Segment
 from consensus.leadership import Position
@@ -192,6 +194,34 @@ def keeps_torn_tail() -> contextlib.AbstractContextManager[None]:
     return patched(FileJournal, open=staticmethod(open_whole))
 
 
+def sends_what_it_reads() -> contextlib.AbstractContextManager[None]:
+    """Entries that are read back from the journal are not checked."""
+    return patched(entries, zlib=SimpleNamespace(crc32=lambda command: 0))
+
+
+def forgets_what_is_not_written() -> contextlib.AbstractContextManager[None]:
+    """The content of an entry may leave the memory before it is on the disk."""
+    real = Entries.add
+
+    def add(self: Entries, *entry: Any) -> None:
+        real(self, *entry)
+        self.written()
+
+    return patched(Entries, add=add)
+
+
+def keeps_places() -> contextlib.AbstractContextManager[None]:
+    """A cut leaves the places of what it cuts, and what follows is read back from there."""
+    real = Entries.cut_from
+
+    def cut_from(self: Entries, index: int) -> None:
+        columns = [array[:] for array in (self._places, self._lengths, self._sums)]
+        real(self, index)
+        self._places, self._lengths, self._sums = columns
+
+    return patched(Entries, cut_from=cut_from)
+
+
 # --- dumps
 
 
@@ -336,6 +366,9 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "commit-index-kept": keeps_commit_index,
     "shorten-before-dump": shortens_before_dump,
     "torn-tail-kept": keeps_torn_tail,
+    "read-back-unchecked": sends_what_it_reads,
+    "evicts-unwritten": forgets_what_is_not_written,
+    "cut-places-kept": keeps_places,
     "dump-unchecked": trusts_received_dumps,
     "dump-acknowledged-early": acknowledges_dump_early,
     "old-connections": keeps_old_connections,

@@ -75,7 +75,7 @@ class Nemesis:
             world.fault(machine)
             machine.sync_s = SYNC_S
             machine.disk.room = None
-            machine.disk.rot = machine.dies_in = 0
+            machine.disk.rot = machine.disk.misreads = machine.dies_in = 0
             machine.clock.run_at(1.0)
             machine.wall_s = 0.0
             machine.wanted = machine.wanted or not machine.retired
@@ -243,6 +243,10 @@ class Nemesis:
 
     def _rot(self, victim: Machine) -> None:
         victim.disk.rot = self.rng.randint(1, 3)
+
+    def _misread(self, victim: Machine) -> None:
+        victim.disk.misreads = self.rng.randint(1, 3)
+        self.world.fault(victim)
 
     def _rate(self, victim: Machine) -> None:
         victim.clock.run_at(self.rng.choice((0.9, 0.95, 1.0, 1.05, 1.1)))

@@ -115,6 +115,16 @@ PROFILES: Final = {
             snapshot_entries=40,
             trailing_entries=8,
         ),
+        Profile(
+            name="laggards",
+            faults={"isolate": 4, "link": 2, "mend": 4, "latency": 1}
+            | {"kill": 2, "kill_two": 1, "restart": 4, "pause": 2, "resume": 3, "stall_loop": 1}
+            | {"misread": 4},
+            gap_s=1.2,
+            sizes=(40, 100, 400, 2_000),
+            appends_per_s=20.0,
+            burst=8,
+        ),
         Profile(name="one-way", faults={"one_way": 4, "one_link_way": 4, "mend": 4, "rate": 2}),
         Profile(
             name="mixed",

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pysyncobj.syncobj
 from pysyncobj.node import Node
 
+import consensus.engine.handover
 import consensus.engine.raft
 import consensus.engine.replica
 import consensus.engine.sender
 import consensus.engine.storage.dump
+import consensus.engine.storage.entries
 import consensus.engine.storage.incoming
 from consensus.engine.loading import load
 from tests.simulation.engine.machine import PIECE_BYTES
@@ -37,9 +39,11 @@ SEGMENT_BYTES: Final = 4 * 1024
 """Small, so that segments are begun and removed all the time."""
 
 SMALL_LIMITS: Final = (
-    (consensus.engine.raft, {"HANDOVER_BATCH": 4, "HANDOVER_ENTRIES_MAX": 24}),
-    (consensus.engine.sender, {"BATCH_BYTES": 4_096, "_WINDOW_BYTES": 16_384}),
-    (consensus.engine.sender, {"CHUNK_BYTES": PIECE_BYTES}),
+    (consensus.engine.raft, {"HANDOVER_BATCH": 4, "READ_BACK_BYTES": 1_000}),
+    (consensus.engine.handover, {"HANDOVER_ENTRIES_MAX": 24, "HANDOVER_BYTES_MAX": 50_000}),
+    (consensus.engine.storage.entries, {"ENTRY_CACHE_BYTES": 1_500}),
+    (consensus.engine.sender, {"BATCH_BYTES": 4_096, "READ_BACK_BYTES": 1_000}),
+    (consensus.engine.sender, {"CHUNK_BYTES": PIECE_BYTES, "_WINDOW_BYTES": 16_384}),
     (consensus.engine.storage.incoming, {"DUMP_SYNC_BYTES": 100_000}),
     (consensus.engine.storage.dump, {"DUMP_SYNC_BYTES": 100_000, "DUMP_PIECE_BYTES": 65_536}),
 )

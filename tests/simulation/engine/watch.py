@@ -113,8 +113,8 @@ class Watch:
                 self._log.synced()
 
     def _load(self) -> None:
-        entries = self.raft.journal.entries
-        self._log.load(entries[0][1] if entries else 0, [entry[2] for entry in entries])
+        heads = self.raft.journal[:]
+        self._log.load(heads[0][1], [term for _, _, term in heads])
 
     def _is_durable(self) -> bool:
         return not self.machine.disk.loses(_JOURNAL_PREFIX)
@@ -127,8 +127,8 @@ class Watch:
             dump = self.raft.compaction.dump
             self._members = [(0, decode_members(dump.members) if dump else {})]
             after = dump.position.index if dump else 0
-            for command, index, _ in self.raft.journal.entries:
-                if index > after and command[:2] == bytes((0, MEMBERS)):
+            for command, index, _ in self.raft.journal.log.kept:
+                if index > after:
                     self._members.append((index, _changed(self._members[-1][1], command)))
         return self._members[-1][1]
 
@@ -220,7 +220,7 @@ class Watch:
         """Look at what it believes."""
         raft, world = self.raft, self.world
         journal = raft.journal
-        last = journal.entries[-1][1]
+        last = journal.log.last
         if raft.commit > last:
             world.verdict.accuse("commit-ahead", f"{self.machine.key} ends at {last}")
         if raft.roster.members is not self._settled:
@@ -266,9 +266,8 @@ class Watch:
             self.world.verdict.accuse("two-voices", f"{self.machine.key} hears {names}")
 
     def _term_at(self, index: int) -> int | None:
-        entries = self.raft.journal.entries
-        slot = index - entries[0][1]
-        return entries[slot][2] if slot > 0 else None
+        log = self.raft.journal.log
+        return log.term_at(index) if index > log.begin else None
 
 
 def _changed(members: Members, command: bytes) -> Members:
@@ -280,6 +279,6 @@ def look_at_logs(world: World) -> None:
     """Compare the journals of all that live."""
     spans = {}
     for watch in world.watches.values():
-        entries = watch.raft.journal.entries
-        spans[watch.machine.key] = Span(entries[0][1], [entry[2] for entry in entries])
+        heads = watch.raft.journal[:]
+        spans[watch.machine.key] = Span(heads[0][1], [term for _, _, term in heads])
     check_matching(world.verdict, spans)

@@ -247,7 +247,10 @@ class World:
                 return
             if not machine.retired and not machine.wiped:
                 self.verdict.accuse("wrongly-replaced", f"{machine.key}: {error}")
-        elif isinstance(error, DiskFull | OSError):
+        elif isinstance(error, DiskFull | OSError) or machine.disk.has_misread:
+            machine.disk.has_misread = False
+            if not isinstance(error, DiskFull | OSError | LogDamaged):
+                self.verdict.accuse("fell", f"{machine.key}: {error!r}")
             self.events.after(self.rng.uniform(0.5, 2.0), self.start, machine)
         else:
             kind = "cannot-start" if isinstance(error, LogDamaged | NoData) else "fell"

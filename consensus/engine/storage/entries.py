@@ -1,0 +1,249 @@
+"""The entries of a journal: where each one lies on the disk, and the newest ones in memory.
+
+An entry costs 16 bytes of memory: its place, its length and its CRC-32. Its content is in memory
+only while it is among the newest `ENTRY_CACHE_BYTES`, or not yet on the disk. `read` fetches an
+older one from its segment and checks it against the sum that was taken when it was added, so that
+bytes that were damaged since then are never sent, and never applied.
+"""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Final
+
+from consensus.engine.storage.disk import Disk, File
+from consensus.engine.storage.records import Entry
+from consensus.engine.storage.segments import segment_name
+from consensus.errors import LogDamaged
+from consensus.limits import ENTRY_CACHE_BYTES
+
+ENTRY_OVERHEAD_BYTES: Final = 64
+"""What an entry costs beside its content, in the cache or in a message."""
+_OFFSET_BITS: Final = 32
+_GAP_BYTES_MAX: Final = 4096  # what one read passes over between two entries: heads, votes, cuts
+_FILES_MAX: Final = 2
+
+
+class SegmentReader:
+    """Reads the segments of a journal whose first one was `origin`; keeps the last two open."""
+
+    def __init__(self, disk: Disk, origin: int) -> None:
+        self._disk = disk
+        self._origin = origin
+        self._files: OrderedDict[int, File] = OrderedDict()
+
+    def place(self, number: int, offset: int) -> int:
+        """Return the place of a byte of a segment; places grow as the journal does."""
+        return (number - self._origin) << _OFFSET_BITS | offset
+
+    def read(self, place: int, count: int) -> bytes:
+        """Return `count` bytes.
+
+        Raises:
+            LogDamaged: the segment is gone, ends before, or cannot be read.
+        """
+        number, offset = self._where(place)
+        file = self._files.get(number)
+        if file is None:
+            file = self._open(number)
+        try:
+            content = file.read(offset, count)
+        except OSError as error:
+            raise LogDamaged(self.describe(place), f"cannot be read back: {error}") from error
+        if len(content) < count:
+            raise LogDamaged(self.describe(place), f"ends before {count} bytes that were written")
+        return content
+
+    def describe(self, place: int) -> str:
+        """Return what an error calls the file of `place`."""
+        return f"{self._disk.place}/{segment_name(self._where(place)[0])}"
+
+    def offset(self, place: int) -> int:
+        """Return the byte of its file that `place` means."""
+        return self._where(place)[1]
+
+    def _where(self, place: int) -> tuple[int, int]:
+        return (place >> _OFFSET_BITS) + self._origin, place & (1 << _OFFSET_BITS) - 1
+
+    def _open(self, number: int) -> File:
+        while len(self._files) >= _FILES_MAX:
+            self._files.popitem(last=False)[1].close()
+        try:
+            file = self._disk.open(segment_name(number))
+        except FileNotFoundError as error:
+            place = f"{self._disk.place}/{segment_name(number)}"
+            raise LogDamaged(place, "missing, but its entries are needed") from error
+        self._files[number] = file
+        return file
+
+    def close(self) -> None:
+        """Close all files, so that segments that are removed take no room any more."""
+        while self._files:
+            self._files.popitem()[1].close()
+
+
+class Entries:
+    """The entries behind a point that has no content; owned by the journal's thread.
+
+    `begin` is the index of that point. Terms are kept as runs, since a log has few. The content of
+    entries that `keeps` answers true for stays in memory (`kept`).
+    """
+
+    def __init__(
+        self, reader: SegmentReader, index: int, term: int, keeps: Callable[[bytes], bool]
+    ) -> None:
+        self.reader = reader
+        self._keeps = keeps
+        self.restart(index, term)
+
+    def restart(self, index: int, term: int) -> None:
+        """Forget everything, and begin behind (index, term)."""
+        self.begin = index
+        self.last = index
+        self._terms = [(index, term)]
+        self._places = array("Q")
+        self._lengths = array("I")
+        self._sums = array("I")
+        self._cache: list[bytes] = []  # the content of the last entries
+        self._cached_bytes = 0
+        self.kept: list[Entry] = []
+        self.reader.close()
+
+    def __len__(self) -> int:
+        """How many there are, with the point where they begin."""
+        return self.last - self.begin + 1
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last entry."""
+        return self._terms[-1][1]
+
+    @property
+    def cached_from(self) -> int:
+        """The first index whose content, and all that follows, is in memory."""
+        return self.last + 1 - len(self._cache)
+
+    def term_at(self, index: int) -> int:
+        """Return the term of an entry that is there, or of the point where they begin."""
+        first, term = self._terms[-1]
+        if index >= first:
+            return term
+        return self._terms[bisect_right(self._terms, index, key=itemgetter(0)) - 1][1]
+
+    def length_at(self, index: int) -> int:
+        """Return how many bytes the content of an entry has; 0 at the point where they begin."""
+        return self._lengths[index - self.begin - 1] if index > self.begin else 0
+
+    # --- changes
+
+    def add(self, command: bytes, term: int, place: int) -> None:
+        """Append an entry whose content is at `place`, or will be once it is written."""
+        self.last += 1
+        if term != self._terms[-1][1]:
+            self._terms.append((self.last, term))
+        self._places.append(place)
+        self._lengths.append(len(command))
+        self._sums.append(zlib.crc32(command))
+        self._cache.append(command)
+        self._cached_bytes += len(command) + ENTRY_OVERHEAD_BYTES
+        if self._keeps(command):
+            self.kept.append((command, self.last, term))
+
+    def written(self) -> None:
+        """Note that all entries are on the disk: the oldest may leave the memory."""
+        if self._cached_bytes <= ENTRY_CACHE_BYTES:
+            return
+        # An eighth at once, so that the list is not shifted for every entry; never the last one.
+        least, count = ENTRY_CACHE_BYTES - ENTRY_CACHE_BYTES // 8, 0
+        while self._cached_bytes > least and count < len(self._cache) - 1:
+            self._cached_bytes -= len(self._cache[count]) + ENTRY_OVERHEAD_BYTES
+            count += 1
+        del self._cache[:count]
+
+    def cut_from(self, index: int) -> None:
+        """Drop the entries from `index` on; it is above `begin`."""
+        if index > self.last:
+            return
+        slot = index - self.begin - 1
+        for column in (self._places, self._lengths, self._sums):
+            del column[slot:]
+        stays = max(0, len(self._cache) - (self.last - index + 1))
+        dropped = self._cache[stays:]
+        del self._cache[stays:]
+        self._cached_bytes -= sum(map(len, dropped)) + len(dropped) * ENTRY_OVERHEAD_BYTES
+        self.last = index - 1
+        while self._terms[-1][0] > self.last:
+            self._terms.pop()
+        while self.kept and self.kept[-1][1] > self.last:
+            self.kept.pop()
+
+    def forget_before(self, index: int) -> None:
+        """Begin at the entry `index`, which is there, without its content."""
+        terms = [run for run in self._terms if run[0] > index]
+        self._terms = [(index, self.term_at(index)), *terms]
+        for column in (self._places, self._lengths, self._sums):
+            del column[: index - self.begin]
+        self.begin = index
+        gone = max(0, len(self._cache) - (self.last - index))
+        self._cached_bytes -= sum(map(len, self._cache[:gone])) + gone * ENTRY_OVERHEAD_BYTES
+        del self._cache[:gone]
+        self.kept = [entry for entry in self.kept if entry[1] > index]
+        self.reader.close()
+
+    # --- reading
+
+    def read(self, first: int, upto: int, bytes_max: int) -> list[Entry]:
+        """Return the entries `first` to `upto`, or fewer: the one with which `bytes_max` is reached
+        is the last. There is at least one if `first` is not above `upto`.
+
+        Raises:
+            LogDamaged: an entry is not on the disk as it was written.
+        """
+        end, size = first, 0
+        while end <= upto and size < bytes_max:
+            size += self.length_at(end) + ENTRY_OVERHEAD_BYTES
+            end += 1
+        edge = self.cached_from
+        commands = self._from_disk(first, min(end, edge))
+        if end > edge:
+            commands += self._cache[max(first, edge) - edge : end - edge]
+        return [(command, at, self.term_at(at)) for at, command in enumerate(commands, first)]
+
+    def _from_disk(self, first: int, end: int) -> list[bytes]:
+        commands: list[bytes] = []
+        slot, stop = first - self.begin - 1, end - self.begin - 1
+        while slot < stop:
+            after = self._neighbours(slot, stop)
+            start = self._places[slot]
+            count = self._places[after - 1] + self._lengths[after - 1] - start
+            content = self.reader.read(start, count)
+            for at in range(slot, after):
+                offset = self._places[at] - start
+                command = content[offset : offset + self._lengths[at]]
+                if zlib.crc32(command) != self._sums[at]:
+                    raise self._damaged(at)
+                commands.append(command)
+            slot = after
+        return commands
+
+    def _neighbours(self, slot: int, stop: int) -> int:
+        """Return the end of the entries from `slot` on that one read brings."""
+        places, lengths = self._places, self._lengths
+        slot += 1
+        while slot < stop:
+            gap = places[slot] - places[slot - 1] - lengths[slot - 1]
+            if not 0 <= gap <= _GAP_BYTES_MAX:
+                break
+            slot += 1
+        return slot
+
+    def _damaged(self, slot: int) -> LogDamaged:
+        place = self._places[slot]
+        index, offset = self.begin + 1 + slot, self.reader.offset(place)
+        what = f"entry {index} at byte {offset} is not what was written there"
+        return LogDamaged(self.reader.describe(place), what)
