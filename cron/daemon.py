@@ -71,7 +71,7 @@ from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
 from launcher.private import private_files, tighten
-from launcher.tls import Current, LiveCredentials
+from launcher.renewal import Current, LiveCredentials
 
 _log = structlog.get_logger()
 

@@ -2,67 +2,59 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Final
 
-import click
-
-from cron.cli.app import cli
-from cron.cli.executor import executor_command
-from cron.cli.replica import replica_group
-from cron.cli.times import parse_length
-from cron.cli.worker import worker_command
-from cron.restore.command import restore_command
+from cron.cli.app import COMMANDS, cli
 
 # gRPC is imported later, where it is used: its own lines are of no use to a person.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+PROCESSES: Final[dict[str, tuple[str, str]]] = {
+    "dev": ("cron.dev.command", "Run three replicas and an executor on this machine."),
+    "replica": ("cron.cli.replica", "Run one replica, or replace one whose disk is lost."),
+    "executor": ("cron.cli.executor", "Run one executor, or drain one."),
+    "worker": ("cron.cli.worker", "Run the handlers of an app."),
+    "restore": (
+        "cron.restore.command",
+        "Begin a new life of a cell whose disks are all lost, or all but one.",
+    ),
+}
+"""As `cron.cli.app.COMMANDS`, before which they are shown."""
 
-@click.command("dev")
-@click.argument("crontab", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--data",
-    metavar="DIR",
-    type=click.Path(file_okay=False),
-    help="Keep state here between runs; default a new directory that goes with dev.",
-)
-@click.option(
-    "--port",
-    metavar="P",
-    type=click.IntRange(1, 65_523),
-    default=7400,
-    show_default=True,
-    help="Clients on P, P+1, P+2; Raft on P+10 to P+12.",
-)
-@click.option(
-    "--for", "for_", metavar="LENGTH", help="Run for this time once it works, such as 90s."
-)
-@click.option("--executors", type=click.IntRange(1, 50), default=1, show_default=True, metavar="N")
-@click.option("--no-restart", is_flag=True, help="Leave processes that die dead.")
-@click.option("--system", is_flag=True, help="The crontab has a user column.")
-@click.option("--object-storage", metavar="URL", help="Back up to s3://... or file:///...")
-@click.option("--restore", is_flag=True, help="The replicas' folders are gone: begin from there.")
-def dev_command(for_: str | None, no_restart: bool, **said: Any) -> NoReturn:
-    """Run three replicas and an executor on this machine.
+GARBAGE_OBJECTS: Final = 50_000
+"""How many objects are made before Python looks for garbage: more than imports make."""
 
-    CRONTAB is applied at the start; jobs that it no longer has are removed. Ctrl-C ends all.
-    """
-    from cron.dev.options import DevOptions
-    from cron.dev.supervisor import run_dev
-
-    said["object_storage"] = said["object_storage"] or ""
-    for_ms = parse_length(for_) if for_ is not None else None
-    sys.exit(run_dev(DevOptions(for_ms=for_ms, restart=not no_restart, **said)))
-
-
-for _command in (dev_command, replica_group, executor_command, worker_command, restore_command):
-    cli.add_command(_command)
+cli.late = {**PROCESSES, **COMMANDS}
 
 
 def main() -> None:
     """Run the command line; ends the process with an exit code of `cron.cli.exits`."""
-    cli(prog_name="raftcron")
+    gc.set_threshold(GARBAGE_OBJECTS)
+    try:
+        cli(prog_name="raftcron")
+    except SystemExit as end:
+        _leave(end.code)
+        raise
+
+
+def _leave(code: object) -> None:
+    """End the process without taking the interpreter apart, which costs as much as its start.
+
+    Nothing is left for it to do: a command closes what it opened, and its output is flushed here.
+    Returns where that is not so: another thread runs, or the output cannot be written.
+    """
+    threading = sys.modules.get("threading")
+    if not isinstance(code, int) or (threading is not None and threading.active_count() > 1):
+        return
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ gRPC would say the same later and less clearly, or nothing at all about certific
 
 from __future__ import annotations
 
+import contextlib
 import socket
-import ssl
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from launcher.identity import REPLICA_HOST
-from launcher.tls import Credentials, fault
+
+# ssl is imported where it is used: it costs more than the rest of a command that needs none.
+if TYPE_CHECKING:
+    from launcher.tls import Credentials
 
 # RFC 9113: what a client begins with (3.4), and a SETTINGS frame without settings (6.5), with
 # which a server begins, too.
@@ -44,13 +47,32 @@ def reach(server: str, timeout_ms: int, credentials: Credentials | None = None) 
     Raises:
         Unreached: with the reason as the operating system says it, or whose certificate is wrong.
     """
+    sock, _ = greet(server, timeout_ms, credentials)
+    sock.close()
+
+
+def greet(
+    server: str, timeout_ms: int, credentials: Credentials | None = None
+) -> tuple[socket.socket, bytes]:
+    """Return a connection on which both sides began HTTP/2, and the header of the frame that the
+    server sends first. What follows that header was not read.
+
+    Raises:
+        Unreached: as `reach` does.
+    """
     timeout_s = timeout_ms / 1000
     try:
-        with _connected(server, timeout_s) as sock:
+        with contextlib.ExitStack() as stack:
+            sock = stack.enter_context(_connected(server, timeout_s))
             if credentials is None:
-                _greet_plainly(sock, server, timeout_s)
+                header = _greet_plainly(sock, server, timeout_s)
             else:
-                _greet_behind_tls(sock, credentials)
+                sock = stack.enter_context(_behind_tls(sock, credentials))
+                header = _greet_behind_tls(sock, credentials)
+            if header[_FRAME_TYPE] != _SETTINGS[_FRAME_TYPE]:
+                raise Unreached("not a replica")
+            stack.pop_all()
+            return sock, header
     except TimeoutError as error:
         raise Unreached("no answer") from error
     except OSError as error:
@@ -61,24 +83,31 @@ def reach(server: str, timeout_ms: int, credentials: Credentials | None = None) 
 
 def _connected(server: str, timeout_s: float) -> socket.socket:
     host, _, port = server.rpartition(":")
-    sock = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    host = host.strip("[]")
+    # As bytes, which Python hands on: for a str it imports its tables of international names.
+    name: Any = host.encode() if host.isascii() else host
+    sock = socket.create_connection((name, int(port)), timeout_s)
     sock.settimeout(timeout_s)
     return sock
 
 
-def _greet_plainly(sock: socket.socket, server: str, timeout_s: float) -> None:
+def _greet_plainly(sock: socket.socket, server: str, timeout_s: float) -> bytes:
     header = _answered(sock)
-    if len(header) < _FRAME_HEADER_BYTES:
-        if _speaks_tls(server, timeout_s):
-            hint = "give --tls DIR or RAFTCRON_TLS; an executor, [tls] in its configuration"
-            raise Unreached(WANTS_TLS, hint, is_distrust=True)
-        raise Unreached("connection closed")
-    _check_http2(header)
+    if len(header) == _FRAME_HEADER_BYTES:
+        return header
+    if _speaks_tls(server, timeout_s):
+        hint = "give --tls DIR or RAFTCRON_TLS; an executor, [tls] in its configuration"
+        raise Unreached(WANTS_TLS, hint, is_distrust=True)
+    raise Unreached("connection closed")
 
 
-def _greet_behind_tls(sock: socket.socket, credentials: Credentials) -> None:
+def _behind_tls(sock: socket.socket, credentials: Credentials) -> socket.socket:
+    import ssl
+
+    from launcher.tls import fault
+
     try:
-        behind = credentials.context().wrap_socket(sock, server_hostname=REPLICA_HOST)
+        return credentials.context().wrap_socket(sock, server_hostname=REPLICA_HOST)
     except ssl.SSLCertVerificationError as error:
         hint = f"it was checked against {credentials.files.ca}: is that of the same cell?"
         raise Unreached(f"its certificate {fault(error)}", hint, is_distrust=True) from error
@@ -87,21 +116,21 @@ def _greet_behind_tls(sock: socket.socket, credentials: Credentials) -> None:
     except ssl.SSLError as error:
         hint = "give it [tls] in its configuration, or leave TLS here"
         raise Unreached(NO_TLS, hint, is_distrust=True) from error
-    with behind:
-        try:
-            header = _answered(behind)
-        except TimeoutError:
-            raise
-        except OSError:
-            header = b""
-    if len(header) < _FRAME_HEADER_BYTES:
-        # In TLS 1.3 a client learns only here that its certificate was refused.
-        hint = (
-            f"does its [tls] ca name the authority of {credentials.files.cert}; are clocks right?"
-        )
-        text = f"it does not accept the certificate of {credentials.identity}"
-        raise Unreached(text, hint, is_distrust=True)
-    _check_http2(header)
+
+
+def _greet_behind_tls(sock: socket.socket, credentials: Credentials) -> bytes:
+    try:
+        header = _answered(sock)
+    except TimeoutError:
+        raise
+    except OSError:
+        header = b""
+    if len(header) == _FRAME_HEADER_BYTES:
+        return header
+    # In TLS 1.3 a client learns only here that its certificate was refused.
+    hint = f"does its [tls] ca name the authority of {credentials.files.cert}; are clocks right?"
+    text = f"it does not accept the certificate of {credentials.identity}"
+    raise Unreached(text, hint, is_distrust=True)
 
 
 def _answered(sock: socket.socket) -> bytes:
@@ -116,13 +145,10 @@ def _answered(sock: socket.socket) -> bytes:
     return header
 
 
-def _check_http2(header: bytes) -> None:
-    if header[_FRAME_TYPE] != _SETTINGS[_FRAME_TYPE]:
-        raise Unreached("not a replica")
-
-
 def _speaks_tls(server: str, timeout_s: float) -> bool:
     """Whether who hung up on plain HTTP/2 would have spoken TLS."""
+    import ssl
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

@@ -1,4 +1,4 @@
-"""TLS with the cell's own certificates: files read, checked, and followed when they are renewed.
+"""TLS with the cell's own certificates: files read and checked.
 
 Both sides show a certificate of the cell's authority. A certificate is tried here, as the other
 side would, before anything is connected: TLS 1.3 tells a client nothing about why it was refused.
@@ -9,17 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from launcher import logs
 from launcher.errors import BadConfig
 from launcher.identity import REPLICA_HOST, Identity, only_identity
-
-log = logs.get()
 
 ALPN: Final = "h2"
 PEM_BYTES_MAX: Final = 1 << 20
@@ -107,59 +103,6 @@ def check_identity(credentials: Credentials, wanted: Identity) -> None:
 def fault(error: ssl.SSLCertVerificationError) -> str:
     """Return what is wrong with a certificate, to be put behind whose it is."""
     return FAULTS.get(error.verify_code, f"is refused: {error.verify_message}")
-
-
-Current = Callable[[], Credentials]
-"""Gives what is good at the moment; from any thread."""
-
-
-class LiveCredentials:
-    """Credentials that follow their files: a certificate that is renewed needs no restart.
-
-    `current` may be called from any thread; two at once read the files twice, no more.
-    """
-
-    def __init__(self, files: TlsFiles, wanted: Identity) -> None:
-        """Read the certificate of `wanted`.
-
-        Raises:
-            BadConfig: as `load_credentials` and `check_identity`.
-        """
-        self._files, self._wanted = files, wanted
-        self._stamps = _stamps(files)
-        self._held = self._load()
-
-    def current(self) -> Credentials:
-        """Return what the files hold now; where that is of no use, what they held before."""
-        stamps = _stamps(self._files)
-        if stamps != self._stamps:
-            # Remembered before they are read: half-written files are tried when they change again.
-            self._stamps = stamps
-            try:
-                self._held = self._load()
-            except BadConfig as error:
-                log.error("certificate.refused", error=str(error), hint=error.hint)
-            else:
-                log.info("certificate.renewed", file=self._files.cert)
-        return self._held
-
-    def _load(self) -> Credentials:
-        credentials = load_credentials(self._files)
-        check_identity(credentials, self._wanted)
-        return credentials
-
-
-def _stamps(files: TlsFiles) -> list[tuple[int, int, int] | None]:
-    """What changes when one of the files does."""
-    found: list[tuple[int, int, int] | None] = []
-    for name in (files.ca, files.cert, files.key):
-        try:
-            status = os.stat(name)
-        except OSError:
-            found.append(None)
-        else:
-            found.append((status.st_mtime_ns, status.st_size, status.st_ino))
-    return found
 
 
 def read_pem(name: str, *, is_key: bool = False) -> bytes:

@@ -14,7 +14,7 @@ import grpc
 import structlog
 
 from cron.api.connections import ConnectionWatch
-from cron.api.status import to_refusal
+from cron.api.refusing import refuse
 from cron.errors import CronError, NotAllowed, NotAuthenticated
 from launcher.identity import EXECUTOR, PERSON, REPLICA, Identity, only_identity
 
@@ -137,8 +137,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 raise NotAllowed(f"{caller} may not use {denied}", hint)
         except CronError as error:
             self._note(context, error)
-            refusal = to_refusal(error)
-            await context.abort(refusal.code, refusal.message, refusal.metadata)
+            await refuse(context, error)
         fields = getattr(getattr(request, "DESCRIPTOR", None), "fields_by_name", {})
         if "by" in fields:
             request.by = name_of(caller)

@@ -10,33 +10,12 @@ from typing import Any, Final
 
 import grpc
 
-from cron.errors import ConfigError
-from launcher.errors import BadConfig
 from launcher.identity import REPLICA_HOST
-from launcher.tls import Credentials, TlsFiles, load_credentials
+from launcher.tls import Credentials
 
 Options = Sequence[tuple[str, Any]]
 
 _EXPECTED: Final = ("grpc.ssl_target_name_override", REPLICA_HOST)
-
-
-def load(files: TlsFiles) -> Credentials:
-    """Return the certificate and key in `files`, checked.
-
-    Raises:
-        ConfigError: they are of no use; the message names the file, the hint the way out.
-    """
-    try:
-        return load_credentials(files)
-    except BadConfig as error:
-        raise ConfigError(str(error), error.hint) from error
-
-
-def open_channel(address: str, credentials: Credentials | None, options: Options) -> grpc.Channel:
-    """Return a client's channel to a replica."""
-    if credentials is None:
-        return grpc.insecure_channel(address, options=options)
-    return grpc.secure_channel(address, _secret(credentials), options=[*options, _EXPECTED])
 
 
 def open_aio_channel(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -38,7 +38,9 @@ from cron.api.views import (
     StatusRow,
     WhyReport,
 )
-from launcher.tls import Credentials
+
+if TYPE_CHECKING:
+    from launcher.tls import Credentials
 
 V = TypeVar("V", bound=msgspec.Struct)
 

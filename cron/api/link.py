@@ -6,31 +6,23 @@ replica is first reached and only then asked: until then, nothing was sent.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-import grpc
+from google.protobuf.message_factory import GetMessageClass
 
 from cron import limits
-from cron.api.channels import open_channel
+from cron.api.codes import Code
+from cron.api.http2 import Answer, Broken, Connection, TooBig, Unsent
 from cron.api.reading import STALE, Behind, from_metadata
-from cron.api.status import METADATA_BYTES_MAX, Metadata, from_refusal, peers_of
-from cron.api.v1 import admin_pb2_grpc
+from cron.api.status import METADATA_BYTES_MAX, from_refusal, peers_of
+from cron.api.v1 import admin_pb2
 from cron.errors import CronError, LimitExceeded
-from launcher.reach import Unreached, reach
-from launcher.tls import Credentials
+from launcher.reach import Unreached, greet
 
-_OPTIONS: Final = (
-    ("grpc.max_receive_message_length", limits.RPC_BYTES_MAX),
-    ("grpc.max_send_message_length", limits.RPC_BYTES_MAX),
-    ("grpc.max_metadata_size", METADATA_BYTES_MAX),
-    ("grpc.absolute_max_metadata_size", METADATA_BYTES_MAX),
-    # Channels to one address share their connection and its backoff; a second try is to be a try.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.enable_http_proxy", 0),
-    ("grpc.enable_retries", 0),
-)
+if TYPE_CHECKING:
+    from launcher.tls import Credentials
 
-_NEVER_SENT: Final = "failed to connect to all addresses"
+_SERVICE: Final = admin_pb2.DESCRIPTOR.services_by_name["Admin"]
 
 
 class NotReached(Exception):
@@ -67,7 +59,7 @@ class Link:
         self.server = server
         self._credentials = credentials
         self.behind: Behind | None = None
-        self._channel: grpc.Channel | None = None
+        self._connection: Connection | None = None
 
     def call(
         self, method: str, request: Any, *, connect_ms: int, timeout_ms: int, is_stale: bool = False
@@ -78,38 +70,42 @@ class Link:
         Raises:
             NotReached: nothing was sent. NoAnswer: it was. Refused: it was, and answered.
         """
-        channel = self._ready(connect_ms)
-        stub = admin_pb2_grpc.AdminStub(channel)  # type: ignore[no-untyped-call]
+        connection = self._ready(connect_ms)
+        path = f"/{_SERVICE.full_name}/{method}"
+        metadata = ((STALE, "1"),) if is_stale else ()
         try:
-            call, metadata = getattr(stub, method), ((STALE, "1"),) if is_stale else ()
-            if isinstance(call, grpc.UnaryUnaryMultiCallable):
-                answer, ended = call.with_call(
-                    request, timeout=timeout_ms / 1000, metadata=metadata
-                )
-                answers = [answer]
-            else:
-                ended = call(request, timeout=timeout_ms / 1000, metadata=metadata)
-                answers = list(ended)
-            self.behind = from_metadata(dict(ended.trailing_metadata() or ()))
-            return answers
-        except grpc.RpcError as error:
-            raise self._judge(cast(grpc.Call, error), timeout_ms) from error
+            answer = connection.call(path, request.SerializeToString(), metadata, timeout_ms)
+            if answer.code:
+                raise self._judge(answer, timeout_ms)
+        except TooBig as error:
+            self.close()
+            raise Refused(LimitExceeded(str(error)), []) from error
+        except Unsent as error:
+            self.close()
+            raise NotReached(str(error)) from error
+        except TimeoutError as error:
+            self.close()
+            raise _too_late(timeout_ms) from error
+        except Broken as error:
+            self.close()
+            raise NoAnswer(str(error)) from error
+        self.behind = from_metadata(dict(answer.metadata))
+        kind = GetMessageClass(_SERVICE.methods_by_name[method].output_type)
+        return [kind.FromString(one) for one in answer.messages]
 
     def close(self) -> None:
         """Close the connection; idempotent."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def _ready(self, connect_ms: int) -> grpc.Channel:
-        """The channel, once something that speaks HTTP/2 was seen behind the address.
-
-        Waiting for gRPC's own word would cost 0.2 s when the channel is closed: it polls in a
-        thread.
-        """
-        if self._channel is None:
+    def _ready(self, connect_ms: int) -> Connection:
+        """The connection, made anew where there is none or the replica has ended it."""
+        if self._connection is not None and self._connection.is_over():
+            self.close()
+        if self._connection is None:
             try:
-                reach(self.server, connect_ms, self._credentials)
+                sock, header = greet(self.server, connect_ms, self._credentials)
             except Unreached as error:
                 raise NotReached(
                     str(error),
@@ -117,22 +113,29 @@ class Link:
                     is_distrust=error.is_distrust,
                     is_refused=error.is_refused,
                 ) from error
-            self._channel = open_channel(self.server, self._credentials, _OPTIONS)
-        return self._channel
+            self._connection = Connection(
+                sock,
+                header,
+                self.server,
+                bytes_max=limits.RPC_BYTES_MAX,
+                headers_max=METADATA_BYTES_MAX,
+            )
+        return self._connection
 
-    def _judge(self, call: grpc.Call, timeout_ms: int) -> Exception:
-        code, details = call.code(), call.details() or ""
-        metadata = cast(Metadata, call.trailing_metadata() or ())
-        error = from_refusal(code, details, metadata)
+    def _judge(self, answer: Answer, timeout_ms: int) -> Exception:
+        """What an answer means that is not OK; without raftcron's code it is gRPC's own word."""
+        error = from_refusal(answer.code, answer.details, answer.metadata)
         if error is not None:
-            return Refused(error, peers_of(metadata))
-        self.close()  # gRPC's own word: this connection is of no use any more
-        if details.startswith(_NEVER_SENT):
-            return NotReached("connection lost")
-        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return Refused(LimitExceeded(details), [])
-        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return Refused(error, peers_of(answer.metadata))
+        self.close()  # this connection is of no use any more
+        if answer.code == Code.RESOURCE_EXHAUSTED:
+            return Refused(LimitExceeded(answer.details), [])
+        if answer.code == Code.UNIMPLEMENTED:
             return NotReached("it does not know this request: another program, or version")
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return NoAnswer(f"no answer within {timeout_ms / 1000:g} s")
-        return NoAnswer(details.splitlines()[0] if details else code.name.lower())
+        if answer.code == Code.DEADLINE_EXCEEDED:
+            return _too_late(timeout_ms)
+        return NoAnswer(answer.details.partition("\n")[0] or f"gRPC code {answer.code}")
+
+
+def _too_late(timeout_ms: int) -> NoAnswer:
+    return NoAnswer(f"no answer within {timeout_ms / 1000:g} s")

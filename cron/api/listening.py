@@ -12,7 +12,8 @@ from cron.api.callers import Guard
 from cron.api.connections import HANDSHAKE_MS, IDLE_MS, ConnectionWatch
 from cron.api.server import SERVER_OPTIONS
 from cron.errors import ConfigError
-from launcher.tls import Credentials, Current
+from launcher.renewal import Current
+from launcher.tls import Credentials
 
 _log = structlog.get_logger()
 

@@ -10,7 +10,8 @@ from cron.api.channels import open_aio_channel
 from cron.api.translate import to_view
 from cron.api.v1 import admin_pb2, admin_pb2_grpc
 from cron.api.views import StatusRow
-from launcher.tls import Credentials, Current
+from launcher.renewal import Current
+from launcher.tls import Credentials
 
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),

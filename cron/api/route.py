@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -32,7 +32,9 @@ from cron.errors import (
     StorageAway,
     Unavailable,
 )
-from launcher.tls import Credentials
+
+if TYPE_CHECKING:
+    from launcher.tls import Credentials
 
 UNREACHED_MS: Final = 3_000
 """How long a cell is tried of which no replica is reached: a dead one is back within a second."""

@@ -20,6 +20,7 @@ from cron.api.backend import Backend
 from cron.api.pattern import parse_pattern
 from cron.api.pool_server import PoolServicer
 from cron.api.reading import reading, to_metadata
+from cron.api.refusing import refuse
 from cron.api.requests import (
     checked_apply,
     checked_backfill,
@@ -32,7 +33,7 @@ from cron.api.requests import (
     checked_replace,
 )
 from cron.api.snapshots import SnapshotsServicer
-from cron.api.status import PEERS, to_refusal
+from cron.api.status import PEERS
 from cron.api.translate import to_message
 from cron.api.v1 import admin_pb2, admin_pb2_grpc
 from cron.errors import CronError, InvalidInput
@@ -254,11 +255,8 @@ class AdminServicer(SnapshotsServicer, PoolServicer, admin_pb2_grpc.AdminService
         await self._refuse(context, refused)
 
     async def _refuse(self, context: Context, error: CronError) -> NoReturn:
-        refusal = to_refusal(error)
-        metadata = refusal.metadata
-        if peers := self._peers():
-            metadata += ((PEERS, ",".join(peers)),)
-        await context.abort(refusal.code, refusal.message, metadata)
+        peers = self._peers()
+        await refuse(context, error, ((PEERS, ",".join(peers)),) if peers else ())
 
 
 def add_admin(

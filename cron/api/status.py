@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-import grpc
-
 from cron import limits
+from cron.api.codes import Code
 from cron.api.translate import to_message, to_view
 from cron.api.v1 import admin_pb2
 from cron.errors import (
@@ -43,17 +42,17 @@ METADATA_BYTES_MAX: Final = 1 << 20
 """What a client accepts: 100 problems with texts of a few thousand bytes each, and some room."""
 _PROBLEM_CHARS_MAX: Final = 2_000
 
-TABLE: Final[tuple[tuple[type[CronError], grpc.StatusCode], ...]] = (
+TABLE: Final[tuple[tuple[type[CronError], Code], ...]] = (
     # The first class that fits counts: NotLeader before Unavailable, of which it is one.
-    (InvalidInput, grpc.StatusCode.INVALID_ARGUMENT),
-    (NotFound, grpc.StatusCode.NOT_FOUND),
-    (Conflict, grpc.StatusCode.ABORTED),
-    (NotLeader, grpc.StatusCode.FAILED_PRECONDITION),
-    (Unavailable, grpc.StatusCode.UNAVAILABLE),
-    (OutcomeUnknown, grpc.StatusCode.UNKNOWN),
-    (LimitExceeded, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (NotAuthenticated, grpc.StatusCode.UNAUTHENTICATED),
-    (NotAllowed, grpc.StatusCode.PERMISSION_DENIED),
+    (InvalidInput, Code.INVALID_ARGUMENT),
+    (NotFound, Code.NOT_FOUND),
+    (Conflict, Code.ABORTED),
+    (NotLeader, Code.FAILED_PRECONDITION),
+    (Unavailable, Code.UNAVAILABLE),
+    (OutcomeUnknown, Code.UNKNOWN),
+    (LimitExceeded, Code.RESOURCE_EXHAUSTED),
+    (NotAuthenticated, Code.UNAUTHENTICATED),
+    (NotAllowed, Code.PERMISSION_DENIED),
 )
 
 Metadata = Sequence[tuple[str, str | bytes]]
@@ -62,17 +61,17 @@ Metadata = Sequence[tuple[str, str | bytes]]
 class Refusal(NamedTuple):
     """An error as gRPC carries it."""
 
-    code: grpc.StatusCode
+    code: Code
     message: str
     metadata: tuple[tuple[str, str | bytes], ...]
 
 
-def code_of(error: CronError) -> grpc.StatusCode:
+def code_of(error: CronError) -> Code:
     """Return the gRPC code of an error; INTERNAL for one that the table does not have."""
     for kind, code in TABLE:
         if isinstance(error, kind):
             return code
-    return grpc.StatusCode.INTERNAL
+    return Code.INTERNAL
 
 
 def to_refusal(error: CronError) -> Refusal:
@@ -92,7 +91,7 @@ def to_refusal(error: CronError) -> Refusal:
     return Refusal(code_of(error), message, tuple(metadata))
 
 
-def from_refusal(code: grpc.StatusCode, message: str, metadata: Metadata) -> CronError | None:
+def from_refusal(code: int, message: str, metadata: Metadata) -> CronError | None:
     """Return the error that a server raised; None where it was not raftcron's server that spoke.
 
     What gRPC itself reports (a broken connection, a deadline) has no `raftcron-code`.
@@ -129,8 +128,8 @@ def _by_name() -> dict[str, type[CronError]]:
     return found
 
 
-def _by_code(code: grpc.StatusCode) -> type[CronError]:
-    return next((kind for kind, its in TABLE if its is code), CronError)
+def _by_code(code: int) -> type[CronError]:
+    return next((kind for kind, its in TABLE if its == code), CronError)
 
 
 def _text(value: str | bytes) -> str:

@@ -14,7 +14,7 @@ from cron.api.translate import to_message
 from cron.api.v1 import admin_pb2, admin_pb2_grpc
 from cron.api.views import StatusRow
 from cron.errors import ConfigError
-from launcher.tls import Current
+from launcher.renewal import Current
 
 _log = structlog.get_logger()
 

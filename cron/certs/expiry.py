@@ -8,7 +8,8 @@ from typing import Final
 import structlog
 
 from cron.clock import Clock
-from launcher.tls import Credentials, Current
+from launcher.renewal import Current
+from launcher.tls import Credentials
 
 _log = structlog.get_logger()
 

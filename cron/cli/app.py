@@ -50,25 +50,26 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 class Commands(Group):
     """A group that imports its commands late and ends with the exit codes of `cron.cli.exits`."""
 
+    late: dict[str, tuple[str, str]] = COMMANDS
+    """The commands; `cron.main` adds those that start processes."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return all names: those added by the program first, the others in their order."""
-        return [*self.commands, *COMMANDS]
+        """Return all names, in their order."""
+        return list(self.late)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, imported now; None for an unknown one."""
-        if cmd_name not in COMMANDS:
-            return super().get_command(ctx, cmd_name)
-        module, summary = COMMANDS[cmd_name]
+        if cmd_name not in self.late:
+            return None
+        module, summary = self.late[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), f"{cmd_name}_command")
         command.short_help = summary
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
-        rows = [(name, own.get_short_help_str(80)) for name, own in self.commands.items()]
-        rows += [(name, summary) for name, (_, summary) in COMMANDS.items()]
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl([(name, summary) for name, (_, summary) in self.late.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error is printed and becomes its exit code."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Final
 
 import click
@@ -25,6 +24,8 @@ class Group(click.Group):
         """Return the command that is meant; a usage error suggests names that are like it."""
         said = args[0]
         if said[:1].isalnum() and self.get_command(ctx, said) is None:
+            import difflib
+
             harmless = [name for name in self.list_commands(ctx) if name not in NEVER_GUESSED]
             near = difflib.get_close_matches(said, harmless, n=2, cutoff=0.7)
             guess = f": did you mean {' or '.join(near)}?" if near else ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,15 +39,17 @@ class Settings:
         Raises:
             InvalidInput: the list of servers, or the certificate, cannot be used.
         """
-        # gRPC costs 60 ms to import: only commands that talk to a cell pay for it.
+        # Imported when they are needed: most of the time of a command is that of its imports.
         from cron.api.address import DEFAULT, parse_servers
-        from cron.api.channels import load
         from cron.api.client import Client
-        from launcher.tls import files_of
 
         text = self.server or os.environ.get("RAFTCRON_SERVER") or DEFAULT
         folder = self.tls or os.environ.get("RAFTCRON_TLS")
-        credentials = load(files_of(folder)) if folder else None
+        credentials = None
+        if folder:
+            from cron.api.credentials import load
+
+            credentials = load(folder)
         servers = parse_servers(text, is_secure=credentials is not None)
         on_behind = self._tell_behind if self.is_stale else None
         return Client(servers, self.timeout_ms, credentials, on_behind)
@@ -193,6 +193,8 @@ def _age_of(behind: Behind) -> str:
 
 def person() -> str:
     """Return who asks, for the record: the user's name, or "" where there is none."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -201,4 +203,4 @@ def person() -> str:
 
 def new_request_id() -> str:
     """Return an id for a request that may be sent twice and must be done once."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()

@@ -13,8 +13,6 @@ exception is `raftcron logs --raw`.
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -80,6 +78,8 @@ def _ascii_controls(encoded: str) -> str:
     """Return JSON with all characters escaped that a terminal may obey; JSON escapes C0 alone."""
     if encoded.isprintable():
         return encoded
+    import json
+
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in encoded)
 
 
@@ -188,6 +188,8 @@ def _plain_table(columns: Sequence[str], rows: list[list[str]]) -> None:
 def _terminal_table(
     columns: Sequence[str], rows: list[list[str]], narrow: Sequence[str], spill: str
 ) -> None:
+    import shutil
+
     width = shutil.get_terminal_size().columns
     last = len(columns) - 1
     if not spill:

@@ -47,7 +47,7 @@ _LOOK_S: Final = 0.5
 )
 @click.option("--die-with-parent", is_flag=True, hidden=True)
 @click.pass_context
-def replica_group(
+def replica_command(
     ctx: click.Context,
     config: str | None,
     data: str | None,
@@ -74,7 +74,7 @@ def replica_group(
     become("cron.daemon", "--config", config, *place, *given)
 
 
-@replica_group.command("replace", short_help="Make room for a new disk under a replica's id.")
+@replica_command.command("replace", short_help="Make room for a new disk under a replica's id.")
 @click.argument("replica")
 @click.option("--raft", metavar="HOST:PORT", default="", help="Where the new one listens for Raft.")
 @click.option("--client", metavar="HOST:PORT", default="", help="Where it listens for clients.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -240,6 +239,8 @@ def _told() -> Iterator[None]:
         with store_told():
             yield
     except OSError as error:
+        import tempfile
+
         place = error.filename or tempfile.gettempdir()
         hint = "set TMPDIR to a disk with room"
         raise Unavailable(f"{place}: {error.strerror or error}", hint) from error
@@ -270,6 +271,8 @@ def _stored(url: str, cell: str) -> tuple[list[SnapshotView], list[str]]:
 
 def _verified(url: str, cell: str, name: str) -> list[SnapshotView]:
     """Return the snapshots that were read, but for those that were deleted meanwhile."""
+    import tempfile
+
     from cron.api.stored import of_manifest, of_unreadable
 
     with _told(), tempfile.TemporaryDirectory(prefix="raftcron-verify-") as folder:

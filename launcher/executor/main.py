@@ -36,7 +36,7 @@ from launcher.executor.stream import Way
 from launcher.executor.words import Words
 from launcher.identity import EXECUTOR, Identity
 from launcher.private import private_files, tighten
-from launcher.tls import Current, LiveCredentials
+from launcher.renewal import Current, LiveCredentials
 
 log = logs.get()
 

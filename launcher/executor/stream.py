@@ -22,8 +22,9 @@ from launcher.executor.pace import Pace
 from launcher.executor.row import Row, epoch_message, epoch_of
 from launcher.executor.words import Words
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
+from launcher.renewal import Current
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
-from launcher.tls import Credentials, Current
+from launcher.tls import Credentials
 from launcher.work import Epoch
 
 log = logs.get()

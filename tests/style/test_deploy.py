@@ -6,6 +6,7 @@ import re
 import shlex
 import tomllib
 
+import click
 import pytest
 
 import cron.main  # noqa: F401 - adds the commands that start processes
@@ -31,7 +32,9 @@ def test_a_unit_starts_a_command_that_there_is_from_where_readme_installs_it(kin
     program, command, *options = shlex.split(settings["ExecStart"])
     assert program == "/opt/raftcron/bin/raftcron"
     assert command == kind
-    known = {option for one in cli.commands[kind].params for option in one.opts}
+    command = cli.get_command(click.Context(cli), kind)
+    assert command is not None
+    known = {option for one in command.params for option in one.opts}
     assert {option for option in options if option.startswith("--")} <= known
     assert f"/etc/raftcron/{kind}.toml" in options
     assert f"/etc/raftcron/{kind}.toml" in README or f"`{kind}.toml`" in README

@@ -53,7 +53,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
     "boto3": ("snapshots/s3.py",),
     "botocore": ("snapshots/s3.py",),
     "backports": ("snapshots/zstd.py",),
-    "click": ("cron/cli/", "cron/dev/", "cron/main.py", "cron/restore/command.py"),
+    "click": ("cron/cli/", "cron/dev/", "cron/restore/command.py"),
     "croniter": ("cron/calendar/schedule.py",),
     "cryptography": ("cron/certs/",),
     "grpc": (

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import queue
+import select
 
-import grpc
 import pytest
 
+from cron import limits
 from cron.api.link import Link, NoAnswer, NotReached, Refused
 from cron.api.v1 import admin_pb2
 from cron.errors import LimitExceeded, UnknownJob
@@ -33,14 +33,13 @@ async def call(link: Link, method: str = "Jobs", timeout_ms: int = 20_000):
 
 
 async def disconnected(link: Link) -> None:
-    """Return once gRPC has seen that the other end is gone, which it learns in its own time."""
-    states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
-    link._channel.subscribe(states.put)
-    try:
-        while await in_thread(lambda: states.get(timeout=30)) is grpc.ChannelConnectivity.READY:
-            pass
-    finally:
-        link._channel.unsubscribe(states.put)
+    """Return once the link's side has seen that the other end is gone."""
+
+    def wait() -> None:
+        while not link._connection.is_over():
+            select.select([link._connection._sock], [], [], 30)
+
+    await in_thread(wait)
 
 
 @pytest.fixture
@@ -114,13 +113,7 @@ async def test_a_link_is_used_again_after_a_refusal_and_after_a_silence(link_to)
 
 
 async def test_a_request_over_the_limit_is_not_sent(link_to, monkeypatch):
-    from cron.api import link as module
-
-    options = tuple(
-        (name, 1_000 if name == "grpc.max_send_message_length" else value)
-        for name, value in module._OPTIONS
-    )
-    monkeypatch.setattr(module, "_OPTIONS", options)
+    monkeypatch.setattr(limits, "RPC_BYTES_MAX", 1_000)
     backend = FakeBackend()
     request = admin_pb2.ApplyRequest(files=[{"name": "a", "content": os.urandom(2_000)}])
     async with serving(backend) as server:

@@ -5,6 +5,7 @@ import pytest
 
 from cron import errors, limits
 from cron.api.client import Client
+from cron.api.codes import Code
 from cron.api.status import CODE, TABLE, code_of, from_refusal, peers_of, to_refusal
 from cron.errors import CronError, CrontabError, NotLeader, Problem, ScheduleError
 from tests.unit.api_rig import FakeBackend, in_thread, serving
@@ -74,15 +75,15 @@ async def test_a_hundred_problems_with_long_texts_come_through():
 @pytest.mark.parametrize(
     ("kind", "code"),
     [
-        (errors.InvalidInput, grpc.StatusCode.INVALID_ARGUMENT),
-        (errors.CrontabError, grpc.StatusCode.INVALID_ARGUMENT),
-        (errors.UnknownJob, grpc.StatusCode.NOT_FOUND),
-        (errors.RevisionConflict, grpc.StatusCode.ABORTED),
-        (errors.NotLeader, grpc.StatusCode.FAILED_PRECONDITION),
-        (errors.NoQuorum, grpc.StatusCode.UNAVAILABLE),
-        (errors.OutcomeUnknown, grpc.StatusCode.UNKNOWN),
-        (errors.TooManyTimes, grpc.StatusCode.RESOURCE_EXHAUSTED),
-        (errors.CronError, grpc.StatusCode.INTERNAL),
+        (errors.InvalidInput, Code.INVALID_ARGUMENT),
+        (errors.CrontabError, Code.INVALID_ARGUMENT),
+        (errors.UnknownJob, Code.NOT_FOUND),
+        (errors.RevisionConflict, Code.ABORTED),
+        (errors.NotLeader, Code.FAILED_PRECONDITION),
+        (errors.NoQuorum, Code.UNAVAILABLE),
+        (errors.OutcomeUnknown, Code.UNKNOWN),
+        (errors.TooManyTimes, Code.RESOURCE_EXHAUSTED),
+        (errors.CronError, Code.INTERNAL),
     ],
 )
 def test_the_table_of_codes_is_the_one_of_the_house(kind, code):
@@ -97,17 +98,22 @@ def test_codes_are_unique_or_a_client_could_raise_the_wrong_class():
 
 def test_an_error_of_a_newer_server_becomes_the_class_of_its_grpc_code():
     metadata = ((CODE, "quota_exceeded"),)
-    error = from_refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much", metadata)
+    error = from_refusal(Code.RESOURCE_EXHAUSTED, "too much", metadata)
     assert type(error) is errors.LimitExceeded
 
 
+def test_the_codes_are_those_of_grpc():
+    theirs = {one.name: one.value[0] for one in grpc.StatusCode}
+    assert {one.name: one.value for one in Code} == theirs
+
+
 def test_what_grpc_itself_reports_is_no_error_of_ours():
-    assert from_refusal(grpc.StatusCode.UNAVAILABLE, "connection reset", ()) is None
+    assert from_refusal(Code.UNAVAILABLE, "connection reset", ()) is None
 
 
 def test_a_column_that_is_no_number_does_not_break_the_client():
     metadata = ((CODE, "schedule"), ("raftcron-column", "-x"))
-    error = from_refusal(grpc.StatusCode.INVALID_ARGUMENT, "bad", metadata)
+    error = from_refusal(Code.INVALID_ARGUMENT, "bad", metadata)
     assert isinstance(error, ScheduleError)
     assert error.column == 0
 

@@ -7,17 +7,17 @@ import sys
 import pytest
 
 from cron.cli.app import COMMANDS
-from cron.main import cli
-from tests.unit.api_rig import run_cli
+from cron.main import PROCESSES
+from tests.unit.api_rig import FakeBackend, closed_address, in_thread, run_cli, serving
 
 
 def loaded_by(*arguments: str) -> set[str]:
-    """The modules that a command line imports, in a process of its own."""
+    """The modules that a command line imports, in a process of its own; how it ends is its own."""
     program = (
         "import sys, contextlib, io\n"
         "from cron.main import cli\n"
-        "with contextlib.redirect_stdout(io.StringIO()):\n"
-        "    cli(sys.argv[1:], standalone_mode=False)\n"
+        "with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):\n"
+        "    cli(sys.argv[1:])\n"
         "print('\\n'.join(sys.modules))\n"
     )
     done = subprocess.run(
@@ -30,14 +30,50 @@ NAMES = """
 dev replica executor worker apply lint jobs next history show logs why trigger pause resume backfill
 kill status audit certs snapshot restore dead queue limit gate executors
 """
-HEAVY = {"grpc", "google.protobuf", "rich", "croniter", "structlog", "asyncio", "pysyncobj"}
+SERVERS_OWN = {
+    *("grpc", "asyncio", "structlog", "pysyncobj", "sqlite3", "boto3", "croniter", "uvicorn"),
+    *("cron.state", "cron.leader", "cron.daemon", "cron.api.server", "launcher.logs"),
+}
+"""What no command imports that asks a cell and ends."""
+UNASKED = {"ssl", "secrets", "rich", "json", "shutil", "difflib", "getpass", "encodings.idna"}
+"""What a command imports only where it is used: for TLS, a change, a terminal, a misspelt name."""
+THE_CELLS = {"cron.api.client", "google.protobuf", "socket"}
+"""What a command imports only to ask a cell."""
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], ["next", "* * * * *"], ["next", "--help"]]
-)
-def test_what_needs_no_cluster_loads_nothing_heavy(arguments):
-    assert not HEAVY & loaded_by(*arguments)
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["lint"], ["lint", "--help"]])
+def test_what_needs_no_cluster_loads_nothing_heavy(arguments, tmp_path):
+    crontab = tmp_path / "crontab"
+    crontab.write_text("0 5 * * * backup\n")
+    files = [str(crontab)] if arguments == ["lint"] else []
+    loaded = loaded_by(*arguments, *files)
+    assert (SERVERS_OWN - {"croniter"}) & loaded == set()
+    assert (THE_CELLS - {"socket"}) & loaded == set()
+
+
+@pytest.mark.parametrize("arguments", [["next", "* * * * *"], ["next", "--help"]])
+def test_an_expression_is_explained_without_what_asks_a_cell(arguments):
+    assert (SERVERS_OWN | THE_CELLS) & loaded_by(*arguments) == set()
+
+
+ASKING = [
+    *("jobs", "history", "queue", "executors", "limit list", "gate list", "dead list", "status"),
+    *("audit", "show a", "why a", "logs a", "snapshot list"),
+]
+
+
+@pytest.mark.parametrize("line", ASKING)
+def test_a_command_that_asks_a_cell_loads_little(line):
+    loaded = loaded_by("--server", closed_address(), "--timeout", "100ms", *line.split())
+    assert loaded >= THE_CELLS, "it asked"
+    assert SERVERS_OWN & loaded == set()
+    assert UNASKED & loaded == set()
+
+
+async def test_an_answer_is_printed_without_more():
+    async with serving(FakeBackend(jobs=[])) as server:
+        loaded = await in_thread(loaded_by, "--server", server, "jobs")
+    assert (SERVERS_OWN | UNASKED) & loaded == set()
 
 
 def test_help_loads_no_command():
@@ -145,7 +181,7 @@ def test_a_closed_pipe_is_no_traceback():
 
 
 def test_no_command_is_called_like_another():
-    assert not set(COMMANDS) & set(cli.commands)
+    assert not set(COMMANDS) & set(PROCESSES)
 
 
 @pytest.mark.parametrize(

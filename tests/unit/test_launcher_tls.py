@@ -10,9 +10,9 @@ import structlog
 
 from launcher.errors import BadConfig
 from launcher.identity import Identity
+from launcher.renewal import LiveCredentials
 from launcher.tls import (
     PEM_BYTES_MAX,
-    LiveCredentials,
     TlsFiles,
     check_identity,
     files_of,

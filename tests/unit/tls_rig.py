@@ -10,7 +10,8 @@ from cron.api.client import Client
 from cron.api.listening import listen, make_server
 from cron.api.server import add_admin
 from launcher.pool.service import add_pool_service
-from launcher.tls import Credentials, Current
+from launcher.renewal import Current
+from launcher.tls import Credentials
 from tests.unit.api_rig import FakeBackend, in_thread
 from tests.unit.certs_rig import CELL, REPLICA, Certs
 from tests.unit.pool_rig import EPOCH, Rig

@@ -1,0 +1,47 @@
+"""`raftcron dev`: its options."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from cron.cli.times import parse_length
+from cron.dev.options import DevOptions
+
+
+@click.command("dev")
+@click.argument("crontab", required=False, type=click.Path(exists=True, dir_okay=False))
+@click.option(
+    "--data",
+    metavar="DIR",
+    type=click.Path(file_okay=False),
+    help="Keep state here between runs; default a new directory that goes with dev.",
+)
+@click.option(
+    "--port",
+    metavar="P",
+    type=click.IntRange(1, 65_523),
+    default=7400,
+    show_default=True,
+    help="Clients on P, P+1, P+2; Raft on P+10 to P+12.",
+)
+@click.option(
+    "--for", "for_", metavar="LENGTH", help="Run for this time once it works, such as 90s."
+)
+@click.option("--executors", type=click.IntRange(1, 50), default=1, show_default=True, metavar="N")
+@click.option("--no-restart", is_flag=True, help="Leave processes that die dead.")
+@click.option("--system", is_flag=True, help="The crontab has a user column.")
+@click.option("--object-storage", metavar="URL", help="Back up to s3://... or file:///...")
+@click.option("--restore", is_flag=True, help="The replicas' folders are gone: begin from there.")
+def dev_command(for_: str | None, no_restart: bool, **said: Any) -> NoReturn:
+    """Run three replicas and an executor on this machine.
+
+    CRONTAB is applied at the start; jobs that it no longer has are removed. Ctrl-C ends all.
+    """
+    from cron.dev.supervisor import run_dev
+
+    said["object_storage"] = said["object_storage"] or ""
+    for_ms = parse_length(for_) if for_ is not None else None
+    sys.exit(run_dev(DevOptions(for_ms=for_ms, restart=not no_restart, **said)))
