@@ -7,6 +7,8 @@ SECONDS ?= 20
 KIND ?= handler
 SEEDS ?= 0-199
 ROUNDS ?= 100
+BASE ?= a8027c6
+PAIRS ?= 5
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Of what pip says, a line for each package: progress, without the noise.
 BRIEFLY := sed -n -u -E 's/^Collecting ([^ ]+).*/  \1/p'
@@ -16,7 +18,8 @@ SHELL := bash
 export PYTHONTZPATH :=
 
 .PHONY: help setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
-  cluster bench bench-flood bench-keeping bench-launches bench-reconnect lock proto wheel clean
+  cluster bench bench-compare bench-flood bench-keeping bench-launches \
+  bench-reconnect lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -84,6 +87,9 @@ bench: setup-tests ## everything that is measured, one after the other; writes b
 	$(BIN)/python -m bench.starts --executor --readme
 	$(BIN)/python -m bench.reconnect --readme
 
+bench-compare: setup-tests ## this tree beside an older commit: BASE=a8027c6 PAIRS=5 ONLY=cpu-2000,late
+	@$(BIN)/python -m bench.compare --base $(BASE) --pairs $(PAIRS) --only "$(ONLY)"
+
 bench-keeping: setup-tests ## only snapshots and history, up to ten million launches
 	$(BIN)/python -m bench.keeping
 
@@ -112,5 +118,5 @@ wheel: setup ## build the wheel
 	$(BIN)/python -m hatchling build -t wheel
 
 clean: ## remove what was made
-	rm -rf $(VENV) .proto-venv dist build data .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) .proto-venv .cache dist build data .mypy_cache .ruff_cache .pytest_cache \
 	  .hypothesis .import_linter_cache

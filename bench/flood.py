@@ -29,10 +29,11 @@ import msgspec
 
 from bench.launches_cell import Crew, Running, Shape, apply, ask, running_cell
 from bench.launches_tally import percentile
+from bench.probes.window import rows_of
 from bench.pump.cell import Moment, moments
 from bench.section import write_section
 from cron.api.pool_views import LimitChange
-from cron.api.views import HistoryQuery, LaunchView
+from cron.api.views import LaunchView
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "bench" / "README.md"
@@ -54,7 +55,6 @@ SETTLED_S: Final = 5
 LEAD_S: Final = 12
 """And the least time up to the flood beside that."""
 SETTLE_S: Final = 60.0
-ROWS_MAX: Final = 100_000
 
 WHOSE: Final = {
     "flooded": "small tenants, flooded handler",
@@ -156,13 +156,13 @@ def _rows(running: Running, from_s: int, to_s: int) -> Iterator[LaunchView]:
     """Yield every row of these seconds, once those of small tenants are over or long enough."""
     deadline = time.monotonic() + SETTLE_S
     for second in range(from_s, to_s):
-        query = HistoryQuery(since_ms=second * 1000, until_ms=(second + 1) * 1000, limit=ROWS_MAX)
+        period = (second, second + 1)
         while True:
-            found = ask(lambda query=query: running.client.history(query))  # type: ignore[misc]
+            found = ask(lambda period=period: rows_of(running.client, period))  # type: ignore[misc]
             if not any(row.is_open for row in found) or time.monotonic() > deadline:
                 break
             time.sleep(0.5)
-        yield from (row for row in found if row.kind != "amendment")
+        yield from found
 
 
 def table(runs: list[dict[str, Any]]) -> str:

@@ -30,32 +30,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench import launches_bend, launches_sampler
-from bench.launches_cell import (
-    APPLY_MS,
-    REPLICA,
-    Crew,
-    Running,
-    Shape,
-    apply,
-    free_ports,
-    running_cell,
-)
-from bench.launches_tally import Tally, percentile, summarize
+from bench.launches_cell import Crew, Running, Shape, apply, running_cell
 from bench.load import Load, make_load
 from bench.noop_tasks import HANDLERS
 from bench.physics import fdatasyncs_per_second, loops_per_second
-from bench.processes import descendants, journal_bytes
-from cron.api.client import Client
-from cron.api.views import HistoryQuery, LaunchView
+from bench.probes.window import measure_window
+from bench.processes import descendants
 
-__all__ = ("APPLY_MS", "REPLICA", "free_ports", "percentile", "summarize")
-
-SETTLE_S: Final = 15.0
-ROWS_MAX: Final = 100_000
 SOON_S: Final = 2
-HALF_S: Final = 0.5
-"""The window is measured from half a second before its first launches are due, when those of the
-second before are over."""
 COSTS_MAX: Final = 25
 
 
@@ -79,7 +61,7 @@ def measure(load: Load, shape: Shape, seconds: int, warm_up_s: int) -> dict[str,
         with running_cell(folder, shape) as running:
             applied = apply(running.client, crontab(load, shape))
             from_s = int(time.time()) + SOON_S + warm_up_s
-            row = _window(running, load, (from_s, from_s + seconds), warm_up_s)
+            row = measure_window(running, load, (from_s, from_s + seconds), warm_up_s)
             if shape.is_profiled:
                 row["profile"] = _profile(running, from_s, seconds, row["launches_per_second"])
         stored = list((folder / "store").rglob("*.snap"))
@@ -94,68 +76,6 @@ def measure(load: Load, shape: Shape, seconds: int, warm_up_s: int) -> dict[str,
         **row,
         **applied,
     }
-
-
-def _window(
-    running: Running, load: Load, window: tuple[int, int], warm_up_s: int
-) -> dict[str, Any]:
-    """Return what became of the launches due in the window, and what was spent meanwhile."""
-    from_s, to_s = window
-    leader = running.leader()
-    journal = running.folder / leader / "raft"
-    _sleep_until(from_s - HALF_S)
-    spent, written = running.spent_us(leader), journal_bytes(journal)
-    _sleep_until(to_s - HALF_S)
-    spent = {part: now - spent[part] for part, now in running.spent_us(leader).items()}
-    written = journal_bytes(journal) - written
-    tally = _count(running.client, window, warm_up_s)
-    done = max(1, tally.done)
-    return {
-        **tally.row(load.due(from_s, to_s), to_s - from_s),
-        "cpu_us_per_launch": round(sum(spent.values()) / done, 1),
-        **{f"{part}_us": round(us / done, 1) for part, us in spent.items()},
-        "log_bytes_per_launch": round(written / done, 1),
-        "leader_changed": running.leader() != leader,
-    }
-
-
-def _sleep_until(moment_s: float) -> None:
-    time.sleep(max(0.0, moment_s - time.time()))
-
-
-def _count(client: Client, window: tuple[int, int], warm_up_s: int) -> Tally:
-    """Read every row of the window, once nothing in it is open any more or has been long enough.
-
-    Of the seconds before it is read what was late enough to be done in it.
-    """
-    from_s, to_s = window
-    tally = Tally((int((from_s - HALF_S) * 1000), int((to_s - HALF_S) * 1000)))
-    deadline = time.monotonic() + SETTLE_S
-    time.sleep(1)
-    period = (from_s - warm_up_s, to_s)
-    while (unfinished := _open(client, period)) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    if not unfinished:  # nothing is to be launched while a million rows are read
-        apply(client, "# no jobs\n")
-    for second in range(*period):
-        found = _second(client, second)
-        tally.note_work(found)
-        if second >= from_s:
-            tally.add(found)
-    return tally
-
-
-def _open(client: Client, period: tuple[int, int]) -> dict[str, LaunchView]:
-    """Return what is not over yet of the launches due in [from_s, to_s), by name."""
-    since_ms, until_ms = (second * 1000 for second in period)
-    states = ["due", "begun", "launched"]
-    query = HistoryQuery(states=states, since_ms=since_ms, until_ms=until_ms, limit=ROWS_MAX)
-    return {row.launch: row for row in client.history(query)}
-
-
-def _second(client: Client, second: int) -> list[LaunchView]:
-    query = HistoryQuery(since_ms=second * 1000, until_ms=(second + 1) * 1000, limit=ROWS_MAX)
-    return [row for row in client.history(query) if row.kind != "amendment"]
 
 
 def _profile(running: Running, from_s: int, seconds: int, rate: float) -> dict[str, list[str]]:

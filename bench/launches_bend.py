@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.section import write_section
+from bench.section import figure, write_section
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 README: Final = ROOT / "bench" / "README.md"
@@ -90,15 +90,6 @@ def table(rows: list[dict[str, Any]]) -> str:
         cells = [figure(row[key]) for key in COLUMNS]
         lines.append("| " + " | ".join([*cells, bends(row) or "-"]) + " |")
     return "\n".join(lines)
-
-
-def figure(value: float | None) -> str:
-    """Return a number as people read it; a dash for none."""
-    if value is None:
-        return "-"
-    if isinstance(value, float) and abs(value) < 100:
-        return f"{value:.3g}"
-    return f"{value:,.0f}"
 
 
 def section(rows: list[dict[str, Any]], processes: int, threads: int) -> str:

@@ -28,10 +28,11 @@ from typing import Any, Final
 from bench.launches_cell import REPLICA, ROOT, Running, Shape, apply, ask, running_cell
 from bench.launches_tally import percentile
 from bench.load import make_load
+from bench.probes.window import rows_of
 from bench.processes import cpu_us, resident_bytes
 from bench.reconnect_stand import boot_ms
 from bench.section import write_section
-from cron.api.views import HistoryQuery, LaunchView
+from cron.api.views import LaunchView
 
 README: Final = Path(__file__).with_name("README.md")
 BEGIN: Final = "<!-- reconnect: written by `python -m bench.reconnect --readme` -->"
@@ -46,7 +47,6 @@ SOON_S: Final = 3
 GIVE_UP_S: Final = 180.0
 POLL_S: Final = 0.5
 JOBS_PERIOD_S: Final = 2
-ROWS_MAX: Final = 100_000
 
 
 class BigShape(Shape, frozen=True, kw_only=True):
@@ -218,8 +218,7 @@ def returns(reports: list[dict[str, Any]], killed_ms: int) -> dict[str, Any]:
 
 def history_of(running: Running, from_s: int, until_s: int) -> list[LaunchView]:
     """Return the rows of all launches that were due in the window."""
-    query = HistoryQuery(since_ms=from_s * 1000, until_ms=until_s * 1000, limit=ROWS_MAX)
-    return [row for row in ask(lambda: running.client.history(query)) if row.kind != "amendment"]
+    return ask(lambda: rows_of(running.client, (from_s, until_s)))
 
 
 def elections(folder: Path, since_s: float) -> dict[str, Any]:

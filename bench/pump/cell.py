@@ -1,10 +1,10 @@
 """The same tasks through the whole of ours: three replicas, five executors, both log points.
 
 Each task is a job of its own that falls due once in the run, because a job has one launch at an
-instant. They are due within INSTANTS successive seconds, a third of each tenant's in each: the
-history answers at most 100,000 launches of one second. Executors accept and report them without
-starting anything, as in bench.launches. Reserved is what has a committed `Begin`, completed what
-has a committed end: neither is lost with one of the machines.
+instant. They are due within INSTANTS successive seconds, a third of each tenant's in each.
+Executors accept and report them without starting anything, as in bench.launches. Reserved is what
+has a committed `Begin`, completed what has a committed end: neither is lost with one of the
+machines.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from typing import Final
 import msgspec
 
 from bench.launches_cell import Shape, apply, running_cell
+from bench.probes.window import rows_of, sleep_until
 from bench.processes import journal_bytes, usage
 from bench.pump.fairness import Fairness, Served, summarize
 from bench.pump.table import Run
 from bench.pump.workload import Backlog
-from cron.api.client import Client
-from cron.api.views import HistoryQuery, LaunchView
-from cron.limits import HISTORY_ROWS_MAX
+from cron.api.views import LaunchView
 
 EXECUTORS: Final = 5
 SLOTS: Final = 79
@@ -140,11 +139,11 @@ def measure_after(lead_s: int, backlog: Backlog) -> Run:
         if time.time() > from_s - 1:
             raise TooLate(f"the jobs were not applied within {lead_s} s")
         journal = running.folder / running.leader() / "raft"
-        time.sleep(max(0.0, from_s - 0.5 - time.time()))
+        sleep_until(from_s - 0.5)
         before = usage(running.pids, journal)
         _until_quiet(journal, due[-1].at_s)
         after, until_ms = usage(running.pids, journal), int(time.time() * 1000)
-        rows = [row for one in due for row in _rows(running.client, one.at_s)]
+        rows = [row for one in due for row in rows_of(running.client, (one.at_s, one.at_s + 1))]
     return summary(rows, backlog, (from_s, until_ms), after.cpu_us - before.cpu_us)
 
 
@@ -188,7 +187,7 @@ def _until_quiet(journal: Path, last_s: int) -> None:
 
     Nobody is asked: that would cost them.
     """
-    time.sleep(max(0.0, last_s + 1 - time.time()))
+    sleep_until(last_s + 1)
     size, grown = journal_bytes(journal), time.monotonic()
     deadline = grown + RUN_S_MAX
     while grown < deadline and time.monotonic() - grown < QUIET_S:
@@ -196,10 +195,3 @@ def _until_quiet(journal: Path, last_s: int) -> None:
         now = journal_bytes(journal)
         if now - size > QUIET_BYTES:
             size, grown = now, time.monotonic()
-
-
-def _rows(client: Client, second: int) -> list[LaunchView]:
-    query = HistoryQuery(
-        since_ms=second * 1000, until_ms=(second + 1) * 1000, limit=HISTORY_ROWS_MAX
-    )
-    return [row for row in client.history(query) if row.kind == "launch"]

@@ -15,7 +15,7 @@ import msgspec
 from bench.processes import cpu_us
 from bench.pump.fairness import Fairness
 from bench.pump.workload import Workload
-from bench.section import write_section
+from bench.section import figure, write_section
 
 README: Final = Path(__file__).resolve().parents[1] / "README.md"
 BEGIN: Final = "<!-- the pump: written by `python -m bench.pump` -->"
@@ -67,13 +67,6 @@ def machine_us(stat: str | None = None) -> int:
     line = Path("/proc/stat").read_text().partition("\n")[0] if stat is None else stat
     user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, line.split()[1:])
     return (user + nice + system + irq + softirq) * 1_000_000 // _TICKS_PER_S
-
-
-def figure(number: float | None) -> str:
-    """Return a number as people read it: three digits, all of a large one; a dash for none."""
-    if number is None:
-        return "-"
-    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
 
 
 def row(runs: Sequence[Run]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench import run
-from bench.launches import percentile, summarize
+from bench.launches_tally import percentile, summarize
 from bench.load import Load, make_load
 from bench.physics import fdatasyncs_per_second, loops_per_second
 from bench.processes import usage

@@ -1,0 +1,60 @@
+"""The benches on real cells: each new one once, for a few seconds."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench import compare
+from bench.trees import Tree, this_tree
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No folder of a bench and no process that works in one is there at the end."""
+    with tempfile.TemporaryDirectory(prefix="rb-") as folder:  # short: it has sockets below it
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+        assert not list(Path(folder).iterdir())
+        assert not [path for path in Path("/proc").glob("[0-9]*") if folder in command_of(path)]
+
+
+def command_of(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+@contextmanager
+def itself(_commit: str) -> Iterator[Tree]:
+    """This tree in place of an older one, which would need an environment."""
+    yield this_tree()
+
+
+def test_a_comparison_of_this_tree_with_itself_ends_with_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_text(f"{compare.BEGIN}\n{compare.END}\n")
+    monkeypatch.setattr(compare, "README", readme)
+    monkeypatch.setattr(compare, "RESULTS", tmp_path / "compare.jsonl")
+    monkeypatch.setattr(compare, "tree_of", itself)
+    monkeypatch.setattr(compare, "end_by_signals", lambda: None)
+    words = ["bench.compare", "--base", "HEAD", "--pairs", "1", "--seconds", "3"]
+    monkeypatch.setattr(sys, "argv", [*words, "--only", "cli,commands"])
+    assert compare.main() == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert set(row) == {"base", "new", "pairs", "cli", "commands"}
+    assert row["cli"] > 1
+    assert row["commands"] > 0
+    lines = [line for line in readme.read_text().splitlines() if line.startswith("|")]
+    assert len(lines) == 4
