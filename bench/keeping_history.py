@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.keeping_state import finished, large_state
+from cron.history.order import Query
 from cron.history.projection import Projection
-from cron.history.queries import Query
 from cron.keeper.shelf import Folders
 from cron.state.archive import SegmentRecord
 from cron.state.imaging import Imaging
@@ -66,7 +66,7 @@ class History:
             self.projection.offer(batch, last)
             if history.open_rows >= SEGMENT_ROWS:
                 for sealed in history.seal(1, last, batch[-1].ended_at_ms):
-                    self.folders.write(sealed.record, sealed.content)
+                    self.folders.write(sealed)
                 await self.projection.caught_up(last)
         await self.projection.caught_up(last)
 

@@ -1,4 +1,6 @@
-"""Snapshots and segments as files of one directory: written whole or not at all, and read back.
+"""Snapshots as files of one directory: written whole or not at all, and read back.
+
+`segments.py` writes and reads segments by the same steps.
 
 A file is written under a temporary name, synced, renamed; then its directory is synced, and the
 file is read again from the start and compared with what was meant (DESIGN.md, "Crash story").
@@ -8,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
-import io
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -26,16 +26,10 @@ from snapshots.errors import (
     SnapshotMissing,
     invariant,
 )
-from snapshots.format import SegmentHeader, SnapshotHeader
-from snapshots.layout import (
-    parse_segment_name,
-    parse_snapshot_name,
-    segment_name,
-    snapshot_name,
-)
+from snapshots.format import SnapshotHeader
+from snapshots.layout import parse_snapshot_name, snapshot_name
 
 UNFINISHED: Final = ".unfinished"
-SEGMENT_BYTES_MAX: Final = 1 << 30
 _BUFFER_BYTES: Final = 1 << 20
 _UNREADABLE: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EISDIR})
 """What the kernel says of a file that is lost; other errors, as too many open files, pass."""
@@ -50,16 +44,6 @@ class SnapshotFile(msgspec.Struct, frozen=True):
     header: SnapshotHeader
     content_bytes: int
     content_digest: bytes
-    file_bytes: int
-    checksum: bytes
-
-
-class SegmentFile(msgspec.Struct, frozen=True):
-    """A segment on a disk, verified."""
-
-    path: Path
-    header: SegmentHeader
-    content_bytes: int
     file_bytes: int
     checksum: bytes
 
@@ -88,7 +72,7 @@ def write_snapshot(
         SnapshotCorrupt: what was read back is not what was written; the file is gone again.
     """
     path = directory / snapshot_name(header.term, header.index)
-    checksum = _write(path, form.SNAPSHOT_MAGIC, header, pieces)
+    checksum = write_file(path, form.SNAPSHOT_MAGIC, header, packed(pieces))
     try:
         found = verify_snapshot(path, header.cell)
         if found.checksum != checksum or found.header != header:
@@ -132,7 +116,9 @@ def read_snapshot(path: Path, cell: str) -> tuple[SnapshotFile, Iterator[bytes]]
 
 def list_snapshots(directory: Path) -> list[Path]:
     """Return the snapshots in `directory`, newest position first; nothing is verified."""
-    found = [(name, path) for path in _files(directory) if (name := parse_snapshot_name(path.name))]
+    found = [
+        (name, path) for path in files_in(directory) if (name := parse_snapshot_name(path.name))
+    ]
     return [path for _, path in sorted(found, reverse=True)]
 
 
@@ -145,84 +131,6 @@ def newest_snapshot(directory: Path, cell: str) -> tuple[SnapshotFile | None, li
         except SnapshotError as error:
             skipped.append(error)
     return None, skipped
-
-
-# --- segments
-
-
-def write_segment(directory: Path, header: SegmentHeader, content: bytes) -> SegmentFile:
-    """Keep a segment durably in `directory`; one that is there already, and is the same, stays.
-
-    Raises:
-        OSError: the disk refused; nothing was harmed.
-        SnapshotCorrupt: `content` is not that of `header`, and nothing was touched; or what was
-            read back is not what was written, and the file is gone again.
-    """
-    path = directory / segment_name(header.lineage, header.number, header.stream)
-    if len(content) > SEGMENT_BYTES_MAX:
-        raise SnapshotCorrupt(path.name, f"it holds more than {SEGMENT_BYTES_MAX} bytes")
-    _check_rows(path.name, header, hashlib.blake2b(content, digest_size=16).digest())
-    with contextlib.suppress(SnapshotError):
-        known = verify_segment(path, header.cell)
-        if known.header == header:
-            sync_directory(directory)  # who wrote it may have died before its name was durable
-            return known
-    checksum = _write(path, form.SEGMENT_MAGIC, header, (content,))
-    try:
-        found = verify_segment(path, header.cell)
-        if found.checksum != checksum or found.header != header:
-            raise SnapshotCorrupt(path.name, "it was read back as another one than was written")
-    except (SnapshotError, OSError):
-        path.unlink(missing_ok=True)
-        raise
-    return found
-
-
-def verify_segment(path: Path, cell: str) -> SegmentFile:
-    """Read all of the segment at `path` and return what it is; errors as for snapshots."""
-    digest = hashlib.blake2b(digest_size=16)
-    file = _verify_segment(path, cell, digest.update)
-    _check_rows(path.name, file.header, digest.digest())
-    return file
-
-
-def read_segment(path: Path, cell: str, content_max: int = 0) -> tuple[SegmentHeader, bytes]:
-    """Return the segment at `path`, verified, and its content: at most `content_max` bytes, if that
-    is given; errors as for snapshots."""
-    content = io.BytesIO()
-    digest = hashlib.blake2b(digest_size=16)
-
-    def take(block: bytes) -> None:
-        digest.update(block)
-        content.write(block)
-
-    file = _verify_segment(path, cell, take, content_max)
-    _check_rows(path.name, file.header, digest.digest())
-    return file.header, content.getvalue()
-
-
-def list_segments(directory: Path) -> list[Path]:
-    """Return the segments in `directory`, oldest first; nothing is verified."""
-    return sorted(path for path in _files(directory) if parse_segment_name(path.name))
-
-
-def _check_rows(name: str, header: SegmentHeader, digest: bytes) -> None:
-    if digest != header.digest:
-        raise SnapshotCorrupt(name, "its rows do not have its digest")
-
-
-def _verify_segment(
-    path: Path, cell: str, take: Callable[[bytes], None], content_max: int = 0
-) -> SegmentFile:
-    read = read_frames(path, form.SEGMENT_MAGIC, take, content_max or SEGMENT_BYTES_MAX)
-    header = form.decode_header(read.lead, read.header, SegmentHeader, path.name)
-    if header.cell != cell:
-        raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
-    inside = (header.lineage, header.number, header.stream)
-    named = parse_segment_name(path.name)
-    if named is not None and named != inside:
-        raise SnapshotCorrupt(path.name, f"its content belongs to {segment_name(*inside)}")
-    return SegmentFile(path, header, read.content_bytes, read.file_bytes, read.checksum)
 
 
 # --- any file
@@ -264,19 +172,27 @@ def remove_unfinished(directory: Path) -> list[Path]:
     return found
 
 
-def _files(directory: Path) -> Iterator[Path]:
+def files_in(directory: Path) -> Iterator[Path]:
+    """Yield what is in a directory; nothing where there is none."""
     try:
         yield from directory.iterdir()
     except FileNotFoundError:
         return
 
 
-def _write(path: Path, magic: bytes, header: msgspec.Struct, pieces: Iterable[bytes]) -> bytes:
-    """Write a file durably under its name and return its checksum."""
+def write_file(
+    path: Path, magic: bytes, header: msgspec.Struct, frames: Iterable[tuple[bytes, bytes]]
+) -> bytes:
+    """Write a file of frames, each content and what it is packed into, durably under its name;
+    return its checksum.
+
+    Raises:
+        OSError: the disk refused; nothing was harmed.
+    """
     unfinished = path.with_name(path.name + UNFINISHED)
     try:
         with create(unfinished) as file:
-            checksum = write_frames(file, form.encode_lead(magic, header), pieces)
+            checksum = _put_frames(file, form.encode_lead(magic, header), frames)
             file.flush()
             os.fsync(file.fileno())
             _forget_pages(file.fileno())
@@ -301,6 +217,16 @@ def create(path: Path) -> BinaryIO:
 
 def write_frames(file: BinaryIO, lead: bytes, pieces: Iterable[bytes]) -> bytes:
     """Write all of a file that begins with `lead` and holds `pieces`; return its checksum."""
+    return _put_frames(file, lead, packed(pieces))
+
+
+def packed(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield content in blocks of 1 MiB, each with its frame."""
+    for block in zstd.blocks(pieces):
+        yield block, zstd.compress(block)
+
+
+def _put_frames(file: BinaryIO, lead: bytes, frames: Iterable[tuple[bytes, bytes]]) -> bytes:
     sums = form.Summing()
 
     def put(content: bytes) -> None:
@@ -308,10 +234,9 @@ def write_frames(file: BinaryIO, lead: bytes, pieces: Iterable[bytes]) -> bytes:
         file.write(content)
 
     put(lead)
-    for block in zstd.blocks(pieces):
+    for block, frame in frames:
         sums.add_content(block)
         invariant(sums.content_bytes <= form.CONTENT_BYTES_MAX, "snapshot: it is too large")
-        frame = zstd.compress(block)
         put(form.LENGTH.pack(len(frame)))
         put(frame)
     put(sums.end())
@@ -321,7 +246,7 @@ def write_frames(file: BinaryIO, lead: bytes, pieces: Iterable[bytes]) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file to read; what the disk has lost of it is damage, as any other."""
     try:
         with path.open("rb", buffering=_BUFFER_BYTES) as file:
@@ -341,7 +266,7 @@ def read_frames(
     """Read a file to its end, give its content to `take`, and check everything about it."""
     name = path.name
     sums = form.Summing()
-    with _opened(path) as file:
+    with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         lead = file.read(form.LEAD.size)
         header = file.read(form.header_bytes(lead, magic, name))
@@ -385,10 +310,10 @@ def _frames(file: BinaryIO, sums: form.Summing, name: str, content_max: int) -> 
 def _content(file: SnapshotFile) -> Iterator[bytes]:
     """Yield the content of a file that was verified, the last piece after looking at all again."""
     name, sums, held = file.path.name, form.Summing(), b""
-    with _opened(file.path) as opened:
-        lead = opened.read(form.LEAD.size)
-        opened.read(form.header_bytes(lead, form.SNAPSHOT_MAGIC, name))
-        for block in _frames(opened, sums, name, form.CONTENT_BYTES_MAX):
+    with opened(file.path) as source:
+        lead = source.read(form.LEAD.size)
+        source.read(form.header_bytes(lead, form.SNAPSHOT_MAGIC, name))
+        for block in _frames(source, sums, name, form.CONTENT_BYTES_MAX):
             if held:
                 yield held
             held = block

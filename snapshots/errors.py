@@ -54,7 +54,10 @@ class SnapshotUnsupported(SnapshotError):
     """Its format is not known to this release."""
 
     code = "snapshot_unsupported"
-    hint = "use the release that wrote it, or a newer one"
+    hint = (
+        "use the release that wrote it; this one begins with an empty data directory and an empty "
+        "prefix in object storage"
+    )
 
 
 class SnapshotForeign(SnapshotError):

@@ -1,10 +1,10 @@
 """What makes a file a snapshot, or a segment, that can be trusted. Pure; `disk` streams them.
 
-Both have the same frame. Integers are big-endian and unsigned.
+All have the same frame. Integers are big-endian and unsigned.
 
     offset  bytes  what
          0      8  magic: 89 "RCSNAP" 0A, or 89 "RCSEGM" 0A
-         8      2  format version, 2
+         8      2  format version, 3
         10      4  H, length of the header
         14      H  the header, MessagePack
       14+H      …  frames: length u32 | zstd frame of at most 1 MiB of content
@@ -12,6 +12,9 @@ Both have the same frame. Integers are big-endian and unsigned.
          …      8  length of the content
          …     32  SHA-256 of the content
          …     32  SHA-256 of all bytes before
+
+A segment is made of sections, which are packed one by one, so that a reader may take one out. The
+content of its first frame says how many bytes the frames of each section take, as u32.
 
 Invariant: equal contents have equal bytes, and any other bytes than those written are refused: a
 flipped bit anywhere, a lost tail, bytes in addition.
@@ -29,7 +32,7 @@ from snapshots.errors import SnapshotCorrupt, SnapshotUnsupported, invariant
 
 SNAPSHOT_MAGIC: Final = b"\x89RCSNAP\n"
 SEGMENT_MAGIC: Final = b"\x89RCSEGM\n"
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 HEADER_BYTES_MAX: Final = 4096
 CONTENT_BYTES_MAX: Final = 8 << 30
 CHECKSUM_BYTES: Final = 32
@@ -55,8 +58,8 @@ class SnapshotHeader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SegmentHeader(msgspec.Struct, frozen=True, array_like=True):
-    """Rows of one stream with `from_index` < log index <= `to_index`. `digest` is BLAKE2b-128 of
-    the content, as State has it."""
+    """Rows of one stream with `from_index` < log index <= `to_index`. `digest` is that of the rows
+    in the cell's catalog: whoever knows how rows are kept in sections can compare it."""
 
     cell: str
     lineage: Number

@@ -17,15 +17,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from snapshots import layout, outputs
-from snapshots.disk import (
-    SEGMENT_BYTES_MAX,
-    UNFINISHED,
-    SegmentFile,
-    SnapshotFile,
-    move_into_place,
-    verify_segment,
-    verify_snapshot,
-)
+from snapshots.disk import UNFINISHED, SnapshotFile, move_into_place, verify_snapshot
 from snapshots.errors import (
     LineageTaken,
     NotConditional,
@@ -52,6 +44,7 @@ from snapshots.manifest import (
 from snapshots.outputs import OutputHeader
 from snapshots.pruning import Pruned, prune
 from snapshots.retention import DAY_MS, SnapshotPolicy
+from snapshots.segments import SEGMENT_BYTES_MAX, SegmentFile, verify_segment
 from snapshots.store import ObjectEntry, ObjectStore, Tell
 
 COMPARED_BYTES_MAX: Final = 16 << 20

@@ -21,6 +21,12 @@ _LIMITS: Final[dict[int, int]] = {
 """A frame's header says how much memory reading it takes: no more than its content may have."""
 
 
+_CHECKED: Final[dict[int, int]] = {
+    zstd.CompressionParameter.compression_level: LEVEL,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
+
+
 class FrameDamaged(ValueError):
     """These bytes are not a frame."""
 
@@ -28,6 +34,12 @@ class FrameDamaged(ValueError):
 def compress(content: bytes) -> bytes:
     """Return one frame of at most `FRAME_BYTES` of content."""
     return zstd.compress(content, LEVEL)
+
+
+def compress_checked(content: bytes) -> bytes:
+    """Return one frame of at most `FRAME_BYTES` of content that a reader can trust by itself:
+    `decompress` compares a sum that is in it."""
+    return zstd.compress(content, options=_CHECKED)
 
 
 def decompress(frame: bytes) -> bytes:

@@ -32,7 +32,8 @@ from cron.history.asking import Ask
 from cron.history.chores import Chore, Fill, Progress, Retain
 from cron.history.gaps import Gap
 from cron.history.inserts import Inserter, Offer
-from cron.history.queries import Counts, Lacking, Query
+from cron.history.order import Query
+from cron.history.queries import Counts, Lacking
 from cron.history.schema import Unusable, is_damage, open_file, remove_file
 from cron.limits import HISTORY_ROWS_MAX
 from cron.state.archive import SegmentRecord

@@ -14,6 +14,7 @@ import msgspec
 
 from cron.errors import LimitExceeded
 from cron.history.gaps import Gap
+from cron.history.order import Query
 from cron.history.places import in_lists, log_order
 from cron.limits import HISTORY_ROWS_MAX
 from cron.state.commands import SegmentKey
@@ -51,20 +52,6 @@ _OF_ATTEMPT: Final = """
 ALL_SQL: Final = (_OF_STATE, _OF_JOB_AND_STATE, _RANGES_OVER, _RANGES_OF_JOB_OVER)
 
 _Found = tuple[int, int, int, bytes]  # newest_s, attempt, what log_order says, body
-
-
-class Query(msgspec.Struct, frozen=True):
-    """Which rows to return, newest ScheduledTime first.
-
-    `job` None is all jobs, `states` None all states. Rows are wanted whose ScheduledTime is in
-    [since_ms, until_ms]; a range of skipped instants if one of its instants may be.
-    """
-
-    job: str | None = None
-    states: frozenset[LaunchState] | None = None
-    since_ms: int = 0
-    until_ms: int = SCHEDULED_S_MAX * 1000
-    limit: int = 50
 
 
 class Counts(msgspec.Struct, frozen=True):

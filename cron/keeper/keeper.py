@@ -138,8 +138,8 @@ class Keeper:
                 if name in self._present:
                     continue
                 self._owed.add(name)
-                waiting = sum(len(other.content) for other in self._pending.values())
-                if waiting + len(one.content) <= PENDING_BYTES_MAX:
+                waiting = sum(other.record.size for other in self._pending.values())
+                if waiting + one.record.size <= PENDING_BYTES_MAX:
                     self._pending[name] = one
                 else:
                     _log.error("segment.dropped", segment=name, error="the disk takes nothing")
@@ -310,7 +310,7 @@ class Keeper:
                     return
                 name, sealed = next(iter(self._pending.items()))
             try:
-                self.folders.write(sealed.record, sealed.content)
+                self.folders.write(sealed)
             except (OSError, SnapshotError) as error:
                 self._fail(error, f"segment {name} cannot be kept")
                 return

@@ -13,13 +13,14 @@ from typing import Final
 
 import structlog
 
-from cron.segments import name_of
-from cron.state.archive import SegmentRecord, Stream
+from cron.history.segment import Segment, sections_of
+from cron.segments import header_of, name_of, open_rows, read_content
+from cron.state.archive import Sealed, SegmentRecord
 from snapshots import disk
 from snapshots.disk import SnapshotFile
-from snapshots.errors import SnapshotCorrupt, SnapshotError
-from snapshots.format import SegmentHeader
+from snapshots.errors import SnapshotError
 from snapshots.layout import parse_segment_name
+from snapshots.segments import list_segments, write_segment
 
 _log = structlog.get_logger()
 
@@ -47,44 +48,35 @@ class Folders:
             folder.mkdir(parents=True, exist_ok=True)
             disk.remove_unfinished(folder)
         disk.sync_directory(self.segments.parent)
-        found = disk.list_segments(self.segments)
+        found = list_segments(self.segments)
         return {path.name for path in found if path.stat().st_size}
 
-    def header_of(self, record: SegmentRecord) -> SegmentHeader:
-        """Return the header that the segment's file has on every replica."""
-        return SegmentHeader(
-            self.cell,
-            record.lineage,
-            record.number,
-            Stream(record.stream).label,
-            record.from_index,
-            record.to_index,
-            record.rows,
-            record.digest,
-        )
-
-    def write(self, record: SegmentRecord, content: bytes) -> None:
+    def write(self, sealed: Sealed) -> None:
         """Keep a segment, durably and verified; one that is here already stays.
 
         Raises:
             OSError, SnapshotError: the disk refuses; nothing was harmed.
         """
-        disk.write_segment(self.segments, self.header_of(record), content)
+        header = header_of(self.cell, sealed.record)
+        write_segment(self.segments, header, sections_of(sealed.tail))
 
-    def read(self, record: SegmentRecord) -> bytes:
-        """Return the content of a segment, verified by what the catalog says of it.
+    def open_rows(self, record: SegmentRecord) -> Segment:
+        """Return a segment, of which only the beginning is read.
 
         Raises:
             SnapshotError: it is not here, damaged, or another one.
             OSError: the disk refuses.
         """
-        return self._read(self.segments / name_of(record), record)
+        return open_rows(self.segments / name_of(record), self.cell, record)
 
-    def _read(self, path: Path, record: SegmentRecord) -> bytes:
-        header, content = disk.read_segment(path, self.cell, record.size)
-        if header != self.header_of(record):
-            raise SnapshotCorrupt(path.name, "it is not the segment that the catalog names")
-        return content
+    def read(self, record: SegmentRecord) -> bytes:
+        """Return the rows of a segment in log order, verified by what the catalog says of them.
+
+        Raises:
+            SnapshotError: it is not here, damaged, or another one.
+            OSError: the disk refuses.
+        """
+        return read_content(self.segments / name_of(record), self.cell, record)
 
     def admit(self, record: SegmentRecord) -> None:
         """Keep a segment that was fetched, if it is what the catalog says; else it is removed.
@@ -95,7 +87,7 @@ class Folders:
         """
         path = self.incoming / name_of(record)
         try:
-            self._read(path, record)
+            read_content(path, self.cell, record)
         except SnapshotError:
             path.unlink(missing_ok=True)
             raise
@@ -129,7 +121,7 @@ class Folders:
     def retired(self, wanted: Collection[str], seals: int) -> list[str]:
         """Return the segments on the disk, up to the Seal of number `seals`, that are not wanted:
         newer ones may be of log entries that have not been applied again yet."""
-        names = [path.name for path in disk.list_segments(self.segments)]
+        names = [path.name for path in list_segments(self.segments)]
         parsed = {name: parse_segment_name(name) for name in names}
         return [
             name

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from cron.errors import Conflict, LimitExceeded, StorageAway, Unavailable
-from cron.history.queries import Query
-from cron.segments import name_of
-from cron.state.archive import History, RowsDamaged, SegmentRecord, Stream, decode_rows
+from cron.history.order import Match, Query
+from cron.segments import name_of, open_rows
+from cron.state.archive import History, RowsDamaged, SegmentRecord, Stream
 from cron.state.rows import Row
 from launcher.launch import LaunchState
-from snapshots.disk import read_segment
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 from snapshots.vault import Vault
 
@@ -75,9 +74,12 @@ class Archive:
                 if not newest.may_lack(record):
                     break
                 file = vault.fetch_segment(name_of(record), folder)
-                _, content = read_segment(file.path, vault.cell, record.size)
+                segment = open_rows(file.path, vault.cell, record)
+                if query.job is not None:
+                    newest.add(segment.of_job(query.job, Match.of(query)))
+                else:
+                    newest.add(row for row in segment.all_rows() if Match.of(query).fits(row))
                 file.path.unlink()
-                newest.add(row for row in decode_rows(content) if matches(row, query))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return newest.found()
@@ -131,17 +133,6 @@ def archived(history: History, query: Query) -> list[SegmentRecord]:
         and record.first_s <= until_s
         and record.last_s >= since_s
     ]
-
-
-def matches(row: Row, query: Query) -> bool:
-    """Whether a row is one that a query means."""
-    since_s, until_s = -(-query.since_ms // 1000), query.until_ms // 1000
-    return (
-        (query.job is None or row.job == query.job)
-        and (query.states is None or row.state in query.states)
-        and row.scheduled_s <= until_s
-        and max(row.last_s, row.scheduled_s) >= since_s
-    )
 
 
 def _identity(row: Row) -> tuple[int, int, str, int, int, int]:

@@ -31,8 +31,8 @@ from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
 from cron.history.census import Census, count
 from cron.history.expand import Place, expand, newest_first, place_of
+from cron.history.order import Query
 from cron.history.projection import Projection
-from cron.history.queries import Query
 from cron.history.resets import judged
 from cron.history.why import PauseState, explain
 from cron.job import Schedule

@@ -18,7 +18,7 @@ from cron.restore.newlife import NewLife, begin_life
 from cron.restore.progress import Progress
 from cron.restore.target import Note, Target
 from cron.segments import name_of
-from cron.state.archive import SegmentRecord
+from cron.state.archive import Sealed, SegmentRecord, Tail
 from cron.state.image import decode_state
 from cron.state.machine import Machine
 from cron.state.state import State
@@ -343,7 +343,7 @@ def _replay(salvage: Salvage, salvaged: Salvaged, target: Target) -> State:
     for one in salvaged.entries:
         outcome = machine.apply(one.position.term, one.position.index, one.entry)
         for sealed in outcome.sealed:
-            target.folders.write(sealed.record, sealed.content)
+            target.folders.write(sealed)
     state = machine.state
     state.term = max(state.term, salvaged.term)
     state.index = max(state.index, salvaged.last.index)
@@ -365,7 +365,7 @@ def _copy_segments(
         progress.at(number)
         try:
             if not _is_here(target, record):
-                target.folders.write(record, old.read(record))
+                target.folders.write(Sealed(record, Tail.of(old.read(record))))
         except SnapshotError as error:
             if not is_safe:
                 tell(f"not on this disk: {error}")

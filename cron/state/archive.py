@@ -1,9 +1,13 @@
 """History inside State: what ended since the last Seal, and the names of all that was sealed.
 
 Theory of operation. A row is encoded once, when it is appended, onto the end of a tail. A `Seal` in
-the log closes the tails: their bytes leave State, with a record in the catalog, and every replica
-keeps them on its own disk as a segment. All of this depends on nothing but the log, so every
-replica seals the same bytes, and State grows by one record for each sixty thousand launches.
+the log closes the tails: they leave State, with a record in the catalog, and every replica keeps
+them on its own disk as a segment. All of this depends on nothing but the log, so every replica
+seals the same rows, and State grows by one record for each sixty thousand launches.
+
+Beside its bytes a tail has columns: by them history finds the rows of a job or of a period without
+reading the others, and sorts them into a segment. They are reckoned from the bytes, and are not in
+an image.
 
 There are two tails, because failures are kept longer than what went well, and a segment is deleted
 whole or not at all. Both segments of a Seal cover the same stretch of the log.
@@ -14,6 +18,7 @@ from __future__ import annotations
 import enum
 import hashlib
 import heapq
+from array import array
 from collections.abc import Iterator
 from typing import Annotated, Final
 
@@ -21,7 +26,7 @@ import msgspec
 
 from cron.errors import InvalidInput, InvariantViolated, invariant
 from cron.state.commands import SegmentKey
-from cron.state.rows import Row, encodable
+from cron.state.rows import Row, RowKind, encodable
 from launcher.launch import LaunchState
 
 ROWS_MAX: Final = 1 << 24
@@ -34,6 +39,8 @@ _EMPTY: Final = bytes((_ARRAY32, 0, 0, 0, 0))
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
 _decode_rows = msgspec.msgpack.Decoder(list[Row]).decode
+_decode_row = msgspec.msgpack.Decoder(Row).decode
+_cut = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
 
 
 class RowsDamaged(InvalidInput):
@@ -57,6 +64,7 @@ class Stream(enum.IntEnum):
 _FAILURES: Final = frozenset({LaunchState.FAILED, LaunchState.LOST})
 _TO_RUNS: Final = Stream.RUNS  # members of an enumeration are slow to look up
 _TO_FAILURES: Final = Stream.FAILURES
+_RANGE: Final = RowKind.RANGE
 
 
 def stream_of(row: Row) -> Stream:
@@ -71,8 +79,9 @@ class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
     """What the catalog says of a sealed segment.
 
     It holds the rows with `from_index` < ended_index <= `to_index` of its stream. `first_s` and
-    `last_s` span their ScheduledTimes. `digest` is that of its content. `is_local`: the replicas
-    keep it on their disks; `is_stored`: it is in object storage.
+    `last_s` span their ScheduledTimes. `size` and `digest` are those of its rows in log order, as
+    State had them, however a file keeps them. `is_local`: the replicas keep it on their disks;
+    `is_stored`: it is in object storage; `is_pair`: its Seal closed the other stream's tail, too.
     """
 
     lineage: _Natural
@@ -81,13 +90,14 @@ class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
     from_index: _Natural
     to_index: _Natural
     rows: _Natural
-    size: _Natural  # bytes of content
+    size: _Natural  # bytes of the rows
     digest: bytes
     first_s: int
     last_s: int
     sealed_at_ms: int
     is_local: bool = True
     is_stored: bool = False
+    is_pair: bool = False
 
     @property
     def key(self) -> SegmentKey:
@@ -96,10 +106,10 @@ class SegmentRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Sealed(msgspec.Struct, frozen=True):
-    """A segment that was sealed just now, with its content."""
+    """A segment that was sealed just now, with its rows."""
 
     record: SegmentRecord
-    content: bytes
+    tail: Tail
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True):
@@ -138,20 +148,46 @@ def decode_rows(content: bytes) -> list[Row]:
     Raises:
         RowsDamaged: it is none.
     """
-    if len(content) < len(_EMPTY) or content[0] != _ARRAY32:
-        raise RowsDamaged("segment: it does not begin like rows")
-    if int.from_bytes(content[1:5], "big") > ROWS_MAX:
-        raise RowsDamaged("segment: it claims to have more rows than any segment may")
+    _check_head(content)
     try:
         return _decode_rows(content)
     except _UNREADABLE as error:
         raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
 
 
-class Tail:
-    """The rows of one stream since the last Seal, encoded."""
+def cut_rows(content: bytes) -> list[msgspec.Raw]:
+    """Return the bytes of each row in a segment's content, in log order.
 
-    __slots__ = ("content", "first_s", "last_index", "last_s", "rows")
+    Raises:
+        RowsDamaged: it is none.
+    """
+    _check_head(content)
+    try:
+        return _cut(content)
+    except _UNREADABLE as error:
+        raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
+
+
+def _check_head(content: bytes) -> None:
+    if len(content) < len(_EMPTY) or content[0] != _ARRAY32:
+        raise RowsDamaged("segment: it does not begin like rows")
+    if int.from_bytes(content[1:5], "big") > ROWS_MAX:
+        raise RowsDamaged("segment: it claims to have more rows than any segment may")
+
+
+class Tail:
+    """The rows of one stream since the last Seal: encoded, and in columns, an item for each row.
+
+    `ends`: where its bytes end in `content`; `firsts_s` and `lasts_s`: its ScheduledTime, of a
+    range the first and the last; `states`. `jobs` has the rows of each job, by number from 0, and
+    `outputs` those whose output an executor keeps, with their log indexes beside. `is_numbered`:
+    log index and number alone say in which order the rows are.
+    """
+
+    __slots__ = (
+        "content", "ends", "first_s", "firsts_s", "is_numbered", "jobs", "last_index",
+        "last_number", "last_s", "lasts_s", "output_indexes", "outputs", "rows", "states",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.content = bytearray()
@@ -159,22 +195,79 @@ class Tail:
         self.first_s = 0
         self.last_s = 0
         self.last_index = 0
+        self.last_number = -1
+        self.is_numbered = True
+        self.ends = array("Q")
+        self.firsts_s = array("q")
+        self.lasts_s = array("q")
+        self.states = array("B")
+        self.jobs: dict[str, array[int]] = {}
+        self.outputs = array("I")
+        self.output_indexes = array("Q")
+
+    @classmethod
+    def of(cls, content: bytes) -> Tail:
+        """Return the tail whose rows in log order are `content`.
+
+        Raises:
+            RowsDamaged: these are no rows.
+        """
+        tail = cls()
+        for raw in cut_rows(content):
+            try:
+                row = _decode_row(raw)
+            except _UNREADABLE as error:
+                raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
+            tail.content += raw
+            tail._note(row)
+        return tail
 
     def append(self, row: Row) -> None:
         """Add the row of a launch that ended at or after all others of this tail."""
         invariant(row.ended_index >= self.last_index, "history: log index went back")
-        if not self.rows or row.scheduled_s < self.first_s:
-            self.first_s = row.scheduled_s
-        last_s = row.last_s if row.last_s > row.scheduled_s else row.scheduled_s
+        _encoder.encode_into(encodable(row), self.content, -1)
+        self._note(row)
+
+    def _note(self, row: Row) -> None:
+        """Put a row that is in `content` into the columns."""
+        number, first_s, index = self.rows, row.scheduled_s, row.ended_index
+        last_s = row.last_s if row.kind is _RANGE else first_s
+        if not number or first_s < self.first_s:
+            self.first_s = first_s
         if last_s > self.last_s:
             self.last_s = last_s
-        self.last_index = row.ended_index
-        self.rows += 1
-        _encoder.encode_into(encodable(row), self.content, -1)
+        self.is_numbered &= index > self.last_index or row.number > self.last_number
+        self.last_index, self.last_number = index, row.number
+        self.rows = number + 1
+        self.ends.append(len(self.content))
+        self.firsts_s.append(first_s)
+        self.lasts_s.append(last_s)
+        self.states.append(row.state)
+        positions = self.jobs.get(row.job)
+        if positions is None:
+            positions = self.jobs[row.job] = array("I")
+        positions.append(number)
+        if row.output_bytes:
+            self.outputs.append(number)
+            self.output_indexes.append(index)
+
+    def row(self, number: int) -> Row:
+        """Return a row by its number, from 0."""
+        begin = self.ends[number - 1] if number else 0
+        return _decode_row(self.content[begin : self.ends[number]])
 
     def whole(self) -> bytes:
-        """Return its content as a segment has it."""
-        return bytes((_ARRAY32, *self.rows.to_bytes(4, "big"))) + self.content
+        """Return its rows as a catalog's digest covers them."""
+        return self._head() + self.content
+
+    def digest(self) -> bytes:
+        """Return the digest of its rows."""
+        digest = hashlib.blake2b(self._head(), digest_size=16)
+        digest.update(self.content)
+        return digest.digest()
+
+    def _head(self) -> bytes:
+        return bytes((_ARRAY32, *self.rows.to_bytes(4, "big")))
 
 
 class _Encoded(msgspec.Struct, frozen=True, array_like=True):
@@ -254,11 +347,11 @@ class History:
         """Close the tails at log index `index`; return a segment for each that has rows."""
         self.seals += 1
         sealed = []
+        is_pair = all(tail.rows for tail in self.tails)
         for stream in Stream:
             tail = self.tails[stream]
             if not tail.rows:
                 continue
-            content = tail.whole()
             record = SegmentRecord(
                 lineage,
                 self.seals,
@@ -266,14 +359,15 @@ class History:
                 self.sealed_to,
                 index,
                 tail.rows,
-                len(content),
-                content_digest(content),
+                len(tail.content) + len(_EMPTY),
+                tail.digest(),
                 tail.first_s,
                 tail.last_s,
                 at_ms,
+                is_pair=is_pair,
             )
             self.segments[record.key] = record
-            sealed.append(Sealed(record, content))
+            sealed.append(Sealed(record, tail))
         self.tails = tuple(Tail() for _ in Stream)
         self.sealed_to = index
         self.opened_at_ms = 0
@@ -317,9 +411,14 @@ class History:
         history.taken, history.backup = image.taken, image.backup
         history.outputs_index = image.outputs_index
         history.segments = {record.key: record for record in image.segments}
-        for tail, encoded in zip(history.tails, image.tails, strict=True):
-            invariant(0 <= encoded.rows <= ROWS_MAX, "history in a state image counts wrongly")
-            tail.content = bytearray(encoded.content)
-            tail.rows, tail.last_index = encoded.rows, encoded.last_index
-            tail.first_s, tail.last_s = encoded.first_s, encoded.last_s
+        history.tails = tuple(_tail_of(encoded) for encoded in image.tails)
         return history
+
+
+def _tail_of(encoded: _Encoded) -> Tail:
+    invariant(0 <= encoded.rows <= ROWS_MAX, "history in a state image counts wrongly")
+    head = bytes((_ARRAY32, *encoded.rows.to_bytes(4, "big")))
+    try:
+        return Tail.of(head + encoded.content)
+    except RowsDamaged as error:
+        raise InvariantViolated(f"history in a state image cannot be read: {error}") from error

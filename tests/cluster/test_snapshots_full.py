@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from cron.api.snapshot_views import KeepingView
-from snapshots.disk import list_segments, list_snapshots, verify_segment, verify_snapshot
+from snapshots.disk import list_snapshots, verify_snapshot
+from snapshots.segments import list_segments, verify_segment
 from tests.cluster.engine_disks import Mounts, why_no_mounts
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.test_snapshots_local import CRONTAB, SMALL, begin, check_same, wait_seals

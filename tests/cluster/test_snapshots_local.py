@@ -12,7 +12,8 @@ import pytest
 
 from cron.dev.files import Member
 from cron.history.schema import SCHEMA_VERSION
-from snapshots.disk import verify_segment, verify_snapshot
+from snapshots.disk import verify_snapshot
+from snapshots.segments import verify_segment
 from tests.cluster.harness import SHORT_TIMES, Cell, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from cron.errors import Unavailable
 from cron.history.gaps import Gap, widened
+from cron.history.order import Query
 from cron.history.projection import Projection
-from cron.history.queries import Query
 from cron.history.schema import Unusable
 from cron.state.archive import SegmentRecord, Stream, Tail, content_digest, stream_of
 from cron.state.rows import Row, RowKind

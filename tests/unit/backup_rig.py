@@ -30,13 +30,13 @@ from cron.state.state import State
 from launcher.launch import Reason
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
-from snapshots import disk
 from snapshots.disk import SnapshotFile, write_snapshot
 from snapshots.errors import SnapshotError
 from snapshots.format import SnapshotHeader
 from snapshots.manifest import Manifest
 from snapshots.memory import MemoryStore
 from snapshots.retention import SnapshotPolicy
+from snapshots.segments import list_segments
 from snapshots.vault import Vault
 from tests.unit.state_rig import T0, job
 
@@ -87,7 +87,7 @@ class Shelf:
 
     def keep(self, sealed: Sequence[Sealed]) -> None:
         for one in sealed:
-            self.folders.write(one.record, one.content)
+            self.folders.write(one)
 
     def snapshot(self, state: State, imaging: Imaging) -> None:
         taken = state.history.taken
@@ -117,7 +117,7 @@ class Shelf:
         return self.files
 
     def segments(self) -> set[str]:
-        return {path.name for path in disk.list_segments(self.folders.segments)}
+        return {path.name for path in list_segments(self.folders.segments)}
 
 
 class Replica:

@@ -128,7 +128,7 @@ class Backed:
         outcome = self.rig.append(c.Seal(self.state.history.seals + 1))
         records = [one.record for one in outcome.sealed]
         for one in outcome.sealed:
-            self.folders.write(one.record, one.content)
+            self.folders.write(one)
         if is_stored:
             for record in records:
                 self.vault.put_segment(self.folders.segments / name_of(record))

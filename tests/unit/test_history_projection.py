@@ -12,8 +12,8 @@ import pytest
 from cron.errors import LimitExceeded
 from cron.history import queries
 from cron.history.gaps import Gap
+from cron.history.order import Query
 from cron.history.projection import Projection
-from cron.history.queries import Query
 from cron.history.schema import open_file
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason

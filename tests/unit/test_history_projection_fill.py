@@ -11,9 +11,9 @@ import pytest
 
 from cron.errors import InvariantViolated, Shutdown, Unavailable
 from cron.history.gaps import Gap, narrowed, touches, widened
+from cron.history.order import Query
 from cron.history.places import Placing, log_order, place, places_in
 from cron.history.projection import Projection
-from cron.history.queries import Query
 from cron.history.schema import Unusable
 from cron.limits import LIFE_ENTRIES
 from cron.state.archive import RowsDamaged, SegmentRecord, Stream, Tail, content_digest

@@ -19,10 +19,11 @@ from cron.keeper.shelf import Folders
 from cron.leader.applier import StateApplier
 from cron.segments import name_of
 from cron.state import commands as c
-from cron.state.archive import Sealed, SegmentRecord, Stream, Taken
+from cron.state.archive import Sealed, Stream, Taken
 from cron.state.imaging import Imaging
 from cron.state.state import State
 from snapshots import disk as files
+from snapshots.segments import list_segments, verify_segment
 from tests.unit.keeper_rig import CELL, Disk, life, records, until
 from tests.unit.state_rig import StateRig
 
@@ -87,8 +88,8 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Steps]:
 def whole(folder: Path) -> set[str]:
     """The names of all files of a folder; those with a final name are whole."""
     found = {path.name for path in folder.iterdir() if path.is_file()}
-    for path in files.list_segments(folder):
-        files.verify_segment(path, CELL)
+    for path in list_segments(folder):
+        verify_segment(path, CELL)
     for path in files.list_snapshots(folder):
         files.verify_snapshot(path, CELL)
     return found
@@ -109,7 +110,7 @@ def test_a_replica_killed_at_any_step_of_letting_segments_go_goes_on_with_the_re
         steps.fail(-1, FULL)
         folders.open()
         for sealed in sealed_of(log):
-            folders.write(sealed.record, sealed.content)
+            folders.write(sealed)
         steps.fail(number, Killed())
         try:
             folders.remove_segments(folders.retired(kept, 4))
@@ -174,10 +175,10 @@ async def test_what_nobody_expects_is_told_and_the_keeper_goes_on(
     monkeypatch.setattr(keeping, "RETRY_S", 0.001)
     write, left = Folders.write, [MemoryError("no memory"), InvariantViolated("a bug")]
 
-    def fail(folders: Folders, record: SegmentRecord, content: bytes) -> None:
+    def fail(folders: Folders, sealed: Sealed) -> None:
         if left:
             raise left.pop()
-        write(folders, record, content)
+        write(folders, sealed)
 
     monkeypatch.setattr(Folders, "write", fail)
     disk.apply()

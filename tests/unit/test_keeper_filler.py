@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cron.errors import Shutdown, Unavailable
-from cron.history.queries import Query
+from cron.history.order import Query
 from cron.history.schema import Unusable
 from cron.keeper.sources import PeerSource, StoreSource
 from cron.segments import name_of

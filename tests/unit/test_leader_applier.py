@@ -10,7 +10,7 @@ import pytest
 
 from consensus.leadership import Position
 from cron.history.gaps import Gap
-from cron.history.queries import Query
+from cron.history.order import Query
 from cron.leader.applier import StateApplier
 from cron.segments import name_of
 from cron.state import commands as c

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cron.errors import Conflict, LimitExceeded, Unavailable
-from cron.history.queries import Query
+from cron.history.order import Match, Query
 from cron.leader import archives
-from cron.leader.archives import SEGMENTS_MAX, Archive, archived, matches
+from cron.leader.archives import SEGMENTS_MAX, Archive, archived
 from cron.leader.questions import Questions
 from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord, Stream, decode_rows
 from cron.state.commands import SegmentKey
-from cron.state.rows import Row
+from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState
 from snapshots.layout import segment_object
 from snapshots.memory import MemoryStore
@@ -132,10 +132,12 @@ def test_no_segment_that_may_have_a_row_is_left_out(
 def test_a_row_is_meant_if_one_of_its_instants_is_in_the_period(
     at: int, length: int, since: int, until: int
 ) -> None:
-    row = _row(T0 + at, last_s=T0 + at + length if length else 0)
+    kind = RowKind.RANGE if length else RowKind.ENDED
+    row = _row(T0 + at, kind=kind, last_s=T0 + at + length if length else 0)
     query = Query(since_ms=T0 * 1000 + since, until_ms=T0 * 1000 + until)
     expected = (T0 + at) * 1000 <= query.until_ms and (T0 + at + length) * 1000 >= query.since_ms
-    assert matches(row, query) == expected
+    is_period = query.since_ms <= query.until_ms // 1000 * 1000
+    assert Match.of(query).fits(row) == (expected and is_period)
 
 
 def _row(scheduled_s: int, **fields: Any) -> Row:
@@ -314,7 +316,7 @@ class Projected:
     async def caught_up(self, index: int) -> None: ...
 
     async def newest(self, query: Query) -> list[Row]:
-        wanted = [row for row in self.rows if matches(row, query)]
+        wanted = [row for row in self.rows if Match.of(query).fits(row)]
         return sorted(wanted, key=lambda row: row.scheduled_s)[-query.limit :]
 
 

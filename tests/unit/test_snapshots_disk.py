@@ -11,20 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from snapshots import disk
-from snapshots import format as form
+from snapshots import disk, segments
 from snapshots.disk import (
-    list_segments,
     newest_snapshot,
-    read_segment,
     read_snapshot,
-    verify_segment,
-    write_segment,
     write_snapshot,
 )
 from snapshots.errors import SnapshotCorrupt, SnapshotError, SnapshotMissing
 from snapshots.format import SegmentHeader, SnapshotHeader
 from snapshots.layout import segment_name, snapshot_name
+from snapshots.segments import list_segments, open_segment, verify_segment, write_segment
+from tests.unit.vault_rig import read_segment
 
 HEADER = SnapshotHeader("prod", 1, 7, 4711, bytes(16), 1_795_190_400_000)
 ROWS = b"rows " * 50
@@ -93,7 +90,7 @@ def test_a_failed_sync_of_a_file_leaves_nothing_and_is_not_tried_again(
 
     monkeypatch.setattr(disk.os, "fsync", fail)
     with pytest.raises(OSError, match=os.strerror(code)) as failed:
-        write_segment(tmp_path, rows_header(), ROWS)
+        write_segment(tmp_path, rows_header(), [ROWS])
     assert failed.value.errno == code
     assert len(synced) == 1
     assert list(tmp_path.iterdir()) == []
@@ -107,7 +104,7 @@ def test_a_failed_sync_of_the_directory_leaves_nothing_that_a_second_try_would_b
 
     monkeypatch.setattr(disk, "sync_directory", fail)
     with pytest.raises(OSError, match="input/output"):
-        write_segment(tmp_path, rows_header(), ROWS)
+        write_segment(tmp_path, rows_header(), [ROWS])
     with pytest.raises(OSError, match="input/output"):
         write_snapshot(tmp_path, HEADER, [ROWS])
     assert list(tmp_path.iterdir()) == []
@@ -117,43 +114,41 @@ def test_a_segment_that_is_kept_is_durable_under_its_name_when_the_call_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who wrote it may have been killed between its rename and the sync of the directory."""
-    write_segment(tmp_path, rows_header(), ROWS)
+    write_segment(tmp_path, rows_header(), [ROWS])
     synced: list[Path] = []
     monkeypatch.setattr(disk, "sync_directory", synced.append)
-    write_segment(tmp_path, rows_header(), ROWS)
+    write_segment(tmp_path, rows_header(), [ROWS])
     assert synced == [tmp_path]
 
 
-def test_a_file_of_that_name_with_other_rows_is_not_kept(tmp_path: Path) -> None:
-    """Header, checksum and name are right, and the rows are others: as a bug could write it."""
-    path = tmp_path / segment_name(1, 1, "runs")
-    disk._write(path, form.SEGMENT_MAGIC, rows_header(), (b"other rows",))
-    with pytest.raises(SnapshotCorrupt, match="digest"):
-        verify_segment(path, "prod")
-    write_segment(tmp_path, rows_header(), ROWS)
-    assert read_segment(path, "prod") == (rows_header(), ROWS)
-
-
-def test_rows_that_are_not_those_of_their_header_are_refused_though_a_file_is_there(
-    tmp_path: Path,
-) -> None:
-    kept = write_segment(tmp_path, rows_header(), ROWS)
-    with pytest.raises(SnapshotCorrupt, match="digest"):
-        write_segment(tmp_path, rows_header(), b"other rows")
-    assert verify_segment(kept.path, "prod") == kept
+def test_a_section_is_read_alone_and_damage_in_it_is_found(tmp_path: Path) -> None:
+    """Of sections of any size, also empty ones and those of several frames."""
+    sections = [b"index", b"", bytes(3 << 20), b"rows"]
+    path = write_segment(tmp_path, rows_header(), sections).path
+    found = open_segment(path, "prod")
+    assert [found.read(number) for number in range(len(found))] == sections
+    whole = bytearray(path.read_bytes())
+    at = whole.rindex(b"rows")
+    whole[at] ^= 1
+    path.write_bytes(whole)
+    assert open_segment(path, "prod").read(0) == b"index", "what is not read is not looked at"
+    with pytest.raises(SnapshotCorrupt, match="cannot be unpacked"):
+        open_segment(path, "prod").read(3)
+    path.write_bytes(whole[:at])
+    with pytest.raises(SnapshotCorrupt, match="end is missing"):
+        open_segment(path, "prod").read(3)
 
 
 def test_more_rows_than_a_reader_takes_are_not_written_and_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = bytes(3 << 20)
-    path = write_segment(tmp_path, rows_header(content), content).path
-    monkeypatch.setattr(disk, "SEGMENT_BYTES_MAX", 2 << 20)
-    for read in (read_segment, verify_segment):
-        with pytest.raises(SnapshotCorrupt, match="more than 2097152 bytes"):
-            read(path, "prod")
+    path = write_segment(tmp_path, rows_header(content), [content]).path
+    monkeypatch.setattr(segments, "SEGMENT_BYTES_MAX", 2 << 20)
     with pytest.raises(SnapshotCorrupt, match="more than 2097152 bytes"):
-        write_segment(tmp_path, rows_header(content, 2), content)
+        verify_segment(path, "prod", 2 << 20)
+    with pytest.raises(SnapshotCorrupt, match="more than 2097152 bytes"):
+        write_segment(tmp_path, rows_header(content, 2), [content])
     assert list_segments(tmp_path) == [path]
 
 
@@ -197,7 +192,7 @@ def test_what_cannot_be_read_back_is_not_left_under_its_name(
     monkeypatch.undo()
     fail_reading(monkeypatch, tmp_path / segment_name(1, 1, "runs"), errno.EIO)
     with pytest.raises(SnapshotCorrupt):
-        write_segment(tmp_path, rows_header(), ROWS)
+        write_segment(tmp_path, rows_header(), [ROWS])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -246,7 +241,7 @@ def test_a_file_that_goes_before_it_is_read_is_missing(tmp_path: Path) -> None:
 
 
 def test_every_cut_and_every_byte_more_of_a_segment_is_found(tmp_path: Path) -> None:
-    path = write_segment(tmp_path, rows_header(), ROWS).path
+    path = write_segment(tmp_path, rows_header(), [ROWS]).path
     whole = path.read_bytes()
     for wrong in [*(whole[:place] for place in range(len(whole))), whole + b"\0", whole + whole]:
         path.write_bytes(wrong)

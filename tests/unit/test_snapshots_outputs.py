@@ -135,7 +135,7 @@ def test_another_version_is_told_of_as_that(
     stored.vault.put_output(AT_MS, header(), [CONTENT], stored.path)
     assert LEAD.unpack_from(stored.store.objects[NAME])[1] == 9
     monkeypatch.undo()
-    with pytest.raises(SnapshotUnsupported, match="its format 9 is not 2"):
+    with pytest.raises(SnapshotUnsupported, match="its format 9 is not 3"):
         stored.fetch()
     assert not stored.path.exists()
 

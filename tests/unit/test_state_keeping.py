@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cron.errors import InvariantViolated
+from cron.history.segment import sections_of
 from cron.state import commands as c
 from cron.state.archive import History, RowsDamaged, Stream, content_digest, decode_rows
 from cron.state.image import decode_state
@@ -38,14 +39,14 @@ def test_a_seal_makes_a_segment_of_each_stream_that_has_rows() -> None:
     outcome = rig.append(c.Seal(1))
     runs, failures = outcome.sealed
     assert (runs.record.stream, failures.record.stream) == (Stream.RUNS, Stream.FAILURES)
-    assert [row.scheduled_s - T0 for row in decode_rows(runs.content)] == [60, 180]
-    assert [row.scheduled_s - T0 for row in decode_rows(failures.content)] == [120]
+    assert [row.scheduled_s - T0 for row in decode_rows(runs.tail.whole())] == [60, 180]
+    assert [row.scheduled_s - T0 for row in decode_rows(failures.tail.whole())] == [120]
     for sealed in outcome.sealed:
         record = sealed.record
-        assert record.digest == content_digest(sealed.content)
+        assert record.digest == content_digest(sealed.tail.whole())
         assert (record.from_index, record.to_index) == (0, rig.state.index)
-        assert record.size == len(sealed.content)
-        assert record.rows == len(decode_rows(sealed.content))
+        assert record.size == len(sealed.tail.whole())
+        assert record.rows == len(decode_rows(sealed.tail.whole()))
     assert (runs.record.first_s - T0, runs.record.last_s - T0) == (60, 180)
     assert rig.state.history.open_rows == 0
     assert list(rig.state.history.rows_after(0)) == []
@@ -79,7 +80,11 @@ def test_two_replicas_seal_the_same_bytes_also_when_one_began_with_an_image() ->
     twin = StateRig(is_claimed=False)
     twin.machine.state = decode_state([encode_state(rig.state)])
     twin.log, twin.epoch, twin.at_ms = list(rig.log), rig.epoch, rig.at_ms
-    assert rig.append(c.Seal(1)).sealed == twin.append(c.Seal(1)).sealed
+    ours, theirs = (
+        [(one.record, sections_of(one.tail)) for one in each.append(c.Seal(1)).sealed]
+        for each in (rig, twin)
+    )
+    assert ours == theirs
     assert encode_state(rig.state) == encode_state(twin.state)
 
 
@@ -90,7 +95,7 @@ def test_rows_of_the_entry_of_a_seal_are_sealed_with_it() -> None:
     rig.begin(120)
     end = c.FinishedItem((1, T0 + 120, 0), 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
     (sealed,) = rig.append(c.Seal(1), c.Finished((end,))).sealed
-    assert [row.scheduled_s - T0 for row in decode_rows(sealed.content)] == [60, 120]
+    assert [row.scheduled_s - T0 for row in decode_rows(sealed.tail.whole())] == [60, 120]
     assert rig.state.history.open_rows == 0
 
 
@@ -152,7 +157,7 @@ def test_an_older_snapshot_does_not_take_the_place_of_a_newer_one() -> None:
 
 def test_bytes_that_are_no_rows_are_refused() -> None:
     rig = three_ran()
-    content = rig.append(c.Seal(1)).sealed[0].content
+    content = rig.append(c.Seal(1)).sealed[0].tail.whole()
     for damaged in (b"", content[:-1], b"\x00" + content[1:], b"\xdd\xff\xff\xff\xff"):
         with pytest.raises(RowsDamaged):
             decode_rows(damaged)

@@ -50,7 +50,7 @@ def test_a_row_says_how_much_output_its_executor_kept() -> None:
     ran(rig, 180, 99, fails=True)
     assert [row.output_bytes for row in rig.rows] == [1234, 0, 99]
     sealed = rig.append(c.Seal(1)).sealed
-    rows = [row for one in sealed for row in decode_rows(one.content)]
+    rows = [row for one in sealed for row in decode_rows(one.tail.whole())]
     assert sorted(row.output_bytes for row in rows) == [0, 99, 1234]
 
 

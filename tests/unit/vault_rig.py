@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-from snapshots.disk import SnapshotFile, write_segment, write_snapshot
+from snapshots.disk import SnapshotFile, write_snapshot
 from snapshots.format import SegmentHeader, SnapshotHeader
 from snapshots.manifest import Lineage, Manifest, SegmentName
 from snapshots.memory import MemoryStore
 from snapshots.retention import (
     DAY_MS,
 )
+from snapshots.segments import open_segment, verify_segment, write_segment
 from snapshots.vault import Vault
 
 
@@ -23,7 +24,14 @@ class Crash(BaseException):
 def segment_file(folder: Path, number: int, content: bytes = b"rows") -> Path:
     digest = hashlib.blake2b(content, digest_size=16).digest()
     header = SegmentHeader("prod", 1, number, "runs", number * 10, number * 10 + 10, 1, digest)
-    return write_segment(folder, header, content).path
+    return write_segment(folder, header, [content]).path
+
+
+def read_segment(path: Path, cell: str) -> tuple[SegmentHeader, bytes]:
+    """The header and the content of a segment, verified, and read section by section."""
+    verify_segment(path, cell)
+    sections = open_segment(path, cell)
+    return sections.header, b"".join(map(sections.read, range(len(sections))))
 
 
 def snapshot_file(folder: Path, index: int) -> SnapshotFile:

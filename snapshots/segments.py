@@ -1,0 +1,177 @@
+"""Segments as files of one directory: sections that can be read one by one.
+
+A segment is written, synced, renamed and read back like a snapshot (`disk.py`). Whoever writes it
+cuts its content into sections; each section is packed into frames of its own, with a sum of its
+own. The first frame is a table of how long the sections are. So a reader of one section reads the
+beginning of the file and that section, and neither trusts nor needs the rest. Before a file is
+believed as a whole, all of it is verified.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from snapshots import disk, zstd
+from snapshots import format as form
+from snapshots.errors import SnapshotCorrupt, SnapshotError, SnapshotForeign
+from snapshots.format import SegmentHeader
+from snapshots.layout import parse_segment_name, segment_name
+
+SEGMENT_BYTES_MAX: Final = 1 << 30
+SECTIONS_MAX: Final = 1 << 17
+"""Far above what any segment has: its table fits into one frame."""
+_FIRST_READ_BYTES: Final = 1 << 14
+
+
+class SegmentFile(msgspec.Struct, frozen=True):
+    """A segment on a disk, verified."""
+
+    path: Path
+    header: SegmentHeader
+    content_bytes: int
+    file_bytes: int
+    checksum: bytes
+
+
+class Sections:
+    """The sections of one segment's file. Nothing is held open."""
+
+    def __init__(self, path: Path, header: SegmentHeader, begin: int, sizes: Sequence[int]) -> None:
+        self.path = path
+        self.header = header
+        self._offsets = [*accumulate(sizes, initial=begin)]
+
+    def __len__(self) -> int:
+        """Return how many sections there are."""
+        return len(self._offsets) - 1
+
+    def read(self, number: int) -> bytes:
+        """Return the content of a section.
+
+        Raises:
+            SnapshotMissing: the file is gone. SnapshotCorrupt: it is damaged here.
+            OSError: the disk refused.
+        """
+        begin, end = self._offsets[number : number + 2]
+        with disk.opened(self.path) as file:
+            stored = os.pread(file.fileno(), end - begin, begin)
+        if len(stored) != end - begin:
+            raise SnapshotCorrupt(self.path.name, "its end is missing")
+        return b"".join(_unpacked(stored, self.path.name))
+
+
+def open_segment(path: Path, cell: str) -> Sections:
+    """Return the sections of the segment at `path`, of which only the beginning is read.
+
+    Raises:
+        SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
+        OSError: the disk refused.
+    """
+    name = path.name
+    with disk.opened(path) as file:
+        start = os.pread(file.fileno(), _FIRST_READ_BYTES, 0)
+        at = form.LEAD.size + form.header_bytes(start, form.SEGMENT_MAGIC, name)
+        header = form.decode_header(start, start[form.LEAD.size : at], SegmentHeader, name)
+        if len(start) < at + form.LENGTH.size:
+            raise SnapshotCorrupt(name, "its end is missing")
+        (size,) = form.LENGTH.unpack_from(start, at)
+        end = at + form.LENGTH.size + size
+        if size > zstd.FRAME_STORED_BYTES_MAX:
+            raise SnapshotCorrupt(name, f"a frame of {size} bytes is larger than any")
+        if end > len(start):
+            start = os.pread(file.fileno(), end, 0)
+    _check_place(path, header, cell)
+    table = b"".join(_unpacked(start[at:end], name))
+    return Sections(path, header, end, struct.unpack(f">{len(table) // 4}I", table))
+
+
+def _unpacked(stored: bytes, name: str) -> Iterator[bytes]:
+    """Yield the content of the frames that `stored` consists of."""
+    at = 0
+    while at < len(stored):
+        end = at + form.LENGTH.size
+        if end <= len(stored):
+            end += form.LENGTH.unpack_from(stored, at)[0]
+        if end > len(stored):
+            raise SnapshotCorrupt(name, "a frame is cut off")
+        try:
+            yield zstd.decompress(stored[at + form.LENGTH.size : end])
+        except zstd.FrameDamaged as error:
+            raise SnapshotCorrupt(name, str(error)) from error
+        at = end
+
+
+def write_segment(directory: Path, header: SegmentHeader, sections: Sequence[bytes]) -> SegmentFile:
+    """Keep a segment durably in `directory`; one that is there already, and is the same, stays.
+
+    Raises:
+        OSError: the disk refused; nothing was harmed.
+        SnapshotCorrupt: it is larger than any; or what was read back is not what was written, and
+            the file is gone again.
+    """
+    path = directory / segment_name(header.lineage, header.number, header.stream)
+    if sum(map(len, sections)) > SEGMENT_BYTES_MAX or len(sections) > SECTIONS_MAX:
+        raise SnapshotCorrupt(path.name, f"it holds more than {SEGMENT_BYTES_MAX} bytes")
+    with contextlib.suppress(SnapshotError):
+        known = verify_segment(path, header.cell)
+        if known.header == header:
+            disk.sync_directory(directory)  # the writer may have died before the name was durable
+            return known
+    checksum = disk.write_file(path, form.SEGMENT_MAGIC, header, _packed(sections))
+    try:
+        found = verify_segment(path, header.cell)
+        if found.checksum != checksum or found.header != header:
+            raise SnapshotCorrupt(path.name, "it was read back as another one than was written")
+    except (SnapshotError, OSError):
+        path.unlink(missing_ok=True)
+        raise
+    return found
+
+
+def _packed(sections: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the frames of a segment: the table, then those of each section."""
+    packed = [
+        [(block, zstd.compress_checked(block)) for block in zstd.blocks((section,))]
+        for section in sections
+    ]
+    sizes = [sum(form.LENGTH.size + len(frame) for _, frame in frames) for frames in packed]
+    table = struct.pack(f">{len(sizes)}I", *sizes)
+    yield table, zstd.compress_checked(table)
+    for frames in packed:
+        yield from frames
+
+
+def verify_segment(path: Path, cell: str, content_max: int = SEGMENT_BYTES_MAX) -> SegmentFile:
+    """Read all of the segment at `path`, at most `content_max` bytes of content, and return what it
+    is.
+
+    Raises:
+        SnapshotMissing, SnapshotCorrupt, SnapshotUnsupported, SnapshotForeign: it cannot be used.
+        OSError: the disk refused.
+    """
+    read = disk.read_frames(path, form.SEGMENT_MAGIC, lambda block: None, content_max)
+    header = form.decode_header(read.lead, read.header, SegmentHeader, path.name)
+    _check_place(path, header, cell)
+    return SegmentFile(path, header, read.content_bytes, read.file_bytes, read.checksum)
+
+
+def _check_place(path: Path, header: SegmentHeader, cell: str) -> None:
+    if header.cell != cell:
+        raise SnapshotForeign(path.name, f"it is of cell {header.cell!r}, not {cell!r}")
+    inside = (header.lineage, header.number, header.stream)
+    named = parse_segment_name(path.name)
+    if named is not None and named != inside:
+        raise SnapshotCorrupt(path.name, f"its content belongs to {segment_name(*inside)}")
+
+
+def list_segments(directory: Path) -> list[Path]:
+    """Return the segments in `directory`, oldest first; nothing is verified."""
+    return sorted(path for path in disk.files_in(directory) if parse_segment_name(path.name))
