@@ -44,7 +44,7 @@ from launcher.executor.children import Children, News
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman
 from launcher.executor.lease import Lease
-from launcher.executor.ledger import Ledger
+from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.outputs import Outputs
 from launcher.executor.row import ACCEPTED, ENDED, Row
 from launcher.executor.rules import Accepted
@@ -270,7 +270,7 @@ async def run_executor(folder: Path, count: int, in_flight: int) -> Sample:
     )
     loop = asyncio.get_running_loop()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
-        ledger = await loop.run_in_executor(thread, Ledger, folder / "ledger.sqlite")
+        ledger = await loop.run_in_executor(thread, Ledger, folder / FILE)
         foreman = Foreman(config, ledger, Outputs(folder / "output", 100, 1 << 20))
         leader = Leader(foreman, in_flight)
         await foreman.start()

@@ -5,6 +5,7 @@ LauncherError                 .code (stable, snake_case)   .hint (what the opera
 ├ DirectoryInUse              another executor has this directory
 ├ LedgerDamaged               what was started here cannot be read; the executor does not start
 ├ LedgerForeign               what was started here was started by another executor
+├ LedgerOld                   what was started here was written by a version before the journal
 ├ LedgerStuck                 what is started can no longer be written down; the executor stops
 ├ SpawnerDied                 the process that starts commands is gone
 └ FailpointHit                a failpoint with the action `error`; only in tests
@@ -50,6 +51,12 @@ class LedgerForeign(LauncherError):
     """The ledger is another executor's: a copy of it would answer for what it never started."""
 
     code = "ledger_foreign"
+
+
+class LedgerOld(LauncherError):
+    """The ledger is of a version that this one cannot read."""
+
+    code = "ledger_old"
 
 
 class LedgerStuck(LauncherError):

@@ -32,8 +32,6 @@ WORK_SPECS_CACHED: Final = 16_384
 """Decoded work by its bytes: jobs start the same work again and again."""
 WORK_BYTES_CACHED: Final = 1 << 10
 """Larger work is decoded each time: 16,384 payloads of 2 MiB would be 32 GiB."""
-NAMES_PER_QUERY: Final = 500
-"""Names in one SELECT; SQLite takes 32,766 parameters, and short statements stay cached."""
 
 WORKERS_MAX: Final = 256
 """Worker processes of one executor: each takes a socket and a pidfd of the 1,024 files that a

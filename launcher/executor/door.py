@@ -90,7 +90,7 @@ class Door:
 
 def _open_to(directory: Path, group: str) -> None:
     number = grp.getgrnam(group).gr_gid
-    for path in directory.glob("ledger.sqlite*"):
+    for path in directory.glob("journal*"):
         path.chmod(0o600)
     os.chown(directory / SOCKET, -1, number)
     os.chown(directory, -1, number)

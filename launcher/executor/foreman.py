@@ -27,10 +27,9 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
-from launcher.executor.row import log_ends
+from launcher.executor.row import FailureLog
 from launcher.executor.rules import LEASE_OVER, Conditions
 from launcher.executor.turn import Turn, Written, record, write
-from launcher.executor.waitlist import Waitlist, left_waiting
 from launcher.executor.workers import Workers
 from launcher.failpoints import hit
 from launcher.launch import Reason
@@ -63,7 +62,8 @@ class Foreman:
         self._outputs = outputs
         self._children = self._new_children()
         self._commands = Commands(config, outputs, limits or Limits("", ()), ledger.uuid)
-        self.workers = Workers(config, outputs, self.lease, self, Waitlist(ledger))
+        self.workers = Workers(config, outputs, self.lease, self)
+        self._failures = FailureLog()
         self._next = Turn()
         self._lapses = 0
         self._had_lease = False
@@ -167,6 +167,11 @@ class Foreman:
         self._next.went.append(pid)
         self._wake.set()
 
+    def starting(self, names: list[str]) -> None:
+        """Record, durably, that launches which waited are about to start."""
+        self._next.starting += names
+        self._wake.set()
+
     def offered(self) -> None:
         """Tell the leader what the workers serve now."""
         self._next.offered = True
@@ -268,6 +273,7 @@ class Foreman:
             await self._replace_spawner()
         self._count(turn.news)
         self.workers.enlisted([pid for pid, _ in turn.came])
+        self.workers.may_start(turn.starting)
         self._act(written, has_lapsed=self._lapses != lapses)
         self._tell(written)
         if turn.arriving is not None:
@@ -309,6 +315,7 @@ class Foreman:
             executes=self._config.start == "process",
             handlers=self.workers.handlers,
             groups_free=self.workers.free(),
+            groups_idle=self.workers.idle(),
         )
 
     def _write(self, turn: Turn, conditions: Conditions, lost: list[str] | None) -> Written:
@@ -356,7 +363,7 @@ class Foreman:
     def _tell(self, written: Written) -> None:
         rows = [row for row in written.changed if not row.is_pending]
         rows += [row for _, settled in written.settled for row in settled.answers]
-        log_ends(written.changed)
+        self._failures.note(written.changed, wall_ms())
         if rows:
             hit("before-report")
             if self._outlet is not None:
@@ -388,8 +395,8 @@ def interrupt_all(
     """Kill the groups of all rows without a result and record them as interrupted (rule R4).
 
     `died` says who did, `news` is what was still said, `spared` what did not die with it. Where the
-    executor died, its workers are killed as well, and what was given to none of them is refused. In
-    the ledger's thread. Returns the names of what was interrupted.
+    executor died, its workers are killed as well. What has no start record is refused. In the
+    ledger's thread. Returns the names of what was interrupted.
 
     Raises:
         SurvivorsRemain: something still lives; no row is interrupted. Call it again.
@@ -401,9 +408,8 @@ def interrupt_all(
         _end_workers(ledger)
     rows = [row for row in ledger.accepted() if row.name not in spared]
     killed = kill_groups(rows, ledger.uuid) if ledger.is_same_boot or died == "spawner" else []
-    waited = left_waiting(ledger) if died == "executor" else frozenset()
-    waiting = [row.name for row in rows if row.name in waited and row.is_pending]
-    names = [row.name for row in rows if row.name not in waited or not row.is_pending]
+    waiting = [row.name for row in rows if not row.is_starting]
+    names = [row.name for row in rows if row.is_starting]
     if rows:
         with ledger.transaction():
             ledger.refused((name, WAITED) for name in waiting)

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from launcher.errors import LedgerStuck
 from launcher.executor.buffer import Waiting
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.lease import Lease
 from launcher.executor.offers import Group, Groups
 from launcher.executor.rules import LEASE_OVER, Accepted
 from launcher.executor.scribe import Kept, Scribe
-from launcher.executor.waitlist import Waitlist
 from launcher.executor.watches import Ending, Watch, ending
 from launcher.executor.worker import Worker, waiting_of
 from launcher.launch import Reason
@@ -34,22 +32,23 @@ LATE: Final = "not started in time"
 
 
 class Launches:
-    """The launches of one executor's handlers, by name. `hear` gets what became of them."""
+    """The launches of one executor's handlers, by name. `hear` gets what became of them, `record`
+    the names of those that need a start record: `may_start` once it is on the disk."""
 
     def __init__(
         self,
         groups: Groups,
         lease: Lease,
         scribe: Scribe,
-        waitlist: Waitlist,
         hear: Callable[[list[News]], None],
+        record: Callable[[list[str]], None],
     ) -> None:
         self.groups = groups
         self.is_stopping = False
         self._lease = lease
         self._scribe = scribe
-        self._waitlist = waitlist
         self._hear = hear
+        self._record = record
         self._homes: dict[str, Group] = {}
         self._holders: dict[str, Worker] = {}
         self._news: list[News] = []
@@ -72,7 +71,6 @@ class Launches:
     def accept(self, some: Iterable[Accepted]) -> None:
         """Take launches whose rows are in the ledger."""
         groups: dict[str, Group] = {}
-        names: list[str] = []
         for accepted in some:
             name = accepted.start.name
             # Who served it may have left within this turn; it waits a while for that to return.
@@ -80,8 +78,8 @@ class Launches:
             group.opened += 1
             self._homes[name] = group
             try:
-                group.buffer.put(waiting_of(accepted))
-                names.append(name)
+                place = group.ready if accepted.is_starting else group.buffer
+                place.put(waiting_of(accepted))
             except BadName as error:
                 self._news.append(["refused", name, str(error)])
             groups[group.name] = group
@@ -89,30 +87,39 @@ class Launches:
             if self.is_stopping:
                 self.refuse_all(group, STOPPING)
             self.dispatch(group)
-        # Only what found no worker at once, and will wait: the others are given, and may have run.
-        self._waitlist.add(name for name in names if name in self._homes[name].buffer)
 
     def dispatch(self, group: Group) -> None:
-        """Give what waits to workers with room, to each its share."""
-        if not len(group.buffer) or not self._lease.valid(boot_ms()):
+        """Give what is ready to workers with room, to each its share; for as much of what waits as
+        there is room left for, have start records written."""
+        if not group.waiting or not self._lease.valid(boot_ms()):
             return
         self.refuse_late(group, wall_ms())
         workers = [worker for worker in group.serving() if worker.room > 0]
         workers.sort(key=lambda worker: -worker.room)
         for at, worker in enumerate(workers):
-            share = -(-len(group.buffer) // (len(workers) - at))
-            some = group.buffer.take(min(worker.room, share), worker.served)
-            if some:
-                self._give(group, worker, some)
+            share = -(-len(group.ready) // (len(workers) - at))
+            if some := group.ready.take(min(worker.room, share), worker.served):
+                worker.give(some)
+                self._holders.update((waiting.name, worker) for waiting in some)
+        room = group.room - len(group.starting)
+        if room > 0 and len(group.buffer):
+            served = {name for worker in workers if worker.room > 0 for name in worker.served}
+            fresh = {waiting.name: waiting for waiting in group.buffer.take(room, served)}
+            if fresh:
+                group.starting.update(fresh)
+                self._record(list(fresh))
 
-    def _give(self, group: Group, worker: Worker, some: list[Waiting]) -> None:
-        try:
-            self._waitlist.remove(waiting.name for waiting in some)
-        except LedgerStuck:
-            group.buffer.put_back(some)
-            raise
-        worker.give(some)
-        self._holders.update((waiting.name, worker) for waiting in some)
+    def may_start(self, names: Iterable[str]) -> None:
+        """The start records of launches are on the disk: give them to workers."""
+        groups: dict[str, Group] = {}
+        for name in names:
+            group = self._homes.get(name)
+            waiting = group.starting.pop(name, None) if group is not None else None
+            if group is not None and waiting is not None:
+                group.ready.put(waiting)
+                groups[group.name] = group
+        for group in groups.values():
+            self.dispatch(group)
 
     def begin(self, worker: Worker, name: str, now_ms: int, now_wall_ms: int) -> bool:
         """A worker begins with a launch; return whether it has that one."""
@@ -178,12 +185,15 @@ class Launches:
                 self._refuse(waiting, "no worker here begins with it", Reason.WORKER_DIED)
             else:
                 again.append(waiting)
-        self.groups.of(worker.group).buffer.put_back(again)
+        self.groups.of(worker.group).ready.put_back(again)
 
     def withdraw(self, name: str, detail: str, reason: Reason) -> bool:
         """Refuse a launch if it still waits here; return whether it did."""
         group = self._homes.get(name)
-        waiting = group.buffer.remove(name) if group is not None else None
+        waiting = None
+        if group is not None:
+            waiting = group.buffer.remove(name) or group.ready.remove(name)
+            waiting = waiting or group.starting.pop(name, None)
         if waiting is not None:
             self._refuse(waiting, detail, reason)
         return waiting is not None
@@ -194,17 +204,18 @@ class Launches:
 
     def refuse_all(self, group: Group, detail: str) -> None:
         """Refuse all that waits for a group."""
-        for waiting in group.buffer.clear():
+        starting = list(group.starting.values())
+        group.starting.clear()
+        for waiting in (*group.ready.clear(), *starting, *group.buffer.clear()):
             self._refuse(waiting, detail, Reason.EXECUTOR_LOST)
 
     def refuse_late(self, group: Group, now_wall_ms: int) -> None:
         """Refuse what should have begun by now."""
-        for waiting in group.buffer.late(now_wall_ms):
+        for waiting in (*group.ready.late(now_wall_ms), *group.buffer.late(now_wall_ms)):
             self._refuse(waiting, LATE, Reason.DEADLINE)
 
     def _refuse(self, waiting: Waiting, detail: str, reason: Reason) -> None:
         """It has not begun, and will not here. Where the leader was told that it had, it ends."""
-        self._waitlist.forget([waiting.name])
         if waiting.was_announced:
             now_ms = wall_ms()
             self._news.append(Ending(waiting.name, reason, detail, now_ms, now_ms).news(0, ""))

@@ -1,358 +1,390 @@
 """What was started here, by name, durably: a repeated request is answered and not repeated.
 
-Theory of operation. A row is committed and synced before the start it stands for (rule R4), so
-after any crash a name without a row was never started, and a row without a result may have run.
-Rows and tombstones go only when the leader has raised the floor past them and has acknowledged
-their end.
+Theory of operation. All rows are in memory, and each change of them is a record (`records.py`) in
+the journal (`journal.py`). A start is made only after a start record that names it is on the disk
+(rule R4). So after any crash a name without a row was never started, a row without a start record
+was not either, and a row with one and without a result may have run. Rows and tombstones go only
+when the leader has raised the floor past them and has acknowledged their end.
 
-SQLite in WAL mode, one transaction per batch, synchronous=FULL. Starts and acknowledgements of rows
-that are there already are written without waiting for the disk: they matter after a crash of the
-process, not of the host (WAL keeps their order, so a later synced commit includes them). Synced
-transactions are numbered, and the number is kept beside (mark.py): SQLite alone would not tell that
-the end of its log is missing.
+A transaction is one record of the journal's file. Starts and acknowledgements of rows that are
+there already are written without waiting for the disk: they matter after a crash of the process,
+not of the host.
 
-Not thread-safe: everything happens in the thread that opened it.
+Rows that are returned are the ledger's own: read them before the next transaction, and change
+nothing. Not thread-safe: everything happens in the thread that opened it.
 """
-# ruff: noqa: S608 - all that is put into SQL text are constants and column names of this package
 
 from __future__ import annotations
 
+import bisect
 import contextlib
-import operator
+import heapq
 import secrets
-import sqlite3
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from launcher.errors import LedgerDamaged, LedgerForeign, LedgerStuck
-from launcher.executor.mark import Mark
+from launcher.errors import InvariantViolated, LedgerForeign, LedgerOld
+from launcher.executor import records
+from launcher.executor.disk import LocalDisk
+from launcher.executor.journal import Disk, Journal, damaged
 from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
-from launcher.limits import DETAIL_CHARS_MAX, NAMES_PER_QUERY
+from launcher.limits import DETAIL_CHARS_MAX
 from launcher.work import Epoch
 
-_VERSION: Final = "4"
+FILE: Final = "journal"
+OLD_FILE: Final = "ledger.sqlite"
+"""What executors wrote before they had a journal."""
+_ROWS_PER_RECORD: Final = 4_096
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
-_VALUES: Final = operator.attrgetter(*Row.__struct_fields__)
-_COLUMNS: Final = ", ".join(Row.__struct_fields__)
-_PLACES: Final = ", ".join("?" for _ in Row.__struct_fields__)
-_COLUMNS_OF_3: Final = ", ".join(Row.__struct_fields__[:14])
-_USAGE: Final = (
-    "cpu_ms INTEGER NOT NULL DEFAULT 0",
-    "memory_peak_bytes INTEGER NOT NULL DEFAULT 0",
-)
-_LAUNCH_OF_3: Final = """
-CREATE TABLE launch (
-  name TEXT NOT NULL PRIMARY KEY, fate INTEGER NOT NULL,
-  begun_index INTEGER NOT NULL,
-  epoch TEXT NOT NULL, digest BLOB NOT NULL, pid INTEGER NOT NULL, ticks INTEGER NOT NULL,
-  started_ms INTEGER NOT NULL, finished_ms INTEGER NOT NULL, exit_code INTEGER NOT NULL,
-  reason INTEGER NOT NULL, detail TEXT NOT NULL, acked INTEGER NOT NULL,
-  retry_after_ms INTEGER NOT NULL DEFAULT 0
-);
-CREATE INDEX launch_open ON launch (begun_index, name) WHERE acked = 0;
-CREATE INDEX launch_forgettable ON launch (begun_index, name) WHERE acked = 1;
-"""
-"""Rows lie in the order in which they came, not by name: those of a turn are then together, also
-when their ends are written, and a commit takes half the pages."""
-_ADD_USAGE: Final = "".join(f"ALTER TABLE launch ADD COLUMN {column};" for column in _USAGE)
-_SCHEMA: Final = f"""
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-{_LAUNCH_OF_3}
-{_ADD_USAGE}
-CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);
-"""
-_UPGRADES: Final[dict[str, str]] = {
-    # What handlers made necessary. An executor before them cannot read the file any more.
-    "1": "ALTER TABLE launch ADD COLUMN retry_after_ms INTEGER NOT NULL DEFAULT 0;"
-    "CREATE TABLE worker (pid INTEGER PRIMARY KEY, ticks INTEGER NOT NULL);",
-    # Rows in the order in which they came.
-    "2": "ALTER TABLE launch RENAME TO before; DROP INDEX launch_open;"
-    f"DROP INDEX launch_forgettable; {_LAUNCH_OF_3}"
-    f"INSERT INTO launch ({_COLUMNS_OF_3}) SELECT {_COLUMNS_OF_3} FROM before"
-    " ORDER BY begun_index, name; DROP TABLE before;",
-    # What control groups measured.
-    "3": _ADD_USAGE,
-}
-"""From each version that can still be read: what makes the next one of it."""
-
-_OF_THE_DISK: Final = frozenset(
-    (
-        sqlite3.SQLITE_PERM,
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
-        sqlite3.SQLITE_NOMEM,
-        sqlite3.SQLITE_READONLY,
-        sqlite3.SQLITE_IOERR,
-        sqlite3.SQLITE_CANTOPEN,
-    )
-)
-"""Errors that say nothing against what is written in the file."""
 
 
 class Ledger:
     """The rows, the highest epoch, the floor. `uuid` tells this ledger from any other."""
 
-    def __init__(self, path: Path, owner: str = "") -> None:
-        """Open the ledger at `path`, or make a new one with a UUID of its own. `owner` is the id of
-        the executor whose it is; one without an owner becomes its.
+    def __init__(self, path: Path, owner: str = "", *, disk: Disk | None = None) -> None:
+        """Open the ledger whose journal is at `path`, or make a new one with a UUID of its own.
+        `owner` is the id of the executor whose it is; nobody's opens any. `disk` stands for the
+        files where they are not there.
 
         Raises:
             LedgerDamaged: there is one, and it cannot be read.
             LedgerForeign: it is another executor's.
+            LedgerOld: it is of a version that had no journal.
             LedgerStuck: it cannot be written: the disk is full, or fails.
         """
         self.path = path
-        with self._told():
-            self._open()
-            self._own(owner)
+        self.highest = Epoch()
+        self.floor = 0
+        self.boot_id = _boot_id()
+        self.is_same_boot = False
+        self._newest_index = 0
+        self._rows: dict[str, Row] = {}
+        self._unacked: dict[str, Row] = {}
+        self._begun: dict[int, list[Row]] = {}
+        self._indexes: list[int] = []
+        self._workers: dict[int, int] = {}
+        self._owner = records.Owner(owner, self.boot_id)
+        self._pending: list[records.Record] = []
+        self._journal = Journal(disk or LocalDisk(path))
+        _refuse_old(path)
+        self._open()
+        self.uuid = self._journal.uuid
 
     def _open(self) -> None:
-        self._db = sqlite3.connect(self.path, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
-        tables = {name for (name,) in self._db.execute("SELECT name FROM sqlite_master")}
-        if not tables:
-            self._create()
-        elif (problem := self._db.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
-            raise sqlite3.DatabaseError(problem)
-        meta = self._upgraded(dict(self._db.execute("SELECT key, value FROM meta")))
-        if meta.get("version") != _VERSION or "uuid" not in meta:
-            raise sqlite3.DatabaseError(f"version {meta.get('version')!r} is not {_VERSION}")
-        try:
-            lineage, term, replica = meta["epoch"].split(".", 2)
-            self.highest = Epoch(int(lineage), int(term), replica)
-            self.floor = int(meta["floor"])
-        except (KeyError, ValueError) as error:
-            raise sqlite3.DatabaseError("its epoch and floor are no numbers") from error
-        self.uuid = meta["uuid"]
-        self._synced = int(meta.get("synced", "0"))
-        self._mark = Mark(self.path)
-        if (marked := self._mark.read(self.uuid)) > self._synced:
-            missing = f"the newest {marked - self._synced} of {marked} writes are missing"
-            raise sqlite3.DatabaseError(f"{missing}: its end is cut off, or it is an older copy")
-        self.boot_id = _boot_id()
-        self.is_same_boot = meta.get("boot_id") == self.boot_id
-        self._set("boot_id", self.boot_id)
-        newest = self._db.execute("SELECT max(begun_index) FROM launch").fetchone()[0]
-        self._newest_index = max(newest or 0, self.floor)
+        bodies = self._journal.load()
+        if bodies is None:
+            self._journal.uuid = new_uuid()
+        else:
+            try:
+                for body in bodies:
+                    for record in records.decode(body):
+                        _APPLY[type(record)](self, record)
+            except ValueError as error:
+                raise damaged(self.path, str(error)) from error
+        self._journal.rewrite(self._everything())
 
-    def _own(self, owner: str) -> None:
-        found = self._db.execute("SELECT value FROM meta WHERE key = 'executor'").fetchone()
-        if owner and found and found[0] != owner:
+    def _apply_owner(self, record: records.Owner) -> None:
+        ours = self._owner.executor
+        if ours and record.executor and record.executor != ours:
             where = self.path.parent
             raise LedgerForeign(
-                f"ledger {self.path}: is that of executor {found[0]}, and this one is {owner}",
-                f"give {owner} a directory of its own; if {found[0]} has got a new name, move "
-                f"{where} away: the cell takes its open launches for lost",
+                f"ledger {self.path}: is that of executor {record.executor}, and this one is "
+                f"{ours}",
+                f"give {ours} a directory of its own; if {record.executor} has got a new name, "
+                f"move {where} away: the cell takes its open launches for lost",
             )
-        if owner and not found:
-            self._set("executor", owner)
+        self.is_same_boot = record.boot_id == self.boot_id
+        self._owner = records.Owner(ours or record.executor, self.boot_id)
 
-    def _create(self) -> None:
-        # A random UUID: nothing computed could tell this disk from the one it replaces.
-        identity = uuid.UUID(bytes=secrets.token_bytes(16), version=4)
-        # One transaction: a ledger is complete or it is not there.
-        self._db.executescript(
-            f"BEGIN IMMEDIATE; {_SCHEMA}"
-            f"INSERT INTO meta VALUES ('version', '{_VERSION}'), ('uuid', '{identity}'),"
-            " ('epoch', '0.0.'), ('floor', '0'); COMMIT;"
-        )
+    def _everything(self) -> Iterator[bytes]:
+        """The records of a journal that is written anew."""
+        first: list[records.Record] = [
+            self._owner,
+            records.EpochRaised(self.highest),
+            records.FloorRaised(self.floor),
+            records.Workers(list(self._workers.items()), []),
+        ]
+        yield records.encode(first)
+        rows = list(self._rows.values())
+        for at in range(0, len(rows), _ROWS_PER_RECORD):
+            yield records.encode([records.Added(rows[at : at + _ROWS_PER_RECORD])])
 
-    def _upgraded(self, meta: dict[str, str]) -> dict[str, str]:
-        """Make this version of an older one, in one transaction for each step."""
-        while (upgrade := _UPGRADES.get(version := meta.get("version", ""))) is not None:
-            meta["version"] = str(int(version) + 1)
-            self._db.executescript(
-                f"BEGIN IMMEDIATE; {upgrade}"
-                f"UPDATE meta SET value = '{meta['version']}' WHERE key = 'version'; COMMIT;"
+    def close(self) -> None:
+        """Close the files; what was committed is there."""
+        self._journal.close()
+
+    # ---- changes
+
+    @contextlib.contextmanager
+    def transaction(self, *, synced: bool = True) -> Iterator[None]:
+        """All that happens inside is in the journal at its end. With `synced` it is on the disk
+        then, with all that came before; without, it survives the process and not the host.
+
+        What fails inside is final, since memory is then ahead of the disk: no later transaction
+        writes anything.
+
+        Raises:
+            LedgerStuck: the disk is full, or fails; nothing that happened inside may be acted on.
+        """
+        try:
+            yield
+            body = records.encode(self._pending) if self._pending else b""
+            self._pending = []
+            self._journal.append(body, synced=synced)
+            if self._journal.is_long:
+                self._journal.rewrite(self._everything())
+        except BaseException as error:
+            self._journal.abandon(f"an earlier transaction failed: {error}")
+            raise
+
+    def _record(self, record: records.Record) -> None:
+        _APPLY[type(record)](self, record)
+        self._pending.append(record)
+
+    def raise_epoch(self, epoch: Epoch) -> None:
+        """Remember `epoch` if it is higher than all seen before (rule R4)."""
+        if epoch > self.highest:
+            self._record(records.EpochRaised(epoch))
+
+    def _apply_epoch(self, record: records.EpochRaised) -> None:
+        self.highest = record.epoch
+
+    def raise_floor(self, floor: int) -> int:
+        """Forget acknowledged rows begun at or below `floor`; return how many. Never lowers it."""
+        if floor <= self.floor:
+            return 0
+        before = len(self._rows)
+        self._record(records.FloorRaised(floor))
+        return before - len(self._rows)
+
+    def _apply_floor(self, record: records.FloorRaised) -> None:
+        self.floor = record.floor
+        self._newest_index = max(self._newest_index, record.floor)
+        count = bisect.bisect_right(self._indexes, record.floor)
+        kept: list[int] = []
+        for index in self._indexes[:count]:
+            rows = self._begun.pop(index)
+            if left := [row for row in rows if not row.acked]:
+                self._begun[index] = left
+                kept.append(index)
+            for row in rows:
+                if row.acked:
+                    del self._rows[row.name]
+        self._indexes[:count] = kept
+
+    def insert(self, rows: Iterable[Row]) -> None:
+        """Add rows under names that are not there yet; a tombstone without an index gets the
+        highest that this ledger has seen."""
+        accepted: list[Row] = []
+        others: list[Row] = []
+        for row in rows:
+            if row.name in self._rows:
+                raise InvariantViolated(f"{row.name} has a row already")
+            if row.begun_index > self._newest_index:
+                self._newest_index = row.begun_index
+            row.begun_index = row.begun_index or self._newest_index
+            if row.detail:
+                row.detail = _bounded(row.detail)
+            is_plain = row.fate == ACCEPTED and not row.started_ms
+            (accepted if is_plain else others).append(row)
+        self._add(accepted)
+        self._add(others)
+        epochs = {row.epoch for row in accepted}
+        if len(epochs) == 1:
+            waiting = [place for place, row in enumerate(accepted) if not row.is_starting]
+            self._pending.append(
+                records.Accepted(
+                    epochs.pop(),
+                    [row.name for row in accepted],
+                    [row.begun_index for row in accepted],
+                    [row.digest for row in accepted],
+                    waiting,
+                )
             )
-        return meta
+        else:
+            others += accepted
+        if others:
+            self._pending.append(records.Added(others))
+
+    def _apply_accepted(self, record: records.Accepted) -> None:
+        columns = zip(record.names, record.begun, record.digests, strict=True)
+        rows = [
+            Row(name, ACCEPTED, begun, record.epoch, digest, is_starting=True)
+            for name, begun, digest in columns
+        ]
+        for place in record.waiting:
+            rows[place].is_starting = False
+        self._add(rows)
+
+    def _apply_added(self, record: records.Added) -> None:
+        self._add(record.rows)
+
+    def _add(self, rows: Sequence[Row]) -> None:
+        by_name = {row.name: row for row in rows}
+        self._rows.update(by_name)
+        self._unacked.update(by_name)
+        for row in rows:
+            if row.acked:
+                del self._unacked[row.name]
+            index = row.begun_index
+            begun = self._begun.get(index)
+            if begun is None:
+                begun = self._begun[index] = []
+                bisect.insort(self._indexes, index)
+                self._newest_index = max(self._newest_index, index)
+            begun.append(row)
+
+    def starting(self, names: Iterable[str]) -> None:
+        """Record that accepted rows which waited are about to start."""
+        self._record(records.Starting(list(names)))
+
+    def _apply_starting(self, record: records.Starting) -> None:
+        for name in record.names:
+            if (row := self._open_row(name)) is not None:
+                row.is_starting = True
+
+    def started(self, starts: Sequence[tuple[str, int, int, int]]) -> None:
+        """Record (name, pid, ticks, started_ms) of accepted rows."""
+        if starts:
+            self._record(records.Started(list(starts)))
+
+    def _apply_started(self, record: records.Started) -> None:
+        for name, pid, ticks, started_ms in record.starts:
+            if (row := self._open_row(name)) is not None:
+                row.pid, row.ticks, row.started_ms = pid, ticks, started_ms
+                row.is_starting = True
+
+    def ended(self, ends: Sequence[records.End]) -> None:
+        """Record how accepted rows ended; a start that is on record already stays."""
+        for end in ends:
+            if end.detail:
+                end.detail = _bounded(end.detail)
+        if ends:
+            self._record(records.Ended(list(ends)))
+
+    def _apply_ended(self, record: records.Ended) -> None:
+        for end in record.ends:
+            if (row := self._open_row(end.name)) is not None:
+                row.fate = ENDED
+                row.started_ms = row.started_ms or end.started_ms
+                row.finished_ms, row.exit_code = end.finished_ms, end.exit_code
+                row.reason, row.detail = end.reason, end.detail
+                row.retry_after_ms = end.retry_after_ms
+                row.cpu_ms, row.memory_peak_bytes = end.cpu_ms, end.memory_peak_bytes
+
+    def refused(self, refusals: Iterable[tuple[str, str]]) -> None:
+        """Record (name, detail) of accepted rows that were not started after all, provably."""
+        if some := [(name, _bounded(detail)) for name, detail in refusals]:
+            self._record(records.Refused(some))
+
+    def _apply_refused(self, record: records.Refused) -> None:
+        for name, detail in record.refusals:
+            row = self._open_row(name)
+            if row is not None and not row.started_ms:
+                row.fate, row.detail = REFUSED, detail
+
+    def interrupted(self, names: Sequence[str], now_ms: int, detail: str) -> None:
+        """Record that nobody knows what became of accepted rows (rule R4)."""
+        if names:
+            self._record(records.Interrupted(list(names), now_ms, detail))
+
+    def _apply_interrupted(self, record: records.Interrupted) -> None:
+        for name in record.names:
+            if (row := self._open_row(name)) is not None:
+                row.fate, row.finished_ms, row.detail = (
+                    INTERRUPTED,
+                    record.finished_ms,
+                    record.detail,
+                )
+
+    def _open_row(self, name: str) -> Row | None:
+        """The row under `name` if it is accepted and has no result."""
+        row = self._unacked.get(name)
+        return row if row is not None and row.fate == ACCEPTED else None
+
+    def ack(self, names: Iterable[str]) -> None:
+        """Mark rows whose end is committed in the cell's log; open ones stay as they are."""
+        self._record(records.Acked(list(names)))
+
+    def _apply_acked(self, record: records.Acked) -> None:
+        for name in record.names:
+            row = self._unacked.get(name)
+            if row is not None and row.fate != ACCEPTED:
+                row.acked = 1
+                del self._unacked[name]
+
+    def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
+        """Remember (pid, ticks) of worker processes before they are given anything (rule R4), and
+        forget those with the ids `went`, which are dead. One that has an id again is another."""
+        self._record(records.Workers(list(came), list(went)))
+
+    def _apply_workers(self, record: records.Workers) -> None:
+        for pid in record.went:
+            self._workers.pop(pid, None)
+        self._workers.update(record.came)
+
+    # ---- what it knows
 
     @property
     def newest_index(self) -> int:
         """The highest log index at which anything was begun that this ledger has seen."""
         return self._newest_index
 
-    def close(self) -> None:
-        """Close the file; what was committed is there."""
-        self._db.close()
-        self._mark.close()
-
-    @contextlib.contextmanager
-    def transaction(self, *, synced: bool = True) -> Iterator[None]:
-        """All that happens inside is committed at its end, or nothing is. With `synced` it is on
-        the disk then; without, it survives the process and not the host.
-
-        Raises:
-            LedgerStuck: the disk is full, or fails; nothing was committed.
-            LedgerDamaged: a page of it is no page any more; nothing was committed.
-        """
-        with self._told():
-            self._db.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
-            before = (self.highest, self.floor, self._newest_index)
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                if synced:
-                    self._set("synced", str(self._synced + 1))
-                self._db.execute("COMMIT")
-            except BaseException:
-                self.highest, self.floor, self._newest_index = before
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-        if synced:
-            self._synced += 1
-            self._mark.write(self.uuid, self._synced)
-
-    @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tell what the database says in words of an executor's operator."""
-        try:
-            yield
-        except (sqlite3.IntegrityError, sqlite3.ProgrammingError):
-            raise  # a bug of ours
-        except sqlite3.DatabaseError as error:
-            raise told(self.path, error) from error
-
-    def raise_epoch(self, epoch: Epoch) -> None:
-        """Remember `epoch` if it is higher than all seen before (rule R4)."""
-        if epoch > self.highest:
-            self.highest = epoch
-            self._set("epoch", str(epoch))
-
-    def rows(self, names: Sequence[str]) -> dict[str, Row]:
+    def rows(self, names: Iterable[str]) -> dict[str, Row]:
         """Return the rows that stand under `names`; names without one are left out."""
-        found: dict[str, Row] = {}
-        for at in range(0, len(names), NAMES_PER_QUERY):
-            some = names[at : at + NAMES_PER_QUERY]
-            places = ",".join("?" * len(some))
-            query = f"SELECT {_COLUMNS} FROM launch WHERE name IN ({places})"
-            found.update((row.name, row) for row in self._rows(query, some))
-        return found
-
-    def insert(self, rows: Iterable[Row]) -> None:
-        """Add rows under names that are not there yet; a tombstone without an index gets the
-        highest that this ledger has seen."""
-        values = []
-        for row in rows:
-            self._newest_index = max(self._newest_index, row.begun_index)
-            row.begun_index = row.begun_index or self._newest_index
-            row.detail = row.detail[:DETAIL_CHARS_MAX]
-            values.append(_VALUES(row))
-        self._db.executemany(f"INSERT INTO launch VALUES ({_PLACES})", values)
-
-    def started(self, starts: Iterable[tuple[str, int, int, int]]) -> None:
-        """Record (name, pid, ticks, started_ms) of accepted rows."""
-        self._db.executemany(
-            "UPDATE launch SET pid = ?2, ticks = ?3, started_ms = ?4 WHERE name = ?1 AND fate ="
-            f" {ACCEPTED}",
-            starts,
-        )
-
-    def ended(self, ends: Iterable[tuple[str, int, int, int, str]]) -> None:
-        """Record (name, finished_ms, exit_code, reason, detail) of accepted rows."""
-        self._db.executemany(
-            f"UPDATE launch SET fate = {ENDED}, finished_ms = ?2, exit_code = ?3, reason = ?4,"
-            f" detail = substr(?5, 1, {DETAIL_CHARS_MAX}) WHERE name = ?1 AND fate = {ACCEPTED}",
-            ends,
-        )
-
-    def used(self, usages: Iterable[tuple[str, int, int]]) -> None:
-        """Record (name, cpu_ms, memory_peak_bytes) of accepted rows, before their end."""
-        self._db.executemany(
-            f"UPDATE launch SET cpu_ms = ?2, memory_peak_bytes = ?3"
-            f" WHERE name = ?1 AND fate = {ACCEPTED}",
-            usages,
-        )
-
-    def done(self, ends: Iterable[tuple[str, int, int, int, str, int, int]]) -> None:
-        """Record (name, finished_ms, exit_code, reason, detail, retry_after_ms, started_ms) of
-        accepted rows; a start that is recorded already stays."""
-        self._db.executemany(
-            f"UPDATE launch SET fate = {ENDED}, finished_ms = ?2, exit_code = ?3, reason = ?4,"
-            f" detail = substr(?5, 1, {DETAIL_CHARS_MAX}), retry_after_ms = ?6, started_ms ="
-            f" iif(started_ms, started_ms, ?7) WHERE name = ?1 AND fate = {ACCEPTED}",
-            ends,
-        )
-
-    def refused(self, refusals: Iterable[tuple[str, str]]) -> None:
-        """Record (name, detail) of accepted rows that were not started after all, provably."""
-        self._db.executemany(
-            f"UPDATE launch SET fate = {REFUSED}, detail = substr(?2, 1, {DETAIL_CHARS_MAX})"
-            f" WHERE name = ?1 AND fate = {ACCEPTED} AND started_ms = 0",
-            refusals,
-        )
-
-    def interrupted(self, names: Iterable[str], now_ms: int, detail: str) -> None:
-        """Record that nobody knows what became of accepted rows (rule R4)."""
-        self._db.executemany(
-            f"UPDATE launch SET fate = {INTERRUPTED}, finished_ms = ?2, detail = ?3"
-            f" WHERE name = ?1 AND fate = {ACCEPTED}",
-            [(name, now_ms, detail) for name in names],
-        )
+        found = self._rows
+        return {name: found[name] for name in names if name in found}
 
     def workers(self) -> list[tuple[int, int]]:
         """Return (pid, ticks) of the worker processes that are on record."""
-        with self._told():
-            return list(self._db.execute("SELECT pid, ticks FROM worker ORDER BY pid"))
-
-    def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
-        """Remember (pid, ticks) of worker processes before they are given anything (rule R4), and
-        forget those with the ids `went`, which are dead. One that has an id again is another."""
-        self._db.executemany("DELETE FROM worker WHERE pid = ?", [(pid,) for pid in went])
-        self._db.executemany("INSERT OR REPLACE INTO worker VALUES (?, ?)", came)
+        return sorted(self._workers.items())
 
     def accepted(self) -> list[Row]:
         """Return the rows without a result, oldest first."""
-        return self._select(f"fate = {ACCEPTED} AND acked = 0 ORDER BY begun_index")
+        return [row for row in self.unacked() if row.fate == ACCEPTED]
 
     def unacked(self) -> list[Row]:
         """Return the rows whose end the leader has not acknowledged, oldest first."""
-        return self._select("acked = 0 ORDER BY begun_index")
+        return sorted(self._unacked.values(), key=lambda row: row.begun_index)
 
     def page(self, after: tuple[int, str], until: int, count: int) -> list[Row]:
         """Return up to `count` rows that follow (begun_index, name) `after`, begun at or below log
         index `until`, in this order; acknowledged ones as well."""
-        rows: list[Row] = []
-        for acked in (0, 1):  # each has an index that has this order
-            query = (
-                f"SELECT {_COLUMNS} FROM launch WHERE acked = {acked}"
-                " AND (begun_index, name) > (?, ?) AND begun_index <= ?"
-                " ORDER BY begun_index, name LIMIT ?"
-            )
-            rows += self._rows(query, (*after, until, count))
-        rows.sort(key=lambda row: (row.begun_index, row.name))
-        return rows[:count]
+        page: list[Row] = []
+        first = bisect.bisect_left(self._indexes, after[0])
+        last = bisect.bisect_right(self._indexes, until)
+        for index in self._indexes[first:last]:
+            rows = self._begun[index]
+            if index == after[0]:
+                rows = [row for row in rows if row.name > after[1]]
+            page += heapq.nsmallest(count - len(page), rows, key=lambda row: row.name)
+            if len(page) >= count:
+                break
+        return page
 
-    def ack(self, names: Iterable[str]) -> None:
-        """Mark rows whose end is committed in the cell's log; open ones stay as they are."""
-        self._db.executemany(
-            f"UPDATE launch SET acked = 1 WHERE name = ? AND fate <> {ACCEPTED}",
-            [(name,) for name in names],
-        )
 
-    def raise_floor(self, floor: int) -> int:
-        """Forget acknowledged rows begun at or below `floor`; return how many. Never lowers it."""
-        if floor <= self.floor:
-            return 0
-        self.floor = floor
-        self._newest_index = max(self._newest_index, floor)
-        self._set("floor", str(floor))
-        query = "DELETE FROM launch WHERE acked = 1 AND begun_index <= ?"
-        return self._db.execute(query, (floor,)).rowcount
+_APPLY: Final[dict[type, Callable[[Ledger, Any], None]]] = {
+    records.Owner: Ledger._apply_owner,
+    records.EpochRaised: Ledger._apply_epoch,
+    records.FloorRaised: Ledger._apply_floor,
+    records.Accepted: Ledger._apply_accepted,
+    records.Added: Ledger._apply_added,
+    records.Starting: Ledger._apply_starting,
+    records.Started: Ledger._apply_started,
+    records.Ended: Ledger._apply_ended,
+    records.Refused: Ledger._apply_refused,
+    records.Interrupted: Ledger._apply_interrupted,
+    records.Acked: Ledger._apply_acked,
+    records.Workers: Ledger._apply_workers,
+}
+"""What each record changes, when it is written and when it is read again."""
 
-    def _select(self, condition: str) -> list[Row]:
-        return self._rows(f"SELECT {_COLUMNS} FROM launch WHERE {condition}")
 
-    def _rows(self, query: str, values: Sequence[object] = ()) -> list[Row]:
-        with self._told():
-            return [Row(*found) for found in self._db.execute(query, values)]
-
-    def _set(self, key: str, value: str) -> None:
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+def new_uuid() -> str:
+    """Return a random UUID: nothing computed could tell this disk from the one it replaces."""
+    return str(uuid.UUID(bytes=secrets.token_bytes(16), version=4))
 
 
 def _boot_id() -> str:
@@ -362,21 +394,18 @@ def _boot_id() -> str:
         return ""
 
 
-def told(path: Path, error: sqlite3.DatabaseError) -> LedgerStuck | LedgerDamaged:
-    """Return what an error of the database means to who operates the executor.
+def _bounded(detail: str) -> str:
+    """At most so much of a detail as people get to read, and nothing that is no text."""
+    if not detail.isascii():
+        detail = detail.encode(errors="replace").decode()
+    return detail[:DETAIL_CHARS_MAX]
 
-    A disk that is full, or fails, is no damage: who moved the ledger away for it would make the
-    cell take for lost what is known here.
-    """
-    kind = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if kind == sqlite3.SQLITE_FULL:
-        hint = "make room on the disk, then start the executor again"
-        return LedgerStuck(f"ledger {path}: cannot write: {error}", hint)
-    if kind in _OF_THE_DISK:
-        hint = f"see to the disk of {path.parent} (room, rights, health), then start it again"
-        return LedgerStuck(f"ledger {path}: cannot be used: {error}", hint)
-    return LedgerDamaged(
-        f"ledger {path}: cannot be read: {error}",
-        f"move {path.parent} away; the executor then begins a new ledger under a new UUID, "
-        "and the cell takes its open launches for lost",
-    )
+
+def _refuse_old(path: Path) -> None:
+    old = path.with_name(OLD_FILE)
+    if old.exists():
+        raise LedgerOld(
+            f"ledger {old}: was written by a version of raftcron that this one cannot read",
+            f"let that version end what it runs, then move {path.parent} away; the executor "
+            "begins a new ledger, and the cell takes what is still open in this one for lost",
+        )

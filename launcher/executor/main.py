@@ -27,7 +27,7 @@ from launcher.executor.cgroups import Limits, open_limits
 from launcher.executor.clock import wall_ms
 from launcher.executor.foreman import SURVIVORS_PAUSE_S, Foreman, interrupt_all
 from launcher.executor.groups import SurvivorsRemain
-from launcher.executor.ledger import Ledger
+from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.outputs import Outputs
 from launcher.executor.parent import adopt_orphans, die_with_parent
@@ -95,7 +95,8 @@ async def run(config: ExecutorConfig) -> int:
     """Run an executor until SIGTERM or SIGINT; return its exit code.
 
     Raises:
-        BadConfig, DirectoryInUse, LedgerDamaged, LedgerForeign, LedgerStuck: it cannot run.
+        BadConfig, DirectoryInUse, LedgerDamaged, LedgerForeign, LedgerOld, LedgerStuck: it cannot
+            run.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -108,7 +109,7 @@ async def run(config: ExecutorConfig) -> int:
         log.info("files.tightened", folder=str(directory), count=changed)
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="ledger") as thread:
         in_thread = functools.partial(loop.run_in_executor, thread)
-        ledger = await in_thread(Ledger, directory / "ledger.sqlite", config.id)
+        ledger = await in_thread(Ledger, directory / FILE, config.id)
         try:
             # Before anybody is told anything: what survived the last executor must not run.
             limits = await _cleared(thread, ledger, stop, config.cgroup)

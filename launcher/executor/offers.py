@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from launcher.executor.buffer import Buffer
+from launcher.executor.buffer import Buffer, Waiting
 from launcher.executor.rules import LEASE_OVER
 from launcher.executor.worker import Worker
 from launcher.limits import (
@@ -42,16 +42,35 @@ class Offer(NamedTuple):
 
 class Group:
     """Workers that share slots. `opened` counts launches that have a slot: those that wait, those
-    that a worker has, and those whose end is not in the ledger yet. `ahead` is how many are asked
+    that a worker has, and those whose end is not in the ledger yet. What waits is in `buffer`; for
+    those that are about to get a worker a start record is written (`starting`), and who has one is
+    `ready`. `ahead` is how many are asked
     for beside those that run; nothing is known of how long they take while it is negative."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.workers: dict[int, Worker] = {}
         self.buffer = Buffer()
+        self.starting: dict[str, Waiting] = {}
+        self.ready = Buffer()
         self.opened = 0
         self.ahead = -1
         self.left_ms = 0
+
+    @property
+    def waiting(self) -> int:
+        """How many launches no worker has."""
+        return len(self.buffer) + len(self.starting) + len(self.ready)
+
+    @property
+    def room(self) -> int:
+        """How many launches more its workers should be given now."""
+        return sum(max(0, worker.room) for worker in self.serving())
+
+    @property
+    def idle(self) -> int:
+        """How many launches would be given to a worker at once if they came now."""
+        return max(0, self.room - self.waiting)
 
     def serving(self) -> list[Worker]:
         """Return the workers that take launches."""
@@ -86,7 +105,7 @@ class Group:
             self.left_ms = 0
         elif not self.left_ms:
             self.left_ms = now_ms
-        if not len(self.buffer):
+        if not self.waiting:
             return ""
         if not is_leased:
             return LEASE_OVER
@@ -126,7 +145,10 @@ class Groups:
 
     def free(self) -> dict[str, int]:
         """Return how many launches more each group takes."""
-        waiting = sum(group.buffer.payload_bytes for group in self._groups.values())
+        waiting = sum(
+            group.buffer.payload_bytes + group.ready.payload_bytes
+            for group in self._groups.values()
+        )
         if waiting >= WAITING_BYTES_MAX:
             return dict.fromkeys(self._groups, 0)
         return {

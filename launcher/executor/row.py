@@ -20,9 +20,14 @@ FENCED = int(pool_pb2.FENCED)
 UNKNOWN = int(pool_pb2.UNKNOWN)
 _FATES: Final = {int(number): name.lower() for name, number in pool_pb2.Fate.items()}
 _REASONS: Final = {int(reason): reason.label for reason in Reason}
+_GOOD: Final = (ACCEPTED, ENDED, FENCED)
+LINES_MAX: Final = 10
+"""Lines a second about attempts that failed."""
+
+log = logs.get()
 
 
-class Row(msgspec.Struct, gc=False):
+class Row(msgspec.Struct, gc=False, array_like=True):
     """What is known under one attempt name.
 
     `begun_index` is the log index of its Begin; for a tombstone the highest one that this ledger
@@ -30,6 +35,7 @@ class Row(msgspec.Struct, gc=False):
     in clock ticks since boot; both are 0 of what a worker runs. Times are wall clock milliseconds,
     0 for never. `retry_after_ms` is when, after its end, a handler wants to be tried again.
     `cpu_ms` and `memory_peak_bytes` are what its control group measured, 0 where there was none.
+    `is_starting`: it has a start record, so that it is about to start, or may have.
     """
 
     name: str
@@ -48,6 +54,7 @@ class Row(msgspec.Struct, gc=False):
     retry_after_ms: int = 0
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
+    is_starting: bool = False
 
     @property
     def is_pending(self) -> bool:
@@ -77,10 +84,28 @@ class Row(msgspec.Struct, gc=False):
         return report
 
 
-def log_ends(rows: Iterable[Row]) -> None:
-    """Log what became of those of `rows` that are over; tombstones are no news."""
-    over = (row for row in rows if row.fate != FENCED and (row.finished_ms or row.detail))
-    logs.each("launch.finished", (_said(row) for row in over))
+class FailureLog:
+    """Logs attempts that did not end well, at most LINES_MAX a second, and how many more there
+    were. History has them all; at thousands a second a line costs more than a launch."""
+
+    def __init__(self) -> None:
+        self._second = self._lines = self._omitted = 0
+
+    def note(self, rows: Iterable[Row], now_ms: int) -> None:
+        """Log those of `rows` that failed, or were not started after all."""
+        if now_ms // 1000 != self._second:
+            self._second, self._lines = now_ms // 1000, 0
+            if self._omitted:
+                log.info("launches.failed", count=self._omitted)
+                self._omitted = 0
+        for row in rows:
+            if row.fate in _GOOD and not (row.exit_code or row.reason):
+                continue
+            if self._lines < LINES_MAX:
+                self._lines += 1
+                log.info("launch.failed", **_said(row))
+            else:
+                self._omitted += 1
 
 
 def _said(row: Row) -> dict[str, Any]:

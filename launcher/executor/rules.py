@@ -37,7 +37,8 @@ class Conditions(msgspec.Struct, frozen=True):
     all, or empty. `executes` is false where work is only reported as done, for benches.
 
     `slots_free` is of commands. `handlers` has the group of workers that serves each handler,
-    `groups_free` how many launches more each group takes.
+    `groups_free` how many launches more each group takes, `groups_idle` how many of those its
+    workers would be given at once.
     """
 
     wall_ms: int
@@ -47,13 +48,16 @@ class Conditions(msgspec.Struct, frozen=True):
     executes: bool = True
     handlers: Mapping[str, str] = {}
     groups_free: Mapping[str, int] = {}
+    groups_idle: Mapping[str, int] = {}
 
     def after(self, accepted: Sequence[Accepted]) -> Conditions:
         """Return what is true once these have their slots."""
         room = _Room(self)
         for one in accepted:
             room.take(one.work)
-        return msgspec.structs.replace(self, slots_free=room.commands, groups_free=room.groups)
+        return msgspec.structs.replace(
+            self, slots_free=room.commands, groups_free=room.groups, groups_idle=room.idle
+        )
 
 
 class _Room:
@@ -62,6 +66,7 @@ class _Room:
     def __init__(self, conditions: Conditions) -> None:
         self.commands = conditions.slots_free
         self.groups = dict(conditions.groups_free)
+        self.idle = dict(conditions.groups_idle)
         self._handlers = conditions.handlers
 
     def refusal(self, work: WorkSpec) -> str:
@@ -75,20 +80,25 @@ class _Room:
             return f"no free slot in group {group} of workers, which serves {work.handler}"
         return ""
 
-    def take(self, work: WorkSpec) -> None:
-        """Give it a slot."""
-        if work.handler:
-            self.groups[self._handlers[work.handler]] -= 1
-        else:
+    def take(self, work: WorkSpec) -> bool:
+        """Give it a slot; return whether it is to start at once, and does not wait for a worker."""
+        if not work.handler:
             self.commands -= 1
+            return True
+        group = self._handlers[work.handler]
+        self.groups[group] -= 1
+        self.idle[group] = self.idle.get(group, 0) - 1
+        return self.idle[group] >= 0
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A start whose row is in the ledger: to be started once that is durable."""
+    """A start whose row is in the ledger. Once that is durable it may be started, if it is
+    `starting`: its row is a start record as well. Otherwise it waits for one."""
 
     start: pool_pb2.Start
     work: WorkSpec
     epoch: Epoch
+    is_starting: bool = True
 
 
 class Settled(msgspec.Struct):
@@ -147,8 +157,8 @@ def _settle_starts(
         known[start.name] = row
         rows.append(row)
         if work is not None and row.fate == ACCEPTED:
-            room.take(work)
-            settled.accepted.append(Accepted(start, work, epoch))
+            row.is_starting = room.take(work)
+            settled.accepted.append(Accepted(start, work, epoch, row.is_starting))
         else:
             settled.answers.append(row)
     ledger.insert(rows)

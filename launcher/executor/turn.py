@@ -13,6 +13,7 @@ import msgspec
 from launcher.executor.children import News
 from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Outlet, Page, Recall
+from launcher.executor.records import End
 from launcher.executor.row import Row
 from launcher.executor.rules import Conditions, Settled, settle
 from launcher.launch import Reason
@@ -24,8 +25,9 @@ ReadPage = Callable[[Ledger, Recall], Page | None]
 
 class Turn(msgspec.Struct):
     """What arrived since the last turn, in the order it is served in. `came` are worker processes
-    (id, start time) that wait to be fed, `went` the ids of dead ones; `offered`: what workers serve
-    has changed. The first `unleased` orders came before a gap between two leases."""
+    (id, start time) that wait to be fed, `went` the ids of dead ones; `starting` are launches that
+    waited and are about to get a worker; `offered`: what workers serve has changed. The first
+    `unleased` orders came before a gap between two leases."""
 
     news: list[News] = []
     orders: list[tuple[Outlet, pool_pb2.Orders]] = []
@@ -36,15 +38,17 @@ class Turn(msgspec.Struct):
     spawner_died: bool = False
     came: list[tuple[int, int]] = []
     went: list[int] = []
+    starting: list[str] = []
     offered: bool = False
 
     def __bool__(self) -> bool:
         arrived = self.news or self.orders or self.epoch or self.arriving or self.recall
-        return bool(arrived or self.spawner_died or self.came or self.went or self.offered)
+        changed = self.spawner_died or self.came or self.went or self.starting or self.offered
+        return bool(arrived or changed)
 
     def must_sync(self, ledger: Ledger) -> bool:
         """Whether something of it may be acted on, or told, only once it is on the disk."""
-        if self.came or any(news[0] != "started" for news in self.news):
+        if self.came or self.starting or any(news[0] != "started" for news in self.news):
             return True
         if self.epoch is not None and self.epoch > ledger.highest:
             return True
@@ -73,6 +77,8 @@ def write(
         record(ledger, turn.news, conditions.wall_ms)
         if turn.came or turn.went:
             ledger.record_workers(turn.came, turn.went)
+        if turn.starting:
+            ledger.starting(turn.starting)
         if turn.epoch is not None:
             ledger.raise_epoch(turn.epoch)
         gone = msgspec.structs.replace(conditions, lease_valid=False)
@@ -92,28 +98,27 @@ def write(
 
 def record(ledger: Ledger, news: Sequence[News], now_ms: int) -> None:
     """Write what the spawner and the workers said, inside a transaction."""
-    told: dict[str, list[Any]] = {
-        "started": [], "refused": [], "failed": [], "ended": [], "done": []
-    }  # fmt: skip
-    for verb, *rest in news:
-        told[verb].append(rest)
-    if done := told["done"]:
-        # Short ones begin and end within a turn: their end says when they began.
-        over = {one[0] for one in done}
-        told["started"] = [one for one in told["started"] if one[0] not in over]
-    ledger.started(told["started"])
-    ledger.refused(told["refused"])
-    ends = [
-        (name, now_ms, 126 if reason == Reason.USER else 127, reason, detail)
-        for name, reason, detail in told["failed"]
-    ]
-    ends += [
-        (name, finished_ms, exit_code, reason, detail)
-        for name, exit_code, reason, finished_ms, _, detail, *_ in told["ended"]
-    ]
-    ledger.used((one[0], *one[6:]) for one in told["ended"] if len(one) > 6)
+    started: list[Any] = []
+    refused: list[Any] = []
+    ends: list[End] = []
+    for one in news:
+        verb, name, *rest = one
+        if verb == "started":
+            started.append((name, *rest))
+        elif verb == "refused":
+            refused.append((name, *rest))
+        elif verb == "failed":
+            reason, detail = rest
+            ends.append(End(name, now_ms, 126 if reason == Reason.USER else 127, reason, detail))
+        elif verb == "ended":
+            exit_code, reason, finished_ms, _, detail, *used = rest
+            end = End(name, finished_ms, exit_code, reason, detail)
+            if used:
+                end.cpu_ms, end.memory_peak_bytes = used
+            ends.append(end)
+        else:
+            exit_code, reason, finished_ms, _, detail, after_ms, started_ms = rest
+            ends.append(End(name, finished_ms, exit_code, reason, detail, after_ms, started_ms))
+    ledger.started(started)
+    ledger.refused(refused)
     ledger.ended(ends)
-    ledger.done(
-        (name, finished_ms, exit_code, reason, detail, after_ms, started_ms)
-        for name, exit_code, reason, finished_ms, _, detail, after_ms, started_ms in done
-    )

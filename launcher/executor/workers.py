@@ -25,7 +25,6 @@ from launcher.executor.offers import Groups, Offer
 from launcher.executor.outputs import Outputs
 from launcher.executor.rules import LEASE_OVER, Accepted
 from launcher.executor.scribe import Scribe
-from launcher.executor.waitlist import Waitlist
 from launcher.executor.watches import ANSWER_MS, Step, Watch
 from launcher.executor.worker import Worker, death
 from launcher.launch import Reason
@@ -52,6 +51,9 @@ class Listener(Protocol):
     def went(self, pid: int) -> None:
         """A worker is gone, and all that it ran is over."""
 
+    def starting(self, names: list[str]) -> None:
+        """Launches are about to start: `Workers.may_start` once the ledger has that."""
+
     def offered(self) -> None:
         """What is offered here has changed."""
 
@@ -70,15 +72,15 @@ class Workers:
         outputs: Outputs,
         lease: Lease,
         listener: Listener,
-        waitlist: Waitlist,
     ) -> None:
         self._config = config
         self._lease = lease
         self._listener = listener
         self._groups = Groups(config.worker_buffer)
         self._scribe = Scribe(outputs, config.output_bytes_max)
-        self._waitlist = waitlist
-        self._launches = Launches(self._groups, lease, self._scribe, waitlist, listener.hear)
+        self._launches = Launches(
+            self._groups, lease, self._scribe, listener.hear, listener.starting
+        )
         self._deaths = Deaths()
         self._entrance = Entrance(self)
         self._door: Door | None = None
@@ -113,6 +115,10 @@ class Workers:
         """Return how many launches more each group takes."""
         return self._groups.free()
 
+    def idle(self) -> dict[str, int]:
+        """Return how many launches more the workers of each group would be given at once."""
+        return {group.name: group.idle for group in self._groups}
+
     def open(self) -> None:
         """Let workers in.
 
@@ -126,6 +132,11 @@ class Workers:
     def accept(self, some: Iterable[Accepted]) -> None:
         """Take launches whose rows are in the ledger."""
         self._launches.accept(some)
+        self._launches.flush()
+
+    def may_start(self, names: Iterable[str]) -> None:
+        """The ledger has the start records of these."""
+        self._launches.may_start(names)
         self._launches.flush()
 
     def kill(self, name: str, reason: Reason) -> bool:
@@ -198,7 +209,6 @@ class Workers:
             if self._groups.remove(worker):
                 self._unwatch(worker)
         await asyncio.to_thread(self._scribe.stop)
-        self._waitlist.close()
 
     def _close_door(self) -> None:
         self._launches.is_stopping = True

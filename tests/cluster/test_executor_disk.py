@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -28,6 +29,7 @@ A, B = (f"default/{name}@2026-11-20T15:00:00Z#1" for name in "ab")
 APP = """
 import os, time
 from pathlib import Path
+from typing import Final
 from launcher.worker.facade import Context, handler
 FOLDER = Path(os.environ["SHOP"])
 
@@ -131,6 +133,33 @@ def fill(point: Path) -> None:
                 continue
 
 
+PAGE: Final = 4_096
+
+
+def size_of(path: Path) -> int:
+    return path.stat().st_size
+
+
+async def fill_page(leader: FakeLeader, journal: Path) -> None:
+    """Have tombstones written until the last page of the journal takes no record more: it is there
+    already, and on a full disk it would still take what fits."""
+    sizes = [size_of(journal)]
+
+    async def fence(letters: int) -> None:
+        name = f"default/{'x' * letters}{len(sizes)}@2026-11-20T15:00:00Z#1"
+        leader.order(fences=[name])
+        await leader.told(name, pool_pb2.FENCED)
+        sizes.append(size_of(journal))
+
+    await fence(100)
+    beside = sizes[1] - sizes[0] - 100
+    while (left := -sizes[-1] % PAGE) > 50:
+        if left < 150 or left > 500:
+            await fence(150)
+        else:
+            await fence(min(150, (left if left < 250 else left // 2) - 10 - beside))
+
+
 def clear(point: Path) -> None:
     for file in point.glob("full-*"):
         file.unlink()
@@ -145,13 +174,14 @@ async def test_on_a_full_disk_nothing_begins_and_nothing_is_told_and_it_says_why
     await leader.connected()
     shop = worker()
     pid = await running(leader, shop, A)
+    await fill_page(leader, small / "data/journal")
     fill(small)
     if what == "an end":
         (shop.folder / "go").touch()
     else:
         leader.start(B, hold())
     assert await host.ended() == CANNOT_RUN
-    full = f"ledger {small}/data/ledger.sqlite: cannot write: database or disk is full"
+    full = f"journal {small}/data/journal: cannot write: No space left on device"
     assert full in host.errors()
     assert "hint: make room on the disk, then start the executor again" in host.errors()
     assert not leader.about(A, pool_pb2.ENDED)
@@ -171,7 +201,8 @@ async def test_on_a_full_disk_nothing_begins_and_nothing_is_told_and_it_says_why
     host.start()
     await leader.connected(streams=2)
     known = {row.name: row.fate for row in leader.hellos[-1].known}
-    assert known == {A: pool_pb2.INTERRUPTED}
+    assert known[A] == pool_pb2.INTERRUPTED
+    assert {fate for name, fate in known.items() if name != A} == {pool_pb2.FENCED}
     await until(lambda: len(shop.children()) == 2 and leader.offers, "the worker")
     leader.start(B, hold())
     await leader.told(B, pool_pb2.ENDED)
@@ -191,7 +222,7 @@ async def test_a_sync_that_fails_ends_the_executor_and_the_start_was_never_made(
     syncs.let("e1", "fail")
     leader.start(B, hold())
     assert await host.ended() == CANNOT_RUN
-    assert "ledger.sqlite: cannot be used: disk I/O error" in host.errors()
+    assert "journal: cannot be used: Input/output error" in host.errors()
     assert "hint: see to the disk of" in host.errors()
     assert shop.began(B) == []
     assert not leader.about(B)
@@ -209,24 +240,23 @@ async def test_a_sync_that_fails_ends_the_executor_and_the_start_was_never_made(
 
 
 def flip(data: Path) -> None:
-    """A byte of the log, where SQLite would only stop reading."""
-    log = data / "ledger.sqlite-wal"
-    content = bytearray(log.read_bytes())
+    """A bit of a record that was synced."""
+    path = data / "journal"
+    content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
-    log.write_bytes(content)
+    path.write_bytes(content)
 
 
 def cut(data: Path) -> None:
-    log = data / "ledger.sqlite-wal"
-    log.write_bytes(log.read_bytes()[:-6_000])
+    path = data / "journal"
+    path.write_bytes(path.read_bytes()[:-100])
 
 
 def scratch(data: Path) -> None:
-    """The first page of the file itself, and no log that has a newer one."""
-    (data / "ledger.sqlite-wal").unlink()
-    path = data / "ledger.sqlite"
+    """The head of the file."""
+    path = data / "journal"
     content = bytearray(path.read_bytes())
-    content[100:200] = b"\xa5" * 100
+    content[0:20] = b"\xa5" * 20
     path.write_bytes(content)
 
 
@@ -250,7 +280,7 @@ async def test_on_a_damaged_ledger_nothing_is_started_beside_what_still_lives(
     host.start()
     try:
         assert await host.ended() == CANNOT_RUN
-        assert "ledger.sqlite: cannot be read: " in host.errors()
+        assert "journal: cannot be read: " in host.errors()
         assert "the cell takes its open launches for lost" in host.errors()
         assert len(leader.hellos) == 1, "the leader was told nothing"
     finally:

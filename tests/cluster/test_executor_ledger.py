@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from launcher.executor.clock import boot_ms
-from launcher.executor.main import IN_USE
+from launcher.executor.main import CANNOT_RUN, IN_USE
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, mark, shell, until
@@ -200,7 +200,7 @@ async def test_a_lost_ledger_comes_back_under_a_new_uuid(
     host.start()
     await leader.connected()
     await host.kill()
-    for path in (tmp_path / "data").glob("ledger.sqlite*"):
+    for path in (tmp_path / "data").glob("journal*"):
         path.unlink()
     host.start()
     await leader.connected(streams=2)
@@ -211,13 +211,29 @@ async def test_a_damaged_ledger_is_not_started_on(
     leader: FakeLeader, host: ExecutorHost, tmp_path: Path
 ) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data/ledger.sqlite").write_bytes(b"this is no database\n" * 500)
+    (tmp_path / "data/journal").write_bytes(b"this is no journal\n" * 500)
     host.start()
     assert await host.ended() == 1
     errors = host.errors()
-    assert "ledger.sqlite: cannot be read" in errors
+    assert "journal: cannot be read" in errors
     assert "move" in errors
     assert not leader.hellos
+
+
+async def test_a_directory_of_an_older_version_is_not_started_on(
+    leader: FakeLeader, host: ExecutorHost, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/ledger.sqlite").write_bytes(b"SQLite format 3\0")
+    host.start()
+    assert await host.ended() == CANNOT_RUN
+    errors = host.errors()
+    assert "data/ledger.sqlite: was written by a version of raftcron that" in errors
+    assert "hint: let that version end what it runs, then move" in errors
+    assert not leader.hellos
+    assert [one.name for one in (tmp_path / "data").iterdir() if "ledger" in one.name] == [
+        "ledger.sqlite"
+    ]
 
 
 async def test_a_second_executor_on_the_same_directory_is_refused(

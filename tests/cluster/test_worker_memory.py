@@ -107,13 +107,13 @@ def test_a_new_ledger_in_place_of_a_damaged_one_begins_nothing_beside_what_still
         cell.kill(HOST)
         assert not is_gone(first)
         data = cell.folder / HOST
-        log = data / "ledger.sqlite-wal"
-        content = bytearray(log.read_bytes())
+        journal = data / "journal"
+        content = bytearray(journal.read_bytes())
         content[len(content) // 2] ^= 1
-        log.write_bytes(content)
+        journal.write_bytes(content)
         cell.start(HOST)
         cell.wait_down(HOST)
-        assert "ledger.sqlite: cannot be read: " in cell.log(HOST)
+        assert "journal: cannot be read: " in cell.log(HOST)
         data.rename(data.with_name("damaged"))
         cell.start(HOST)
         shop.serve()  # beside the old one, whose process may still stand

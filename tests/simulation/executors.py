@@ -8,7 +8,6 @@ import contextlib
 import random
 import uuid
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -16,6 +15,7 @@ import grpc
 from launcher.config import ExecutorConfig
 from launcher.executor import foreman as foreman_module
 from launcher.executor import launches as launches_module
+from launcher.executor import ledger as ledger_module
 from launcher.executor import stream as stream_module
 from launcher.executor import workers as workers_module
 from launcher.executor.cgroups import Limits
@@ -33,6 +33,7 @@ from tests.simulation.crews import Crew, Gang
 from tests.simulation.network import Network, Stream
 from tests.simulation.patching import patched
 from tests.simulation.spawners import Spawner, Witness, plan_of
+from tests.unit.journal_rig import MemoryDisk
 
 NOBODY = Crew()
 TICK_MS = 200
@@ -168,6 +169,7 @@ class Host:
         self._lives = 0
         self.foreman: SimForeman | None = None
         self.seen = Epoch()  # the highest epoch that this ledger was shown
+        self._disk = MemoryDisk()
         self.ledger = self._new_ledger()
 
     def boot_ms(self) -> int:
@@ -234,12 +236,16 @@ class Host:
         for stream in self.network.between(self.id, None):
             learns_s = self.rng.uniform(0.001, 2.0) if self.rng.random() < 0.8 else -1
             stream.break_(loses_all=False, replica_learns_s=learns_s, executor_learns_s=-1)
-        if self.forgets_ms:
-            self._forget()
         if loses_ledger:
-            self.ledger.close()
             self.ledger = self._new_ledger()
             self.seen = Epoch()
+            return
+        # What the next process finds: all that was written, and half of what it was writing.
+        disk = self._disk = self._disk.copy()
+        disk.append(b"\xffrj\n\x00\x01")
+        self.ledger = self._opened(self.ledger.uuid)
+        if self.forgets_ms:
+            self._forget()
 
     def _end_work(self, foreman: SimForeman) -> None:
         foreman.spawner.die()
@@ -259,17 +265,20 @@ class Host:
                 self.crash(loses_ledger=False)
 
     def _forget(self) -> None:
-        young = [
-            (name,)
-            for name, at_ms in self.accepted_at.items()
-            if self.boot_ms() - at_ms < self.forgets_ms
-        ]
-        query = f"DELETE FROM launch WHERE name = ? AND fate = {ACCEPTED}"
-        self.ledger._db.executemany(query, young)
+        for name, at_ms in self.accepted_at.items():
+            row = self.ledger.rows([name]).get(name)
+            is_young = self.boot_ms() - at_ms < self.forgets_ms
+            if row is not None and row.fate == ACCEPTED and is_young:
+                del self.ledger._rows[name], self.ledger._unacked[name]
+                self.ledger._begun[row.begun_index].remove(row)
 
     def _new_ledger(self) -> Ledger:
-        ledger = Ledger(Path(":memory:"))
-        ledger.uuid = str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+        self._disk = MemoryDisk()
+        return self._opened(str(uuid.UUID(int=self.rng.getrandbits(128), version=4)))
+
+    def _opened(self, identity: str) -> Ledger:
+        with patched(ledger_module, new_uuid=lambda: identity):
+            ledger = Ledger(self._disk.path, self.id, disk=self._disk)
         ledger.is_same_boot = False  # no process of this machine is ever looked at
         return ledger
 

@@ -17,7 +17,7 @@ LATE = "default/j2@2026-11-20T16:18:04Z#1"
 
 
 def test_a_fenced_start_stays_forbidden_while_the_floor_is_below_it(tmp_path: Path) -> None:  # R4
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "journal")
 
     def order(**fields: object) -> Settled:
         with ledger.transaction():

@@ -41,7 +41,7 @@ async def test_a_run_of_the_spawner_counts_starts_that_ended_well(tmp_path: Path
 async def test_a_run_of_the_executor_goes_through_its_ledger(tmp_path: Path) -> None:
     row = await starts.run_executor(tmp_path, 20, 4)
     assert (row.who, row.starts) == (EXECUTOR, 20)
-    assert (tmp_path / "ledger.sqlite").stat().st_size > 0
+    assert (tmp_path / "journal").stat().st_size > 0
 
 
 def test_news_of_a_start_that_failed_end_the_bench() -> None:

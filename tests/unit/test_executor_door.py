@@ -58,7 +58,7 @@ async def test_what_a_dead_executor_left_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file to any group")
 async def test_a_group_comes_as_far_as_the_socket_and_reads_nothing(tmp_path: Path) -> None:
-    ledger = tmp_path / "ledger.sqlite"
+    ledger = tmp_path / "journal"
     ledger.write_bytes(b"")
     ledger.chmod(0o644)
     door = Door(tmp_path, "daemon", lambda end: end.close())

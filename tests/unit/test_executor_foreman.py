@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman, interrupt_all
 from launcher.executor.groups import SurvivorsRemain
-from launcher.executor.ledger import Ledger
+from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.offers import Offer
 from launcher.executor.outputs import Outputs
@@ -31,6 +30,7 @@ from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED,
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch, WorkSpec
+from tests.unit.journal_rig import read_only
 
 A, B = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "ab")
 
@@ -70,7 +70,7 @@ class Shop:
 
     async def open(self, **settings: Any) -> None:
         self.config = msgspec.structs.replace(self.config, **settings)
-        path = self.directory / "ledger.sqlite"
+        path = self.directory / FILE
         self.ledger = await asyncio.wrap_future(self.thread.submit(Ledger, path))
         outputs = Outputs(self.directory / "output", 100, 1 << 20)
         self.foreman = Foreman(self.config, self.ledger, outputs)
@@ -113,10 +113,8 @@ class Shop:
 
     def on_disk(self, name: str) -> int | None:
         """The fate that somebody else reads from the file."""
-        with sqlite3.connect(self.directory / "ledger.sqlite") as other:
-            row = other.execute("SELECT fate FROM launch WHERE name = ?", (name,)).fetchone()
-        other.close()
-        return row[0] if row else None
+        row = read_only(self.directory / FILE).rows([name]).get(name)
+        return row.fate if row else None
 
 
 @pytest.fixture

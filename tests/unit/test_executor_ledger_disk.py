@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from launcher.errors import LedgerDamaged, LedgerForeign, LedgerStuck
-from launcher.executor.ledger import Ledger, told
+from launcher.errors import LedgerDamaged, LedgerForeign, LedgerOld, LedgerStuck
+from launcher.executor import records
+from launcher.executor.disk import LocalDisk
+from launcher.executor.journal import Journal
+from launcher.executor.ledger import Ledger, new_uuid
 from launcher.executor.row import ACCEPTED, Row
 from launcher.work import Epoch
 
@@ -19,7 +22,15 @@ EACH = 40
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "ledger.sqlite"
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data" / "journal"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    ledger = Ledger(path, "e1")
+    yield ledger
+    ledger.close()
 
 
 def row(number: int) -> Row:
@@ -34,121 +45,79 @@ def accept(ledger: Ledger, *numbers: int) -> None:
             ledger.insert([row(number)])
 
 
-def killed(path: Path) -> Path:
-    """The files of an executor that was killed after some launches, in another directory."""
-    (path.parent / "copy").mkdir()
-    ledger = Ledger(path, "e1")
-    accept(ledger, *range(EACH // 2))
-    ledger._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    accept(ledger, *range(EACH // 2, EACH))
-    for file in path.parent.glob("ledger*"):
-        shutil.copy(file, path.parent / "copy")
-    ledger.close()
-    return path.parent / "copy" / path.name
-
-
 # ---- an end that is missing
 
 
-def flip_in_log(path: Path) -> None:
-    log = path.with_name(path.name + "-wal")
-    content = bytearray(log.read_bytes())
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0x10
-    log.write_bytes(content)
+    path.write_bytes(content)
 
 
-def cut_log(path: Path) -> None:
-    log = path.with_name(path.name + "-wal")
-    content = log.read_bytes()
-    log.write_bytes(content[: len(content) - 5_000])
-
-
-def remove_log(path: Path) -> None:
-    path.with_name(path.name + "-wal").unlink()
+def cut(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) - 50])
 
 
 def put_older_copy(path: Path) -> None:
-    older = Ledger(path.parent.parent / "older.sqlite")
-    older.close()
-    for file in path.parent.glob("*.sqlite*"):
-        file.unlink()
-    shutil.copy(path.parent.parent / path.name, path)
-    with sqlite3.connect(path) as db:  # as it was long ago
-        db.execute("DELETE FROM launch")
-        db.execute("UPDATE meta SET value = '3' WHERE key = 'synced'")
-    db.close()
+    shutil.copy(path.parent / "older", path)
 
 
-@pytest.mark.parametrize("damage", [flip_in_log, cut_log, remove_log, put_older_copy])
-def test_a_ledger_whose_end_is_missing_is_not_started_on(
-    path: Path, damage: Callable[[Path], None]
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [flip, cut, put_older_copy, empty])
+def test_a_ledger_of_which_something_is_missing_is_not_started_on(
+    path: Path, ledger: Ledger, damage: Callable[[Path], None]
 ) -> None:
-    copy = killed(path)
-    damage(copy)
-    db = sqlite3.connect(copy)
-    assert db.execute("PRAGMA quick_check").fetchone() == ("ok",), "SQLite says that all is well"
-    db.close()
-    with pytest.raises(LedgerDamaged, match="writes are missing: its end is cut off") as caught:
-        Ledger(copy, "e1")
-    assert f"move {copy.parent} away" in caught.value.hint
+    accept(ledger, *range(EACH // 2))
+    shutil.copy(path, path.parent / "older")
+    accept(ledger, *range(EACH // 2, EACH))
+    damage(path)
+    before = path.read_bytes()
+    with pytest.raises(LedgerDamaged, match=f"journal {path}: cannot be read: ") as caught:
+        Ledger(path, "e1")
+    assert f"move {path.parent} away" in caught.value.hint
+    assert "UUID" in caught.value.hint
+    assert path.read_bytes() == before, "for who looks into it"
 
 
-def test_a_ledger_that_was_only_killed_is_whole(path: Path) -> None:
-    ledger = Ledger(killed(path), "e1")
-    assert len(ledger.accepted()) == EACH
-    accept(ledger, EACH)
-    ledger.close()
-
-
-def test_what_was_not_synced_may_be_missing(path: Path) -> None:
-    ledger = Ledger(path)
-    accept(ledger, 1)
-    marked = path.with_suffix(".mark").read_bytes()
-    with ledger.transaction(synced=False):
-        ledger.started([(row(1).name, 7, 7, 7)])
-    assert path.with_suffix(".mark").read_bytes() == marked
-    accept(ledger, 2)
-    assert path.with_suffix(".mark").read_bytes() > marked
-    ledger.close()
-
-
-def test_a_transaction_that_failed_is_not_counted(path: Path) -> None:
-    ledger = Ledger(path)
-    accept(ledger, 1)
-    with pytest.raises(sqlite3.IntegrityError):
-        accept(ledger, 1)
-    accept(ledger, 2)
-    ledger.close()
-    again = Ledger(path)
-    assert len(again.accepted()) == 2
-    again.close()
-
-
-@pytest.mark.parametrize("content", [b"", b"x", b"\xff\xfe 7\n", b"a b c\n", b"other 9\n"])
-def test_a_mark_that_says_nothing_or_of_another_ledger_is_no_damage(
-    path: Path, content: bytes
-) -> None:
-    ledger = Ledger(path)
-    accept(ledger, 1)
-    ledger.close()
-    path.with_suffix(".mark").write_bytes(content)
-    again = Ledger(path)
-    accept(again, 2)
-    again.close()
-    Ledger(path).close()
-
-
-def test_a_ledger_of_before_there_were_marks_is_opened_and_marked_from_then_on(path: Path) -> None:
-    ledger = Ledger(path)
-    ledger.close()
-    path.with_suffix(".mark").unlink()
-    with sqlite3.connect(path) as db:
-        db.execute("DELETE FROM meta WHERE key IN ('synced', 'executor')")
-    db.close()
+def test_a_ledger_that_was_only_killed_is_whole(path: Path, ledger: Ledger) -> None:
+    accept(ledger, *range(EACH))
+    with path.open("ab") as file:
+        file.write(path.read_bytes()[-30:-7])  # an append that was under way
     again = Ledger(path, "e1")
-    accept(again, 1)
+    assert [one.name for one in again.accepted()] == [row(number).name for number in range(EACH)]
+    accept(again, EACH)
     again.close()
-    assert path.with_suffix(".mark").read_text().endswith(" 00000000000000000001\n")
+    assert sorted(one.name for one in path.parent.iterdir()) == ["journal", "journal.mark"]
+
+
+def test_what_was_left_of_writing_it_anew_is_no_journal(path: Path, ledger: Ledger) -> None:
+    accept(ledger, 1)
+    ledger.close()
+    path.with_name("journal.new").write_bytes(b"half of it")
+    again = Ledger(path, "e1")
+    assert len(again.accepted()) == 1
+    again.close()
+    assert not path.with_name("journal.new").exists()
+
+
+def test_a_journal_that_was_never_finished_is_begun_again(path: Path) -> None:
+    path.with_name("journal.new").write_bytes(b"half of it")
+    ledger = Ledger(path, "e1")
+    assert ledger.accepted() == []
+    ledger.close()
+
+
+def test_records_of_a_kind_that_is_not_known_are_damage(path: Path) -> None:
+    journal = Journal(LocalDisk(path))
+    journal.uuid = new_uuid()
+    journal.rewrite([records.encode([records.Owner("e1", "")]), b"\x91\x91\x63"])
+    journal.close()
+    with pytest.raises(LedgerDamaged, match="a record is of no known kind"):
+        Ledger(path, "e1")
 
 
 # ---- whose it is
@@ -157,61 +126,86 @@ def test_a_ledger_of_before_there_were_marks_is_opened_and_marked_from_then_on(p
 def test_another_executors_ledger_is_refused_and_told_whose_it_is(path: Path) -> None:
     Ledger(path, "e1").close()
     Ledger(path, "e1").close()
+    before = path.read_bytes()
     with pytest.raises(LedgerForeign, match="is that of executor e1, and this one is e2") as caught:
         Ledger(path, "e2")
     assert "give e2 a directory of its own" in caught.value.hint
+    assert path.read_bytes() == before
     Ledger(path).close()
+    with pytest.raises(LedgerForeign):
+        Ledger(path, "e2")
+
+
+@pytest.mark.parametrize("has_journal", [False, True])
+def test_a_directory_of_a_version_before_the_journal_is_refused_with_the_way_out(
+    path: Path, has_journal: bool
+) -> None:
+    if has_journal:  # an older version ran here again
+        Ledger(path, "e1").close()
+    old = path.with_name("ledger.sqlite")
+    old.write_bytes(b"SQLite format 3\0")
+    with pytest.raises(LedgerOld, match=f"ledger {old}: was written by a version") as caught:
+        Ledger(path, "e1")
+    assert f"move {path.parent} away" in caught.value.hint
+    assert path.exists() is has_journal
 
 
 # ---- what the disk says
 
 
-def failure(path: Path, *statements: str, uri: str = "") -> sqlite3.DatabaseError:
-    """What SQLite says to these."""
-    db = sqlite3.connect(uri or path, uri=bool(uri), timeout=0)
-    *before, last = statements
-    for statement in before:
-        db.execute(statement)
-    with pytest.raises(sqlite3.DatabaseError) as caught:
-        db.execute(last)
-    db.close()
-    return caught.value
+def test_a_file_that_cannot_be_read_is_no_damage(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    with pytest.raises(LedgerStuck, match="cannot be used: Is a directory"):
+        Ledger(tmp_path / "journal")
 
 
-def test_a_full_disk_is_told_from_damage(path: Path) -> None:
-    full = failure(path, "CREATE TABLE a (b)", "PRAGMA max_page_count = 2", "CREATE TABLE c (d)")
-    said = told(path, full)
-    assert isinstance(said, LedgerStuck)
-    assert (str(said), said.hint) == (
-        f"ledger {path}: cannot write: database or disk is full",
-        "make room on the disk, then start the executor again",
-    )
+def test_a_directory_that_is_not_there_is_no_damage(tmp_path: Path) -> None:
+    with pytest.raises(LedgerStuck, match="cannot be used: No such file or directory") as caught:
+        Ledger(tmp_path / "gone" / "journal")
+    assert "see to the disk" in caught.value.hint
 
 
-def test_a_disk_that_may_not_be_written_is_told_from_damage(path: Path) -> None:
-    Ledger(path).close()
-    error = failure(path, "CREATE TABLE a (b)", uri=f"file:{path}?mode=ro")
-    said = told(path, error)
-    assert isinstance(said, LedgerStuck)
-    assert "cannot be used: attempt to write a readonly database" in str(said)
-    assert "see to the disk" in said.hint
+def test_what_one_write_did_not_take_the_next_one_does(
+    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data)[:7]))
+    accept(ledger, 1, 2)
+    monkeypatch.undo()
+    again = Ledger(path, "e1")
+    assert len(again.accepted()) == 2
+    again.close()
 
 
-def test_a_file_that_cannot_be_opened_is_no_damage(tmp_path: Path) -> None:
-    with pytest.raises(LedgerStuck, match="cannot be used: unable to open database file"):
-        Ledger(tmp_path)
+@pytest.mark.parametrize(
+    ("sync", "act"),
+    [("fdatasync", lambda ledger: accept(ledger, 2)), ("fsync", lambda old: Ledger(old.path))],
+)
+def test_a_sync_that_fails_is_told_and_what_was_synced_before_is_there(
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+    sync: str,
+    act: Callable[[Ledger], object],
+    path: Path,
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(5, os.strerror(5))
+
+    accept(ledger, 1)
+    monkeypatch.setattr(os, sync, fail)
+    with pytest.raises(LedgerStuck, match="cannot be used: Input/output error"):
+        act(ledger)
+    monkeypatch.undo()
+    again = Ledger(path, "e1")  # nobody was told of the second
+    assert again.accepted()[0] == row(1)
+    again.close()
 
 
-def test_a_page_that_goes_bad_while_the_executor_runs_is_told_as_damage(path: Path) -> None:
-    ledger = Ledger(path)
-    accept(ledger, *range(EACH))
-    ledger._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    ledger._db.execute("PRAGMA shrink_memory")
-    with path.open("r+b") as file:
-        file.seek(4_096)
-        file.write(b"\xa5" * (path.stat().st_size - 4_096))
-    with pytest.raises(LedgerDamaged, match="cannot be read"):
-        ledger.accepted()
-    with pytest.raises(LedgerDamaged, match="cannot be read"):
-        accept(ledger, EACH)
+def test_where_the_mark_cannot_be_kept_the_ledger_can(path: Path) -> None:
+    path.with_name("journal.mark").mkdir()
+    ledger = Ledger(path, "e1")
+    accept(ledger, 1)
     ledger.close()
+    again = Ledger(path, "e1")
+    assert len(again.accepted()) == 1
+    again.close()

@@ -13,14 +13,13 @@ from launcher.executor.outlet import Page, Recall, RecallOutlet
 from launcher.executor.recall import read_page
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
 from tests.unit.pool_rig import attempt
-from tests.unit.test_executor_foreman import A
 
 NOBODY = cast("RecallOutlet", None)
 
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "journal")
     yield ledger
     ledger.close()
 
@@ -126,15 +125,3 @@ def test_a_page_ends_before_a_pending_row_and_waits_for_it(ledger: Ledger) -> No
         (str(attempt(2)), ENDED),
     ]
     assert second.rest is None
-
-
-def test_a_page_is_read_by_the_indexes_without_sorting_the_ledger(ledger: Ledger) -> None:
-    asked: list[str] = []
-    ledger._db.set_trace_callback(asked.append)
-    ledger.page((5, A), 9, 3)
-    ledger._db.set_trace_callback(None)
-    assert len(asked) == 2
-    for query in asked:
-        plan = " ".join(row[3] for row in ledger._db.execute(f"EXPLAIN QUERY PLAN {query}"))
-        assert "SEARCH launch USING INDEX launch_" in plan
-        assert "TEMP B-TREE" not in plan

@@ -14,7 +14,7 @@ import pytest
 from launcher.config import ExecutorConfig
 from launcher.executor import foreman as foreman_module
 from launcher.executor.foreman import Foreman
-from launcher.executor.ledger import Ledger
+from launcher.executor.ledger import FILE
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
@@ -26,6 +26,7 @@ from launcher.pool.events import Beat, Fate, Joined, Recollected
 from launcher.pool.lease import LeaseTimes
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
+from tests.unit.journal_rig import read_only
 from tests.unit.pool_rig import CELL, EPOCH, Rig, attempt, rigged, until
 from tests.unit.test_executor_foreman import A, B, Ear, Shop
 from tests.unit.test_executor_pages import fill, names, row
@@ -78,7 +79,7 @@ async def test_the_epoch_of_who_asks_is_durable_before_the_first_page(shop: Shop
     await shop.turn()
     [page] = ear.pages
     assert page == Page([], 0, None)
-    other = Ledger(shop.directory / "ledger.sqlite")
+    other = read_only(shop.directory / FILE)
     assert other.highest == Epoch(2, 7, "r1")
     other.close()
     shop.order(term=6, names=(B,))  # and one that was still under way

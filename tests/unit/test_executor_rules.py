@@ -24,7 +24,7 @@ FINE = Conditions(wall_ms=NOW_MS, lease_valid=True, slots_free=8)
 
 @pytest.fixture
 def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = Ledger(tmp_path / "journal")
     yield ledger
     ledger.close()
 

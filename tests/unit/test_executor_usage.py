@@ -26,12 +26,12 @@ def ended(cpu_ms: int, peak: int) -> list[Any]:
 
 def reported(path: Path, news: list[Any]) -> Any:
     """What an executor reports that heard this from its spawner, and was started anew."""
-    ledger = Ledger(path / "ledger.sqlite")
+    ledger = Ledger(path / "journal")
     with ledger.transaction():
         ledger.insert([Row(NAME, ACCEPTED, 3, started_ms=T0 * 1000 + 60_000)])
         record(ledger, [news], T0 * 1000)
     ledger.close()
-    ledger = Ledger(path / "ledger.sqlite")
+    ledger = Ledger(path / "journal")
     (row,) = ledger.rows([NAME]).values()
     ledger.close()
     return row.report()

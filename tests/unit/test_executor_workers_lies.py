@@ -127,11 +127,11 @@ async def test_what_is_given_back_twice_waits_once(shop: Floor) -> None:
     await puppet.tasks(1)
     (group,) = shop.foreman.workers._groups
     puppet.say(wire.Leaving([B] * 1000))
-    await until(lambda: B in group.buffer)
-    assert group.buffer.payload_bytes == 100
+    await until(lambda: B in group.ready)
+    assert group.ready.payload_bytes == 100
     other = await shop.puppet()
     assert names_of(await other.tasks(1)) == [B]
-    assert group.buffer.payload_bytes == 0
+    assert group.ready.payload_bytes == 0
 
 
 async def test_a_flood_of_output_is_bounded_and_the_end_is_heard(tmp_path: Path) -> None:

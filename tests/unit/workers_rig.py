@@ -55,7 +55,7 @@ class Book(Ear):
 
     def send(self, rows: list[Row]) -> None:
         super().send(rows)
-        self.rows.update((row.name, row) for row in rows)
+        self.rows.update((row.name, msgspec.structs.replace(row)) for row in rows)
 
     def fate(self, name: str) -> int:
         """What was last told of a name; 0 for nothing."""

@@ -1,0 +1,266 @@
+"""An append-only file of records: what was synced is there after any crash, or its loss is noticed.
+
+Theory of operation. A journal is a head and records. A record has a length, a CRC over itself and
+its place, and the offset up to which the journal was synced when the record was written. Its place
+is a position that never goes back: a journal that is written anew begins at the position at which
+the old one ended.
+
+After a crash the end of the file may be torn. Records that were never synced may be missing,
+damaged, or damaged with whole ones behind them, since the kernel writes pages in any order. Nothing
+followed from them, so the journal ends before the first damaged one. A record that was synced is
+another matter: a later record says that it was, or the mark does, and the journal is damaged.
+
+The mark is a small file beside the journal. It has the position up to which the journal was synced,
+so that a journal of which the end was cut off, or that an older copy replaced, is noticed. It is
+written after each sync and is not synced itself: it says what is true or less.
+
+Every start writes the journal anew. So a torn end is never written over in place, and what an
+earlier process could not sync is not taken for synced because the kernel still had it in memory.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+from zlib import crc32
+
+from launcher.errors import LedgerDamaged, LedgerStuck
+
+VERSION: Final = 1
+REWRITE_BYTES_MIN: Final = 1 << 20
+"""A journal is written anew when it is longer than this, and twice what it then was."""
+_HEAD: Final = struct.Struct("<8sIQ16s")
+_MAGIC: Final = b"raftcron"
+_RECORD: Final = struct.Struct("<4sIQ")
+_SYNC: Final = b"\xffrj\n"
+"""Begins each record; 0xff is in no text, so that no text has it."""
+_CRC: Final = struct.Struct("<I")
+_PLACE: Final = struct.Struct("<Q")
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Disk(Protocol):
+    """The files of a journal; all but `read_mark`, `write_mark` and `close` may raise OSError."""
+
+    path: Path
+
+    def read(self) -> bytes | None:
+        """Return all of the journal; None if there is none."""
+
+    def replace(self, pieces: Iterable[bytes]) -> None:
+        """Put a new journal in the place of the old one, durably."""
+
+    def append(self, data: bytes) -> None:
+        """Write `data` behind what is there."""
+
+    def sync(self) -> None:
+        """Return once all that was appended is on the disk."""
+
+    def read_mark(self) -> bytes:
+        """Return what the mark says, or nothing."""
+
+    def write_mark(self, said: bytes) -> None:
+        """Let the mark say `said`, as well as can be."""
+
+    def close(self) -> None:
+        """Close the files."""
+
+
+class Contents(NamedTuple):
+    """A journal as it was read: whose it is, its records, and the position of its end."""
+
+    uuid: str
+    records: list[bytes]
+    end: int
+
+
+class _Found(NamedTuple):
+    body: bytes
+    synced: int
+    end: int
+
+
+class Journal:
+    """The journal on `disk`. Call `load`, then `rewrite`; from then on `append`.
+
+    Whatever fails is final: after an append or a sync that failed nobody knows what the disk has,
+    so that every later call raises the same LedgerStuck.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self.uuid = ""
+        self._disk = disk
+        self._base = self._size = self._synced = self._long = 0
+        self._stuck: LedgerStuck | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has grown past twice what it was when it was last written anew."""
+        return self._size > self._long
+
+    def load(self) -> list[bytes] | None:
+        """Return the records, oldest first; None if there is no journal yet.
+
+        Raises:
+            LedgerDamaged: something is missing or damaged that was synced.
+            LedgerStuck: the disk cannot be read.
+        """
+        try:
+            data = self._disk.read()
+        except OSError as error:
+            raise self._fail(error) from error
+        if data is None:
+            return None
+        try:
+            found = read(data)
+            self._check_end(found)
+        except ValueError as error:
+            raise damaged(self._disk.path, str(error)) from error
+        self.uuid, self._base = found.uuid, found.end
+        return found.records
+
+    def _check_end(self, found: Contents) -> None:
+        try:
+            name, number = self._disk.read_mark().decode("ascii").split()
+            marked = int(number) if name == found.uuid else 0
+        except ValueError:
+            return
+        if marked > found.end:
+            missing = f"the newest {marked - found.end} of {marked} bytes are missing"
+            raise ValueError(f"{missing}: its end is cut off, or it is an older copy")
+
+    def rewrite(self, records: Iterable[bytes]) -> None:
+        """Write the journal anew with `records` alone, synced.
+
+        Raises:
+            LedgerStuck: the disk is full, or fails.
+        """
+        if self._stuck is not None:
+            raise self._stuck
+        base = self._base + self._size
+        size = 0
+
+        def pieces() -> Iterator[bytes]:
+            nonlocal size
+            head = _HEAD.pack(_MAGIC, VERSION, base, uuid.UUID(self.uuid).bytes)
+            size = _HEAD.size + _CRC.size
+            yield head + _CRC.pack(crc32(head))
+            for body in records:
+                # A new journal is seen whole or not at all.
+                piece = _record(body, base + size, synced=size)
+                size += len(piece)
+                yield piece
+
+        try:
+            self._disk.replace(pieces())
+        except OSError as error:
+            raise self._fail(error) from error
+        self._base, self._size, self._synced = base, size, size
+        self._long = max(REWRITE_BYTES_MIN, 2 * size)
+        self._say_synced()
+
+    def append(self, body: bytes, *, synced: bool) -> None:
+        """Add a record, or none if `body` is empty. With `synced` all records are on the disk when
+        this returns; without, they survive the process and not the host.
+
+        Raises:
+            LedgerStuck: the disk is full, or fails.
+        """
+        if self._stuck is not None:
+            raise self._stuck
+        try:
+            if body:
+                piece = _record(body, self._base + self._size, synced=self._synced)
+                self._disk.append(piece)
+                self._size += len(piece)
+            if not synced or self._synced == self._size:
+                return
+            self._disk.sync()
+        except OSError as error:
+            raise self._fail(error) from error
+        self._synced = self._size
+        self._say_synced()
+
+    def abandon(self, why: str) -> None:
+        """Let nothing be written any more."""
+        self._stuck = self._stuck or LedgerStuck(f"journal {self._disk.path}: {why}")
+
+    def close(self) -> None:
+        """Close the files; what was appended is there."""
+        self._disk.close()
+
+    def _say_synced(self) -> None:
+        self._disk.write_mark(f"{self.uuid} {self._base + self._synced:020}\n".encode("ascii"))
+
+    def _fail(self, error: OSError) -> LedgerStuck:
+        path, what = self._disk.path, error.strerror or str(error)
+        if error.errno in _NO_ROOM:
+            hint = "make room on the disk, then start the executor again"
+            self._stuck = LedgerStuck(f"journal {path}: cannot write: {what}", hint)
+        else:
+            hint = f"see to the disk of {path.parent} (room, rights, health), then start it again"
+            self._stuck = LedgerStuck(f"journal {path}: cannot be used: {what}", hint)
+        return self._stuck
+
+
+def damaged(path: Path, problem: str) -> LedgerDamaged:
+    """Return what an operator is told of a journal that cannot be believed."""
+    return LedgerDamaged(
+        f"journal {path}: cannot be read: {problem}",
+        f"move {path.parent} away; the executor then begins a new ledger under a new UUID, "
+        "and the cell takes its open launches for lost",
+    )
+
+
+def read(data: bytes) -> Contents:
+    """Return what a journal of these bytes says, without what was never synced and is torn.
+
+    Raises:
+        ValueError: something is damaged that was synced.
+    """
+    at = _HEAD.size + _CRC.size
+    if len(data) < at or _CRC.unpack_from(data, _HEAD.size)[0] != crc32(data[: _HEAD.size]):
+        raise ValueError("its head is damaged")
+    magic, version, base, identity = _HEAD.unpack_from(data)
+    if magic != _MAGIC or version != VERSION:
+        raise ValueError(f"version {version} is not {VERSION}")
+    records: list[bytes] = []
+    while (found := _at(data, at, base)) is not None:
+        records.append(found.body)
+        at = found.end
+    _check_torn(data, at, base)
+    return Contents(str(uuid.UUID(bytes=identity)), records, base + at)
+
+
+def _check_torn(data: bytes, torn: int, base: int) -> None:
+    """Look behind the first record that is not whole: whether one there says it was synced."""
+    at = torn
+    while (at := data.find(_SYNC, at + 1)) >= 0:
+        found = _at(data, at, base)
+        if found is not None and found.synced > torn:
+            raise ValueError(f"the record at byte {torn} is damaged, and was synced")
+
+
+def _at(data: bytes, at: int, base: int) -> _Found | None:
+    """The record at offset `at`, if there is a whole one."""
+    begin = at + _RECORD.size + _CRC.size
+    if begin > len(data):
+        return None
+    sync, length, synced = _RECORD.unpack_from(data, at)
+    end = begin + length
+    if sync != _SYNC or end > len(data):
+        return None
+    body = data[begin:end]
+    head = data[at : at + _RECORD.size] + _PLACE.pack(base + at)
+    if _CRC.unpack_from(data, at + _RECORD.size)[0] != crc32(body, crc32(head)):
+        return None
+    return _Found(body, synced, end)
+
+
+def _record(body: bytes, place: int, *, synced: int) -> bytes:
+    head = _RECORD.pack(_SYNC, len(body), synced)
+    return head + _CRC.pack(crc32(body, crc32(head + _PLACE.pack(place)))) + body
