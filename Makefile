@@ -18,7 +18,7 @@ SHELL := bash
 export PYTHONTZPATH :=
 
 .PHONY: help setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
-  cluster bench bench-compare bench-flood bench-keeping bench-launches \
+  cluster bench bench-compare bench-flood bench-keeping bench-launches bench-overload \
   bench-reconnect lock proto wheel clean
 
 help: ## this list
@@ -98,6 +98,10 @@ bench-launches: setup-tests ## no-op handlers through the whole path: RATE=10000
 
 bench-flood: setup-tests ## one tenant floods one handler: how late the others are before and during it
 	$(BIN)/python -m bench.flood
+
+bench-overload: setup-tests ## ten times what a cell bears: FACTOR=10 SECONDS=300 KIND=command BUSY=2, or NOOP=1
+	@$(BIN)/python -m bench.overload --seconds $(if $(filter file,$(origin SECONDS)),300,$(SECONDS)) \
+	  --kind $(if $(NOOP),noop,$(KIND)) --busy $(or $(BUSY),0) $(if $(FACTOR),--factor $(FACTOR))
 
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme

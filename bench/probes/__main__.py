@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.probes import load, single
+from bench.probes import load, overload, single
 from cron.parent import die_with_parent
 
 PROBES: Final[dict[str, Callable[..., dict[str, Any]]]] = {
     "cost": load.cost,
     "trial": load.trial,
+    "overload": overload.overload,
     "drain": single.drain,
     "frozen": single.frozen,
     "cli": single.cli,

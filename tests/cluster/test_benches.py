@@ -8,10 +8,12 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bench import compare
+from bench import compare, overload
+from bench.search import Tried
 from bench.trees import Tree, this_tree
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(300)]
@@ -58,3 +60,23 @@ def test_a_comparison_of_this_tree_with_itself_ends_with_its_row(
     assert row["commands"] > 0
     lines = [line for line in readme.read_text().splitlines() if line.startswith("|")]
     assert len(lines) == 4
+
+
+def test_an_overload_of_a_cell_ends_with_its_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def search(*_of: Any) -> tuple[int, list[Tried]]:
+        return 40, []
+
+    monkeypatch.setattr(overload, "search", search)
+    monkeypatch.setattr(overload, "RESULTS", tmp_path / "overload.jsonl")
+    monkeypatch.setattr(overload, "RECOVERY_S", 8)
+    monkeypatch.setattr(overload, "end_by_signals", lambda: None)
+    words = ["bench.overload", "--factor", "3", "--seconds", "3", "--busy", "1", "--json"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert overload.main() == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (row["borne_per_second"], row["offered_per_second"]) == (40, 120)
+    assert row["missing"] == 0
+    assert row["goodput_per_second"] > 0
+    assert {"goodput_ratio", "leader_changes", "executors_lost", "rss_mb_max"} <= set(row)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare
+from bench import compare, overload
 from bench.probes.load import Work, sampled
 from bench.probes.single import longest_gap_s
 from bench.search import GRAIN, Tried, highest, refusal
@@ -231,4 +231,5 @@ def test_rows_of_before_stay_unless_their_question_was_asked_again(tmp_path: Pat
 
 def test_the_marks_are_in_the_real_file() -> None:
     text = (ROOT / "bench" / "README.md").read_text()
-    assert text.index(compare.BEGIN) < text.index(compare.END)
+    for bench in (compare, overload):
+        assert text.index(bench.BEGIN) < text.index(bench.END)
