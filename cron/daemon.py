@@ -102,7 +102,7 @@ class Daemon:
             Path(config.data) / "history.sqlite", f"{config.cell}/{config.id}"
         )
         self._archives = Archives(config, self._projection, self._clock)
-        self._applier = StateApplier(self._projection, self._archives.keeper)
+        self._applier = StateApplier(self._projection, self._archives.keeper, self._clock.mono_ms)
         engine = _engine(config, start)
         ratchet = Ratchet(self._clock, lambda: self._applier.state.at_ms)
         self._replicated = EngineLog(

@@ -54,6 +54,7 @@ class Reason(enum.IntEnum):
     MEMORY = 20  # it took more memory than its job may
     BUDGET = 21  # it would be tried again, but its tenant has no retries left
     FULL = 22  # its queue takes no more
+    OVERLOAD = 23  # more fell due than could begin, and others went before it
 
     @property
     def label(self) -> str:

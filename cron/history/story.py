@@ -51,6 +51,8 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.MEMORY: "it took more memory than its job may",
     Reason.BUDGET: "its tenant had no retries left",
     Reason.FULL: "its queue was full",
+    Reason.OVERLOAD: "the cell was overloaded: more fell due than could begin, and a newer launch"
+    " of the job took its place, or none could begin in time",
 }
 """Why a launch is in its state, as the second half of a sentence."""
 KILLED_BY_EXECUTOR: Final = (

@@ -2,47 +2,54 @@
 
 Derived from State and from schedules, in the leader's memory only; rebuilt at takeover. A hundred
 thousand jobs share a few thousand schedules and zones, one heap entry each, so a tick costs what is
-due, not what exists. Where more is due than one turn takes, tenants take turns: one with twenty
-thousand jobs in a second holds up no other.
+due, not what exists. Where more is due than one turn takes, or than can begin, jobs wait in the
+lines of a `Backlog`, and cost nothing there.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from cron.calendar.schedule import Ticks, unreadable
 from cron.calendar.schedule import compile as compile_schedule
-from cron.job import Schedule
+from cron.job import Job, Schedule
+from cron.leader.backlog import Backlog, Flow, IsWaiting, Line, Rates, Room
 from cron.state.state import JobRecord, State
 from launcher.names import split_job_name
 
-SHARE: Final = 8
-"""Jobs of a tenant that are taken before it is the next one's turn."""
+PATIENT_S: Final = 60
+"""A job is patient whose instants lie so far apart and may begin so late."""
+SWEEP_S: Final = 30
+"""How often the jobs of lines that are behind have their older instants skipped."""
 
 _GroupKey = tuple[str, str, int]
 
 
 class _Group:
-    """Jobs with one schedule, by tenant and number, in the order they came."""
+    """Jobs with one schedule, by flow and number, in the order they came."""
 
-    def __init__(self, key: _GroupKey, ticks: Ticks) -> None:
+    def __init__(self, key: _GroupKey, ticks: Ticks, about_s: int) -> None:
         self.key = key
         self.ticks = ticks
-        self.numbers: dict[str, dict[int, None]] = {}
+        first_s = ticks.next(about_s)
+        second_s = ticks.next(first_s) if first_s is not None else None
+        self.is_rare = second_s is None or second_s - (first_s or 0) >= PATIENT_S
+        self.numbers: dict[Flow, dict[int, None]] = {}
         self.next_s: int | None = None
 
-    def add(self, tenant: str, number: int) -> None:
-        """Let a job be one of its tenant's."""
-        self.numbers.setdefault(tenant, {})[number] = None
+    def add(self, flow: Flow, number: int) -> None:
+        """Let a job be one of its flow's."""
+        self.numbers.setdefault(flow, {})[number] = None
 
-    def remove(self, tenant: str, number: int) -> None:
+    def remove(self, flow: Flow, number: int) -> None:
         """Let go of a job."""
-        theirs = self.numbers[tenant]
+        theirs = self.numbers[flow]
         del theirs[number]
         if not theirs:
-            del self.numbers[tenant]
+            del self.numbers[flow]
 
 
 def _group_key(schedule: Schedule) -> _GroupKey:
@@ -50,13 +57,18 @@ def _group_key(schedule: Schedule) -> _GroupKey:
 
 
 class DueJob:
-    """A job that has instants to account for, and the schedule that says which."""
+    """A job that has instants to account for, and the schedule that says which. `since_s`: since
+    when its line is not empty; `is_behind`: for too long."""
 
-    __slots__ = ("number", "ticks")
+    __slots__ = ("is_behind", "number", "since_s", "ticks")
 
-    def __init__(self, number: int, ticks: Ticks) -> None:
+    def __init__(
+        self, number: int, ticks: Ticks, since_s: int = 0, *, is_behind: bool = False
+    ) -> None:
         self.number = number
         self.ticks = ticks
+        self.since_s = since_s
+        self.is_behind = is_behind
 
 
 class Agenda:
@@ -69,13 +81,16 @@ class Agenda:
 
     def __init__(self, state: State) -> None:
         self.held: dict[int, str] = {}
+        self.backlog = Backlog()
+        self._rates = Rates()
         self._groups: dict[_GroupKey, _Group] = {}
-        self._of_job: dict[int, tuple[_Group, str]] = {}  # with its tenant
+        self._of_job: dict[int, tuple[_Group, Flow]] = {}
         self._heap: list[tuple[int, int, _Group]] = []
         self._order = 0
-        # Jobs to look at, by tenant and number: each once, however often it was asked for, and
-        # always with the schedule that it has when it is taken.
-        self._backlog: OrderedDict[str, OrderedDict[int, None]] = OrderedDict()
+        self._now_s = 0
+        self._is_blocked = False  # what the backlog has found no room in the last take
+        self._stale: Iterator[int] = iter(())
+        self._stale_at_s = 0
         for record in state.by_number.values():
             self.put(record)
 
@@ -94,10 +109,11 @@ class Agenda:
             if reason := unreadable(record.job.schedule):
                 self.held[record.number] = reason
                 return
-            group = self._groups[key] = _Group(key, compile_schedule(record.job.schedule))
-        tenant, _ = split_job_name(record.name)
-        group.add(tenant, record.number)
-        self._of_job[record.number] = group, tenant
+            ticks = compile_schedule(record.job.schedule)
+            group = self._groups[key] = _Group(key, ticks, record.horizon_s)
+        flow = _flow_of(record.name, record.job, is_rare=group.is_rare)
+        group.add(flow, record.number)
+        self._of_job[record.number] = group, flow
         self.retry(record.number)
 
     def remove(self, number: int) -> None:
@@ -105,62 +121,110 @@ class Agenda:
         self.held.pop(number, None)
         found = self._of_job.pop(number, None)
         if found is not None:
-            group, tenant = found
-            group.remove(tenant, number)
-            theirs = self._backlog.get(tenant)
-            if theirs is not None and number in theirs:
-                del theirs[number]
-                if not theirs:
-                    del self._backlog[tenant]
+            group, flow = found
+            group.remove(flow, number)
+            self.backlog.remove(flow, number)
 
     def retry(self, number: int) -> None:
-        """Look at a job again in the next `take`, whatever its group does."""
+        """Look at a job again in one of the next takes, whatever its group does."""
         found = self._of_job.get(number)
         if found is not None:
-            self._put_off(found[1], {number: None})
+            self.backlog.put(found[1], (number,), self._now_s)
+            self._is_blocked = False
 
-    def _put_off(self, tenant: str, numbers: dict[int, None]) -> None:
-        theirs = self._backlog.get(tenant)
-        if theirs is None:
-            theirs = self._backlog[tenant] = OrderedDict()
-        theirs.update(numbers)
+    def put_back(self, jobs: list[DueJob]) -> None:
+        """Let jobs wait in front of their lines: they were taken, and there was no time."""
+        for due in reversed(jobs):
+            found = self._of_job.get(due.number)
+            if found is not None:
+                self.backlog.put_back(found[1], due.number, due.since_s)
+                self._is_blocked = False
 
     def next_s(self) -> int | None:
-        """Return when the next group is due; None if nothing ever is. A backlog is due at once."""
-        if self._backlog:
+        """Return when the next group is due; None if nothing ever is. A backlog is due at once,
+        unless it waits for room."""
+        if len(self.backlog) and not self._is_blocked:
             return 0
         self._drop_stale()
         return self._heap[0][0] if self._heap else None
 
-    def take(self, now_s: int, *, limit: int) -> list[DueJob]:
+    def take(
+        self,
+        now_s: int,
+        *,
+        limit: int,
+        room: Room | None = None,
+        is_waiting: IsWaiting | None = None,
+    ) -> list[DueJob]:
         """Return up to `limit` jobs that may have instants up to `now_s`; the rest comes next time.
 
         Groups move on to their next instant after `now_s`. Who takes a job must account for it up
-        to `now_s`, or `retry` it.
+        to `now_s`, or `retry` it. `room` and `is_waiting` are those of `Backlog.take`.
         """
+        if not self._now_s:  # nobody has looked yet at what waits
+            for line in self.backlog:
+                line.since_s = now_s
+        self._now_s = now_s
         self._fill_backlog(now_s)
-        taken: list[DueJob] = []
-        while self._backlog and len(taken) < limit:
-            tenant, theirs = next(iter(self._backlog.items()))
-            for _ in range(min(SHARE, len(theirs), limit - len(taken))):
-                number, _ = theirs.popitem(last=False)
-                group, _ = self._of_job[number]
-                if group.next_s is None:
-                    self._schedule(group, now_s)
-                taken.append(DueJob(number, group.ticks))
-            if theirs:
-                self._backlog.move_to_end(tenant)
-            else:
-                del self._backlog[tenant]
+        taken = []
+        for line, number in self.backlog.take(limit, now_s, room, is_waiting):
+            group, flow = self._of_job[number]
+            if group.next_s is None:
+                self._schedule(group, now_s)
+            is_behind = line.is_behind(now_s)
+            if is_behind:  # it had its turn: when all fall due again, it comes last
+                numbers = group.numbers[flow]
+                numbers[number] = numbers.pop(number)
+            taken.append(DueJob(number, group.ticks, line.since_s, is_behind=is_behind))
+        self._is_blocked = len(taken) < limit
         return taken
+
+    def stale(self, now_s: int, *, limit: int) -> list[DueJob]:
+        """Return jobs that wait in lines which are behind, each once in `SWEEP_S` at the most: of
+        their instants all but the newest may be skipped. They wait on."""
+        if now_s >= self._stale_at_s:
+            behind = [line for line in self.backlog if line.is_behind(now_s)]
+            self._stale = iter([number for line in behind for number in line.numbers])
+            self._stale_at_s = now_s + SWEEP_S
+        found = []
+        for number in islice(self._stale, limit):
+            group, flow = self._of_job.get(number, (None, None))
+            line = self.backlog.line(flow) if flow is not None else None
+            if group is not None and line is not None and number in line.numbers:
+                found.append(DueJob(number, group.ticks, line.since_s, is_behind=True))
+        return found
+
+    # ---- which lines are behind
+
+    def began(self, number: int, now_s: int) -> None:
+        """Count that a launch of a job begins."""
+        found = self._of_job.get(number)
+        if found is not None:
+            self._rates.began(found[1], now_s)
+
+    def rate(self, line: Line, now_s: int) -> int:
+        """Return how many launches of a line's flow began in a second lately."""
+        return self._rates.per_second(line.flow, now_s)
+
+    def is_behind(self, number: int, now_s: int) -> bool:
+        """Whether the line of a job is behind."""
+        found = self._of_job.get(number)
+        line = self.backlog.line(found[1]) if found is not None else None
+        return line is not None and line.is_behind(now_s)
+
+    def behind(self, now_s: int) -> list[Line]:
+        """Return the lines that are behind."""
+        return [line for line in self.backlog if line.is_behind(now_s)]
+
+    # ---- groups
 
     def _fill_backlog(self, now_s: int) -> None:
         self._drop_stale()
         while self._heap and self._heap[0][0] <= now_s:
             _, _, group = heapq.heappop(self._heap)
             group.next_s = None
-            for tenant, numbers in group.numbers.items():
-                self._put_off(tenant, numbers)
+            for flow, numbers in group.numbers.items():
+                self.backlog.put(flow, numbers, now_s)
             self._schedule(group, now_s)
             self._drop_stale()
 
@@ -180,3 +244,10 @@ class Agenda:
             group.next_s = None
             if self._groups.get(group.key) is group:
                 del self._groups[group.key]
+
+
+def _flow_of(name: str, job: Job, *, is_rare: bool) -> Flow:
+    """Return what a job has its turns with."""
+    tenant, _ = split_job_name(name)
+    priority = min(max(job.work.priority, 0), 9)
+    return Flow(job.pool, priority, tenant, is_rare and job.deadline_s >= PATIENT_S)

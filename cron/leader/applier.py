@@ -47,8 +47,15 @@ class Keeping(Protocol):
 class StateApplier:
     """The Applier of a replica: State behind it, the history projection and the keeper beside."""
 
-    def __init__(self, projection: Projection, keeper: Keeping | None = None) -> None:
+    def __init__(
+        self,
+        projection: Projection,
+        keeper: Keeping | None = None,
+        mono_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._machine = Machine()
+        self._mono_ms = mono_ms
+        self.busy_ms = 0  # what applying has taken so far
         self._projection = projection
         self._keeper = keeper
         self._listeners: list[Listener] = []
@@ -65,6 +72,7 @@ class StateApplier:
 
     def apply(self, position: Position, entry: bytes) -> Outcome:
         """Apply one entry, offer its rows to history, and tell who listens."""
+        began_ms = self._mono_ms()
         outcome = self._machine.apply(position.term, position.index, entry)
         if outcome.rows or outcome.sealed:  # the mark must reach where a segment ends
             self._projection.offer(list(outcome.rows), position.index)
@@ -74,6 +82,7 @@ class StateApplier:
             self._keep(self._keeper, outcome)
         for listener in self._listeners:
             listener(position.index, outcome)
+        self.busy_ms += self._mono_ms() - began_ms
         return outcome
 
     def _keep(self, keeper: Keeping, outcome: Outcome) -> None:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
-from cron.leader.agenda import Agenda
+from cron.leader.agenda import Agenda, DueJob
+from cron.leader.backlog import Line
 from cron.leader.candidates import Candidate
 from cron.leader.forgetting import Forgetting
 from cron.leader.queues import Queues
@@ -20,6 +21,16 @@ from cron.state.state import State
 
 LET_GO_AT_ONCE: Final = 10_000
 """Launches of removed jobs that one turn takes out of the queues: about 0.05 s."""
+READY_CALM: Final = 64
+"""Live launches of all lines that wait for slots where nothing is behind."""
+READY_MIN: Final = 2
+READY_SHARE: Final = 4
+"""Beside those for which slots are free, so many live launches of a flow have rows as began in a
+quarter of a second: what waits long is about to expire when its turn comes, and then no executor
+can start it in time."""
+PATIENT_MAX: Final = 20_000
+"""Launches of a flow that wait, of jobs that may begin late and fall due rarely: they are better
+off with rows, which a change of leader does not touch."""
 
 
 class Books:
@@ -46,10 +57,31 @@ class Books:
         self._leaving = iter(())
         return True
 
+    def take_due(self, now_s: int, limit: int) -> list[DueJob]:
+        """Return up to `limit` jobs whose instants may have rows now: not more than can begin."""
+        free: dict[str, int] = {}  # slots by pool, for each line
+
+        def room(line: Line) -> int:
+            pool, priority, tenant, is_patient = line.flow
+            if is_patient:
+                most = PATIENT_MAX
+            else:
+                lines = len(self.agenda.backlog)
+                if pool not in free:
+                    free[pool] = self.queues.free_slots(pool) // lines
+                least = READY_MIN if line.is_behind(now_s) else max(READY_CALM // lines, READY_MIN)
+                most = least + free[pool] + self.agenda.rate(line, now_s) // READY_SHARE
+            return most - self.queues.ready(pool, priority, tenant)
+
+        return self.agenda.take(now_s, limit=limit, room=room, is_waiting=self.queues.is_waiting)
+
     def follow(self, outcome: Outcome) -> None:
         """Agree with State after an entry."""
         self.queues.follow(outcome.moved)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, c.Begin):
+                for begun in command.items:
+                    self.agenda.began(begun.key[0], self._state.at_ms // 1000)
             if isinstance(command, c.Begin | c.Skip | c.Cancel | c.Lost):
                 # The plan has moved it in the queues; what was not accepted has to move back.
                 keys = [item.key for item in command.items]

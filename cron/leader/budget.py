@@ -1,6 +1,19 @@
-"""A pace: so many a second, saved up for at most one second."""
+"""Paces: so many a second, saved up for at most one second; so many rows in a turn."""
 
 from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from cron.leader.plan import ROWS_MAX
+
+TURN_MS: Final = 50
+"""So long one turn may keep the loop: heartbeats, leases and Raft wait as long."""
+ROWS_MIN: Final = 200
+"""Fewer rows in an entry are no relief: each entry has a price of its own."""
+TOLD_MIN: Final = 100
+"""Turns with fewer rows say little of what a row costs."""
+LEAD_MAX_MS: Final = 1_000
 
 
 class Budget:
@@ -37,3 +50,27 @@ class Every:
             return False
         self._next_ms = now_ms + self._period_ms
         return True
+
+
+class TurnPace:
+    """How many rows a turn may have, by what those before took, and how long an order takes until
+    it leaves."""
+
+    def __init__(self) -> None:
+        self.rows_max = ROWS_MAX
+        self._row_us = 0
+        self._turns_ms: deque[int] = deque([0], maxlen=8)
+
+    def took(self, rows: int, busy_ms: int, whole_ms: int) -> None:
+        """Note a turn: its rows, how long it kept the loop, and how long until it was applied."""
+        self._turns_ms.append(whole_ms)
+        if rows < TOLD_MIN:
+            return
+        self._row_us = (3 * self._row_us + 1000 * busy_ms // rows) // 4
+        most = TURN_MS * 1000 // self._row_us if self._row_us else ROWS_MAX
+        self.rows_max = min(max(most, ROWS_MIN), ROWS_MAX)
+
+    @property
+    def lead_ms(self) -> int:
+        """How long it may take until an order leaves that is planned now."""
+        return min(2 * max(self._turns_ms), LEAD_MAX_MS)

@@ -150,9 +150,15 @@ class Inbox:
         hint = "it gets no new launches until it answers"
         _log.warning("executor.silent", executor=event.executor, hint=hint)
 
-    def gather(self, state: State, now_ms: int, hindrance: str = "") -> list[c.Command]:
-        """Return commands for what has come in since the last call; `hindrance` says why no time
-        may be accounted for."""
+    def gather(
+        self,
+        state: State,
+        now_ms: int,
+        hindrance: str = "",
+        facts_max: int = FACTS_PER_ENTRY_MAX,
+    ) -> list[c.Command]:
+        """Return commands for what has come in since the last call, `facts_max` reports of it at
+        the most; `hindrance` says why no time may be accounted for."""
         commands: list[c.Command] = []
         self._tell_left(state)
         for event in self._take_joined():
@@ -163,9 +169,9 @@ class Inbox:
         if state.is_resolving:
             return commands  # what executors report waits until what they remember is recorded
         self._settle_ready(state, now_ms)
-        facts = self._facts[:FACTS_PER_ENTRY_MAX]
-        self._facts = self._facts[FACTS_PER_ENTRY_MAX:]
-        return [*commands, *self._digest(state, facts), *self._taken_back(state)]
+        facts_max = min(facts_max, FACTS_PER_ENTRY_MAX)
+        facts, self._facts = self._facts[:facts_max], self._facts[facts_max:]
+        return [*commands, *self._digest(state, facts, now_ms), *self._taken_back(state)]
 
     def _taken_back(self, state: State) -> list[c.Command]:
         """Return that attempts never ran whose first order never left: they may begin elsewhere.
@@ -210,14 +216,16 @@ class Inbox:
                 facts = self._settler.ready(state, record, now_ms)
                 self._facts += [(source, fact) for fact in facts]
 
-    def _digest(self, state: State, facts: list[tuple[_Source, Fact]]) -> list[c.Command]:
+    def _digest(
+        self, state: State, facts: list[tuple[_Source, Fact]], now_ms: int
+    ) -> list[c.Command]:
         by_source: dict[_Source, list[Fact]] = {}
         for source, fact in facts:
             by_source.setdefault(source, []).append(fact)
         commands: list[c.Command] = []
         for source, theirs in by_source.items():
             refused = [fact for fact in theirs if fact.fate is REFUSED]
-            if any(_is_refused_command(state, fact) for fact in refused):
+            if any(_is_refused_command(state, fact, now_ms) for fact in refused):
                 self._refused(*source)
             digested = Digested(state.format)
             digest_facts(state, state.executor_of(*source), theirs, digested, source)
@@ -291,12 +299,15 @@ class Inbox:
                 self._pool.floor(executor, ledger, floor)
 
 
-def _is_refused_command(state: State, fact: Fact) -> bool:
-    """Whether what an executor would not start is a command: it would refuse the next one too. What
-    it says of a handler is about its workers, and it offers what these serve anyway."""
+def _is_refused_command(state: State, fact: Fact, now_ms: int) -> bool:
+    """Whether what an executor would not start is a command, and was not just too late for it: it
+    would refuse the next one too. What it says of a handler is about its workers, and it offers
+    what these serve anyway."""
     key = state.key_of(fact.name.launch)
     row = state.active.get(key) if key is not None else None
-    return row is not None and row.job is not None and not row.job.work.handler
+    if row is None or row.job is None or now_ms > row.not_after_ms:
+        return False
+    return not row.job.work.handler
 
 
 def _joined(event: Joined) -> c.ExecutorJoined:

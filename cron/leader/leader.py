@@ -26,12 +26,12 @@ from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.leader.applier import StateApplier
 from cron.leader.books import Books
-from cron.leader.budget import Budget, Every
+from cron.leader.budget import Budget, Every, TurnPace
 from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, Steady, describe_jump
-from cron.leader.plan import View, plan, postponed
+from cron.leader.plan import View, plan
 from cron.leader.policies import FAILOVER_MS
 from cron.leader.queues import Queues
 from cron.leader.removing import sweep
@@ -59,10 +59,15 @@ from launcher.work import Epoch
 
 _log = structlog.get_logger()
 
-BUSY_SHARE = 5
-"""While an entry's worth of launches waits, a turn gives rows to a fifth of what it may."""
+FACTS_SHARE = 2
+"""So many times as many reports as rows a turn takes in: each launch begins and ends."""
+STALE_SHARE = 8
+"""A part of its rows in which a turn skips older instants of jobs that wait for room."""
 HELD_TOLD_MAX = 20
 """Lines of the log about jobs whose schedules cannot be read; of more, their number."""
+_OF_LAUNCHES = (
+    c.Account | c.Begin | c.Launched | c.Finished | c.Refused | c.Skip | c.Lost | c.Cancel
+)
 CONFIRM_MS = 2_000
 """How long a read waits for a majority; a client then asks another replica."""
 RETRY_S = 0.2
@@ -121,6 +126,7 @@ class Leader:
         self._jump = Jump(clock)
         self._steady = Steady(FAILOVER_MS)
         self._late = Budget(settings.late_per_second)
+        self._pace = TurnPace()
         applier.subscribe(self._applied)
         log.subscribe(self._on_leadership)
 
@@ -228,6 +234,7 @@ class Leader:
 
     async def _turn(self) -> None:
         """Append all that has come up in one entry, and act on what came of it."""
+        began_ms, applied_ms = self._clock.mono_ms(), self._applier.busy_ms
         self._wake.clear()
         self._note_jump()
         self._note_held()
@@ -252,7 +259,11 @@ class Leader:
             fail(changes, NotTheLeader(self.leader_address()))
         elif commands:
             self.executors.tell_lost(commands)
+            planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
+            rows = sum(len(one.items) for one in commands if isinstance(one, _OF_LAUNCHES))
+            busy_ms = planned_ms + self._applier.busy_ms - applied_ms
+            self._pace.took(rows, busy_ms, self._clock.mono_ms() - began_ms)
 
     async def _commit(
         self, epoch: Epoch, commands: list[c.Command], changes: list[Change], now_ms: int
@@ -311,7 +322,8 @@ class Leader:
 
     def _gather(self, now_ms: int) -> list[c.Command]:
         """Return what executors said since the last entry, and what else needs no plan."""
-        news = self._inbox.gather(self._applier.state, now_ms, self.may_tick())
+        facts_max = FACTS_SHARE * self._pace.rows_max
+        news = self._inbox.gather(self._applier.state, now_ms, self.may_tick(), facts_max)
         if any(isinstance(command, c.Launched | c.Finished) for command in news):
             hit("after-dispatch")
         forget = self.books.forgetting.next(self._clock.mono_ms())
@@ -323,24 +335,27 @@ class Leader:
         expired = self.executors.expired(now_ms)
         if not self.books.let_go() or self.may_tick() or state.is_resolving:
             return plan(View(state, [], expired=expired, queues=Queues(State())), now_ms)
-        limit = self._settings.plan.launches_max
-        if len(self.books.queues.pump) > limit:
-            limit //= BUSY_SHARE  # rows for what must wait hold up what may begin
         now_mono = self._clock.mono_ms()
         is_housekeeping = self._housekeeping.is_due(now_mono)
         self.executors.place(self.books.queues)
+        books, now_s, rows_max = self.books, now_ms // 1000, self._pace.rows_max
         view = View(
             state=state,
-            due_jobs=self.books.agenda.take(now_ms // 1000, limit=limit),
+            due_jobs=books.take_due(now_s, rows_max),
             expired=expired,
             late_budget=self._late.available(now_mono),
             steady_ms=self._steady.since(now_ms),
             settings=self._settings.plan,
-            queues=self.books.queues,
+            queues=books.queues,
+            rows_max=rows_max,
+            lead_ms=self._pace.lead_ms,
+            stale_jobs=books.agenda.stale(now_s, limit=rows_max // STALE_SHARE),
+            is_behind=lambda number: books.agenda.is_behind(number, now_s),
         )
         commands = [*self.executors.drained(), *plan(view, now_ms)]
-        for number in (*view.again, *(due.number for due in postponed(view, commands))):
-            self.books.agenda.retry(number)
+        books.agenda.put_back(view.postponed)
+        for number in view.again:
+            books.agenda.retry(number)
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:

@@ -11,6 +11,7 @@ what is taken out of them and not accepted then, State gives back (`Queues.follo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -28,7 +29,14 @@ from cron.leader.candidates import (
     turn,
 )
 from cron.leader.gates import FOREVER_MS, held_deadline_ms, note_of
-from cron.leader.policies import FAILOVER_MS, NEVER_MS, Memo, account_for, before_restore
+from cron.leader.policies import (
+    FAILOVER_MS,
+    NEVER_MS,
+    Memo,
+    account_for,
+    before_restore,
+    skip_older,
+)
 from cron.leader.queues import Queues
 from cron.notes import FIRST_FORMAT_WITH_NOTES, Note, NoteCode, written
 from cron.state import commands as c
@@ -40,8 +48,10 @@ ALLOW: Final = Overlap.ALLOW  # members of an enumeration are slow to look up
 FORBID: Final = Overlap.FORBID
 REPLACE: Final = Overlap.REPLACE
 NONE: Final = Reason.NONE
-INSTANTS_MAX: Final = 100_000
-"""Launches that one entry may make due; 0.9 MB. One job alone may bring CATCHUP_ALL_MAX more."""
+ROWS_MAX: Final = 5_000
+"""The most launches that one entry makes due, and that it begins."""
+JUDGED_SHARE: Final = 4
+"""So many times as many launches are judged in one plan: to skip one costs less than to begin."""
 SKIPPED_MAX: Final = 100_000
 """Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
 DETAILED_MAX: Final = 20_000
@@ -65,10 +75,9 @@ what they did not know of there, and wait on."""
 class Settings(msgspec.Struct, frozen=True):
     """What the operator may set. `start_window_ms`: how long after its Begin an attempt may still
     start (rule R7): as long as an instant is live, so that an order that waited on its way starts
-    nothing late. `launches_max`: in one entry."""
+    nothing late."""
 
     start_window_ms: int = FAILOVER_MS
-    launches_max: int = 5_000
 
 
 class Expired(msgspec.Struct, frozen=True):
@@ -79,12 +88,21 @@ class Expired(msgspec.Struct, frozen=True):
     held_until_ms: int
 
 
+def _never(number: int) -> bool:
+    return False
+
+
 class View(msgspec.Struct):
     """What the plan is made from.
 
     `queues` hold what waits. `late_budget`: how many catch-up launches may begin now. `steady_ms`:
-    since when this leader answers for what falls due (jump.Steady). `again`: what the plan leaves
-    behind, jobs to be shown to the next one, since they stopped at a spent instant (R10).
+    since when this leader answers for what falls due (jump.Steady). `rows_max`: as many launches
+    may fall due, and begin, as one turn has time for. `lead_ms`: what begins now starts no sooner.
+    `stale_jobs` wait for room, and have their older instants skipped. `is_behind(number)`: whether
+    more falls due beside a job than can begin.
+
+    The plan leaves behind what is to be shown to the next one: `again`, jobs that stopped at a
+    spent instant (R10), and `postponed`, due jobs that it had no room for.
     """
 
     state: State
@@ -93,7 +111,12 @@ class View(msgspec.Struct):
     expired: list[Expired] = []
     late_budget: int = 0
     steady_ms: int = NEVER_MS
+    rows_max: int = ROWS_MAX
+    lead_ms: int = 0
+    stale_jobs: list[DueJob] = []
+    is_behind: Callable[[int], bool] = _never
     again: list[int] = []
+    postponed: list[DueJob] = []
     settings: Settings = Settings()
 
 
@@ -131,29 +154,37 @@ def _accounts(view: View, now_ms: int) -> list[c.AccountItem]:
     memo: Memo = {}
     by_number = view.state.by_number
     items: list[c.AccountItem] = []
-    instants = 0
-    for due in view.due_jobs:
-        item = account_for(by_number[due.number], due.ticks, now_ms, memo, view.steady_ms)
-        if item is not None:
-            if by_number[due.number].spent and item.to_s < now_ms // 1000:
-                view.again.append(due.number)
-            items.append(item)
-            instants += len(item.due)
-        if instants >= INSTANTS_MAX:
+    room = view.rows_max
+    for place, due in enumerate(view.due_jobs):
+        if room <= 0:
+            view.postponed = view.due_jobs[place:]
             break
+        record = by_number[due.number]
+        item = account_for(record, due.ticks, now_ms, memo, view.steady_ms, is_behind=due.is_behind)
+        if item is None:
+            continue
+        if record.spent and item.to_s < now_ms // 1000:
+            view.again.append(due.number)
+        if len(item.due) > room:
+            item = _up_to(item, room)
+            view.postponed = view.due_jobs[place:]
+        items.append(item)
+        room -= len(item.due)
+        if view.postponed:
+            break
+    for due in view.stale_jobs:
+        item = skip_older(by_number[due.number], due.ticks, now_ms, view.steady_ms)
+        if item is not None:
+            items.append(item)
     return items
 
 
-def postponed(view: View, commands: list[c.Command]) -> list[DueJob]:
-    """Return the due jobs that the plan did not come to, because its entry was full.
-
-    They must be shown to the next plan; after a great outage they are many.
-    """
-    items = [item for one in commands if isinstance(one, c.Account) for item in one.items]
-    if sum(len(item.due) for item in items) < INSTANTS_MAX:
-        return []
-    places = {due.number: place for place, due in enumerate(view.due_jobs, 1)}
-    return view.due_jobs[places[items[-1].number] :]
+def _up_to(item: c.AccountItem, most: int) -> c.AccountItem:
+    """Return what accounts for the first instants of an item, up to the last of so many due ones:
+    the next turn goes on from there."""
+    to_s = item.due[most - 1].scheduled_s
+    skipped = tuple(run for run in item.skipped if run.last_s < to_s)
+    return msgspec.structs.replace(item, to_s=to_s, due=item.due[:most], skipped=skipped)
 
 
 def _at_once(view: View) -> list[Expired]:
@@ -208,7 +239,7 @@ class _Choice:
             record = by_number[item.number]
             for due in item.due:
                 self._queues.offer(of_due(due, item, record))
-        new = self._queues.take_new(self._now_ms)
+        new = self._queues.take_new(self._now_ms, JUDGED_SHARE * self._view.rows_max)
         if len(new) > 1:
             new.sort(key=turn)
         for candidate in new:
@@ -267,7 +298,7 @@ class _Choice:
     def _reason_to_skip(self, candidate: Candidate, job: Job) -> Reason:
         """Why a due launch will not be started any more, NONE where it may be."""
         if self._now_ms >= candidate.deadline_ms and self._is_over(candidate, job):
-            return too_late(candidate)
+            return self._too_late(candidate)
         record = candidate.record
         paused = record.paused if candidate.is_scheduled else None
         if paused is not None and paused.holds(self._now_ms):
@@ -277,6 +308,20 @@ class _Choice:
         is_forbidden = not is_exempt(candidate, job)
         is_held = is_forbidden and (self._is_held(record) or self._is_tried_again(candidate))
         return Reason.OVERLAP if is_held else Reason.NONE
+
+    def _too_late(self, candidate: Candidate) -> Reason:
+        """Why a launch was not started in time: because others were before it, where more falls due
+        than can begin."""
+        reason = too_late(candidate)
+        is_usual = candidate.is_scheduled and not candidate.attempt and reason is Reason.DEADLINE
+        is_overload = is_usual and self._view.is_behind(candidate.key[0])
+        return Reason.OVERLOAD if is_overload else reason
+
+    def _is_hopeless(self, candidate: Candidate, job: Job) -> bool:
+        """Whether it would be too late where it is to start: its order would be refused there."""
+        start_ms = self._now_ms + self._view.lead_ms
+        is_near = start_ms >= candidate.deadline_ms and not candidate.attempt
+        return is_near and start_ms >= self._deadline_ms(candidate, job)
 
     def _deadline_ms(self, candidate: Candidate, job: Job) -> int:
         """Until when it may begin: the time behind a gate that lets it wait does not count."""
@@ -374,7 +419,7 @@ class _Choice:
     # ---- what begins
 
     def _take(self) -> None:
-        most = self._view.settings.launches_max
+        most = self._view.rows_max
         for _ in range(TAKEN_SHARE * most):
             if len(self._begin) >= most:
                 return
@@ -386,6 +431,9 @@ class _Choice:
                 self._queues.drop(candidate.key)
                 continue
             if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):
+                continue
+            if self._is_hopeless(candidate, job):
+                self._skip_one(candidate, self._too_late(candidate))
                 continue
             executors = self._queues.begin(candidate, job)
             if not executors and job.has_parts:

@@ -13,12 +13,12 @@ launching twice or at a time that nobody expects).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
 from cron.calendar.schedule import Tick, Ticks, Until
-from cron.job import Catchup, Job
+from cron.job import Catchup, Job, Overlap
 from cron.limits import CATCHUP_ALL_MAX
 from cron.notes import Note, NoteCode
 from cron.state.commands import AccountItem, DueItem, SkipItem
@@ -34,6 +34,28 @@ change of leader takes, with room."""
 NEVER_MS: Final = 1 << 62
 """Later than any time: nobody has been at work since then."""
 
+
+class Given(NamedTuple):
+    """What holds for all instants of one job: the time, and what this leader has seen."""
+
+    now_ms: int
+    steady_ms: int
+    is_behind: bool = False
+
+    @property
+    def unseen_s(self) -> int:
+        """The last second whose instants fell due while this leader was not at work."""
+        return (self.steady_ms - 1) // 1000
+
+    def saw(self, tick: Tick) -> bool:
+        """Whether an instant fell due while this leader was at work."""
+        return tick.scheduled_s * 1000 >= self.steady_ms
+
+    def reason(self, tick: Tick) -> Reason:
+        """Why an instant is not launched: nobody could, or others were before it."""
+        return Reason.OVERLOAD if self.saw(tick) else Reason.MISSED
+
+
 Memo = dict[tuple[int, int], list[Tick]]
 """(schedule, after) -> the first two instants up to now: the same for all jobs of a group."""
 
@@ -44,12 +66,16 @@ def account_for(
     now_ms: int,
     memo: Memo | None = None,
     steady_ms: int = NEVER_MS,
+    *,
+    is_behind: bool = False,
 ) -> AccountItem | None:
     """Return the rows of all instants in (horizon, now], None where there are none.
 
     `memo` is shared by calls with one `now_ms`, so that jobs with one schedule share its instants.
     Since `steady_ms` this leader has been at work without a break, or nobody was in the 5 s before
     its first turn: what fell due since then was not missed, however long others kept it busy.
+    `is_behind`: more falls due than can begin; then the newest instant alone is to be launched,
+    unless the job wants all of them (`wants_all`).
     """
     job = record.job
     now_s = now_ms // 1000
@@ -57,6 +83,7 @@ def account_for(
         return None
     if record.spent and record.spent[0] <= now_s:
         return _up_to_spent(record, ticks, now_ms, steady_ms)
+    given = Given(now_ms, steady_ms, is_behind)
     memo = {} if memo is None else memo
     after_s = record.horizon_s
     first = _first_two(ticks, after_s, now_s, memo)
@@ -79,10 +106,30 @@ def account_for(
         if not first:
             return _item(record, now_s, (), paused)
     if len(first) == 1:
-        due, skipped = _account_one(job, ticks, first[0], now_ms, steady_ms)
+        due, skipped = _account_one(job, ticks, first[0], given)
     else:
-        due, skipped = _account_many(job, ticks, after_s, now_ms, steady_ms)
+        due, skipped = _account_many(job, ticks, after_s, given)
     return _item(record, now_s, due, paused + skipped)
+
+
+def skip_older(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> AccountItem | None:
+    """Return rows that skip the instants of a job that waits for room: all but the newest, and that
+    too where its deadline is over. None where there are none, or where the job wants all."""
+    job, now_s = record.job, now_ms // 1000
+    if job is None or wants_all(job) or record.spent or record.paused or ticks.is_fixed:
+        return None
+    newest = ticks.newest(record.horizon_s, now_s, 1)
+    if not newest:
+        return None
+    is_in_time = _within_deadline(job, newest[0].scheduled_s, now_ms)
+    to_s = newest[0].scheduled_s - 1 if is_in_time else now_s
+    skipped = _unstarted(ticks, record.horizon_s, to_s, steady_ms)
+    return _item(record, to_s, (), skipped) if skipped else None
+
+
+def wants_all(job: Job) -> bool:
+    """Whether a newer instant of a job does not make an older one needless."""
+    return job.catchup is Catchup.ALL or job.overlap is Overlap.QUEUE
 
 
 def _up_to_spent(
@@ -139,64 +186,85 @@ def _behind_repeated(record: JobRecord, ticks: Ticks, first: Tick, now_s: int) -
 _Rows = tuple[tuple[DueItem, ...], tuple[SkipItem, ...]]
 
 
-def _account_one(job: Job, ticks: Ticks, tick: Tick, now_ms: int, steady_ms: int) -> _Rows:
+def _account_one(job: Job, ticks: Ticks, tick: Tick, given: Given) -> _Rows:
     """The usual case: one instant is due."""
-    is_live = _is_live(tick, now_ms, steady_ms, is_newest=True)
-    may_be_late = job.catchup is not Catchup.NONE
-    if is_live or (may_be_late and _within_deadline(job, tick.scheduled_s, now_ms)):
+    is_live = _is_live(tick, given, is_newest=True)
+    is_wanted = is_live or job.catchup is not Catchup.NONE
+    if is_wanted and (not is_live or given.is_behind):
+        is_wanted = _within_deadline(job, tick.scheduled_s, given.now_ms)
+    if is_wanted:
         return (DueItem(tick.scheduled_s, nominal_min(ticks, tick), not is_live),), ()
-    return (), _skip_run(ticks, [tick], Reason.MISSED)
+    return (), _skip_run(ticks, [tick], given.reason(tick))
 
 
-def _account_many(job: Job, ticks: Ticks, after_s: int, now_ms: int, steady_ms: int) -> _Rows:
-    """Several instants at once: after an outage, or of a job every second after a slow tick."""
-    now_s = now_ms // 1000
+def _account_many(job: Job, ticks: Ticks, after_s: int, given: Given) -> _Rows:
+    """Several instants at once: after an outage, of a job every second after a slow tick, or where
+    more falls due than can begin."""
+    now_s = given.now_ms // 1000
     reach_s = max(after_s, now_s - job.deadline_s, now_s - CATCHUP_ALL_MAX)
-    if job.catchup is not Catchup.ALL:
+    if not wants_all(job):
         reach_s = max(reach_s, now_s - FAILOVER_MS // 1000 - 1)
-    recent = ticks.between(reach_s, now_s, limit=CATCHUP_ALL_MAX)
+    elif job.catchup is not Catchup.ALL:
+        reach_s = max(reach_s, min(given.unseen_s, now_s - FAILOVER_MS // 1000 - 1))
+    is_one_enough = given.is_behind and not wants_all(job)
+    recent = [] if is_one_enough else ticks.between(reach_s, now_s, limit=CATCHUP_ALL_MAX)
     if not recent:
         recent = ticks.newest(after_s, now_s, 1)
         reach_s = recent[0].scheduled_s - 1
     due = tuple(
         DueItem(tick.scheduled_s, nominal_min(ticks, tick), not live)
-        for tick, live in _choose(job, recent, now_ms, steady_ms)
-        if _within_deadline(job, tick.scheduled_s, now_ms)
+        for tick, live in _choose(job, recent, given)
+        if _within_deadline(job, tick.scheduled_s, given.now_ms)
     )
-    return due, skipped_run(ticks, after_s, reach_s, Reason.MISSED) + _gaps(ticks, recent, due)
+    skipped = _unstarted(ticks, after_s, reach_s, given.steady_ms)
+    return due, skipped + _gaps(ticks, recent, due, given)
 
 
-def _choose(job: Job, recent: list[Tick], now_ms: int, steady_ms: int) -> list[tuple[Tick, bool]]:
+def _choose(job: Job, recent: list[Tick], given: Given) -> list[tuple[Tick, bool]]:
     """Return those of the instants that shall be launched, and whether each is live."""
     newest = recent[-1] if recent else None
     chosen = []
     for tick in recent:
-        live = _is_live(tick, now_ms, steady_ms, is_newest=tick is newest)
-        if live or job.catchup is Catchup.ALL:
-            chosen.append((tick, live))
-        elif job.catchup is Catchup.LAST and tick is newest:
-            chosen.append((tick, False))
+        live = _is_live(tick, given, is_newest=tick is newest)
+        if wants_all(job):
+            live = live or given.saw(tick)
+            if live or job.catchup is Catchup.ALL:
+                chosen.append((tick, live))
+        elif tick is newest:
+            if live or job.catchup is Catchup.LAST:
+                chosen.append((tick, live))
+        elif live:
+            chosen.append((tick, True))
     return chosen
 
 
-def _gaps(ticks: Ticks, recent: list[Tick], due: tuple[DueItem, ...]) -> tuple[SkipItem, ...]:
-    """Return runs of what is not due between what is."""
+def _gaps(
+    ticks: Ticks, recent: list[Tick], due: tuple[DueItem, ...], given: Given
+) -> tuple[SkipItem, ...]:
+    """Return runs of what is not due between what is, each with one reason."""
     skipped: list[SkipItem] = []
     launched = {item.scheduled_s for item in due}
     run: list[Tick] = []
     for tick in recent:
-        if tick.scheduled_s not in launched:
+        is_due = tick.scheduled_s in launched
+        if run and (is_due or given.reason(tick) is not given.reason(run[0])):
+            skipped += _skip_run(ticks, run, given.reason(run[0]))
+            run = []
+        if not is_due:
             run.append(tick)
-            continue
-        skipped += _skip_run(ticks, run, Reason.MISSED)
-        run = []
-    skipped += _skip_run(ticks, run, Reason.MISSED)
+    if run:
+        skipped += _skip_run(ticks, run, given.reason(run[0]))
     return tuple(skipped)
 
 
+def _unstarted(ticks: Ticks, after_s: int, until_s: int, steady_ms: int) -> tuple[SkipItem, ...]:
+    """Return rows for all instants in (after, until]: missed up to where this leader is at work."""
+    unseen_s = min(max(after_s, (steady_ms - 1) // 1000), until_s)
+    missed = skipped_run(ticks, after_s, unseen_s, Reason.MISSED)
+    return missed + skipped_run(ticks, unseen_s, until_s, Reason.OVERLOAD)
+
+
 def _skip_run(ticks: Ticks, run: list[Tick], reason: Reason) -> tuple[SkipItem, ...]:
-    if not run:
-        return ()
     last = run[-1]
     local_min = nominal_min(ticks, last)
     return (SkipItem(run[0].scheduled_s, last.scheduled_s, len(run), reason, local_min),)
@@ -223,12 +291,11 @@ def _item(
     return AccountItem(record.number, record.revision, record.horizon_s, now_s, due, skipped)
 
 
-def _is_live(tick: Tick, now_ms: int, steady_ms: int, *, is_newest: bool) -> bool:
-    due_ms = tick.scheduled_s * 1000
-    age_ms = now_ms - due_ms
+def _is_live(tick: Tick, given: Given, *, is_newest: bool) -> bool:
+    age_ms = given.now_ms - tick.scheduled_s * 1000
     if age_ms <= FRESH_MS:
         return True
-    is_young, is_seen = age_ms <= FAILOVER_MS, due_ms >= steady_ms
+    is_young, is_seen = age_ms <= FAILOVER_MS, given.saw(tick)
     return (is_young or is_seen) if is_newest else (is_young and is_seen)
 
 

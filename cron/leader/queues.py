@@ -24,7 +24,7 @@ from cron.job import Job, Overlap
 from cron.leader.admission import Admission
 from cron.leader.candidates import Candidate, is_queue, item_of, need_of, of_row
 from cron.leader.gates import FOREVER_MS, Gates
-from cron.leader.seating import Seating
+from cron.leader.seating import Seating, free_slots
 from cron.leader.siblings import Siblings
 from cron.state.commands import Key
 from cron.state.pool import Limits, Scope
@@ -39,8 +39,6 @@ from launcher.pool.events import Offer
 
 LOADED_AT_ONCE: Final = 20_000
 """Waiting launches that one turn lets in after a takeover: about 0.1 s."""
-JUDGED_AT_ONCE: Final = 50_000
-"""What is new and is judged in one turn: about 0.1 s."""
 REFUSED_REST_MS: Final = 500
 """What an executor refused may be refused again at once, and each time is two entries of log."""
 
@@ -217,8 +215,9 @@ class Queues:
         """Let in a launch that this plan makes due."""
         self._enter(candidate)
 
-    def take_new(self, now_ms: int) -> list[Candidate]:
-        """Begin a plan; return what was not judged yet, and what is past its deadline."""
+    def take_new(self, now_ms: int, most: int) -> list[Candidate]:
+        """Begin a plan; return what was not judged yet, and what is past its deadline; so many at
+        the most, and the others to the next plan."""
         self.pump.begin_round()
         self.seating.begin_round(self.pump.starving.since_ms, self.pump.reserved, now_ms)
         if self._is_loading:
@@ -231,7 +230,7 @@ class Queues:
             _, key = heapq.heappop(deadlines)
             if key in self._waiting and key not in self._running:
                 self._new[key] = None
-        new = list(islice(self._new, JUDGED_AT_ONCE))
+        new = list(islice(self._new, most))
         for key in new:
             del self._new[key]
         return [self._waiting[key] for key in new]
@@ -343,6 +342,21 @@ class Queues:
         if known is None or known[0] is not job:
             known = self._needs[number] = (job, need_of(job))
         return known[1]
+
+    # ---- what decides how much more may fall due
+
+    def ready(self, pool: str, priority: int, tenant: str) -> int:
+        """Return how many live launches of a tenant's queue wait for nothing but room, a limit of
+        its pool or tenant, or a rate."""
+        return self.pump.ready(tenant, pool, priority)
+
+    def free_slots(self, pool: str) -> int:
+        """Return how many slots of executors that serve a pool are free; one pass over them."""
+        return free_slots(self.places, pool)
+
+    def is_waiting(self, number: int) -> bool:
+        """Return whether a launch of a job waits that is no catch-up."""
+        return any(not self._waiting[key].is_late for key in self._siblings.of(number))
 
     # ---- what others ask
 

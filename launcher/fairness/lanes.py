@@ -202,6 +202,11 @@ class Line(Parkable):
         self.early: list[tuple[int, int, Item]] = []
         self.size = self.shells = self.parked = self.credit = 0
 
+    @property
+    def is_late(self) -> bool:
+        """Whether catch-up stands here."""
+        return self.key[4]
+
     def first(self) -> Item:
         """Return the item that is next; only while `size`."""
         if self.shells:

@@ -56,6 +56,13 @@ class Pump:
         """How many launches run."""
         return len(self._floor.running)
 
+    def ready(self, tenant: str, pool: str, priority: int) -> int:
+        """Return how many live launches of a tenant's queue wait for nothing but room, a limit of
+        the pool's or tenant's, or a rate: not those that are held, nor behind their job's limit."""
+        queue = self._floor.queues.get((tenant, pool, priority))
+        lines = queue.lines.values() if queue is not None else ()
+        return sum(line.size for line in lines if not line.is_late)
+
     # ---- what waits
 
     def add(self, item: Item, not_before_ms: int = 0) -> bool:

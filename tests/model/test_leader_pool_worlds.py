@@ -14,7 +14,7 @@ import pytest
 
 from cron.job import Job, OnLost, Overlap, Retry
 from cron.leader.gates import fits
-from cron.leader.plan import HELD_REST_MS, Expired, Settings, View, plan, postponed
+from cron.leader.plan import HELD_REST_MS, Expired, View, plan
 from cron.leader.queues import REFUSED_REST_MS, Queues
 from cron.state import commands as c
 from cron.state.pool import (
@@ -135,14 +135,14 @@ class PoolWorld(World):
             return
         self.place(slots)
         if dice > 0.7:
-            self.turn(expired, chance.choice([0, 2]), launches_max=2)
+            self.turn(expired, chance.choice([0, 2]), rows_max=2)
             return
         # A plan and its entry, until there is nothing more to do: an entry wakes the leader.
-        while self.turn(expired, PLENTY, launches_max=PLENTY):
+        while self.turn(expired, PLENTY, rows_max=PLENTY):
             expired = []
         self.check_nothing_is_left()
 
-    def turn(self, expired: list[Expired], late_budget: int, *, launches_max: int) -> bool:
+    def turn(self, expired: list[Expired], late_budget: int, *, rows_max: int) -> bool:
         """One turn of the leader; return whether there was anything to do."""
         state, chance = self.machine.state, self.chance
         view = View(
@@ -151,11 +151,10 @@ class PoolWorld(World):
             expired=expired,
             late_budget=late_budget,
             queues=self.books.queues,
-            settings=Settings(launches_max=launches_max),
+            rows_max=rows_max,
         )
         commands = plan(view, self.now_ms)
-        for due in postponed(view, commands):
-            self.books.agenda.retry(due.number)
+        self.books.agenda.put_back(view.postponed)
         if not commands:
             return bool(view.due_jobs)
         if chance.random() < 0.03:

@@ -20,7 +20,7 @@ from cron.job import Catchup, Job, Overlap, Schedule
 from cron.leader import removing
 from cron.leader.books import Books
 from cron.leader.catalog import _build as build_change
-from cron.leader.plan import Expired, Settings, View, plan, postponed
+from cron.leader.plan import Expired, Settings, View, plan
 from cron.leader.questions import audited_job
 from cron.leader.removing import sweep, sweep_before
 from cron.state import commands as c
@@ -138,11 +138,11 @@ class World:
             expired=expired,
             late_budget=chance.choice([0, 2, 50]),
             queues=self.books.queues,
-            settings=Settings(start_window_ms=chance.choice([1000, 30_000]), launches_max=5),
+            rows_max=5,
+            settings=Settings(start_window_ms=chance.choice([1000, 30_000])),
         )
         commands = [*sweep(state), *plan(view, self.now_ms)]
-        for due in postponed(view, commands):
-            self.books.agenda.retry(due.number)
+        self.books.agenda.put_back(view.postponed)
         if commands and chance.random() < 0.97:
             self.append(*commands)
         elif commands:
@@ -288,7 +288,7 @@ class World:
     def settle(self) -> None:
         """No more trouble, until nothing is open and everything is accounted."""
         self.append(c.Resume(tuple(self.machine.state.jobs), "anna"))
-        for _ in range(2000):
+        for _ in range(3000):
             self.now_ms += 400
             state = self.machine.state
             ends = [self.end_of(r.key, r.attempt, r.cancel) for r in state.active.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cron.job import Job, Overlap, Schedule
 from cron.leader.books import Books
-from cron.leader.plan import Settings, View, plan
+from cron.leader.plan import ROWS_MAX, View, plan
 from cron.leader.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -58,15 +58,14 @@ class QueuesRig:
         self.books.follow(outcome)
         return [[Verdict(item) for item in result.items] for result in outcome.results]
 
-    def plan(self, late_budget: int = 9, launches_max: int = 100) -> list[c.Command]:
+    def plan(self, late_budget: int = 9, rows_max: int = ROWS_MAX) -> list[c.Command]:
         """What a turn would append."""
-        settings = Settings(launches_max=launches_max)
-        view = View(self.state, [], self.queues, late_budget=late_budget, settings=settings)
+        view = View(self.state, [], self.queues, late_budget=late_budget, rows_max=rows_max)
         return plan(view, self.now_ms)
 
-    def turn(self, late_budget: int = 9, launches_max: int = 100) -> list[str]:
+    def turn(self, late_budget: int = 9, rows_max: int = ROWS_MAX) -> list[str]:
         """One turn of the leader, all of it committed: what begins and what is skipped."""
-        commands = self.plan(late_budget, launches_max)
+        commands = self.plan(late_budget, rows_max)
         if commands:
             self.append(*commands)
         return told(commands)

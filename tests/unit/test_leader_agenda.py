@@ -6,7 +6,8 @@ from msgspec import structs
 
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Schedule
-from cron.leader.agenda import SHARE, Agenda
+from cron.leader.agenda import Agenda
+from cron.leader.backlog import SHARE
 from tests.unit.state_rig import T0, StateRig, job
 
 HOURLY = Schedule("0 * * * *", "0 * * * *")

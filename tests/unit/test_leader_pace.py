@@ -7,14 +7,33 @@ import asyncio
 import pytest
 
 from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
-from cron.leader.budget import Budget, Every
+from cron.leader.budget import LEAD_MAX_MS, ROWS_MIN, TURN_MS, Budget, Every, TurnPace
 from cron.leader.jump import Jump, Steady, describe_jump
+from cron.leader.plan import ROWS_MAX
 from cron.leader.requests import WAITING_MAX, Change, Changes, answer, appending, fail
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
 
 RESUME = c.Resume(("default/backup",), "anna")
+
+
+def test_a_turn_has_as_many_rows_as_it_has_time_for() -> None:
+    pace = TurnPace()
+    assert pace.rows_max == ROWS_MAX
+    for _ in range(20):
+        pace.took(1_000, 100, 120)  # 100 us for each row
+    assert TURN_MS * 10 <= pace.rows_max <= TURN_MS * 11
+    pace.took(10, 100, 5_000)  # few rows say nothing of what a row costs
+    assert TURN_MS * 10 <= pace.rows_max <= TURN_MS * 11
+    assert pace.lead_ms == LEAD_MAX_MS
+    for _ in range(20):
+        pace.took(1_000, 10_000, 40)
+    assert pace.rows_max == ROWS_MIN
+    assert pace.lead_ms == 80
+    for _ in range(40):
+        pace.took(1_000, 0, 1)
+    assert pace.rows_max == ROWS_MAX
 
 
 def test_a_budget_is_saved_up_for_a_second_at_most() -> None:

@@ -109,7 +109,7 @@ def test_what_falls_due_while_a_leader_is_at_work_is_not_missed(catchup: Catchup
 def test_of_several_that_fell_due_meanwhile_the_newest_alone_is_live() -> None:
     rig = every(5)
     rig.steady_ms = at(0)
-    assert rig.shown(at(17)) == [(5, "missed x2"), (15, "live")]
+    assert rig.shown(at(17)) == [(5, "overload x2"), (15, "live")]
 
 
 def test_a_leader_that_is_busy_for_some_seconds_skips_nothing() -> None:
@@ -122,7 +122,7 @@ def test_a_leader_that_is_too_slow_for_all_skips_what_is_older_than_a_failover()
     rig = every(1)
     rig.steady_ms = at(0)
     shown = rig.shown(at(9))
-    assert shown[0] == (1, "missed x3")
+    assert shown[0] == (1, "overload x3")
     assert shown[1:] == [(second, "live") for second in range(4, 10)]
 
 

@@ -119,7 +119,7 @@ def test_a_queue_that_is_made_one_that_overlaps_lets_all_begin() -> None:
 def test_what_overlapped_and_is_made_a_queue_keeps_its_order() -> None:
     rig = Rig(queue(overlap=Overlap.ALLOW))
     rig.to(3).account(1, 2, 3)
-    assert rig.turn(launches_max=1) == ["begin 1@1#1"]
+    assert rig.turn(rows_max=1) == ["begin 1@1#1"]
     rig.append(c.PutJobs("crontab", rig.state.catalog, T0 + 3, (queue(),)))
     assert rig.turn() == []
     rig.end(1)
@@ -300,7 +300,7 @@ def test_a_launch_that_was_taken_and_is_skipped_after_all_leaves_its_start_to_ot
     rig = Rig(job(schedule=SECONDS))
     rig.limit(("", "command", -1), rate_milli=1_000)
     rig.to(10).account(1, 2)
-    for candidate in rig.queues.take_new(rig.now_ms):
+    for candidate in rig.queues.take_new(rig.now_ms, 1_000):
         assert candidate.record.job is not None
         rig.queues.enqueue(candidate, candidate.record.job, rig.now_ms)
     first = rig.queues.take(rig.now_ms, 9)
@@ -328,9 +328,9 @@ def test_what_is_taken_and_stopped_does_not_make_a_turn_without_end() -> None:
     """A plan was bounded by what begins; what does not was taken to the last."""
     rig = Rig(job(schedule=SECONDS, deadline_s=10_000))
     rig.to(30).account(*range(1, 31))
-    assert rig.turn(launches_max=0) == []
+    assert rig.turn(rows_max=0) == []
     rig.rig.append(c.Pause(("default/backup",), "", 0, "anna"))  # and the queues are not told
     turns = []
-    while words := rig.turn(launches_max=2):
+    while words := rig.turn(rows_max=2):
         turns.append(len(words))
     assert turns == [8, 8, 8, 6]

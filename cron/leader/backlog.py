@@ -1,0 +1,184 @@
+"""Jobs that have an instant to account for, in turns: by pool and priority, then by tenant.
+
+A flood of one handler or tenant holds up no other: each pool and priority has its turn, and in it
+each tenant. A tenant's jobs there are a *line*, first in, first out. A line that has room for no
+more rows is passed over. A job in it costs nothing while it waits: its instants need no row yet.
+
+A line that was not empty for `BEHIND_S` is *behind*: more falls due in it than is begun, or than
+the leader has time for. Of a job in such a line one instant at a time waits in the queues.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+SHARE: Final = 8
+"""Jobs of a line that are taken before it is the next one's turn."""
+BEHIND_S: Final = 5
+"""As long as a change of leader may take, for which nothing is skipped either."""
+PASSED_MAX: Final = 32
+"""Jobs of a line that one visit passes over because one of their launches waits."""
+RATES_KEPT_S: Final = 10
+
+
+class Flow(NamedTuple):
+    """What has turns: the launches of one tenant in one queue. `is_patient`: those of jobs whose
+    instants are far apart and may begin late, which wait apart from the others."""
+
+    pool: str
+    priority: int
+    tenant: str
+    is_patient: bool = False
+
+
+class Line:
+    """Jobs of one flow, in the order they came; since when there are any."""
+
+    __slots__ = ("flow", "numbers", "since_s")
+
+    def __init__(self, flow: Flow, since_s: int) -> None:
+        self.flow = flow
+        self.numbers: OrderedDict[int, None] = OrderedDict()
+        self.since_s = since_s
+
+    def is_behind(self, now_s: int) -> bool:
+        """Whether it was not empty for so long that it cannot be a matter of moments."""
+        return now_s - self.since_s >= BEHIND_S
+
+
+class Rates:
+    """How many launches of each flow began lately."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, int, str], tuple[int, int, int]] = {}
+        """(second, begun in it, begun in the second before)"""
+        self._swept_s = 0
+
+    def began(self, flow: Flow, now_s: int) -> None:
+        """Count a launch that begins."""
+        second, begun, before = self._of.get(flow[:3], (now_s, 0, 0))
+        if second != now_s:
+            before = begun if now_s == second + 1 else 0
+            begun = 0
+        self._of[flow[:3]] = (now_s, begun + 1, before)
+        if now_s - self._swept_s >= RATES_KEPT_S:
+            self._swept_s = now_s
+            self._of = {one: row for one, row in self._of.items() if now_s - row[0] < RATES_KEPT_S}
+
+    def per_second(self, flow: Flow, now_s: int) -> int:
+        """Return how many launches of a flow began in a second."""
+        second, begun, before = self._of.get(flow[:3], (0, 0, 0))
+        if second == now_s:
+            return max(begun, before)
+        return begun if now_s == second + 1 else 0
+
+
+Room = Callable[[Line], int]
+IsWaiting = Callable[[int], bool]
+_Class = tuple[str, int, bool]
+
+
+def _class_of(flow: Flow) -> _Class:
+    return flow.pool, flow.priority, flow.is_patient
+
+
+class Backlog:
+    """All lines that are not empty."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Flow, Line] = {}
+        self._classes: OrderedDict[_Class, OrderedDict[str, Line]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self._lines.values())
+
+    def line(self, flow: Flow) -> Line | None:
+        """Return the line of a flow, None where it is empty."""
+        return self._lines.get(flow)
+
+    def put(self, flow: Flow, numbers: Iterable[int], now_s: int) -> None:
+        """Let jobs wait in their line, each once."""
+        self._line(flow, now_s).numbers.update(dict.fromkeys(numbers))
+
+    def put_back(self, flow: Flow, number: int, since_s: int) -> None:
+        """Let a job wait in front of its line, which was not empty since then: it was taken."""
+        line = self._line(flow, since_s)
+        line.since_s = min(line.since_s, since_s)
+        line.numbers[number] = None
+        line.numbers.move_to_end(number, last=False)
+
+    def _line(self, flow: Flow, now_s: int) -> Line:
+        line = self._lines.get(flow)
+        if line is None:
+            line = self._lines[flow] = Line(flow, now_s)
+            self._classes.setdefault(_class_of(flow), OrderedDict())[flow.tenant] = line
+        return line
+
+    def remove(self, flow: Flow, number: int) -> None:
+        """Let a job wait no more; no error where it does not."""
+        line = self._lines.get(flow)
+        if line is not None and number in line.numbers:
+            del line.numbers[number]
+            self._drop_if_empty(line)
+
+    def _drop_if_empty(self, line: Line) -> None:
+        if line.numbers:
+            return
+        key = _class_of(line.flow)
+        del self._lines[line.flow], self._classes[key][line.flow.tenant]
+        if not self._classes[key]:
+            del self._classes[key]
+
+    def take(
+        self, limit: int, now_s: int, room: Room | None, is_waiting: IsWaiting | None
+    ) -> list[tuple[Line, int]]:
+        """Return up to `limit` jobs with their lines, in turns; they wait here no more.
+
+        `room(line)` says how many of a line may be taken. Of a line that is behind a job is passed
+        over while `is_waiting(number)`.
+        """
+        taken: list[tuple[Line, int]] = []
+        rooms: dict[Flow, int] = {}
+        # Of each class, how many tenants are to be looked at before all of them were in vain.
+        left = {key: len(tenants) for key, tenants in self._classes.items()}
+        while left and len(taken) < limit:
+            for key in list(left):
+                tenants = self._classes[key]
+                self._classes.move_to_end(key)
+                line = next(iter(tenants.values()))
+                tenants.move_to_end(line.flow.tenant)
+                if line.flow not in rooms:
+                    rooms[line.flow] = limit if room is None else room(line)
+                most = min(SHARE, limit - len(taken), rooms[line.flow])
+                asks = is_waiting if is_waiting is not None and line.is_behind(now_s) else None
+                numbers = _pop(line, most, asks)
+                taken += [(line, number) for number in numbers]
+                rooms[line.flow] -= len(numbers)
+                self._drop_if_empty(line)
+                left[key] = len(tenants) if numbers else left[key] - 1
+                if left[key] <= 0:
+                    del left[key]
+                if len(taken) >= limit:
+                    break
+        return taken
+
+
+def _pop(line: Line, most: int, is_waiting: IsWaiting | None) -> list[int]:
+    """Take the first jobs out of a line, but for those of which a launch waits: they keep their
+    places."""
+    popped: list[int] = []
+    passed: list[int] = []
+    numbers = line.numbers
+    while numbers and len(popped) < most and len(passed) < PASSED_MAX:
+        number, _ = numbers.popitem(last=False)
+        is_passed = is_waiting is not None and is_waiting(number)
+        (passed if is_passed else popped).append(number)
+    for number in reversed(passed):
+        numbers[number] = None
+        numbers.move_to_end(number, last=False)
+    return popped

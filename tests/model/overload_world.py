@@ -1,0 +1,236 @@
+"""A cell that is offered more than it bears, over simulated time: no real clock, no chance.
+
+One leader whose work costs time, by a table; executors with slots that start one launch after the
+other, refuse what comes too late, and are rested when they refuse, as `Executors` does. The leader
+is slower than a real one, so that an overload takes few launches.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+from cron.history.audit import audit
+from cron.history.audited import OpenRow
+from cron.job import Catchup, Job, Schedule
+from cron.leader.books import Books
+from cron.leader.budget import TurnPace
+from cron.leader.executors import REST_MAX_MS, REST_MIN_MS
+from cron.leader.plan import View, plan
+from cron.leader.questions import audited_job
+from cron.state import commands as c
+from cron.state.codec import encode_entry
+from cron.state.machine import Machine
+from cron.state.outcome import Verdict
+from cron.state.rows import Row
+from launcher.launch import LaunchState, Reason
+from launcher.placement.place import Capacity, Place
+from launcher.work import Epoch, WorkSpec
+
+T0 = 1_795_190_400
+COSTS_US = {"row": 400, "skipped": 400, "begin": 2_000, "ended": 2_000, "entry": 5_000}
+"""What the leader spends on one of each, in simulated microseconds: it bears about 220 launches a
+second, and gives 2,500 of them rows that it then skips."""
+SPAN_MS = 10_000
+
+
+class Executor:
+    """Slots, a queue of starts that is served one by one, and its rests."""
+
+    def __init__(self, number: int, slots: int, start_ms: int, service_ms: int) -> None:
+        self.number = number
+        self.slots = slots
+        self.start_ms = start_ms
+        self.service_ms = service_ms
+        self.busy_ms = 0
+        self.rest_ms = 0
+        self.rests_until_ms = 0
+
+    def rest(self, now_ms: int) -> None:
+        """Get no work for a while: it has refused some."""
+        if now_ms < self.rests_until_ms:
+            return
+        is_again = now_ms < self.rests_until_ms + 2 * self.rest_ms
+        self.rest_ms = min(2 * self.rest_ms, REST_MAX_MS) if is_again else REST_MIN_MS
+        self.rests_until_ms = now_ms + self.rest_ms
+
+
+class Overload:
+    """A leader, its executors, and jobs that are due every second."""
+
+    def __init__(
+        self,
+        *jobs: Job,
+        slots: int = 64,
+        service_ms: int = 50,
+        start_ms: int = 1,
+        executors: int = 1,
+    ) -> None:
+        self.machine = Machine()
+        self.now_ms = T0 * 1000
+        self.index = 0
+        self.epoch = Epoch(1, 1, "r1")
+        self.rows: list[Row] = []
+        self.steady_ms = self.now_ms - 5_000
+        self.reports: list[tuple[int, c.Key, int, int]] = []  # when, of which attempt, where
+        self.refusals: list[tuple[int, c.Key, int, int]] = []
+        self.ends: Counter[int] = Counter()  # by span of 10 s
+        self.of_job: Counter[int] = Counter()
+        self.due_most = 0
+        self.turn_most_ms = 0
+        self.pace = TurnPace()
+        self.books: Books | None = None
+        self._append(c.Claim(format=c.FORMAT), c.PutJobs("a", 0, T0, jobs))
+        self.executors = {
+            number: Executor(number, slots, start_ms, service_ms)
+            for number in range(1, executors + 1)
+        }
+        for number in self.executors:
+            self._append(c.ExecutorJoined(f"e{number}", f"l{number}", slots))
+        self.books = Books(self.machine.state)
+
+    def run(self, seconds: int) -> None:
+        """Let turns follow each other for so long."""
+        end_ms = self.now_ms + seconds * 1000
+        while self.now_ms < end_ms:
+            self._turn()
+
+    def pause(self, names: list[str]) -> None:
+        """Let these jobs fall due no more."""
+        self._append(c.Pause(tuple(names), "", 0, "anna"))
+
+    def starts_a_second(self) -> list[float]:
+        """Launches that succeeded, a second, by spans of 10 s that are over."""
+        spans = range((self.now_ms - T0 * 1000) // SPAN_MS)
+        return [self.ends[span] * 1000 / SPAN_MS for span in spans]
+
+    def findings(self) -> list[str]:
+        """What an audit finds wrong; instants behind the horizons of their jobs have no row yet."""
+        by_job: dict[str, list[Row]] = {}
+        for row in self.rows:
+            by_job.setdefault(row.job, []).append(row)
+        found = []
+        for record in self.machine.state.by_number.values():
+            rows = sorted(by_job.get(record.name, []), key=lambda row: row.scheduled_s)
+            open_rows = [
+                OpenRow(
+                    row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
+                    row.begun_at_ms, row.launched_index, row.started_ms, revision=row.revision,
+                )
+                for row in record.open.values()
+            ]  # fmt: skip
+            found += [
+                str(one)
+                for one in audit(audited_job(record), rows, open_rows, T0, self.now_ms // 1000)
+                if one.is_violation
+            ]
+        return found
+
+    def behind_s(self) -> int:
+        """How far the horizon of the job is behind that is furthest."""
+        horizons = [one.horizon_s for one in self.machine.state.by_number.values() if one.job]
+        return self.now_ms // 1000 - min(horizons)
+
+    # ---- one turn
+
+    def _turn(self) -> None:
+        news = self._news()
+        state, queues = self.machine.state, self.books.queues
+        for executor in self.executors.values():
+            if executor.rests_until_ms > self.now_ms:
+                queues.places.drop(executor.number)
+            else:
+                queues.places.put(Place(executor.number, {}, (Capacity(executor.slots),)))
+        now_s = self.now_ms // 1000
+        view = View(
+            state,
+            self.books.take_due(now_s, self.pace.rows_max),
+            queues=queues,
+            steady_ms=self.steady_ms,
+            late_budget=2,
+            rows_max=self.pace.rows_max,
+            lead_ms=self.pace.lead_ms,
+            stale_jobs=self.books.agenda.stale(now_s, limit=self.pace.rows_max // 8),
+            is_behind=lambda number: self.books.agenda.is_behind(number, now_s),
+        )
+        commands = [*news, *plan(view, self.now_ms)]
+        self.books.agenda.put_back(view.postponed)
+        cost_ms = 10
+        if commands:
+            busy_ms = self._cost_us(commands) // 1000
+            cost_ms += busy_ms
+            self._append(*commands)
+            rows = sum(len(getattr(one, "items", ())) for one in commands)
+            self.pace.took(rows, busy_ms, cost_ms)
+        self.turn_most_ms = max(self.turn_most_ms, cost_ms)
+        self.now_ms += cost_ms
+        self._dispatch(commands)
+        self.due_most = max(self.due_most, len(state.due))
+
+    def _cost_us(self, commands: list[c.Command]) -> int:
+        total = COSTS_US["entry"]
+        for command in commands:
+            if isinstance(command, c.Account):
+                total += sum(
+                    COSTS_US["row"] * len(item.due) + COSTS_US["skipped"] * len(item.skipped)
+                    for item in command.items
+                )
+            elif isinstance(command, c.Begin):
+                total += COSTS_US["begin"] * len(command.items)
+            elif isinstance(command, c.Skip | c.Refused | c.Finished):
+                kind = "ended" if isinstance(command, c.Finished) else "skipped"
+                total += COSTS_US[kind] * len(command.items)
+        return total
+
+    def _news(self) -> list[c.Command]:
+        """What executors have reported by now."""
+        finished, refused = [], []
+        while self.reports and self.reports[0][0] <= self.now_ms:
+            at_ms, key, attempt, _ = heapq.heappop(self.reports)
+            self.ends[(at_ms - T0 * 1000) // SPAN_MS] += 1
+            self.of_job[key[0]] += 1
+            finished.append(
+                c.FinishedItem(key, attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
+            )
+        while self.refusals and self.refusals[0][0] <= self.now_ms:
+            _, key, attempt, number = heapq.heappop(self.refusals)
+            self.executors[number].rest(self.now_ms)
+            refused.append(c.RefusedItem(key, attempt, "too late"))
+        commands: list[c.Command] = []
+        if finished:
+            commands.append(c.Finished(tuple(finished)))
+        if refused:
+            commands.append(c.Refused(tuple(refused)))
+        return commands
+
+    def _dispatch(self, commands: list[c.Command]) -> None:
+        """Send what began; each executor starts one after the other."""
+        active = self.machine.state.active
+        for command in commands:
+            for item in command.items if isinstance(command, c.Begin) else ():
+                if item.key not in active:
+                    continue
+                executor = self.executors[item.executor]
+                executor.busy_ms = max(executor.busy_ms, self.now_ms) + executor.start_ms
+                if executor.busy_ms > item.not_after_ms:
+                    report = (executor.busy_ms, item.key, item.attempt, item.executor)
+                    heapq.heappush(self.refusals, report)
+                    executor.busy_ms -= executor.start_ms
+                else:
+                    end_ms = executor.busy_ms + executor.service_ms
+                    heapq.heappush(self.reports, (end_ms, item.key, item.attempt, item.executor))
+
+    def _append(self, *commands: c.Command) -> None:
+        entry = encode_entry(self.now_ms, self.epoch, commands)
+        self.index += 1
+        outcome = self.machine.apply(self.epoch.term, self.index, entry)
+        assert outcome.verdict is Verdict.ACCEPTED
+        self.rows += outcome.rows
+        if self.books is not None:
+            self.books.follow(outcome)
+
+
+def every_second(name: str, *, catchup: Catchup = Catchup.LAST, deadline_s: int = 20) -> Job:
+    """A job that is due every second."""
+    schedule = Schedule("@every 1s", every_s=1)
+    return Job(name, schedule, WorkSpec(("true",)), catchup=catchup, deadline_s=deadline_s)
