@@ -16,7 +16,12 @@ from tests.cluster.previous_release import install_previous
 from tests.cluster.test_tls_cell import Secured
 from tests.cluster.worker_rig import WITHIN_S, Load, Shop, command_job, handler_job, wait_exit_code
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [
+    pytest.mark.timeout(240),
+    # The disks of executors and history changed once and for all: a directory of the release before
+    # is refused. From the first release of this format on there is something to upgrade from.
+    pytest.mark.skip(reason="no release of this format is there to upgrade from"),
+]
 
 JOBS = ("handler", "command")
 TAKES_S = 0.3
