@@ -2,7 +2,8 @@
 
     python -m bench.fairness [--launches 200000] [--tenants 200] [--slots 395]
 
-Tenant 0 owns half of all. Prints a line of JSON per case: `add`, `take`, `end` and their sum.
+Tenant 0 owns half of all. Prints a line of JSON per case: `add`, `take`, `end` and their sum. The
+first case has room for all that waits: nothing is to be decided, and flows are taken by count.
 """
 
 from __future__ import annotations
@@ -16,56 +17,61 @@ from collections.abc import Hashable
 from random import Random
 from typing import Final
 
-from launcher.fairness.item import EACH_TENANT, Item, Limits
-from launcher.fairness.pump import Pump
+from cron.scheduler.flows import FlowKey, Key
+from cron.scheduler.queue import FairQueue
+from cron.scopes import EACH_TENANT
+from cron.state.pool import Limits
 
 BATCH: Final = 100
+TURN: Final = 5_000
+Due = tuple[Key, FlowKey, int]
 
 
-def items(launches: int, tenants: int, pools: int, priorities: int) -> list[Item]:
-    """Return launches of `tenants`, the first of which owns half."""
+def launches(count: int, tenants: int, pools: int, priorities: int) -> list[Due]:
+    """Return launches of `tenants`, the first of which owns half, due 100 at an instant."""
     chance = Random(1)
+    flows: dict[tuple[int, int, int], FlowKey] = {}
     made = []
-    for number in range(launches):
+    for number in range(count):
         owner = 0 if chance.random() < 0.5 else chance.randrange(tenants)
-        pool = f"pool-{number % pools}"
-        job = f"t{owner}/job-{number % 1000}"
-        priority = number % priorities
-        made.append(
-            Item(f"{job}@{number}", job, f"t{owner}", pool, priority, (pool, "", 0, 0), number)
-        )
+        pool, priority = number % pools, number % priorities
+        key = (owner, pool, priority)
+        flow = flows.get(key)
+        if flow is None:
+            name = f"pool-{pool}"
+            flow = flows[key] = FlowKey(f"t{owner}", name, priority, (name, "", 0, 0))
+        made.append(((owner * 1000 + number % 1000, number, 0), flow, number // 100))
     return made
 
 
-def has_room(place: Hashable) -> bool:
-    """Say that there is room: the slots are counted outside."""
-    return True
-
-
-def measured(pump: Pump, made: list[Item], slots: int) -> dict[str, float]:
+def measured(queue: FairQueue, made: list[Due], slots: int, most: int) -> dict[str, float]:
     """Return CPU microseconds per launch of each step; all wait before the first begins."""
     clock, count = time.process_time, len(made)
     began = clock()
-    for item in made:
-        pump.add(item)
+    for key, flow, due_ms in made:
+        queue.add(key, flow, due_ms)
     spent = {"add": clock() - began, "take": 0.0, "end": 0.0}
-    under_way: deque[Hashable] = deque()
+    under_way: deque[Key] = deque()
     left, now_ms = count, count
+
+    def room(need: Hashable, wanted: int) -> int:
+        return min(wanted, slots - len(under_way))
+
     while left:
         began = clock()
-        pump.begin_round()
-        taken: list[Hashable] = []
-        while len(taken) < BATCH and len(under_way) + len(taken) < slots:
-            launch = pump.take(now_ms, has_room)
-            if launch is None:
+        queue.begin_round()
+        taken: list[Key] = []
+        while len(taken) < most and len(under_way) + len(taken) < slots:
+            found = queue.take(now_ms, room, 1, None, most - len(taken))
+            if found is None:
                 break
-            taken.append(launch.key)
+            taken += found.keys
         between = clock()
         under_way += taken
-        ends = [under_way.popleft() for _ in range(min(BATCH, len(under_way)))]
+        ends = [under_way.popleft() for _ in range(min(most, len(under_way)))]
         ended = clock()
         for key in ends:
-            pump.ended(key)
+            queue.ended(key)
         spent["take"] += between - began
         spent["end"] += clock() - ended
         left -= len(ends)
@@ -84,18 +90,20 @@ def main() -> None:
     options = parser.parse_args()
     limited = {(EACH_TENANT, "", -1): Limits(concurrent=50)}
     full = limited | {("", "pool-0", -1): Limits(concurrent=300), ("", "", 0): Limits(reserved=0)}
-    for name, pools, priorities, limits in (
-        ("one queue, no limits", 1, 1, {}),
-        ("one queue, a limit per tenant", 1, 1, limited),
-        ("three priorities, a limit per tenant", 1, 3, limited),
-        ("100 pools, three priorities, limits", 100, 3, full),
+    plenty = 2 * options.launches
+    for name, pools, priorities, limits, slots, most in (
+        ("one queue, room for all", 1, 1, {}, plenty, TURN),
+        ("one queue, no limits", 1, 1, {}, options.slots, BATCH),
+        ("one queue, a limit per tenant", 1, 1, limited, options.slots, BATCH),
+        ("three priorities, a limit per tenant", 1, 3, limited, options.slots, BATCH),
+        ("100 pools, three priorities, limits", 100, 3, full, options.slots, BATCH),
     ):
-        pump = Pump()
+        queue = FairQueue()
         for scope, one in limits.items():
-            pump.set_limits(scope, one)
-        made = items(options.launches, options.tenants, pools, priorities)
+            queue.set_limits(scope, one)
+        made = launches(options.launches, options.tenants, pools, priorities)
         gc.collect()
-        print(json.dumps({"case": name, **measured(pump, made, options.slots)}))
+        print(json.dumps({"case": name, **measured(queue, made, slots, most)}))
 
 
 if __name__ == "__main__":

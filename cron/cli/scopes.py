@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from cron.cli.values import Count, not_empty
+from cron.scopes import EACH_TENANT, scope_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -20,8 +21,6 @@ class Scope(NamedTuple):
     priority: int
 
     def __str__(self) -> str:
-        from launcher.fairness.item import scope_text
-
         return scope_text((self.tenant, self.pool, self.priority))
 
 
@@ -85,8 +84,6 @@ def scope_of(said: dict[str, Any]) -> Scope:
     Raises:
         click.UsageError: nothing is named, or two things that exclude each other.
     """
-    from launcher.fairness.item import EACH_TENANT
-
     tenant, is_each = said.pop("tenant"), said.pop("each_tenant")
     pool = pool_of(said.pop("handler"), said.pop("pool"))
     priority, is_all = said.pop("priority"), said.pop("everything")

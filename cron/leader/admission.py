@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from cron.errors import LimitExceeded, Unavailable
 from cron.job import Job
+from cron.scheduler.limits import LimitTable, WaitingLimit
+from cron.scopes import Scope, scope_text
 from cron.state.state import State
-from launcher.fairness.item import Scope, WaitingLimit, scope_text
-from launcher.fairness.pump import Pump
 from launcher.names import split_job_name
 
 
 class Admission:
     """The leader's count of admitted launches that are not in the fair queue yet."""
 
-    def __init__(self, state: State, pump: Pump) -> None:
+    def __init__(self, state: State, table: LimitTable) -> None:
         self._state = state
-        self._pump = pump
+        self._table = table
         self._admitted: dict[Scope, int] = {}  # since the last plan
         self._entering: dict[Scope, int] = {}  # before the last plan
         self.is_loading = False  # the queue lacks launches that waited before the takeover
@@ -35,7 +35,7 @@ class Admission:
                 + self._admitted.get(one.scope, 0)
                 + self._entering.get(one.scope, 0)
             )
-            for one in self._pump.waiting_limits(tenant, job.pool, job.work.priority)
+            for one in self._table.waiting_limits(tenant, job.pool, job.work.priority)
         ]
 
     def why_full(self, name: str, job: Job) -> str:
@@ -73,7 +73,7 @@ class Admission:
         if not self._entering:
             return
         tenant, _ = split_job_name(name)
-        for one in self._pump.waiting_limits(tenant, job.pool, job.work.priority):
+        for one in self._table.waiting_limits(tenant, job.pool, job.work.priority):
             count = self._entering.get(one.scope, 0)
             if count > 1:
                 self._entering[one.scope] = count - 1

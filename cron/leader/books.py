@@ -51,7 +51,7 @@ class Books:
         for candidate in portion:
             is_back = candidate.record.job is not None or candidate.key in self._state.active
             if not is_back:
-                self.queues.pump.remove(candidate.key)
+                self.queues.forget(candidate)
         if len(portion) == LET_GO_AT_ONCE:
             return False
         self._leaving = iter(())

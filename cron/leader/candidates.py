@@ -8,10 +8,7 @@ from cron.job import Catchup, Job, Overlap
 from cron.notes import Note
 from cron.state.commands import AccountItem, DueItem, Key
 from cron.state.state import JobRecord, LaunchRow
-from launcher.fairness.item import Item
 from launcher.launch import Reason
-from launcher.names import split_job_name
-from launcher.placement.earmark import Wanted
 from launcher.placement.place import Need
 
 
@@ -122,21 +119,3 @@ def need_of(job: Job) -> Need:
     """Return all that decides which executors the launches of a job may go to."""
     work = job.work
     return Need(job.pool, job.where, work.cpu_milli, work.memory_bytes)
-
-
-def item_of(candidate: Candidate, job: Job, need: Need, domain: str) -> Item:
-    """Return it as the pump sees it."""
-    tenant, _ = split_job_name(candidate.record.name)
-    is_exclusive = job.overlap is not Overlap.ALLOW
-    return Item(
-        candidate.key,
-        candidate.key[0],
-        tenant,
-        need.pool,
-        min(max(job.work.priority, 0), 9),
-        Wanted(need, job.parts, job.each) if job.has_parts else need,
-        candidate.enqueued_ms,
-        candidate.is_late,
-        1 if is_exclusive else job.concurrency,
-        domain,
-    )

@@ -9,8 +9,8 @@ import msgspec
 
 from cron.api.pool_views import LimitChange, LimitView
 from cron.errors import InvalidInput
-from cron.state.pool import ForgetDebts, Limits, Scope
-from launcher.fairness.item import EACH_TENANT, PRIORITIES, scope_text
+from cron.scopes import EACH_TENANT, PRIORITIES, Scope, scope_text
+from cron.state.pool import ForgetDebts, Limits
 
 _NONE: Final = Limits()
 

@@ -19,8 +19,9 @@ from cron.leader.filters import Wanted, selector
 from cron.leader.gates import shown_deadline_ms
 from cron.leader.questions import unknown_job
 from cron.leader.waiting import AskQueued, Queued, Reason, asked, why_waiting
+from cron.scheduler.views import Depth
+from cron.scopes import scope_text
 from cron.state.state import LaunchRow, State
-from launcher.fairness.item import Depth, scope_text
 from launcher.launch import LaunchState
 from launcher.names import parse_launch_name, split_job_name
 

@@ -420,33 +420,37 @@ class _Choice:
 
     def _take(self) -> None:
         most = self._view.rows_max
-        for _ in range(TAKEN_SHARE * most):
-            if len(self._begin) >= most:
-                return
-            candidate = self._queues.take(self._now_ms, self._late_budget)
-            if candidate is None:
-                return
-            job = candidate.record.job
-            if job is None:
-                self._queues.drop(candidate.key)
-                continue
-            if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):
-                continue
-            if self._is_hopeless(candidate, job):
-                self._skip_one(candidate, self._too_late(candidate))
-                continue
-            executors = self._queues.begin(candidate, job)
-            if not executors and job.has_parts:
-                # Room for one part, which does not help it; others may go before.
-                self._queues.put_back(self._now_ms + HELD_REST_MS)
-                continue
-            if not executors:
-                self._queues.put_back(0)
-                return
-            self._late_budget -= candidate.is_late
-            self._begin.append(self._begun(candidate, job, executors))
-            if job.overlap is not ALLOW:
-                self._take_slot(candidate, job)
+        left = TAKEN_SHARE * most
+        while left > 0 and len(self._begin) < most:
+            wanted = min(left, most - len(self._begin))
+            taken = self._queues.take(self._now_ms, self._late_budget, wanted)
+            left -= len(taken)
+            if not taken or not all(map(self._try_to_begin, taken)):
+                break
+        self._queues.put_all_back()
+
+    def _try_to_begin(self, candidate: Candidate) -> bool:
+        """Let a launch that was taken begin, if it may; return whether there is any room left."""
+        job = candidate.record.job
+        if job is None:
+            self._queues.drop(candidate.key)
+            return True
+        if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):
+            return True
+        if self._is_hopeless(candidate, job):
+            self._skip_one(candidate, self._too_late(candidate))
+            return True
+        executors = self._queues.begin(candidate, job)
+        if not executors:
+            # Room for one part does not help it: others may go before.
+            if job.has_parts:
+                self._queues.put_back(candidate, self._now_ms + HELD_REST_MS)
+            return job.has_parts
+        self._late_budget -= candidate.is_late
+        self._begin.append(self._begun(candidate, job, executors))
+        if job.overlap is not ALLOW:
+            self._take_slot(candidate, job)
+        return True
 
     def _begun(self, candidate: Candidate, job: Job, executors: tuple[int, ...]) -> c.BeginItem:
         window_ms = self._now_ms + self._view.settings.start_window_ms
@@ -479,7 +483,7 @@ class _Choice:
             if not self._is_held(record):
                 return True
             held_until_ms = record.held_until_ms
-        self._queues.put_back(max(held_until_ms, self._now_ms + HELD_REST_MS))
+        self._queues.put_back(candidate, max(held_until_ms, self._now_ms + HELD_REST_MS))
         return False
 
     def _holds_all(self, record: JobRecord, job: Job) -> bool:

@@ -53,6 +53,7 @@ from cron.leader.shown import of_gate
 from cron.leader.unheard import Named, Unheard
 from cron.leader.waiting import AskQueued
 from cron.limits import GATES_MAX, LIMITS_MAX
+from cron.scopes import Scope, scope_text
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import (
@@ -62,11 +63,9 @@ from cron.state.pool import (
     LiftGates,
     LimitItem,
     Limits,
-    Scope,
     SetLimits,
 )
 from cron.state.state import State
-from launcher.fairness.item import scope_text
 
 _ACTIONS: Final = {action.name.lower(): action for action in GateAction}
 

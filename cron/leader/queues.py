@@ -2,38 +2,41 @@
 
 Theory of operation. State says which launches are due and which are active; `follow` is told which
 of them an entry has moved, and makes the queues agree. A plan judges what is new (`take_new`), puts
-it into the pump, and takes out what may begin; from then on it counts as running. What the entry
-then does not accept comes back by `follow`, since that looks at State alone. So every turn costs
-what has changed, whatever waits.
+it into the fair queue, and takes out what may begin; from then on it counts as running. What the
+entry then does not accept comes back by `follow`, since that looks at State alone. So every turn
+costs what has changed, whatever waits.
 
 At a takeover millions may wait: they are let in by and by, oldest first, beside what is new; a job
 of which something new comes is let in whole before it.
 
-Of a job with overlap=queue only the oldest launch stands in the pump; those behind it are held
-there until it has left, whatever it waits for.
+Of a job with overlap=queue only the oldest launch stands in the fair queue; those behind it are
+held there until it has left, whatever it waits for.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import islice
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from cron.job import Job, Overlap
 from cron.leader.admission import Admission
-from cron.leader.candidates import Candidate, is_queue, item_of, need_of, of_row
+from cron.leader.candidates import Candidate, is_queue, need_of, of_row
 from cron.leader.gates import FOREVER_MS, Gates
 from cron.leader.seating import Seating, free_slots
 from cron.leader.siblings import Siblings
+from cron.scheduler.flows import FlowKey
+from cron.scheduler.queue import FairQueue
+from cron.scheduler.views import Depth, Wait, depths, position, why
+from cron.scopes import Scope
 from cron.state.commands import Key
-from cron.state.pool import Limits, Scope
+from cron.state.pool import Limits
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.fairness.item import Depth, Item, Wait
-from launcher.fairness.item import Limits as PumpLimits
-from launcher.fairness.pump import Pump
 from launcher.launch import LaunchState
-from launcher.placement.place import COMMAND, Need
+from launcher.names import split_job_name
+from launcher.placement.earmark import Wanted
+from launcher.placement.place import Need
 from launcher.placement.shortage import why_not
 from launcher.pool.events import Offer
 
@@ -47,6 +50,15 @@ DEADLINES_MIN: Final = 10_000
 """Fewer deadlines of launches that do not wait any more are not worth looking for."""
 
 
+class Placed(NamedTuple):
+    """Where launches of a job go, and in which flows they wait."""
+
+    job: Job
+    need: Need
+    live: FlowKey
+    late: FlowKey
+
+
 class Queues:
     """All launches that wait or run, by what they wait for."""
 
@@ -54,22 +66,21 @@ class Queues:
         self.state = state
         self.seating = Seating(state.executors)
         self.places = self.seating.places
-        self.pump = Pump()
+        self.fair = FairQueue(self._job_limit)
         self.gates = Gates(state)
-        self.admission = Admission(state, self.pump)
+        self.admission = Admission(state, self.fair.table)
         self._waiting: dict[Key, Candidate] = {}
         self._siblings = Siblings()  # of what waits
         self._running = self.seating.running
         self._runs: dict[int, int] = {}  # of each job that runs, how many
         self._new: dict[Key, None] = {}
         self._deadlines: list[tuple[int, Key]] = []
-        self._needs: dict[int, tuple[Job, Need]] = {}
-        self.pump.set_domain(COMMAND, COMMAND)
+        self._needs: dict[int, Placed] = {}
         for scope, limits in state.limits.items():
             self.limit(scope, limits)
         for row in state.active.values():
             self._run(row)
-        self._taken: Item | None = None
+        self._taken: dict[Key, Candidate] = {}  # and neither begun nor put back yet
         self._loading: Iterator[Key] = iter(list(state.due))
         self._is_loading = self.admission.is_loading = bool(state.due)
 
@@ -103,7 +114,7 @@ class Queues:
         self._needs.pop(number, None)
         for key in self._siblings.of(number):
             if key not in self._running:
-                self.pump.remove(key)
+                self.fair.remove(key)
                 self._new[key] = None
 
     def gates_changed(self) -> None:
@@ -114,24 +125,18 @@ class Queues:
     def serve(self, offers: Iterable[Offer]) -> None:
         """Learn which handlers share the slots of a group of workers."""
         for handler, group in self.seating.learn(offers).items():
-            self.pump.set_domain(handler, group)
+            self.fair.set_domain(handler, group)
 
     def limit(self, scope: Scope, limits: Limits | None) -> None:
         """Go by other limits of a scope, or by none."""
-        if limits is None:
-            self.pump.clear_limits(scope)
-            return
-        self.pump.set_limits(
-            scope,
-            PumpLimits(
-                limits.weight,
-                limits.concurrent,
-                limits.burst,
-                limits.rate_milli,
-                limits.waiting_max,
-                limits.reserved,
-            ),
-        )
+        self.fair.set_limits(scope, limits)
+
+    def _job_limit(self, number: Hashable) -> int:
+        """Return how many launches of a job may run at once, 0 for any number."""
+        job = self.state.by_number[cast(int, number)].job
+        if job is None:
+            return 0
+        return job.concurrency if job.overlap is Overlap.ALLOW else 1
 
     def _run(self, row: LaunchRow) -> None:
         """Count a launch that was begun, by this leader or by one before."""
@@ -139,10 +144,9 @@ class Queues:
         job = row.job or record.job
         if job is None:
             return
-        need = need_of(job)
-        domain = self.seating.domain(need.pool)
-        self.pump.add_running(item_of(of_row(row, record), job, need, domain))
-        self._occupy(row.key, tuple(start.executor for start in row.starts()), need)
+        placed = self._placed(record, job)
+        self.fair.add_running(row.key, placed.late if row.is_late else placed.live)
+        self._occupy(row.key, tuple(start.executor for start in row.starts()), placed.need)
 
     def _occupy(self, key: Key, executors: tuple[int, ...], need: Need) -> None:
         self.seating.occupy(key, executors, need)
@@ -180,7 +184,7 @@ class Queues:
         if is_queue(candidate.record.job):
             first = self._siblings.first(key[0])
             if first is not None and key < first:
-                self.pump.hold(first, FOREVER_MS)
+                self.fair.hold(first, self._waiting[first].enqueued_ms, FOREVER_MS)
         self._siblings.add(key)
         if len(self._deadlines) > 2 * len(self._waiting) + DEADLINES_MIN:
             self._deadlines = [(one.deadline_ms, one.key) for one in self._waiting.values()]
@@ -198,7 +202,7 @@ class Queues:
             if first is not None and key < first:  # whoever was behind it may be next
                 self._new[first] = None
         if not is_running:
-            self.pump.remove(key)
+            self.fair.remove(key)
 
     def _forget_running(self, key: Key) -> bool:
         if not self.seating.vacate(key):
@@ -206,7 +210,7 @@ class Queues:
         self._runs[key[0]] -= 1
         if not self._runs[key[0]]:
             del self._runs[key[0]]
-        self.pump.ended(key)
+        self.fair.ended(key)
         return True
 
     # ---- what the plan does
@@ -218,8 +222,9 @@ class Queues:
     def take_new(self, now_ms: int, most: int) -> list[Candidate]:
         """Begin a plan; return what was not judged yet, and what is past its deadline; so many at
         the most, and the others to the next plan."""
-        self.pump.begin_round()
-        self.seating.begin_round(self.pump.starving.since_ms, self.pump.reserved, now_ms)
+        starving = self.fair.starving(now_ms)
+        self.fair.begin_round()
+        self.seating.begin_round(starving, self.fair.reserved, now_ms)
         if self._is_loading:
             loaded = list(islice(self._loading, LOADED_AT_ONCE))
             self._is_loading = len(loaded) == LOADED_AT_ONCE
@@ -238,10 +243,8 @@ class Queues:
     def postpone(self, candidate: Candidate, until_ms: int) -> None:
         """Have it judged once more, by the next plan, and let it not begin before."""
         self._new[candidate.key] = None
-        if self._is_taken(candidate):
-            self.put_back(until_ms)
-        else:
-            self.pump.hold(candidate.key, until_ms)
+        if not self.put_back(candidate, until_ms):
+            self.fair.hold(candidate.key, candidate.enqueued_ms, until_ms)
 
     def judge_again(self, key: Key, at_ms: int) -> None:
         """Have a launch judged anew at that time: gates hold the clock of its deadline."""
@@ -269,7 +272,7 @@ class Queues:
         held_until_ms = self._held_until_ms(candidate, job, rests_until_ms)
         is_new = self._add(candidate, job, held_until_ms)
         if not is_new and is_queue(job):
-            self.pump.hold(candidate.key, held_until_ms or now_ms)
+            self.fair.hold(candidate.key, candidate.enqueued_ms, held_until_ms or now_ms)
 
     def _held_until_ms(self, candidate: Candidate, job: Job, until_ms: int) -> int:
         """A queue is first in, first out: whoever is not the first of its job waits for that."""
@@ -278,9 +281,9 @@ class Queues:
         return FOREVER_MS
 
     def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> bool:
-        need = self.need(candidate.key[0], job)
-        item = item_of(candidate, job, need, self.seating.domain(need.pool))
-        is_new = self.pump.add(item, not_before_ms)
+        placed = self._placed(candidate.record, job)
+        flow = placed.late if candidate.is_late else placed.live
+        is_new = self.fair.add(candidate.key, flow, candidate.enqueued_ms, not_before_ms)
         if is_new and not candidate.is_fresh:
             self.admission.entered(candidate.record.name, job)
         return is_new
@@ -288,48 +291,59 @@ class Queues:
     def hold(self, candidate: Candidate, job: Job, until_ms: int) -> None:
         """Let it wait outside of all queues until then, whether it waited, was taken or is new."""
         until_ms = self._held_until_ms(candidate, job, until_ms)
-        if self._is_taken(candidate):
-            self.put_back(until_ms)
-        elif not self.pump.hold(candidate.key, until_ms):
+        if self.put_back(candidate, until_ms):
+            return
+        if not self.fair.hold(candidate.key, candidate.enqueued_ms, until_ms):
             self._add(candidate, job, until_ms)
-
-    def _is_taken(self, candidate: Candidate) -> bool:
-        return self._taken is not None and self._taken.key == candidate.key
 
     def drop(self, key: Key) -> None:
         """Let go of a launch that this plan skips or cancels."""
-        if self._taken is not None and self._taken.key == key:
-            self.put_back(0)  # it starts nothing, and costs no rate
+        if key in self._taken:
+            self.put_back(self._taken[key], 0)  # it starts nothing, and costs no rate
         self._forget_waiting(key)
 
-    def take(self, now_ms: int, late_budget: int) -> Candidate | None:
-        """Return the launch that may begin next; it counts as running from here on."""
-        item = self._taken = self.pump.take(
-            now_ms, self.seating.has_room, late_budget, self.seating.free
-        )
-        return None if item is None else self._waiting[cast(Key, item.key)]
+    def forget(self, candidate: Candidate) -> None:
+        """Take a launch of a removed job out of the fair queue: it must not begin."""
+        self.fair.remove(candidate.key)
 
-    def put_back(self, not_before_ms: int) -> None:
-        """Let the launch wait again that was taken last."""
-        if self._taken is not None:
-            self.pump.put_back(self._taken, not_before_ms)
-            self._taken = None
+    def take(self, now_ms: int, late_budget: int, most: int = 1) -> list[Candidate]:
+        """Return up to `most` launches that may begin next, several only where nothing is to be
+        decided between launches; they count as running from here on. Those that do not begin have
+        to be put back."""
+        taken = self.fair.take(now_ms, self.seating.room, late_budget, self.seating.free, most)
+        if taken is None:
+            return []
+        found = [self._waiting[cast(Key, key)] for key in taken.keys]
+        self._taken.update((candidate.key, candidate) for candidate in found)
+        return found
+
+    def put_back(self, candidate: Candidate, not_before_ms: int) -> bool:
+        """Let a launch wait again that was taken. False if it was not."""
+        if self._taken.pop(candidate.key, None) is None:
+            return False
+        return self.fair.put_back(candidate.key, candidate.enqueued_ms, not_before_ms)
+
+    def put_all_back(self) -> None:
+        """Let all launches wait again that were taken and have not begun."""
+        for candidate in list(self._taken.values()):
+            self.put_back(candidate, 0)
 
     def begin(self, candidate: Candidate, job: Job) -> tuple[int, ...]:
         """Return the executors that a launch which was taken goes to, now occupied by it; none
         where it finds no room."""
-        need = self.need(candidate.key[0], job)
+        key = candidate.key
+        need = self._placed(candidate.record, job).need
         executors = self.seating.choose(need, job, candidate.refused_by or None)
-        taken, slots = self._taken, len(executors)
-        if slots > 1 and taken and not self.pump.spares(taken, slots, self.seating.free):
-            # One slot is nobody else's, which the pump has seen to; not all of them.
-            self.pump.put_aside(taken)
-            self._taken = None
+        slots = len(executors)
+        if slots > 1 and not self.fair.spares(key, slots, self.seating.free):
+            # One slot is nobody else's, which the fair queue has seen to; not all of them.
+            del self._taken[key]
+            self.fair.put_aside(key, candidate.enqueued_ms)
             return ()
         if executors:
-            self._occupy(candidate.key, executors, need)
+            self._occupy(key, executors, need)
             self.seating.began(need, job)
-            self._taken = None
+            del self._taken[key]
         return executors
 
     def end(self, key: Key) -> None:
@@ -337,18 +351,21 @@ class Queues:
         self._forget_running(key)
 
     def need(self, number: int, job: Job) -> Need:
-        """Return the place class of a job."""
-        known = self._needs.get(number)
-        if known is None or known[0] is not job:
-            known = self._needs[number] = (job, need_of(job))
-        return known[1]
+        """Return which executors the launches of a job may go to."""
+        return self._placed(self.state.by_number[number], job).need
+
+    def _placed(self, record: JobRecord, job: Job) -> Placed:
+        known = self._needs.get(record.number)
+        if known is None or known.job is not job:
+            known = self._needs[record.number] = _placed_of(record, job)
+        return known
 
     # ---- what decides how much more may fall due
 
     def ready(self, pool: str, priority: int, tenant: str) -> int:
         """Return how many live launches of a tenant's queue wait for nothing but room, a limit of
         its pool or tenant, or a rate."""
-        return self.pump.ready(tenant, pool, priority)
+        return self.fair.standing(tenant, pool, priority)
 
     def free_slots(self, pool: str) -> int:
         """Return how many slots of executors that serve a pool are free; one pass over them."""
@@ -363,19 +380,19 @@ class Queues:
     def next_ms(self) -> int | None:
         """Return when something may be to be done that no entry brings about; None for never, 0
         while there is more to be let in and judged than one plan takes."""
-        return 0 if self._new or self._is_loading else self.pump.next_ms()
+        return 0 if self._new or self._is_loading else self.fair.next_ms()
 
     def depths(self) -> list[Depth]:
         """Return what waits and runs, by pool, priority and tenant."""
-        return self.pump.depths()
+        return depths(self.fair)
 
     def position(self, key: Key) -> int | None:
         """Return how many of its tenant's queue wait before a launch, None where it waits not."""
-        return self.pump.position(key)
+        return position(self.fair, key)
 
     def why(self, key: Key) -> Wait | None:
         """Return what a launch waits for in its queue, None where it waits in none."""
-        return self.pump.why(key)
+        return why(self.fair, key)
 
     def lacking(self, key: Key) -> str:
         """Return why no executor has room for a launch, "" where one has, or where it waits not."""
@@ -392,3 +409,16 @@ class Queues:
     def end_plan(self) -> None:
         """Note that a plan has judged all that it could."""
         self.admission.end_plan(is_complete=not self._new)
+
+
+def _placed_of(record: JobRecord, job: Job) -> Placed:
+    """Return where launches of a job go, and in which flows they wait."""
+    tenant, _ = split_job_name(record.name)
+    need = need_of(job)
+    wanted = Wanted(need, job.parts, job.each) if job.has_parts else need
+    priority = min(max(job.work.priority, 0), 9)
+    live, late = (
+        FlowKey(tenant, need.pool, priority, wanted, is_late, job.is_limited)
+        for is_late in (False, True)
+    )
+    return Placed(job, need, live, late)

@@ -111,6 +111,15 @@ class Seating:
             return self.places.has_room(place)
         return isinstance(place, Wanted) and bool(self._seats(place))
 
+    def room(self, place: object, most: int) -> int:
+        """Return how many starts of that place class have room now, as far as `most`; of those
+        that take more than a slot only whether one has."""
+        if not self.has_room(place):
+            return 0
+        if most <= 1 or not isinstance(place, Need) or place.takes_resources:
+            return 1
+        return self.places.slots(place, most)
+
     def _seats(self, wanted: Wanted) -> list[int] | None:
         need, each = wanted.need, wanted.each
         if not each:

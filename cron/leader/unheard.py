@@ -17,8 +17,8 @@ import msgspec
 
 from cron.api.pattern import is_wild
 from cron.job import Job
+from cron.scopes import EACH_TENANT
 from cron.state.state import JobRecord, State
-from launcher.fairness.item import EACH_TENANT
 from launcher.names import short_job_name, split_job_name
 from launcher.placement.place import COMMAND
 from launcher.pool.pool import Pool

@@ -9,9 +9,10 @@ from cron.job import Job, Overlap
 from cron.leader.gates import gate_of, note_of
 from cron.leader.policies import before_restore
 from cron.notes import sentence
+from cron.scheduler.views import Depth, Wait, WaitFor
+from cron.scopes import scope_text
 from cron.state.commands import Key
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.fairness.item import Depth, Wait, WaitFor, scope_text
 from launcher.launch import ACTIVE
 from launcher.names import LaunchName, format_time
 

@@ -19,9 +19,10 @@ import msgspec
 
 from cron.errors import InvariantViolated, TooOld
 from cron.job import Job
+from cron.scopes import Scope
 from cron.state.archive import History
 from cron.state.commands import FORMAT, Key
-from cron.state.pool import Gate, Limits, OpenedGate, Scope
+from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.state import (
     ExecutorRecord,
     JobRecord,

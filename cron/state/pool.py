@@ -7,16 +7,13 @@ Evolution: as in `commands.py`.
 from __future__ import annotations
 
 import enum
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
 from cron.notes import Note
+from cron.scopes import Scope
 from launcher.launch import LaunchState, Reason
-
-Scope: TypeAlias = tuple[str, str, int]
-"""(tenant, pool, priority) that a limit is for. Tenant "" is all together, "*" each by itself; pool
-"" and priority -1 are any."""
 
 
 class Limits(msgspec.Struct, frozen=True, array_like=True):

@@ -7,12 +7,12 @@ from typing import Final
 import msgspec
 
 from cron.limits import ATTEMPTS_MAX, GATES_MAX, LIMITS_MAX
+from cron.scopes import is_scope
 from cron.state import pool as p
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import retry_budget
 from cron.state.state import LaunchRow
-from launcher.fairness.book import is_scope
 from launcher.launch import LaunchState
 
 HOLDS_DEADLINES: Final = 2

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Final
 
 from cron.limits import NOTE_CHARS_MAX, REVISIONS_KEPT
+from cron.scopes import scope_text
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import Revision
-from launcher.fairness.item import scope_text
 from launcher.launch import Reason
 
 REVISIONS_FORMAT: Final = 2

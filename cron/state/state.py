@@ -14,9 +14,10 @@ import msgspec
 
 from cron.job import Job, Overlap, Schedule
 from cron.notes import Note
+from cron.scopes import Scope
 from cron.state.archive import History
 from cron.state.commands import Key
-from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate, Scope
+from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate
 from cron.state.rows import PartRow
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName

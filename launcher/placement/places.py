@@ -103,6 +103,16 @@ class Places:
         """Whether some executor has room for one more launch."""
         return self._ranking(need).first() is not None
 
+    def slots(self, need: Need, most: int) -> int:
+        """Return how many slots are free for a need, as far as `most`."""
+        free = 0
+        for seat in self._ranking(need).members.values():
+            if seat.used < seat.slots and not seat.bench.is_barred:
+                free += seat.slots - seat.used
+                if free >= most:
+                    return most
+        return free
+
     def choose(
         self, need: Need, avoid: int | None = None, barred: Collection[int] = ()
     ) -> int | None:

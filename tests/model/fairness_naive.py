@@ -6,11 +6,27 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from launcher.fairness.item import Item, Limits, Scope
+from cron.scopes import Scope
+from cron.state.pool import Limits
 
 AGE_MS = 30_000
 ORDER = ((False, False), (True, False), (False, True), (True, True))
 """(late, beyond the tenant's share), in order of service."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A launch with all that its place in the queue depends on."""
+
+    key: tuple[Hashable, ...]
+    job: str
+    tenant: str
+    pool: str
+    priority: int
+    place: Hashable
+    enqueued_ms: int
+    is_late: bool
+    domain: Hashable
 
 
 @dataclass
@@ -164,16 +180,17 @@ class NaiveFloor:
         room: Callable[[Hashable], bool],
         free: Callable[[Hashable], int] | None,
     ) -> dict[tuple[bool, bool], list[Waiting]]:
-        """All that may begin, by band: of each line, the first of each job that may."""
+        """All that may begin, by band: of each line, the oldest of each job that may."""
         found: dict[tuple[bool, bool], list[Waiting]] = {band: [] for band in ORDER}
-        seen = set()
-        for one in sorted(self.waiting.values(), key=lambda one: one.number):
+        oldest: dict[Hashable, int] = {}
+        for one in sorted(self.waiting.values(), key=lambda one: one.item.enqueued_ms):
             item = one.item
             limit = self.job_limits.get(item.job, 0)
             line = (one.line, item.job if limit else "")
-            if one.until_ms > now_ms or self.job_is_full(item) or line in seen:
+            if one.until_ms > now_ms or self.job_is_full(item):
                 continue
-            seen.add(line)
+            if oldest.setdefault(line, item.enqueued_ms) < item.enqueued_ms:
+                continue
             may, is_over = self.room(item, now_ms)
             if not may or not room(item.place):
                 continue

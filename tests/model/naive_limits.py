@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cron.job import Job
-from cron.state.pool import Limits, Scope
+from cron.scopes import Scope
+from cron.state.pool import Limits
 from cron.state.state import LaunchRow, State
 
 

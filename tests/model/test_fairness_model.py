@@ -1,4 +1,4 @@
-"""The pump against a floor that looks at everything: what may be next, and that it is fair."""
+"""The fair queue against one that looks at everything: what may be next, and that it is fair."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from launcher.fairness.floor import LIVE_STREAK
-from launcher.fairness.item import Item, Limits, Scope, WaitFor
-from launcher.fairness.pump import Pump
-from tests.model.fairness_naive import ORDER, NaiveFloor, Waiting, rank
+from cron.scheduler.flows import FlowKey
+from cron.scheduler.queue import LIVE_STREAK, FairQueue
+from cron.scheduler.views import WaitFor, depths, why
+from cron.scopes import Scope
+from cron.state.pool import Limits
+from tests.model.fairness_naive import ORDER, Item, NaiveFloor, Waiting, rank
 
 TENANTS = ("ann", "bob", "cyd")
 POOLS = {"mail": "left", "bill": "left", "scan": "right"}
@@ -26,13 +28,15 @@ RATED: tuple[Scope, ...] = (("", "mail", -1), ("", "", 5), ("", "mail", 5), ("*"
 NUMBERS = st.integers(0, 1 << 30)
 
 
-class PumpAgainstNaive(RuleBasedStateMachine):
+class QueueAgainstNaive(RuleBasedStateMachine):
     """Every start is one that the naive floor allows, and there is one whenever it allows any."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pump, self.naive = Pump(), NaiveFloor()
+        self.naive = NaiveFloor()
+        self.queue = FairQueue(lambda job: self.naive.job_limits[job], idle_max=2)
         self.number = 0
+        self.roomy = 1
         self.rated: frozenset[Scope] = frozenset()
         self.slots: Counter[Hashable] = Counter(left=5, right=5)
         self.closed: set[Hashable] = set()
@@ -40,7 +44,7 @@ class PumpAgainstNaive(RuleBasedStateMachine):
         self.heaviest = 1
         self.streak = 0
         for pool, domain in POOLS.items():
-            self.pump.set_domain(pool, domain)
+            self.queue.set_domain(pool, domain)
             self.naive.domains[pool] = domain
 
     # ---- what is drawn
@@ -58,10 +62,10 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     def drawn(self, number: int, is_late: bool) -> Item:
         tenant, pool = TENANTS[number % 3], tuple(POOLS)[number // 3 % 3]
         job = f"{tenant}/{number // 9 % 4}"
-        limit = self.naive.job_limits.setdefault(job, number // 9 % 4)
+        self.naive.job_limits.setdefault(job, number // 9 % 4)
         self.number += 1
         return Item(
-            key=f"{job}@{self.number}",
+            key=(job, self.number),
             job=job,
             tenant=tenant,
             pool=pool,
@@ -69,9 +73,12 @@ class PumpAgainstNaive(RuleBasedStateMachine):
             place=(pool, number // 108 % 2),
             enqueued_ms=self.naive.now_ms,
             is_late=is_late,
-            job_limit=limit,
             domain=POOLS[pool],
         )
+
+    def flow(self, item: Item) -> FlowKey:
+        is_limited = self.naive.job_limits[item.job] > 0
+        return FlowKey(item.tenant, item.pool, item.priority, item.place, item.is_late, is_limited)
 
     def some(self, among: dict[Hashable, Waiting], number: int) -> Item:
         return list(among.values())[number % len(among)].item
@@ -79,18 +86,10 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     def forget_turns(self, *items: Item) -> None:
         """Their lines or classes may have left the rings meanwhile."""
         for item in items:
-            gone = (
-                ("class", item.pool, item.place),
-                ("alone", item.tenant, item.domain),
-                ("one of", item.pool, item.place),
-                ("line", *self.line(item)),
-            )
+            gone = (("pool", item.pool), self.turn_of(item))
             for watched in list(self.others):
                 if watched in gone:
                     del self.others[watched]
-
-    def line(self, item: Item) -> tuple[Hashable, ...]:
-        return Waiting(item, 0).line
 
     # ---- rules
 
@@ -101,28 +100,28 @@ class PumpAgainstNaive(RuleBasedStateMachine):
         for number in numbers:
             item = self.drawn(number, is_late)
             until_ms = self.naive.now_ms + number % 5000 + 1 if wait else 0
-            assert self.pump.add(item, until_ms)
-            assert not self.pump.add(item)
+            assert self.queue.add(item.key, self.flow(item), item.enqueued_ms, until_ms)
+            assert not self.queue.add(item.key, self.flow(item), item.enqueued_ms)
             self.naive.waiting[item.key] = Waiting(item, self.number, until_ms)
 
     @rule(streak=st.integers(LIVE_STREAK - 2, LIVE_STREAK))
     def many_live_ones_began(self, streak: int) -> None:
         """Else so many seldom do."""
-        self.streak = self.pump._floor.streak = streak
+        self.streak = self.queue.streak = streak
 
     @rule(number=NUMBERS)
     def add_running(self, number: int) -> None:
         item = self.drawn(number, False)
-        assert self.pump.add_running(item)
-        assert not self.pump.add_running(item)
+        assert self.queue.add_running(item.key, self.flow(item))
+        assert not self.queue.add_running(item.key, self.flow(item))
         self.naive.running[item.key] = Waiting(item, self.number)
 
     @precondition(lambda self: self.naive.waiting)
     @rule(number=NUMBERS)
     def remove(self, number: int) -> None:
         item = self.some(self.naive.waiting, number)
-        assert self.pump.remove(item.key)
-        assert not self.pump.remove(item.key)
+        assert self.queue.remove(item.key)
+        assert not self.queue.remove(item.key)
         del self.naive.waiting[item.key]
         self.forget_turns(item)
 
@@ -131,7 +130,7 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     def hold(self, number: int) -> None:
         item = self.some(self.naive.waiting, number)
         until_ms = self.naive.now_ms + number % 3000 + 1
-        assert self.pump.hold(item.key, until_ms)
+        assert self.queue.hold(item.key, item.enqueued_ms, until_ms)
         self.naive.waiting[item.key].until_ms = until_ms
         self.forget_turns(item)
 
@@ -139,8 +138,8 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def began(self, number: int) -> None:
         item = self.some(self.naive.waiting, number)
-        assert self.pump.began(item.key)
-        assert not self.pump.began(item.key)
+        assert self.queue.add_running(item.key, self.flow(item))
+        assert item.key not in self.queue
         self.naive.running[item.key] = self.naive.waiting.pop(item.key)
         self.forget_turns(item)
 
@@ -150,8 +149,8 @@ class PumpAgainstNaive(RuleBasedStateMachine):
         for number in numbers:
             if self.naive.running:
                 item = self.some(self.naive.running, number)
-                assert self.pump.ended(item.key)
-                assert not self.pump.ended(item.key)
+                assert self.queue.ended(item.key)
+                assert not self.queue.ended(item.key)
                 del self.naive.running[item.key]
 
     @rule(after_ms=st.sampled_from((1, 50, 700, 10_000, 40_000)))
@@ -171,15 +170,15 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     def limit(self, scope: Scope, limits: Limits) -> None:
         self.heaviest = max(self.heaviest, limits.weight)
         self.others.clear()
-        self.pump.tick(self.naive.now_ms)
-        self.pump.set_limits(scope, limits)
+        self.queue.tick(self.naive.now_ms)
+        self.queue.set_limits(scope, limits)
         self.naive.limits[scope] = limits
 
     @rule(number=NUMBERS)
     def clear_limits(self, number: int) -> None:
         scope = SCOPES[number % len(SCOPES)]
         if not self.rated or scope not in (*self.rated, ("ann", "", -1)):
-            self.pump.clear_limits(scope)
+            self.queue.set_limits(scope, None)
             self.naive.limits.pop(scope, None)
             self.others.clear()
 
@@ -187,9 +186,17 @@ class PumpAgainstNaive(RuleBasedStateMachine):
     def set_job_limit(self, number: int, limit: int) -> None:
         job = f"{TENANTS[number % 3]}/{number // 3 % 4}"
         if job in self.naive.job_limits:
-            self.pump.set_job_limits({job: limit})
             self.naive.job_limits[job] = limit
+            self.add_anew(job)
             self.others.clear()
+
+    def add_anew(self, job: str) -> None:
+        """As a leader does after a job has changed."""
+        for one in self.naive.waiting.values():
+            item = one.item
+            if item.job == job:
+                assert self.queue.remove(item.key)
+                assert self.queue.add(item.key, self.flow(item), item.enqueued_ms, one.until_ms)
 
     @rule(closed=st.sets(st.sampled_from([(pool, n) for pool in POOLS for n in (0, 1)])))
     def rooms(self, closed: set[Hashable]) -> None:
@@ -201,74 +208,107 @@ class PumpAgainstNaive(RuleBasedStateMachine):
 
     # ---- taking
 
-    def has_room(self, place: Hashable) -> bool:
+    def has_room(self, place: Hashable, most: int = 1) -> int:
+        return 0 if place in self.closed else min(most, self.roomy)
+
+    def is_open(self, place: Hashable) -> bool:
         return place not in self.closed
 
     def is_free(self, domain: Hashable) -> int:
         return self.slots[domain]
 
-    @rule(count=st.integers(1, 8), is_late=st.booleans(), is_reserving=st.booleans())
-    def take(self, count: int, is_late: bool, is_reserving: bool) -> None:
-        self.pump.begin_round()
+    @rule(
+        count=st.integers(1, 8),
+        late=st.integers(0, 5),
+        is_reserving=st.booleans(),
+        most=st.sampled_from((1, 1, 3, 100)),
+        roomy=st.sampled_from((1, 4, 100)),
+    )
+    def take(self, count: int, late: int, is_reserving: bool, most: int, roomy: int) -> None:
+        self.queue.begin_round()
+        self.roomy = roomy
         free = self.is_free if is_reserving else None
         for _ in range(count):
-            allowed = self.naive.candidates(self.naive.now_ms, self.has_room, free)
-            item = self.pump.take(self.naive.now_ms, self.has_room, int(is_late), free)
-            bands = [band for band in ORDER if allowed[band] and (is_late or not band[0])]
+            allowed = self.naive.candidates(self.naive.now_ms, self.is_open, free)
+            taken = self.queue.take(self.naive.now_ms, self.has_room, late, free, most)
+            bands = [band for band in ORDER if allowed[band] and (late or not band[0])]
             if self.streak >= LIVE_STREAK and ORDER[1] in bands:
                 bands = [ORDER[1]]
-            if item is None:
+            if taken is None:
                 assert not bands, allowed
                 break
-            assert bands, f"{item.key} may not begin"
-            self.streak = 0 if item.is_late else self.streak + 1
+            assert bands, f"{taken.keys} may not begin"
+            items = [self.naive.waiting[key].item for key in taken.keys]
+            assert {self.flow(item) for item in items} == {taken.flow}
+            late -= len(items) * items[0].is_late
+            assert late >= 0
+            if len(items) > 1:
+                self.judge_several(items, most, free)
+                continue
+            (item,) = items
             self.judge(item, allowed[bands[0]])
             self.watch(item, bands[0], allowed[bands[0]])
-            self.naive.running[item.key] = self.naive.waiting.pop(item.key)
-            self.naive.spend(item, 1)
+            self.begin(item)
             for slots in (1, 2, 4):
                 spares = self.naive.spares(item, slots, self.slots[item.domain])
-                assert self.pump.spares(item, slots, self.is_free) is spares
-            self.slots[item.domain] -= 1
+                assert self.queue.spares(item.key, slots, self.is_free) is spares
         else:
             return
-        self.look_ahead(free, is_late)
+        self.look_ahead(free, late > 0)
+
+    def begin(self, item: Item) -> None:
+        self.streak = 0 if item.is_late else self.streak + 1
+        self.naive.running[item.key] = self.naive.waiting.pop(item.key)
+        self.naive.spend(item, 1)
+        self.slots[item.domain] -= 1
+
+    def judge_several(self, items: list[Item], most: int, free: object) -> None:
+        """There is room for all that waits for the same slots, and each of them may begin."""
+        assert len(items) <= most
+        domain = items[0].domain
+        waiting = [one for one in self.naive.waiting.values() if one.item.domain == domain]
+        ready = [
+            one
+            for one in waiting
+            if one.until_ms <= self.naive.now_ms and not self.naive.job_limits[one.item.job]
+        ]
+        assert self.roomy >= len(ready)
+        assert not self.naive.claimed(domain)
+        some = self.is_free if free is not None else None
+        for item in items:
+            allowed = self.naive.candidates(self.naive.now_ms, self.is_open, some)
+            assert item.key in [one.item.key for band in ORDER for one in allowed[band]]
+            self.begin(item)
+        self.others.clear()
 
     def judge(self, item: Item, allowed: list[Waiting]) -> None:
-        """It is among what may be next, and no other priority of its class has to go first."""
+        """It is among what may be next, and no other priority of its pool has to go first."""
         assert item.key in [one.item.key for one in allowed]
-        lines: dict[int, dict[Hashable, list[Item]]] = defaultdict(lambda: defaultdict(list))
+        levels: dict[int, list[Item]] = defaultdict(list)
         for one in allowed:
-            if (one.item.pool, one.item.place) == (item.pool, item.place):
-                lines[one.item.priority][one.line].append(one.item)
-        for priority, shelf in lines.items():
+            if one.item.pool == item.pool:
+                levels[one.item.priority].append(one.item)
+        for priority, level in levels.items():
             if priority != item.priority:
-                fronts = [rank(one) for line in shelf.values() for one in line]
+                fronts = [rank(one) for one in level]
                 assert rank(item) < max(fronts), f"{priority} goes before {item.key}"
 
     def watch(self, item: Item, band: tuple[bool, bool], allowed: list[Waiting]) -> None:
-        """Nobody who could begin all the time sees another have two turns."""
+        """No tenant that could begin all the time sees another of its queue have more turns than
+        the heaviest weight, and no pool sees another have two."""
         if band != (False, False):
             return
-        mine = {("line", *one.line): one.item for one in allowed}
-        mine |= {self.turn_of(one.item): one.item for one in allowed}
-        mine |= {("one of", one.item.pool, one.item.place): one.item for one in allowed}
+        mine = {self.turn_of(one.item) for one in allowed}
+        mine |= {("pool", one.item.pool) for one in allowed}
         for watched in list(self.others):
             if watched not in mine:
                 del self.others[watched]
-        for watched, one in mine.items():
-            if watched[0] in ("class", "alone"):
-                other, most = self.turn_of(item), max(self.heaviest, len(TENANTS))
-                if other[0] == "class" == watched[0]:
-                    most = len(TENANTS)
-            elif watched[0] == "one of":
-                other, most = ("one of", item.pool, item.place), 1
-                if self.turn_of(item) != self.turn_of(one) or self.turn_of(one)[0] == "class":
-                    continue
-            else:
-                other, most = ("line", *self.line(item)), self.heaviest
-                if (one.pool, one.place, one.priority) != (item.pool, item.place, item.priority):
-                    continue
+        for watched in mine:
+            other, most = self.turn_of(item), self.heaviest
+            if watched[0] == "pool":
+                other, most = ("pool", item.pool), 1
+            elif watched[2:] != other[2:]:
+                continue
             if watched == other:
                 self.others[watched].clear()
             else:
@@ -276,20 +316,19 @@ class PumpAgainstNaive(RuleBasedStateMachine):
                 assert self.others[watched][other] <= most, f"{watched} is passed over"
 
     def turn_of(self, item: Item) -> tuple[Hashable, ...]:
-        """Whose turns an item has: those of its class, or of its tenant where that is alone."""
-        place = self.pump._floor.places[item.pool, item.place]
-        if place.sole is None:
-            return ("class", item.pool, item.place)
-        return ("alone", item.tenant, place.domain)
+        """Whose turn a launch has: its tenant's, in its queue."""
+        return ("tenant", item.tenant, item.pool, item.priority)
 
     @precondition(lambda self: self.naive.running)
     @rule(number=NUMBERS, wait_ms=st.integers(0, 2000))
     def put_back(self, number: int, wait_ms: int) -> None:
         item = self.some(self.naive.running, number)
+        if self.queue.running[item.key].key != self.flow(item):
+            return  # its job has changed since; a plan puts back what it took itself
         until_ms = self.naive.now_ms + wait_ms if wait_ms else 0
-        self.pump.tick(self.naive.now_ms)
-        assert self.pump.put_back(item, until_ms)
-        assert not self.pump.put_back(item)
+        self.queue.tick(self.naive.now_ms)
+        assert self.queue.put_back(item.key, item.enqueued_ms, until_ms)
+        assert not self.queue.put_back(item.key, item.enqueued_ms)
         self.streak = LIVE_STREAK if item.is_late else max(0, self.streak - 1)
         one = self.naive.running.pop(item.key)
         one.until_ms = until_ms
@@ -298,11 +337,11 @@ class PumpAgainstNaive(RuleBasedStateMachine):
 
     def look_ahead(self, free: object, is_late: bool) -> None:
         """After None, nothing may begin by time alone before `next_ms`."""
-        at_ms = self.pump.next_ms()
+        at_ms = self.queue.next_ms()
         until_ms = self.naive.now_ms + 10**7 if at_ms is None else at_ms - 1
         assert until_ms >= self.naive.now_ms
         some = self.is_free if free is not None else None
-        allowed = self.naive.candidates(until_ms, self.has_room, some)
+        allowed = self.naive.candidates(until_ms, self.is_open, some)
         assert not [band for band in ORDER if allowed[band] and (is_late or not band[0])]
 
     # ---- what people see
@@ -314,7 +353,7 @@ class PumpAgainstNaive(RuleBasedStateMachine):
             for one in among.values():
                 rows[one.item.pool, one.item.priority, one.item.tenant, name] += 1
         seen: Counter[tuple[str, int, str, str]] = Counter()
-        for depth in self.pump.depths():
+        for depth in depths(self.queue):
             place = (depth.pool, depth.priority, depth.tenant)
             seen[(*place, "waiting")] = depth.waiting
             seen[(*place, "running")] = depth.running
@@ -323,45 +362,49 @@ class PumpAgainstNaive(RuleBasedStateMachine):
                 for w in self.naive.waiting.values()
                 if (w.item.pool, w.item.priority, w.item.tenant) == place
             ]
-            assert depth.oldest_ms == min([one.enqueued_ms for one in mine], default=0) or mine
+            assert depth.oldest_ms == min([one.enqueued_ms for one in mine], default=0)
         assert +seen == rows
-        assert (len(self.pump), self.pump.running) == (
-            len(self.naive.waiting),
-            len(self.naive.running),
-        )
-        for scope, gauge in self.pump._floor.book.gauges.items():
-            assert gauge.running == self.naive.count(scope, self.naive.running), scope
-            assert gauge.waiting == self.naive.count(scope, self.naive.waiting), scope
+        assert set(self.queue.running) == set(self.naive.running)
+        assert len(self.queue) == len(self.naive.waiting)
+        for scope, limiter in self.queue.table.limiters.items():
+            assert limiter.running == self.naive.count(scope, self.naive.running), scope
+            assert limiter.waiting == self.naive.count(scope, self.naive.waiting), scope
         sums = {domain: self.naive.claimed(domain) for domain in ("left", "right")}
-        assert Counter(self.pump._floor.book.claims.sums) == +Counter(sums)
+        assert Counter(self.queue.table.kept) == +Counter(sums)
 
     @invariant()
     def everything_that_waits_says_why(self) -> None:
         for one in self.naive.waiting.values():
-            why = self.pump.why(one.item.key)
-            assert why is not None
+            wait = why(self.queue, one.item.key)
+            assert wait is not None
             if one.until_ms > self.naive.now_ms:
-                assert (why.what, why.until_ms) == (WaitFor.HOLD, one.until_ms)
-            elif self.naive.job_is_full(one.item) and why.what is not WaitFor.HOLD:
-                assert why.what is WaitFor.JOB_LIMIT
+                assert (wait.what, wait.until_ms) == (WaitFor.HOLD, one.until_ms)
+            elif self.naive.job_is_full(one.item) and wait.what is not WaitFor.HOLD:
+                assert wait.what is WaitFor.JOB_LIMIT
 
     def teardown(self) -> None:
+        queue = self.queue
         for key in [*self.naive.waiting, *self.naive.running]:
-            assert self.pump.remove(key)
-        floor = self.pump._floor
-        self.pump.tick(self.naive.now_ms + 10**8)
-        self.pump.begin_round()
-        left = (floor.queues, floor.lines, floor.places, floor.jobs, floor.until, floor.aside)
+            assert queue.remove(key)
+        queue.tick(self.naive.now_ms + 10**8)
+        queue.begin_round()
+        assert queue.take(self.naive.now_ms, self.has_room, 1) is None
+        assert not any(queue._bands)
+        assert len(queue.flows) == len(queue._idle) <= 2
+        for flow in list(queue._idle):
+            queue._forget(flow)
+        left = (queue.flows, queue.shares, queue.pools, queue.classes, queue.runs, queue._domains)
         assert not any(left), left
-        assert not any(floor.turns)
-        assert not any(gauge.parked or gauge.bursting for gauge in floor.book.gauges.values())
-        assert {gauge for gauge in floor.book.gauges.values() if gauge.scope[0]} <= set(
-            floor.book.lingering
-        )
+        assert not queue._aside
+        assert not queue._behind
+        parts = [(one.scope, one.parked, one.bursting) for one in queue.table.limiters.values()]
+        assert not [part for part in parts if part[1] or part[2]]
+        mine = {one for one in queue.table.limiters.values() if one.scope[0]}
+        assert mine <= set(queue.table.lingering)
 
 
-TestPumpAgainstNaive = PumpAgainstNaive.TestCase
-TestPumpAgainstNaive.settings = settings(
+TestQueueAgainstNaive = QueueAgainstNaive.TestCase
+TestQueueAgainstNaive.settings = settings(
     max_examples=150,
     stateful_step_count=40,
     deadline=None,

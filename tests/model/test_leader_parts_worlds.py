@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from cron.job import Job
+from cron.scopes import Scope
 from cron.state import commands as c
-from cron.state.pool import Scope
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import ACTIVE, LaunchState, Reason
 from tests.model.test_leader_pool_worlds import PoolWorld

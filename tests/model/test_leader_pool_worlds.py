@@ -16,6 +16,7 @@ from cron.job import Job, OnLost, Overlap, Retry
 from cron.leader.gates import fits
 from cron.leader.plan import HELD_REST_MS, Expired, View, plan
 from cron.leader.queues import REFUSED_REST_MS, Queues
+from cron.scopes import Scope
 from cron.state import commands as c
 from cron.state.pool import (
     CloseGate,
@@ -27,7 +28,6 @@ from cron.state.pool import (
     LimitItem,
     Limits,
     Redrive,
-    Scope,
     SetLimits,
 )
 from cron.state.state import JobRecord, LaunchRow, State

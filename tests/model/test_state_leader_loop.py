@@ -254,8 +254,8 @@ class World:
         other = {*copy(queues._loading), *(k for k in state.due if k[0] in state.leaving)}
         assert set(queues._waiting) | other == set(state.due) | other
         assert set(queues._running) == set(state.active)
-        assert queues.pump.running == len(state.active)
-        assert len(queues.pump) + len(queues._new) >= len(set(queues._waiting) - other)
+        assert len(queues.fair.running) == len(state.active)
+        assert len(queues.fair) + len(queues._new) >= len(set(queues._waiting) - other)
         for number, record in state.executors.items():
             held = queues.seating.earmarks.held(number)
             assert sum(queues.places.used(number).slots.values()) == len(record.open) + held

@@ -12,12 +12,15 @@ from typing import Any, Final
 
 import msgspec
 
-from cron.leader import dispatch, queues
+from cron.leader import dispatch
 from cron.leader.executors import Executors
 from cron.leader.gates import Gates
 from cron.leader.leader import Leader
 from cron.leader.plan import _Choice
+from cron.leader.queues import Queues
 from cron.leader.settle import Settler
+from cron.scheduler.limits import Bucket, LimitTable
+from cron.scheduler.queue import FairQueue
 from cron.state import launches, machine, parts, retries
 from launcher.executor import rules
 from launcher.executor.launches import Launches
@@ -25,10 +28,6 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, Row, epoch_of
 from launcher.executor.watches import Watch
 from launcher.executor.workers import Workers
-from launcher.fairness.claims import Claims
-from launcher.fairness.item import Item
-from launcher.fairness.pump import Pump
-from launcher.fairness.rates import Bucket
 from launcher.names import AttemptName
 from launcher.placement.places import Places
 from launcher.pool.events import Fact as PoolFact
@@ -115,13 +114,8 @@ def no_window() -> Iterator[None]:
 def no_overlap_in_plan() -> Iterator[None]:
     """Neither the plan nor its queues ask whether the job's slot is held; State still refuses such
     a Begin."""
-    real = queues.item_of
-
-    def without_limit(*told: Any) -> Item:
-        return msgspec.structs.replace(real(*told), job_limit=0)
-
     plan = patched(_Choice, _is_held=lambda self, record: False)
-    with plan, patched(queues, item_of=without_limit):
+    with plan, patched(Queues, _job_limit=lambda self, number: 0):
         yield
 
 
@@ -221,7 +215,7 @@ def no_dead_letters() -> contextlib.AbstractContextManager[None]:
 def limits_from_zero() -> Iterator[None]:
     """A new leader counts what it begins, and not what runs already; nor does State."""
     with (
-        patched(Pump, add_running=lambda self, item: True),
+        patched(FairQueue, add_running=lambda self, key, flow: True),
         patched(launches, _holds_all=lambda state, record, job, now_ms: False),
     ):
         yield
@@ -229,17 +223,17 @@ def limits_from_zero() -> Iterator[None]:
 
 def no_rates() -> contextlib.AbstractContextManager[None]:
     """Every bucket has a start in it."""
-    return patched(Bucket, has_token=lambda self, now_ms: True)
+    return patched(Bucket, starts=lambda self, now_ms: 1)
 
 
 def no_reservations() -> contextlib.AbstractContextManager[None]:
     """Whoever comes first has the slots, whoever they are reserved for."""
-    return patched(Claims, allows=lambda self, pool, priority, domain, free: True)
+    return patched(LimitTable, leaves_reserved=lambda self, pool, priority, free: True)
 
 
 def one_slot_for_all_parts() -> contextlib.AbstractContextManager[None]:
     """A launch of several parts leaves what is reserved as if it took one slot."""
-    return patched(Pump, spares=lambda self, item, slots, free: True)
+    return patched(FairQueue, spares=lambda self, key, slots, free: True)
 
 
 def no_budgets() -> contextlib.AbstractContextManager[None]:

@@ -16,10 +16,10 @@ from consensus.errors import ConsensusError
 from cron.errors import CronError
 from cron.leader.plan import Settings
 from cron.leader.settings import LeaderSettings
+from cron.scheduler import queue
 from cron.state import pool as p
 from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
-from launcher.fairness import starving
 from launcher.pool.lease import LeaseTimes
 from tests.simulation.checkers import Eyes, Judge
 from tests.simulation.crews import Crew, draw_crew
@@ -225,7 +225,7 @@ def patience(seed: int) -> contextlib.AbstractContextManager[None]:
     run would last long enough."""
     if seed % 4 != 2:
         return contextlib.nullcontext()
-    return patched(starving, PATIENCE_MS=300, LOOK_MS=20)
+    return patched(queue, PATIENCE_MS=300)
 
 
 def simulate(seed: int, **options: Any) -> World:

@@ -34,7 +34,7 @@ PURE: Final = (
     "cron/leader/agenda.py", "cron/leader/books.py", "cron/leader/budget.py",
     "cron/leader/candidates.py", "cron/leader/differences.py", "cron/leader/gates.py",
     "cron/leader/queues.py", "cron/leader/seating.py",
-    "launcher/fairness/", "launcher/placement/", "launcher/where.py",
+    "cron/scheduler/", "cron/scopes.py", "launcher/placement/", "launcher/where.py",
     "launcher/worker/lengths.py", "launcher/worker/outcome.py", "launcher/worker/payload.py",
     "launcher/worker/wire.py",
     "cron/leader/jump.py", "cron/leader/news.py", "cron/leader/plan.py", "cron/leader/policies.py",

@@ -8,10 +8,10 @@ from typing import Any
 from cron.errors import NotLeader
 from cron.leader.books import Books
 from cron.leader.pool_service import PoolService
+from cron.scheduler.views import Depth, Wait
 from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State
-from launcher.fairness.item import Depth, Wait
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Offer
 from launcher.pool.session import SessionView

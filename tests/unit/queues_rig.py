@@ -105,7 +105,7 @@ class QueuesRig:
         return (
             set(queues._waiting) == set(state.due)
             and set(queues._running) == set(state.active)
-            and queues.pump.running == len(state.active) == taken
+            and len(queues.fair.running) == len(state.active) == taken
         )
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from launcher.fairness.arrivals import SHELLS_MIN, Arrivals
-from launcher.fairness.item import EACH_TENANT, Item, Limits, Stage
-from tests.unit.fairness_rig import Rig
+from cron.scheduler.flows import STALE_MIN
+from cron.scopes import EACH_TENANT
+from cron.state.pool import Limits
+from tests.unit.fairness_rig import Item, Rig
 
 
 def calls(act: Callable[[], object]) -> int:
@@ -170,13 +171,6 @@ def test_what_is_put_back_held_or_removed_costs_the_same_with_many_tenants() -> 
     assert costs[1] <= costs[0] + 10
 
 
-# ---- items in an order of their own
-
-
-def item(number: int) -> Item:
-    return Item(number, "ann/a", "ann", "mail", 5, "anywhere", number, seq=number)
-
-
 def test_a_limit_costs_the_same_whatever_others_there_are() -> None:
     """A new leader stood still for two seconds over the limits of ten thousand tenants."""
     costs = []
@@ -188,51 +182,16 @@ def test_a_limit_costs_the_same_whatever_others_there_are() -> None:
     assert costs[1] <= costs[0]
 
 
-def test_arrivals_come_out_by_order_and_then_by_arrival() -> None:
-    arrivals = Arrivals()
-    for order, number in ((5, 1), (3, 4), (3, 2), (9, 3)):
-        arrivals.push(order, item(number))
-    out = []
-    while (row := arrivals.first()) is not None:
-        out.append((row[0], arrivals.pop().seq))
-    assert out == [(3, 2), (3, 4), (5, 1), (9, 3)]
-
-
-def test_what_is_gone_does_not_come_out_and_its_item_may_be_in_again() -> None:
-    arrivals, gone, again = Arrivals(), item(1), item(1)
-    arrivals.push(1, gone)
-    gone.stage = Stage.GONE
-    arrivals.lose()
-    arrivals.push(1, again)
-    row = arrivals.first()
-    assert row is not None
-    assert row[1] is again
-    assert arrivals.pop() is again
-    assert arrivals.first() is None
-    assert arrivals.size == 0
-
-
-def test_shells_take_no_more_room_than_items() -> None:
-    arrivals, items = Arrivals(), [item(number) for number in range(1000)]
-    for one in items:
-        arrivals.push(one.seq, one)
-    for one in items[1:]:  # all but the first, so that none comes to the front
-        one.stage = Stage.GONE
-        arrivals.lose()
-        assert len(arrivals.heap) <= 2 * arrivals.size + SHELLS_MIN
-    assert arrivals.first() == (0, items[0])
-
-
-def test_a_line_of_which_most_is_gone_takes_no_more_room_than_the_rest() -> None:
+def test_a_flow_of_which_most_is_gone_takes_no_more_room_than_the_rest() -> None:
     rig = Rig()
     keys = rig.add("ann/a", 1000)
     for key in keys[1:-1]:
         rig.pump.hold(key, rig.now_ms + 10)
-    (line,) = rig.pump._floor.lines.values()
-    assert len(line.queue) <= 2 * line.size + SHELLS_MIN
+    (flow,) = rig.pump.queue.flows.values()
+    assert flow.entries <= 2 * flow.size + STALE_MIN
     for key in keys[1:-1]:
         rig.pump.remove(key)
-    assert len(rig.pump._floor.holds.heap) <= SHELLS_MIN
+    assert len(rig.pump.queue._holds) <= 2 * STALE_MIN
     assert rig.take(9) == [keys[0], keys[-1]]
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from launcher.fairness.item import EACH_TENANT, Limits, Scope
-from launcher.fairness.rates import START, Bucket
+from cron.scheduler.limits import START, Bucket
+from cron.scopes import EACH_TENANT, Scope
+from cron.state.pool import Limits
 from tests.unit.fairness_rig import Rig, tenants
 
 
@@ -29,8 +30,8 @@ def test_in_no_window_are_there_more_starts_than_the_rate_allows(
     for after_ms, wanted in steps:
         now_ms += after_ms
         for _ in range(wanted):
-            if bucket.has_token(now_ms):
-                bucket.take()
+            if bucket.starts(now_ms):
+                bucket.take(1)
                 starts.append(now_ms)
     for index, begin_ms in enumerate(starts):
         for count, end_ms in enumerate(starts[index:], 1):
@@ -41,11 +42,11 @@ def test_in_no_window_are_there_more_starts_than_the_rate_allows(
 def test_a_bucket_is_ready_exactly_when_it_says(rate: int, used: int) -> None:
     bucket = Bucket(rate, 0)
     for _ in range(used):
-        if bucket.has_token(0):
-            bucket.take()
+        if bucket.starts(0):
+            bucket.take(1)
     ready_ms = bucket.ready_ms()
-    assert ready_ms == 0 or not bucket.has_token(ready_ms - 1)
-    assert bucket.has_token(ready_ms)
+    assert ready_ms == 0 or not bucket.starts(ready_ms - 1)
+    assert bucket.starts(ready_ms)
 
 
 def test_a_bucket_holds_a_seconds_worth_and_one_start_at_least() -> None:
@@ -55,26 +56,26 @@ def test_a_bucket_holds_a_seconds_worth_and_one_start_at_least() -> None:
 
 def test_a_clock_that_goes_back_gives_nothing_and_takes_nothing() -> None:
     bucket = Bucket(1000, 10_000)
-    bucket.take()
-    assert not bucket.has_token(2000)
-    assert not bucket.has_token(2999)
-    assert bucket.has_token(3000)
+    bucket.take(1)
+    assert not bucket.starts(2000)
+    assert not bucket.starts(2999)
+    assert bucket.starts(3000)
 
 
 def test_what_is_given_back_can_be_taken_again_but_never_more_than_fits() -> None:
     bucket = Bucket(1000, 0)
-    bucket.take()
-    bucket.give()
-    bucket.give()
-    bucket.take()
-    assert not bucket.has_token(0)
+    bucket.take(1)
+    bucket.take(-1)
+    bucket.take(-1)
+    bucket.take(1)
+    assert not bucket.starts(0)
 
 
 def test_a_lower_rate_keeps_no_more_than_it_may_hold() -> None:
     bucket = Bucket(5000, 0)
     bucket.change(1000, 0)
-    bucket.take()
-    assert not bucket.has_token(0)
+    bucket.take(1)
+    assert not bucket.starts(0)
     assert bucket.ready_ms() == 1000
 
 
@@ -100,8 +101,8 @@ def test_ends_do_not_wake_what_waits_for_the_rate(rig: Rig) -> None:
     keys = rig.add("ann/a", 5)
     assert rig.take(9) == keys[:2]
     rig.end(keys[:2])
-    (lane,) = rig.pump._floor.book.gauges["", "mail", -1].parked
-    assert lane.gauge is not None
+    (turn,) = rig.pump.queue.table.limiters["", "mail", -1].parked
+    assert turn.limiter is not None
 
 
 def test_one_tenants_rate_slows_no_other(rig: Rig) -> None:
@@ -141,7 +142,7 @@ def test_buckets_of_idle_tenants_are_forgotten_once_they_are_full(rig: Rig) -> N
         rig.end(rig.add(f"t{number}/a")[:0])
         rig.end(rig.take(9))
         rig.now_ms += 20
-    assert len(rig.pump._floor.book.gauges) < 250, "a second's worth of tenants is 50"
+    assert len(rig.pump.queue.table.limiters) < 250, "a second's worth of tenants is 50"
 
 
 def test_a_higher_rate_holds_at_once(rig: Rig) -> None:

@@ -6,7 +6,8 @@ from collections import Counter
 
 import pytest
 
-from launcher.fairness.item import Limits, WaitFor
+from cron.scheduler.views import WaitFor
+from cron.state.pool import Limits
 from tests.unit.fairness_rig import Rig, jobs
 
 
@@ -102,7 +103,7 @@ def test_clearing_or_lowering_a_reservation_frees_its_slots(rig: Rig) -> None:
     assert len(rig.take(9, reserves=True)) == 1
     rig.pump.clear_limits(("", "bill", -1))
     assert len(rig.take(9, reserves=True)) == 3
-    assert rig.pump._floor.book.claims.sums == {}
+    assert rig.pump.queue.table.kept == {}
 
 
 def test_a_pools_first_launch_tells_where_its_slots_are() -> None:

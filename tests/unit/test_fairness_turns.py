@@ -1,4 +1,4 @@
-"""Turns of classes and of tenants: who has the next slot where several ask for different things."""
+"""Turns of tenants: who has the next slot where several ask for different things."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections import Counter
 
 import pytest
 
-from launcher.fairness.floor import LINES_MIN
-from launcher.fairness.item import EACH_TENANT, Limits
-from launcher.fairness.turns import EMPTY_MAX
+from cron.state.pool import Limits
 from tests.unit.fairness_rig import Rig, tenants
 
 
@@ -51,13 +49,6 @@ def test_a_tenants_weight_counts_for_classes_in_which_it_is_alone(rig: Rig) -> N
     assert share(rig, 40) == {"ann": 30, "bob": 10}
 
 
-def test_the_classes_of_one_tenant_have_its_turns_one_after_the_other(rig: Rig) -> None:
-    for number in range(3):
-        shared(rig, f"ann/{number}", 9, place=f"p{number}")
-    taken = rig.take(9)
-    assert [rig.items[key].place for key in taken] == ["p0", "p1", "p2"] * 3
-
-
 def test_a_class_that_somebody_joins_has_turns_for_both_and_is_alone_again(rig: Rig) -> None:
     shared(rig, "ann/a", 90, place="p")
     shared(rig, "bob/a", 90, place="q")
@@ -71,7 +62,7 @@ def test_turns_where_slots_are_elsewhere_cost_none(rig: Rig) -> None:
     """Ann's own workers are fast; on the slots that she shares she has her share all the same."""
     shared(rig, "ann/a", 90, place="special")
     shared(rig, "bob/a", 90, place="other")
-    rig.add("ann/own", 90, place="own", domain="right")
+    rig.add("ann/own", 90, pool="own", place="own", domain="right")
     got: Counter[str] = Counter()
     for _ in range(40):
         rig.slots = {"left": 1, "right": 1}
@@ -112,15 +103,6 @@ def test_a_class_in_which_another_comes_and_goes_has_its_turns(rig: Rig) -> None
     assert got["t0"] >= 9
 
 
-def test_a_turn_that_was_begun_by_who_is_gone_is_forgotten(rig: Rig) -> None:
-    rig.pump.set_limits((EACH_TENANT, "", -1), Limits(weight=3))
-    for number in range(2 * EMPTY_MAX + 9):
-        shared(rig, f"t{number}/a", 1, place=f"p{number}")
-        rig.end(rig.take(2))
-    (turns, *_) = rig.pump._floor.turns
-    assert len(turns._groups) <= EMPTY_MAX + 1
-
-
 def test_a_late_one_that_is_taken_and_put_back_has_its_turn_again(rig: Rig) -> None:
     late, live = rig.add("bob/a", 2, is_late=True), rig.add("ann/a", 40)
     begun = rig.take(9)
@@ -130,17 +112,3 @@ def test_a_late_one_that_is_taken_and_put_back_has_its_turn_again(rig: Rig) -> N
         rig.pump.put_back(rig.items[late[0]], rig.now_ms + 1)
         rig.now_ms += 2
     assert rig.take(1) == late[:1]
-
-
-def test_the_last_line_of_a_class_may_go_where_another_of_it_is_made(rig: Rig) -> None:
-    """A tenant with many idle lines swept them while it made a new one, and with them the class in
-    which that was to stand; when it ended the leader fell over it."""
-    keys = [rig.add("ann/a", place=f"p{number}")[0] for number in range(LINES_MIN)]
-    assert rig.pump.remove(keys.pop(0))
-    keys += rig.add("ann/late", place="p0", is_late=True)
-    keys += rig.add("ann/live", place="p0")
-    lines = rig.pump._floor.lines.values()
-    assert len({line.normal.lane.place for line in lines if line.key[1] == "p0"}) == 1
-    for key in keys:
-        assert rig.pump.remove(key)
-    assert not rig.pump._floor.places

@@ -6,7 +6,9 @@ from collections.abc import Hashable
 
 import pytest
 
-from launcher.fairness.item import EACH_TENANT, Depth, Limits, Scope, Wait, WaitFor, scope_text
+from cron.scheduler.views import Depth, Wait, WaitFor
+from cron.scopes import EACH_TENANT, Scope, scope_text
+from cron.state.pool import Limits
 from tests.unit.fairness_rig import Rig
 
 

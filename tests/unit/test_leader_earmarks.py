@@ -12,7 +12,7 @@ from cron.job import Job
 from cron.leader.plan import View, plan
 from cron.leader.queues import Queues
 from cron.leader.seating import Seating
-from launcher.fairness.starving import PATIENCE_MS
+from cron.scheduler.queue import PATIENCE_MS
 from launcher.placement.place import Capacity, Place
 from tests.unit.queues_rig import SECONDS, QueuesRig
 from tests.unit.state_rig import job
@@ -206,4 +206,4 @@ def test_plain_launches_make_no_mark_however_long_they_wait() -> None:
         rig.to(second)
         assert plan(View(state, [], queues=queues), rig.now_ms) == []
         assert queues.seating.earmarks.is_idle
-    assert queues.pump.starving.since_ms
+    assert queues.fair.starving(rig.now_ms)

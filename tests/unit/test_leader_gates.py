@@ -10,11 +10,11 @@ from cron.job import Catchup, Job, Overlap
 from cron.leader.candidates import is_exempt, of_row, too_late, turn
 from cron.leader.gates import FOREVER_MS, Gates, fits, note_of
 from cron.notes import sentence
+from cron.scheduler.views import WaitFor
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, LiftGates, LimitItem, SetLimits
 from cron.state.state import LaunchRow
-from launcher.fairness.item import WaitFor
 from launcher.launch import LaunchState, Reason
 from launcher.placement.place import Capacity, Place
 from launcher.pool.events import Offer
@@ -332,7 +332,7 @@ def test_a_job_that_is_removed_takes_what_waits_along() -> None:
     assert rig.turn() == []
     rig.append(c.PutJobs("crontab", rig.state.catalog, T0 + 5, (), ("default/backup",)))
     assert rig.agrees()
-    assert len(rig.queues.pump) == 0
+    assert len(rig.queues.fair) == 0
     assert rig.turn() == []
 
 

@@ -11,9 +11,9 @@ from cron.errors import NotLeader, NotNow, Unavailable, UnknownJob, UnknownLaunc
 from cron.job import Overlap, Retry
 from cron.leader.lines import POSITIONS_MAX
 from cron.leader.waiting import LACKING_MAX, Asked, asked, why_waiting
+from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
-from launcher.fairness.item import Depth, Wait, WaitFor
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.unit.pool_people_rig import FakeQueues, World

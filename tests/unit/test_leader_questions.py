@@ -17,11 +17,11 @@ from cron.job import Overlap, Schedule
 from cron.leader import questions
 from cron.leader.applier import StateApplier
 from cron.leader.questions import Questions
+from cron.scheduler.views import Wait, WaitFor
 from cron.state import commands as c
 from cron.state.pool import CloseGate, Gate, GateAction
 from cron.state.removal import Forget
 from cron.state.state import State
-from launcher.fairness.item import Wait, WaitFor
 from launcher.launch import LaunchState, Reason
 from tests.unit.pool_people_rig import FakeQueues
 from tests.unit.state_rig import T0, StateRig, job, skips

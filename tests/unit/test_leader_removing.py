@@ -111,14 +111,14 @@ def test_what_waits_of_removed_jobs_is_out_of_the_queues_before_it_is_ended(
     monkeypatch.setattr(books, "LET_GO_AT_ONCE", 3)
     rig = loaded(7, 1)
     rig.turn()
-    before = len(rig.queues.pump)
+    before = len(rig.queues.fair)
     rig.append(*change(rig, A))
     told = []
     while not rig.books.let_go():
-        told.append(before - len(rig.queues.pump))
+        told.append(before - len(rig.queues.fair))
     assert told == [3, 6]
     assert {key[0] for key in rig.state.due} == {1, 2}
-    assert len(rig.queues.pump) == 1  # that of b
+    assert len(rig.queues.fair) == 1  # that of b
     assert rig.books.let_go()
 
 
@@ -141,7 +141,7 @@ def test_what_waits_or_runs_of_a_job_that_came_back_stays_in_its_queue(
         rig.append(*change(rig, A))
     while not rig.books.let_go():
         pass
-    assert rig.queues.pump.running == 1
+    assert len(rig.queues.fair.running) == 1
     assert rig.queues.position((1, T0 + 3, 0)) == (None if is_removed_again else 0)
 
 
@@ -244,7 +244,7 @@ async def test_a_leader_takes_what_waits_of_removed_jobs_out_of_its_queues(
         await applied(replica, "a", "b")
         await pile_up(replica, 6)
         await applied(replica, "b")
-        await replica.until(lambda: len(replica.leader.books.queues.pump) == 6)
+        await replica.until(lambda: len(replica.leader.books.queues.fair) == 6)
         assert waiting(replica) == {A: 6, B: 6}
 
 

@@ -1,0 +1,684 @@
+"""The fair queue: launches that wait go in, those that may begin next come out. Pure.
+
+The order of service: band (live, late, then both again for tenants beyond their share; but one in
+ten is a late one, if any waits), round robin over pools, within a pool the priority level whose
+turn is oldest by age, within it deficit round robin over tenants, within a tenant's flow the oldest
+first.
+
+Where there is room for all that waits in a domain nothing is to be decided: a whole flow is taken
+at once, by count. Only contention looks at single launches; a decision is O(log flows) then, and
+O(10) in priorities, whatever waits.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import Final, NamedTuple
+
+from cron.errors import invariant
+from cron.scheduler.flows import (
+    BANDS,
+    BURST,
+    LATE,
+    LIVE,
+    STALE_MIN,
+    TICKS,
+    Band,
+    Class,
+    Flow,
+    FlowKey,
+    Key,
+    Level,
+    Pool,
+    PoolTurn,
+    Share,
+)
+from cron.scheduler.limits import Limiter, LimitTable, covers
+from cron.scopes import PRIORITIES, Scope, is_scope
+from cron.state.pool import Limits
+
+LIVE_STREAK: Final = 9
+"""So many live launches begin, then a late one that waits: else those would starve where live ones
+never leave a slot free."""
+LIVE_ONLY: Final = (LIVE, LIVE + BURST)
+LIVE_FIRST: Final = (LIVE, LATE, LIVE + BURST, LATE + BURST)
+LATE_FIRST: Final = (LATE, LIVE, LIVE + BURST, LATE + BURST)
+IDLE_MAX: Final = 1_000
+"""Flows without launches that are remembered, since they mostly have one again soon."""
+PATIENCE_MS: Final = 30_000
+"""A class of which nothing has begun for so long, for want of room alone, starves."""
+GAP_MS: Final = 2_000
+"""A class that was not found without room for so long waited for something else meanwhile."""
+
+Room = Callable[[Hashable, int], int]
+"""(need, most): how many launches with that need have room now, as far as `most`."""
+Free = Callable[[Hashable], int]
+"""The free slots of a domain."""
+
+
+class Held(NamedTuple):
+    """A launch that waits aside until a time."""
+
+    until_ms: int
+    flow: Flow
+    due_ms: int
+
+
+class Taken(NamedTuple):
+    """Launches of one flow that may begin next."""
+
+    flow: FlowKey
+    keys: list[Key]
+
+
+class FairQueue:
+    """Decides which waiting launches are next. Not thread safe.
+
+    `job_limit` says how many launches of a job may run at once now, 0 for any number; it is asked
+    for flows that are limited. When it changes, the caller removes what waits of the job and adds
+    it anew.
+    """
+
+    def __init__(
+        self, job_limit: Callable[[Hashable], int] = lambda job: 0, idle_max: int = IDLE_MAX
+    ) -> None:
+        self.table = LimitTable()
+        self.ready: dict[Key, Flow] = {}
+        self.held: dict[Key, Held] = {}
+        self.parked: dict[Key, Flow] = {}  # behind their jobs' limits
+        self.running: dict[Key, Flow] = {}
+        self.runs: dict[Hashable, int] = {}  # of each job that runs, how many
+        self.flows: dict[FlowKey, Flow] = {}
+        self.shares: dict[tuple[str, str, int], Share] = {}
+        self.pools: dict[str, Pool] = {}
+        self.classes: dict[tuple[str, Hashable], Class] = {}
+        self.now_ms = 0
+        self.is_late_open = True
+        self.streak = 0  # live launches that began since the last late one
+        self.job_limit = job_limit
+        self._idle_max = idle_max
+        self._bands = tuple(Band() for _ in range(BANDS))
+        self._holds: list[tuple[int, int, Key]] = []
+        self._behind: dict[Hashable, list[tuple[int, Key]]] = {}  # parked, by job
+        self._idle: OrderedDict[Flow, None] = OrderedDict()
+        self._aside: dict[Class | Level, None] = {}
+        self._known: dict[Class, None] = {}  # those whose room was asked for in this round
+        self._domains: dict[Hashable, dict[str, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self.ready) + len(self.held) + len(self.parked)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.ready or key in self.held or key in self.parked
+
+    def standing(self, tenant: str, pool: str, priority: int) -> int:
+        """Return how many live launches of a tenant's queue wait for nothing but room, a limit of
+        the pool's or tenant's, or a rate: not those that are held, nor behind their job's limit."""
+        share = self.shares.get((tenant, pool, priority))
+        flows = share.flows.values() if share is not None else ()
+        return sum(flow.size for flow in flows if not flow.key.is_late)
+
+    # ---- flows
+
+    def _flow(self, key: FlowKey) -> Flow:
+        flow = self.flows.get(key)
+        if flow is None:
+            flow = self.flows[key] = self._new_flow(key)
+        self._idle.pop(flow, None)
+        flow.open += 1
+        return flow
+
+    def _new_flow(self, key: FlowKey) -> Flow:
+        invariant(0 <= key.priority < PRIORITIES, f"priority {key.priority} is not 0 to 9")
+        place = (key.tenant, key.pool, key.priority)
+        share = self.shares.get(place)
+        if share is None:
+            share = self.shares[place] = Share(*place)
+            self._link(share)
+        pool = self.pools.get(key.pool)
+        if pool is None:
+            pool = self.pools[key.pool] = Pool(key.pool)
+            self._domains.setdefault(self.table.domain(key.pool), {})[key.pool] = None
+        need = self.classes.get((key.pool, key.need))
+        if need is None:
+            need = self.classes[key.pool, key.need] = Class(pool, key.need)
+        for band in (int(key.is_late), int(key.is_late) + BURST):
+            turn = pool.turns.get(band)
+            if turn is None:
+                limiters = self.table.shared(pool.name)
+                turn = pool.turns[band] = PoolTurn(pool, self._bands[band], limiters)
+            if key.priority not in turn.all:
+                limiters = self.table.shared(pool.name, key.priority)
+                turn.all[key.priority] = Level(turn, key.priority, limiters)
+        flow = share.flows[key] = Flow(key, share, need, self.ready)
+        pool.users += 1
+        need.users += 1
+        return flow
+
+    def _close(self, flow: Flow) -> None:
+        """Count one launch less of a flow; remember the flow for a while if it has no other."""
+        flow.open -= 1
+        if not flow.open:
+            self._idle[flow] = None
+
+    def _forget(self, flow: Flow) -> None:
+        """Forget a flow without launches, and what was only there for it."""
+        del self.flows[flow.key], flow.share.flows[flow.key]
+        share, need = flow.share, flow.need
+        if not share.flows:
+            del self.shares[share.tenant, share.pool, share.priority]
+            self.table.leave(share.own, self.now_ms)
+        need.users -= 1
+        if not need.users:
+            del self.classes[need.pool.name, need.need]
+            self._aside.pop(need, None)
+            self._known.pop(need, None)
+        pool = need.pool
+        pool.users -= 1
+        if pool.users:
+            return
+        del self.pools[pool.name]
+        domain = self.table.domain(pool.name)
+        del self._domains[domain][pool.name]
+        if not self._domains[domain]:
+            del self._domains[domain]
+        for turn in pool.turns.values():
+            turn.levels.clear()
+            turn.refresh()
+            if turn.limiter is not None:
+                turn.limiter.parked.pop(turn, None)
+            for level in turn.all.values():
+                self._aside.pop(level, None)
+                if level.limiter is not None:
+                    level.limiter.parked.pop(level, None)
+
+    # ---- what waits
+
+    def add(self, key: Key, flow_key: FlowKey, due_ms: int, not_before_ms: int = 0) -> bool:
+        """Let a launch wait; held until `not_before_ms` if given. False if it waits or runs.
+
+        Launches of one flow begin by age, and those that fell due together as they were added.
+        """
+        if key in self or key in self.running:
+            return False
+        flow = self._flow(flow_key)
+        share = flow.share
+        share.waiting += 1
+        for limiter in share.limiters:
+            limiter.waiting += 1
+        if not_before_ms:
+            self._hold(key, flow, due_ms, not_before_ms)
+        elif flow_key.is_limited and key[0] in self._behind:
+            self._park(key, flow, due_ms)
+        else:
+            flow.append(key, due_ms)
+            if flow.size == 1:
+                flow.settle(self.now_ms)
+        return True
+
+    def add_running(self, key: Key, flow_key: FlowKey) -> bool:
+        """Count a launch as running, whatever the limits say. False if it was."""
+        if key in self.running:
+            return False
+        self.remove(key)
+        flow = self._flow(flow_key)
+        flow.share.count(1, 0)
+        self._begin(key, flow)
+        return True
+
+    def _begin(self, key: Key, flow: Flow) -> None:
+        self.running[key] = flow
+        job = key[0]
+        self.runs[job] = self.runs.get(job, 0) + 1
+
+    def _hold(self, key: Key, flow: Flow, due_ms: int, until_ms: int) -> None:
+        self.held[key] = Held(until_ms, flow, due_ms)
+        heappush(self._holds, (until_ms, next(TICKS), key))
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Let stale holds not outnumber the others."""
+        if len(self._holds) > 2 * len(self.held) + STALE_MIN:
+            self._holds = [(one.until_ms, next(TICKS), key) for key, one in self.held.items()]
+            heapify(self._holds)
+
+    def _park(self, key: Key, flow: Flow, due_ms: int) -> None:
+        """Let a launch, which stands nowhere, wait behind its job's limit."""
+        self.parked[key] = flow
+        heappush(self._behind.setdefault(key[0], []), (due_ms, key))
+
+    def _withdraw(self, key: Key) -> Flow | None:
+        """Take a waiting launch from where it stands; return its flow, None if it does not wait."""
+        held = self.held.pop(key, None)
+        if held is not None:
+            self._tidy()
+            return held.flow
+        flow = self.parked.pop(key, None)
+        if flow is None:
+            flow = self.ready.get(key)
+            if flow is None:
+                return None
+            flow.lose(key)
+            if not flow.size:
+                flow.leave()
+        if flow.key.is_limited:
+            self._reopen(key[0])
+        return flow
+
+    def _return(self, key: Key, flow: Flow, due_ms: int) -> None:
+        """Let a launch stand in its flow again."""
+        flow.insert(key, due_ms)
+        if flow.size == 1:
+            flow.settle(self.now_ms)
+
+    def _reopen(self, job: Hashable) -> None:
+        """Let launches that wait behind their job's limit stand in their flows, as it allows."""
+        behind = self._behind.get(job)
+        if behind is None:
+            return
+        limit = self.job_limit(job)
+        room = limit - self.runs.get(job, 0) if limit else len(behind)
+        while behind and room > 0:
+            due_ms, key = heappop(behind)
+            flow = self.parked.pop(key, None)
+            if flow is not None:
+                self._return(key, flow, due_ms)
+                room -= 1
+        if not behind:
+            del self._behind[job]
+
+    def parked_due(self) -> list[tuple[Key, int]]:
+        """Return what waits behind jobs' limits, with when it fell due."""
+        return [
+            (key, due_ms)
+            for behind in self._behind.values()
+            for due_ms, key in behind
+            if key in self.parked
+        ]
+
+    def remove(self, key: Key) -> bool:
+        """Forget a launch, whether it waits or runs. False if it is not known."""
+        flow = self._withdraw(key)
+        if flow is None:
+            return self.ended(key)
+        flow.share.count(0, -1)
+        self._close(flow)
+        return True
+
+    def hold(self, key: Key, due_ms: int, until_ms: int) -> bool:
+        """Let a waiting launch wait aside until `until_ms`. False if it does not wait."""
+        flow = self._withdraw(key)
+        if flow is None:
+            return False
+        self._hold(key, flow, due_ms, until_ms)
+        return True
+
+    # ---- what runs
+
+    def _end(self, key: Key, waiting: int) -> Flow | None:
+        """Count a running launch no more; `waiting` is 1 if it waits again."""
+        flow = self.running.pop(key, None)
+        if flow is None:
+            return None
+        job = key[0]
+        self.runs[job] -= 1
+        if not self.runs[job]:
+            del self.runs[job]
+        flow.share.count(-1, waiting)
+        return flow
+
+    def _freed(self, key: Key, flow: Flow) -> None:
+        """Let go on what waited for the end of a launch."""
+        for limiter in flow.share.limiters:
+            if limiter.parked or limiter.bursting:
+                limiter.freed(self.now_ms)
+        if key[0] in self._behind:
+            self._reopen(key[0])
+
+    def ended(self, key: Key) -> bool:
+        """Count a running launch no more and forget it. False if it does not run."""
+        flow = self._end(key, 0)
+        if flow is None:
+            return False
+        self._freed(key, flow)
+        self._close(flow)
+        return True
+
+    def put_back(self, key: Key, due_ms: int, not_before_ms: int = 0) -> bool:
+        """Return a taken launch to its flow, as if it had not been taken.
+
+        With `not_before_ms` it is held until then. False if it does not run.
+        """
+        flow = self._end(key, 1)
+        if flow is None:
+            return False
+        need = flow.need
+        need.lacks_since_ms = need.lacks_since_ms or need.lacked_since_ms
+        self.streak = LIVE_STREAK if flow.key.is_late else max(0, self.streak - 1)
+        for limiter in flow.share.limiters:
+            if limiter.bucket is not None:
+                limiter.bucket.take(-1)
+                if limiter.timer_ms:
+                    limiter.wake(self.now_ms)
+        if not_before_ms:
+            self._hold(key, flow, due_ms, not_before_ms)
+        else:
+            self._return(key, flow, due_ms)
+        self._freed(key, flow)
+        return True
+
+    def put_aside(self, key: Key, due_ms: int) -> bool:
+        """Put back a launch that would take reserved slots, and leave all with its need out until
+        the next round. False if it does not run."""
+        flow = self.running.get(key)
+        if flow is None or not self.put_back(key, due_ms):
+            return False
+        flow.need.is_kept_out = True
+        self._close_class(flow)
+        return True
+
+    # ---- what is next
+
+    def begin_round(self) -> None:
+        """Ask anew of what was set aside for want of room or of slots that are not reserved."""
+        aside, self._aside = self._aside, {}
+        for part in aside:
+            part.is_aside = False
+            if isinstance(part, Level):
+                part.refresh()
+            else:
+                part.is_kept_out = False
+                for lane in part.lanes.values():
+                    lane.level.put(lane)
+        for need in self._known:
+            need.is_plenty = None
+        self._known.clear()
+        while len(self._idle) > self._idle_max:
+            self._forget(self._idle.popitem(last=False)[0])
+        self.table.sweep(self.now_ms)
+
+    def _close_class(self, flow: Flow) -> None:
+        """Leave all with the need of a flow out until the next round: no executor has room."""
+        need = flow.need
+        need.is_aside = True
+        self._aside[need] = None
+        for lane in need.lanes.values():
+            lane.tick = 0
+        is_on = 0 <= self.now_ms - need.noted_ms <= GAP_MS
+        need.noted_ms = self.now_ms
+        if not need.lacks_since_ms or not is_on:
+            need.lacks_since_ms = self.now_ms
+        # Nothing is kept free for a tenant that is beyond its share.
+        need.starves_since_ms = max(need.lacks_since_ms, flow.first_ms()) if not flow.over else 0
+
+    def take(
+        self,
+        now_ms: int,
+        room: Room,
+        late_budget: int = 1,
+        free: Free | None = None,
+        most: int = 1,
+    ) -> Taken | None:
+        """Return up to `most` launches of one flow that are next, or None; they count as running
+        from now on. Several are returned only where there is room for all that waits.
+
+        A need without room is not asked for again before `begin_round`. At most `late_budget` late
+        launches are returned. Without `free` no slot is reserved.
+        """
+        if now_ms != self.now_ms or self._holds or self.table.timers.heap:
+            self.tick(now_ms)
+        for band in self._order(late_budget):
+            turns = self._bands[band]
+            while turns:
+                turn = next(iter(turns))
+                flow = self._next(turn, room, free)
+                if flow is not None:
+                    turns.move_to_end(turn)
+                    return self._take(flow, room, late_budget, most)
+        return None
+
+    def _order(self, late_budget: int) -> tuple[int, ...]:
+        """Return the bands in the order in which they are looked at for what is next."""
+        self.is_late_open = late_budget > 0
+        if not self.is_late_open:
+            return LIVE_ONLY
+        return LIVE_FIRST if self.streak < LIVE_STREAK else LATE_FIRST
+
+    def _next(self, turn: PoolTurn, room: Room, free: Free | None) -> Flow | None:
+        """Return the flow whose turn it is in a pool; if there is none, the pool has no turn."""
+        if turn.limiters and self._is_full(turn):
+            return None
+        while turn.levels:
+            if len(turn.levels) == 1 and not self.table.kept:
+                (only,) = turn.levels
+                return self._front(only, room)
+            best, best_rank, best_level = None, 0, None
+            for level in list(turn.levels):
+                flow = self._front(level, room)
+                if flow is not None:
+                    rank = level.rank(flow)
+                    if best is None or rank < best_rank:
+                        best, best_rank, best_level = flow, rank, level
+            if best is None or best_level is None or free is None or not self.table.kept:
+                return best
+            name = turn.pool.name
+            slots = free(self.table.domain(name))
+            if self.table.leaves_reserved(name, best_level.priority, slots):
+                return best
+            best_level.is_aside = True
+            self._aside[best_level] = None
+            best_level.refresh()
+        return None
+
+    def _is_full(self, part: PoolTurn | Level) -> bool:
+        """Return whether a limit lets nothing begin here; then what stands here waits there."""
+        for limiter in part.limiters:
+            if limiter.room(self.now_ms) <= 0:
+                levels = [part] if isinstance(part, Level) else list(part.levels)
+                if any([level.front() is not None for level in levels]):
+                    limiter.park(part)
+                    part.refresh()
+                return True
+        return False
+
+    def _front(self, level: Level, room: Room) -> Flow | None:
+        """Return the flow of a level whose turn it is and that may begin something."""
+        if level.limiters and self._is_full(level):
+            return None
+        while (flow := level.front()) is not None:
+            if flow.share.own and not flow.settle(self.now_ms):
+                continue
+            if flow.key.is_limited and not self._is_open(flow):
+                continue
+            if room(flow.need.need, 1) > 0:
+                return flow
+            self._close_class(flow)
+        return None
+
+    def _is_open(self, flow: Flow) -> bool:
+        """Return whether the first launch of a flow may begin by its job's limit; else it waits
+        behind that, and the flow stands anew."""
+        key, due_ms = flow.first(), flow.first_ms()
+        job = key[0]
+        limit = self.job_limit(job)
+        is_below = not limit or self.runs.get(job, 0) < limit
+        if is_below and not self._has_older(job, due_ms):
+            return True
+        flow.pop(1)
+        self._park(key, flow, due_ms)
+        if is_below:
+            self._reopen(job)
+        if not flow.size:
+            flow.leave()
+        return False
+
+    def _has_older(self, job: Hashable, due_ms: int) -> bool:
+        """Return whether a launch of a job waits behind its limit that fell due earlier."""
+        behind = self._behind.get(job, [])
+        while behind and behind[0][1] not in self.parked:
+            heappop(behind)
+        return bool(behind) and behind[0][0] < due_ms
+
+    def _take(self, flow: Flow, room: Room, late_budget: int, most: int) -> Taken:
+        """Take out of a flow what may begin: one launch, or several where nothing binds."""
+        share, need, count = flow.share, flow.need, 1
+        level = need.pool.turns[flow.band].all[share.priority]
+        if need.is_plenty is not False and flow.size > 1 and most > 1 and not flow.key.is_limited:
+            count = self._count(flow, room, min(most, late_budget) if flow.key.is_late else most)
+        keys = flow.pop(count)
+        running, runs = self.running, self.runs
+        for key in keys:
+            running[key] = flow
+            job = key[0]
+            runs[job] = runs.get(job, 0) + 1
+        count = len(keys)
+        share.running += count
+        share.waiting -= count
+        for limiter in share.limiters:
+            limiter.count(count, -count)
+            if limiter.bucket is not None:
+                limiter.bucket.take(count)
+        self.streak = 0 if flow.key.is_late else self.streak + count
+        need.lacked_since_ms, need.lacks_since_ms = need.lacks_since_ms, 0
+        share.serve(level, flow.band, count)
+        if not flow.size:
+            flow.leave()
+        return Taken(flow.key, keys)
+
+    def _count(self, flow: Flow, room: Room, most: int) -> int:
+        """Return how many launches of a flow may begin at once: one under contention."""
+        need = flow.need
+        if need.is_plenty is None:
+            domain = self._domains[self.table.domain(need.pool.name)]
+            waiting = sum(self.pools[name].ready for name in domain)
+            need.is_plenty = room(need.need, waiting) >= waiting and not self.table.kept
+            self._known[need] = None
+        if not need.is_plenty:
+            return 1
+        count = min(flow.size, most)
+        for limiter in flow.share.limiters:
+            count = min(count, limiter.room(self.now_ms))
+            if flow.over is None:
+                count = min(count, limiter.soft - limiter.running)
+        return max(count, 1)
+
+    def spares(self, key: Key, slots: int, free: Free) -> bool:
+        """Return whether a launch that was taken, and takes so many slots, leaves those that are
+        reserved for others. `take` has looked at one."""
+        flow = self.running[key].key
+        kept = self.table.kept_from(flow.pool, flow.priority)
+        return not kept or free(self.table.domain(flow.pool)) - slots >= kept
+
+    # ---- who starves
+
+    def starving(self, now_ms: int) -> dict[Hashable, int]:
+        """Return since when nothing has begun of those needs that have waited for room for long
+        while others begin."""
+        return {
+            need.need: need.starves_since_ms
+            for need in self._aside
+            if isinstance(need, Class)
+            and need.starves_since_ms
+            and now_ms - need.starves_since_ms >= PATIENCE_MS
+        }
+
+    # ---- time
+
+    def tick(self, now_ms: int) -> None:
+        """Let go on what waited for a time that has come; `take` does so by itself."""
+        timers = self.table.timers
+        if now_ms < self.now_ms:
+            timers.wake_all(now_ms)
+        self.now_ms = now_ms
+        if timers.heap and timers.heap[0][0] <= now_ms:
+            timers.wake_due(now_ms)
+        while self._holds and self._holds[0][0] <= now_ms:
+            until_ms, _, key = heappop(self._holds)
+            held = self.held.get(key)
+            if held is None or held.until_ms != until_ms:
+                continue
+            del self.held[key]
+            if held.flow.key.is_limited and key[0] in self._behind:
+                self._park(key, held.flow, held.due_ms)
+                self._reopen(key[0])
+            else:
+                self._return(key, held.flow, held.due_ms)
+
+    def next_ms(self) -> int | None:
+        """Return when something may become runnable by time alone."""
+        holds = self._holds
+        while holds and (
+            (held := self.held.get(holds[0][2])) is None or held.until_ms != holds[0][0]
+        ):
+            heappop(holds)
+        times = [self.table.timers.next_ms(), holds[0][0] if holds else None]
+        return min([at_ms for at_ms in times if at_ms], default=None)
+
+    # ---- limits
+
+    def set_limits(self, scope: Scope, limits: Limits | None) -> None:
+        """Go by `limits` for `scope` from now on, None for none; nothing that runs is stopped.
+
+        ValueError for a scope that limits nothing: see `scopes.is_scope`.
+        """
+        if not is_scope(scope):
+            raise ValueError(f"{scope!r} limits nothing; give it a pool, or no priority")
+        if limits is None and scope not in self.table.limits:
+            return
+        before = self.table.limiters.get(scope)
+        self.table.put(scope, limits, self.now_ms)
+        touched: dict[Limiter, None] = {} if before is None else {before: None}
+        for share in self._covered(scope):
+            touched.update(dict.fromkeys(share.limiters))
+            own = share.own
+            self._unlink(share)
+            self._link(share)
+            self.table.leave(own, self.now_ms)
+            touched.update(dict.fromkeys(share.limiters))
+        for pool in self.pools.values():
+            for turn in pool.turns.values():
+                turn.limiters = self.table.shared(pool.name)
+                for level in turn.all.values():
+                    level.limiters = self.table.shared(pool.name, level.priority)
+        for limiter in touched:
+            limiter.wake(self.now_ms)
+            limiter.calm(self.now_ms)
+
+    def _covered(self, scope: Scope) -> Iterable[Share]:
+        """Return the shares to which limits of `scope` may apply."""
+        shares = self.shares.values()
+        return [one for one in shares if covers(scope, one.tenant, one.pool, one.priority)]
+
+    def _link(self, share: Share) -> None:
+        """Count a share in all limiters that apply to it."""
+        table, pool, priority = self.table, share.pool, share.priority
+        if not table.limits:
+            return
+        share.own = table.enter(share.tenant, pool, priority, self.now_ms)
+        share.limiters = table.shared(pool) + table.shared(pool, priority) + share.own
+        share.weight = table.weight(share.tenant, pool, priority)
+        for limiter in share.limiters:
+            limiter.count(share.running, share.waiting)
+
+    def _unlink(self, share: Share) -> None:
+        for limiter in share.limiters:
+            limiter.count(-share.running, -share.waiting)
+        share.limiters = share.own = ()
+        share.weight = 1
+
+    def set_domain(self, pool: str, domain: Hashable) -> None:
+        """Say whose slots the launches of `pool` share."""
+        before = self.table.domain(pool)
+        self.table.set_domain(pool, domain)
+        if pool in self.pools:
+            del self._domains[before][pool]
+            if not self._domains[before]:
+                del self._domains[before]
+            self._domains.setdefault(domain, {})[pool] = None
+
+    @property
+    def reserved(self) -> Mapping[Hashable, int]:
+        """How many slots are reserved and not used, by domain."""
+        return self.table.kept

@@ -1,0 +1,37 @@
+"""The scope of a limit: which launches a limit is for, and how people read that."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+PRIORITIES: Final = 10
+"""0 goes first, 9 last."""
+ANY_PRIORITY: Final = -1
+ALL_TENANTS: Final = ""
+"""In a scope: all tenants together."""
+EACH_TENANT: Final = "*"
+"""In a scope: every tenant by itself, unless a scope names it."""
+
+Scope: TypeAlias = tuple[str, str, int]
+"""(tenant, pool, priority) of a limit; pool "" is any, priority -1 is any."""
+
+
+def is_scope(scope: Scope) -> bool:
+    """Return whether limits can be set for `scope`: a tenant's has a pool or any priority."""
+    tenant, pool, priority = scope
+    if not ANY_PRIORITY <= priority < PRIORITIES:
+        return False
+    return tenant == ALL_TENANTS or bool(pool) or priority == ANY_PRIORITY
+
+
+def scope_text(scope: Scope) -> str:
+    """Return `scope` as people read it: `tenant acme in queue billing/5`."""
+    tenant, pool, priority = scope
+    parts = []
+    if tenant:
+        parts.append("each tenant" if tenant == EACH_TENANT else f"tenant {tenant}")
+    if pool:
+        parts.append(f"pool {pool}" if priority < 0 else f"queue {pool}/{priority}")
+    elif priority >= 0:
+        parts.append(f"priority {priority}")
+    return " in ".join(parts) or "everything"

@@ -1,1 +1,0 @@
-"""Which waiting launch is next: classes, priorities, tenants' shares, limits. Pure, in memory."""
