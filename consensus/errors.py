@@ -147,9 +147,11 @@ class Replaced(ConsensusError):
     code = "replaced"
     hint = "this data directory is of no use to the cell; a new one starts with --join"
 
-    def __init__(self, replica: str, text: str) -> None:
+    def __init__(self, replica: str, text: str, hint: str = "") -> None:
         super().__init__(text)
         self.replica = replica
+        if hint:
+            self.hint = hint
 
 
 class InvariantViolated(Exception):

@@ -362,16 +362,20 @@ def _ended_by(error: BaseException) -> int:
     """Say what ended the replica, and return its exit code."""
     code = endings.exit_code(error, is_start=False)
     is_bug = code == endings.FAILED
-    text = repr(error) if is_bug else str(error)
-    _log.error("replica.failed", error=text, code=code, exc_info=error if is_bug else None)
-    if not is_bug:
-        _complain(error)
+    if is_bug:
+        _log.error("replica.failed", error=repr(error), code=code, exc_info=error)
+    else:
+        _complain(error, "replica.failed")
     return code
 
 
-def _complain(error: BaseException) -> None:
+def _complain(error: BaseException, event: str = "replica.refused") -> None:
+    """Say why the replica does not run: as a line of the log, or to a person who watches."""
     hint = getattr(error, "hint", "")
-    sys.stderr.write(f"raftcron replica: {error}\n" + (f"  hint: {hint}\n" if hint else ""))
+    if sys.stderr.isatty():
+        sys.stderr.write(f"raftcron replica: {error}\n" + (f"  hint: {hint}\n" if hint else ""))
+    else:
+        _log.error(event, error=str(error), **({"hint": hint} if hint else {}))
 
 
 async def _run(config: ReplicaConfig, start: Start) -> int:
@@ -397,7 +401,7 @@ async def _run(config: ReplicaConfig, start: Start) -> int:
     credentials = _credentials(config)
 
     def waiting(note: str) -> AbstractAsyncContextManager[None]:
-        _complain(Unavailable(note))
+        _complain(Unavailable(note), "replica.waits")
         address = config.peers[config.id].client
         clock = SystemClock()
 
@@ -460,6 +464,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a replica until it is told to stop; return an exit code of `cron.endings`."""
     options = _parse(argv)
     start: Start = "join" if options.join else "bootstrap" if options.bootstrap else "resume"
+    configure_logs(replica="")  # until the configuration says its name
     try:
         if options.die_with_parent:
             die_with_parent()

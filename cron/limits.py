@@ -75,6 +75,9 @@ HISTORY_PAGE_MAX: Final = 20_000
 """Launches in one answer, about 20 MB; longer lists are asked for page by page."""
 HISTORY_ROWS_MAX: Final = 100_000
 """Rows that one query may return."""
+AUDIT_MS_MAX: Final = 15_000
+"""How long a replica works on one audit; it then says how many jobs it has not looked at. A client
+waits longer than that before it asks another replica."""
 RPC_BYTES_MAX: Final = 80 << 20
 """A crontab of the largest size, and its frame."""
 DETAIL_CHARS_MAX: Final = 200

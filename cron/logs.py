@@ -67,7 +67,8 @@ def _naming(replica: str) -> Processor:
     """Return a processor that adds the replica; not a context variable, which threads lack."""
 
     def add(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        event.setdefault("replica", replica)
+        if replica:
+            event.setdefault("replica", replica)
         return event
 
     return add

@@ -10,7 +10,7 @@ import structlog
 
 
 def configure(executor: str) -> None:
-    """Write logs as JSON lines to stderr; every line names the executor."""
+    """Write logs as JSON lines to stderr; every line names the executor, unless that is ""."""
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -23,7 +23,8 @@ def configure(executor: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    structlog.contextvars.bind_contextvars(executor=executor)
+    if executor:
+        structlog.contextvars.bind_contextvars(executor=executor)
 
 
 def get() -> Any:

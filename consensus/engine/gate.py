@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from consensus.engine.config import EngineConfig
 from consensus.engine.membership import REPLACED, UNKNOWN, WAIT, judge, judge_life
 from consensus.engine.network.wire import PROTOCOL, PROTOCOL_LEAST, Goodbye, Hello, Welcome
 from consensus.engine.roster import Roster
 from consensus.errors import Replaced
+
+_STRANGE_HINT: Final = (
+    "if its disk was lost or replaced: `raftcron replica replace {name}` on the living, then --join"
+    " here instead of --bootstrap; if its data is elsewhere (another folder, a disk that is not"
+    " mounted): start it there, without --bootstrap; if this is another machine with a copied"
+    " configuration: give it an id of its own; for a new cell: name its own peers"
+)
+"""The ways out of a `--bootstrap` that the cell refuses: it knows the id, and not this disk."""
 
 
 class Gatekeeper:
@@ -85,8 +94,11 @@ class Gatekeeper:
         mine = self._roster.number
         outlived = goodbye.reason == REPLACED and goodbye.number > mine
         is_strange = goodbye.reason == UNKNOWN and not mine and not self._roster.identity.joins
-        if outlived or is_strange:
+        if outlived:
             raise Replaced(self._config.replica, goodbye.text)
+        if is_strange:
+            name = self._config.replica
+            raise Replaced(name, goodbye.text, _STRANGE_HINT.format(name=name))
 
     def caller_gone(self, name: str) -> None:
         """Take note that the connection on which `name` spoke is over."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from cron import limits
 from cron.api.pool_client import PoolCalls
 from cron.api.reading import Behind
 from cron.api.route import UNREACHED_MS, Request, Route
@@ -47,6 +48,8 @@ V = TypeVar("V", bound=msgspec.Struct)
 ALL_JOBS: Final = JobsRequest()
 TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = UNREACHED_MS
+AUDIT_TIMEOUT_MS: Final = 4 * limits.AUDIT_MS_MAX
+"""A read is asked elsewhere after a third of its time: that is longer than an audit takes."""
 
 
 class Client(PoolCalls):
@@ -54,7 +57,8 @@ class Client(PoolCalls):
     the cell has certificates.
 
     Every method raises what the server raised, or Unavailable, NoQuorum (nothing happened) and
-    OutcomeUnknown (something may have) after `timeout_ms`. Without one, 10 s, and 3 s for `status`.
+    OutcomeUnknown (something may have) after `timeout_ms`. Without one, 10 s, 3 s for `status`, and
+    a minute for `audit`.
     With `on_behind`, reads of what every replica has may be stale: any replica answers at once, and
     `on_behind` hears how far behind that answer is.
     """
@@ -69,6 +73,7 @@ class Client(PoolCalls):
         self.is_stale = on_behind is not None
         self._route = Route(servers, credentials, on_behind)
         self._timeout_ms = timeout_ms or TIMEOUT_MS
+        self._audit_timeout_ms = timeout_ms or AUDIT_TIMEOUT_MS
         self._status_timeout_ms = timeout_ms or STATUS_TIMEOUT_MS
 
     def __enter__(self) -> Client:
@@ -176,8 +181,11 @@ class Client(PoolCalls):
 
     def audit(self, job: str, since_ms: int) -> AuditReport:
         """Return what the ledger proves."""
-        message = admin_pb2.AuditRequest(job=job, since_ms=since_ms)
-        return self._one("Audit", message, AuditReport)
+        request = Request(
+            method="Audit", message=admin_pb2.AuditRequest(job=job, since_ms=since_ms)
+        )
+        (answer,) = self._route.ask(request, self._audit_timeout_ms)
+        return to_view(answer, AuditReport)
 
     def status(self) -> list[StatusRow]:
         """Return replicas and executors, as any replica sees them."""

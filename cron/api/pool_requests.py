@@ -194,7 +194,8 @@ def checked_queues(message: Any) -> QueueQuery:
 
 
 def checked_waits(message: Any) -> WaitQuery:
-    """Return whose waiting is asked about: a launch or a job, by its full name, or a collection."""
+    """Return whose waiting is asked about: a launch, a job or a pattern of jobs, with its tenant,
+    or a collection."""
     query = to_view(message, WaitQuery)
     if sum(map(bool, (query.launch, query.job, query.collection))) != 1:
         raise InvalidInput("it takes a launch, a job or a collection, and one of them only")
@@ -203,4 +204,4 @@ def checked_waits(message: Any) -> WaitQuery:
         return WaitQuery(launch=checks.launch_name(query.launch), limit=limit)
     if query.collection:
         return WaitQuery(collection=checks.word(query.collection, "collection"), limit=limit)
-    return WaitQuery(job=checks.job_name(query.job), limit=limit)
+    return WaitQuery(job=parse_pattern(query.job), limit=limit)

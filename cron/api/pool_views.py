@@ -360,7 +360,8 @@ class QueuesReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose waiting is asked about: a launch, or all open launches of a job or a collection."""
+    """Whose waiting is asked about: a launch, or all open launches of a job (or of those that a
+    pattern matches) or a collection."""
 
     launch: str = ""
     job: str = ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -227,9 +228,13 @@ def _unreadable(kind: Kind, text: str, column: int, part: str) -> ScheduleError:
 
 def near_name(kind: Kind, text: str) -> str:
     """Return the short name that a wrong one is near to; "" if it is near to none."""
-    names = [*kind.names, *kind.full_names]
-    near = difflib.get_close_matches(text.lower(), names, 1, 0.75)
-    near = near or [name for name in kind.names if text.lower().startswith(name)]
+    return _near(tuple(kind.names), tuple(kind.full_names), text.lower())
+
+
+@lru_cache(maxsize=1_024)  # a file has the same words on many lines
+def _near(names: tuple[str, ...], full_names: tuple[str, ...], text: str) -> str:
+    near = difflib.get_close_matches(text, [*names, *full_names], 1, 0.75)
+    near = near or [name for name in names if text.startswith(name)]
     return near[0][:3] if near else ""
 
 

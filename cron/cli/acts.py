@@ -19,7 +19,7 @@ from cron.cli.options import (
     person,
 )
 from cron.cli.rows import launch_row
-from cron.cli.watch import Watch, ending, is_lost
+from cron.cli.watch import Watch, ending, is_lost, wait_for_all, wait_option
 from cron.errors import InvalidInput, NotNow, OutcomeUnknown
 from launcher.names import short_job_name
 
@@ -59,14 +59,16 @@ def trigger_command(settings: Settings, job: str, wait: bool) -> None:
 @click.option("--to", type=Moment(), help="End, exclusive; default now.")
 @click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")
 @click.option("--dry-run", is_flag=True, help="Only show which launches it would be.")
+@wait_option
 @cell_options
 @pass_settings
 def backfill_command(
-    settings: Settings, job: str, from_: int, to: int | None, yes: bool, dry_run: bool
+    settings: Settings, job: str, from_: int, to: int | None, yes: bool, dry_run: bool, wait: bool
 ) -> None:
     """Launch again what JOB skipped, lost, failed or never had in a period.
 
-    Prints which launches that is; more than 10 need --yes.
+    Prints which launches that is; more than 10 need --yes. With --wait, --timeout bounds the wait
+    as well, where it is given: it ends with 6 then, and the launches go on.
     """
     to_ms = settings.now_ms() if to is None else to
     from_s, to_s = -(-from_ // 1000), -(-to_ms // 1000)  # both rounded up: [from, to) of seconds
@@ -87,7 +89,10 @@ def backfill_command(
         if not settings.is_json:
             render.line(f"launching {len(plan.launches)}:")
         report = client.backfill(BackfillRequest(job=job, from_s=from_s, to_s=to_s, by=person()))
-    _show_backfill(settings, report, "due again")
+        if not (wait and settings.is_json):
+            _show_backfill(settings, report, "due again")
+        if wait:
+            wait_for_all(settings, client, report.launches)
 
 
 def _show_backfill(settings: Settings, report: BackfillReport, what: str) -> None:

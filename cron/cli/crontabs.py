@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -27,9 +27,6 @@ from launcher.names import short_job_name
 if TYPE_CHECKING:
     from cron.api.client import Client
 
-CHANGES_SHOWN: Final = 100
-"""Changes that are shown line by line; of more, the first and their number."""
-FEW_SHOWN: Final = 20
 _MARKS = {"added": "+", "changed": "~", "removed": "-", "unchanged": "="}
 
 
@@ -146,13 +143,8 @@ def _show_report(report: ApplyReport) -> None:
 
 
 def _show_changes(changes: list[JobChange], *, err: bool = False) -> None:
-    """Print changes line by line; of very many the first, and how many more there are."""
-    shown = changes if len(changes) <= CHANGES_SHOWN else changes[:FEW_SHOWN]
-    for change in shown:
+    for change in render.first_of(changes, "change", err=err):
         _show_change(change, err=err)
-    if len(shown) < len(changes):
-        left = len(changes) - len(shown)
-        render.line(f"... and {left:,} more changes; -o json prints all", err=err)
 
 
 def _show_change(change: JobChange, *, err: bool) -> None:

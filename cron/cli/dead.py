@@ -24,6 +24,7 @@ from cron.cli.scopes import (
 )
 from cron.cli.times import format_ms, show_exact_ms, show_ms
 from cron.cli.values import not_empty
+from cron.cli.watch import wait_for_all, wait_option
 from cron.errors import CronError, InvalidInput, NotFound
 from launcher.names import short_job_name
 
@@ -120,15 +121,17 @@ def show_command(settings: Settings, launch: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @click.option("--yes", is_flag=True, help="Do it, even for more than 10 launches.")
 @click.option("--dry-run", is_flag=True, help="Only show which launches it would be.")
+@wait_option
 @cell_options
 @pass_settings
-def redrive_command(settings: Settings, /, launch: str, **said: Any) -> None:
+def redrive_command(settings: Settings, /, launch: str, wait: bool, **said: Any) -> None:
     """Launch dead letters again, with all their tries: LAUNCH, or those that fit all filters.
 
     At most 10,000 at once; says how many are left. Exits with 3, and says why, where nothing is
-    launched.
+    launched. With --wait, --timeout bounds the wait as well, where it is given: it ends with 6
+    then, and the launches go on.
     """
-    _Change(settings, "redrive", "due again", "launched").run(launch, said)
+    _Change(settings, "redrive", "due again", "launched").run(launch, said, is_awaited=wait)
 
 
 @dead_command.command("drop")
@@ -156,8 +159,9 @@ class _Change:
         self._done = done
         self._verb = verb
 
-    def run(self, launch: str, said: dict[str, Any]) -> None:
-        """Show what it is about, and do it unless it is a dry run or needs --yes."""
+    def run(self, launch: str, said: dict[str, Any], *, is_awaited: bool = False) -> None:
+        """Show what it is about, and do it unless it is a dry run or needs --yes. With `is_awaited`
+        wait until what is launched is over."""
         query = query_of(said, launch)
         is_named = query != DeadQuery(limit=query.limit)
         if is_named is said["everything"]:
@@ -183,9 +187,11 @@ class _Change:
             if not said["dry_run"] and plan.launches:
                 change = DeadChange(query=query, by=person(), is_everything=not is_named)
                 plan = ask(change)
-                self._show(plan, self._done)
+                self._show(plan, self._done, is_told_later=is_awaited)
             if not plan.launches:
                 raise self._nothing(plan)
+            if is_awaited and not plan.is_dry_run:
+                wait_for_all(self._settings, client, plan.launches)
 
     def _nothing(self, outcome: DeadOutcome) -> CronError:
         """Return why nothing was changed, and nothing would be."""
@@ -199,8 +205,10 @@ class _Change:
             f"nothing was {self._verb}: {first}{also}", "`raftcron dead list` shows them"
         )
 
-    def _show(self, outcome: DeadOutcome, what: str) -> None:
-        if self._settings.is_json:
+    def _show(self, outcome: DeadOutcome, what: str, *, is_told_later: bool = False) -> None:
+        if self._settings.is_json and is_told_later:
+            pass  # one object a launch, once it is over
+        elif self._settings.is_json:
             done = [{"launch": launch, "action": what} for launch in outcome.launches]
             render.json_lines({**row, "is_dry_run": outcome.is_dry_run} for row in done)
         else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import click
 
 from cron.api.views import JobsRequest, PauseReport, PauseRequest, PauseView
@@ -11,18 +9,16 @@ from cron.cli import render
 from cron.cli.needs import job_pairs
 from cron.cli.options import Settings, cell_options, pass_settings, person, stale_option
 from cron.cli.rows import JOB_COLUMNS, JOB_NARROW, job_cells, job_keys, job_row
-from cron.cli.scopes import collection_option, pool_of, pool_options, word_option
+from cron.cli.scopes import collection_option, jobs_option, pool_of, pool_options, word_option
 from cron.cli.times import show_ms
 from cron.cli.until import until_ms, until_options
 from cron.cli.values import not_empty
 from launcher.names import short_job_name
 
-SHOWN_MAX: Final = 20
-"""Jobs that are named one by one where a pattern means more; `-o json` has all."""
-
 
 @click.command("jobs")
 @click.argument("pattern", default="", callback=not_empty)
+@jobs_option("pattern")
 @word_option("--tenant", metavar="T", help="Of this tenant.")
 @pool_options
 @collection_option
@@ -54,7 +50,8 @@ def jobs_command(settings: Settings, /, pattern: str, is_long: bool, **said: str
 
 
 @click.command("pause")
-@click.argument("pattern", callback=not_empty)
+@click.argument("pattern", default="", metavar="PATTERN", callback=not_empty)
+@jobs_option("pattern", is_needed=True)
 @click.option("--reason", default="", help="Why; shown wherever the job is.")
 @until_options
 @cell_options
@@ -72,7 +69,8 @@ def pause_command(
 
 
 @click.command("resume")
-@click.argument("pattern", callback=not_empty)
+@click.argument("pattern", default="", metavar="PATTERN", callback=not_empty)
+@jobs_option("pattern", is_needed=True)
 @cell_options
 @pass_settings
 def resume_command(settings: Settings, pattern: str) -> None:
@@ -97,10 +95,10 @@ def _show(
     for name in report.unchanged:
         known = _held(pauses[name]) if name in pauses else ""
         lines.append(f"{short_job_name(name)} {unchanged_text}{known}")
-    for line in lines[:SHOWN_MAX]:
+    for line in render.first_of(lines, "job"):
         render.line(line)
-    if len(lines) > SHOWN_MAX:
-        render.line(f"and {len(lines) - SHOWN_MAX:,} more; {len(report.changed):,} in all {text}")
+    if len(lines) > render.ALL_MAX:
+        render.line(f"{len(report.changed):,} in all {text}")
 
 
 def _held(pause: PauseView) -> str:

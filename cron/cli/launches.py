@@ -31,6 +31,7 @@ from cron.cli.rows import (
 )
 from cron.cli.scopes import (
     collection_option,
+    jobs_option,
     limit_option,
     pool_of,
     pool_options,
@@ -67,6 +68,7 @@ class _History(click.Command):
 
 @click.command("history", cls=_History)
 @click.argument("job", default="", metavar="[JOB|PATTERN]", callback=not_empty)
+@jobs_option("job")
 @word_option("--tenant", metavar="T", help="Of this tenant.")
 @pool_options
 @collection_option

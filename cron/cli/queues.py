@@ -12,6 +12,7 @@ from cron.cli.logs import split_attempt
 from cron.cli.options import Settings, cell_options, pass_settings
 from cron.cli.scopes import (
     collection_option,
+    jobs_option,
     limit_option,
     pool_of,
     pool_options,
@@ -34,7 +35,8 @@ WAIT_NARROW: Final = ("pool", "priority", "start until utc")
 
 
 @click.command("queue")
-@click.argument("target", default="", metavar="[JOB|LAUNCH]", callback=not_empty)
+@click.argument("target", default="", metavar="[JOB|PATTERN|LAUNCH]", callback=not_empty)
+@jobs_option("target")
 @word_option("--tenant", metavar="T", help="Only this tenant.")
 @pool_options
 @collection_option
@@ -44,8 +46,8 @@ WAIT_NARROW: Final = ("pool", "priority", "start until utc")
 def queue_command(settings: Settings, /, target: str, limit: int, **said: str) -> None:
     """Show how much waits and runs in each queue, and which limit is reached there.
 
-    With a JOB, a LAUNCH or --collection: its open launches, how many are before each, and why it
-    waits.
+    With a JOB, a PATTERN of jobs, a LAUNCH or --collection: its open launches, how many are before
+    each, and why it waits.
     """
     tenant, collection = said["tenant"], said["collection"]
     pool = pool_of(said["handler"], said["pool"])

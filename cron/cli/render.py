@@ -13,24 +13,32 @@ exception is `raftcron logs --raw`.
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import click
 import msgspec
 
 from cron.errors import CronError, CrontabError, Problem
 
+T = TypeVar("T")
+
 Row = dict[str, Any]
 
 NOTE: Final = "note"
 """The column that takes what room is left; without any note it is left out on a terminal."""
+ALL_MAX: Final = 100
+FIRST: Final = 20
 NOTE_CHARS_MIN: Final = 20
 CELL_CHARS_MIN: Final = 10
 GAP: Final = 2
 TIMES: Final = (" utc", " time")
 """How the heads of columns of times end."""
+FOLD_INDENT: Final = "    "
+_BLANKS: Final = re.compile(r"(?=(?<! ) )")
+"""Before each run of blanks."""
 BREAKS: Final = "\n\t"
 """Characters that stay as they are in a text of several lines."""
 
@@ -57,9 +65,48 @@ def lines(text: str, *, err: bool = False) -> None:
     click.echo(shown, nl=not shown.endswith("\n"), err=err)
 
 
+def first_of(items: Sequence[T], what: str, *, err: bool = False) -> Iterator[T]:
+    """Yield what is to be printed line by line: all items, of more than ALL_MAX the first FIRST.
+    After those the number of the others is printed; `what` is one item."""
+    shown = items if len(items) <= ALL_MAX else items[:FIRST]
+    yield from shown
+    if len(shown) < len(items):
+        left = number(len(items) - len(shown), f"more {what}")
+        line(f"... and {left}; -o json prints all", err=err)
+
+
 def piece(text: str) -> None:
     """Print a piece of a text of several lines; the next piece follows without a break."""
     click.echo(visible(text, BREAKS), nl=False)
+
+
+def fitted(text: str) -> None:
+    """Print lines that are escaped already, and may have colours; on a terminal none is wider than
+    it, unless one word is."""
+    if is_terminal():
+        import shutil
+
+        text = fold(text, shutil.get_terminal_size().columns)
+    click.echo(text)
+
+
+def fold(text: str, width: int) -> str:
+    """Return `text` with its lines broken at blanks where they are wider than `width`; what follows
+    a break is indented."""
+    folded: list[str] = []
+    for one in text.split("\n"):
+        if len(click.unstyle(one)) <= width:
+            folded.append(one)
+            continue
+        *before, last = [""]
+        for word in _BLANKS.split(one):
+            is_first = not last.strip()
+            if not is_first and len(click.unstyle(last + word)) > width:
+                before.append(last.rstrip())
+                last, word = FOLD_INDENT, word.lstrip()
+            last += word
+        folded += [*before, last]
+    return "\n".join(folded)
 
 
 def number(count: int, one: str, many: str = "") -> str:

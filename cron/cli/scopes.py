@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import click
 
@@ -35,6 +36,31 @@ def collection_option(command: F) -> F:
     return word_option("--collection", metavar="WORD", help="Of jobs with this collection.")(
         command
     )
+
+
+def jobs_option(argument: str, *, is_needed: bool = False) -> Callable[[F], F]:
+    """Return what adds --job PATTERN, which says the same as the command's `argument`; a usage
+    error where both are given, or, with `is_needed`, none."""
+
+    def add(command: F) -> F:
+        @functools.wraps(command)
+        def named_once(*given: Any, same_jobs: str, **said: Any) -> Any:
+            if said[argument] and same_jobs:
+                raise click.UsageError("jobs are named twice: as the argument and with --job")
+            said[argument] = said[argument] or same_jobs
+            if is_needed and not said[argument]:
+                raise click.UsageError("name the jobs: PATTERN or --job PATTERN, '*' for all")
+            return command(*given, **said)
+
+        option = word_option(
+            "--job",
+            "same_jobs",
+            metavar="PATTERN",
+            help="Of jobs such as 'billing/*'; the same as the argument.",
+        )
+        return cast(F, option(named_once))
+
+    return add
 
 
 def limit_option(most: int, default: int, name: str = "limit") -> Callable[[F], F]:

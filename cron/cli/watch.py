@@ -1,15 +1,22 @@
-"""A launch that somebody waits for: looked at until it is over, and what is said meanwhile."""
+"""Launches that somebody waits for: looked at until they are over, and what is said meanwhile."""
 
 from __future__ import annotations
 
+import itertools
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
 
 from cron.api.views import LaunchView
-from cron.cli import render
+from cron.cli import exits, render
 from cron.cli.options import Settings
+from cron.cli.rows import launch_row
 from cron.errors import OutcomeUnknown, Unavailable
 from launcher.names import short_job_name
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from cron.api.client import Client
@@ -19,6 +26,16 @@ _POLL_S_MAX: Final = 1.0
 _MOMENT_MS: Final = 500
 """What a leader knows of a launch, it knows this soon: that it is skipped, or what it waits for."""
 _LOST: Final = "lost"
+_SUCCEEDED: Final = "succeeded"
+_LOOKS_MAX: Final = 100
+"""Launches that are looked at between two pauses, oldest first: they end about in that order."""
+
+
+def wait_option(command: F) -> F:
+    """Add --wait, for the launches that a command makes due again."""
+    return click.option(
+        "--wait", is_flag=True, help="Wait until all are over; exit with 1 if one failed."
+    )(command)
 
 
 class Watch:
@@ -50,6 +67,38 @@ class Watch:
         if not is_end:
             self._say(view.launch, _waits_for(view))
         return view
+
+    def until_all(self, names: Sequence[str]) -> list[LaunchView]:
+        """Return launches in the order of their names once all are over, or as they were last seen
+        where --timeout is over first. Says on stderr how many are over, when that is news.
+
+        A cell without a leader is waited for, as `until` does.
+        """
+        end_ms = None if self._wait_ms is None else self._clock.mono_ms() + self._wait_ms
+        pause_s = _POLL_S
+        seen: dict[str, LaunchView] = {}
+        while True:
+            waiting = [name for name in names if name not in seen or seen[name].is_open]
+            for name in itertools.islice(waiting, _LOOKS_MAX):
+                try:
+                    seen[name] = self._client.show(name)[-1]
+                except (Unavailable, OutcomeUnknown) as error:
+                    self._say(name, str(error))
+                    break
+            over = [view for view in seen.values() if not view.is_open]
+            left_ms = None if end_ms is None else end_ms - self._clock.mono_ms()
+            if len(over) == len(names) or (left_ms is not None and left_ms <= 0):
+                return [seen[name] for name in names if name in seen]
+            self._say_progress(over, len(names))
+            time.sleep(pause_s if left_ms is None else min(pause_s, left_ms / 1000))
+            pause_s = min(2 * pause_s, _POLL_S_MAX)
+
+    def _say_progress(self, over: list[LaunchView], count: int) -> None:
+        bad = sum(view.state != _SUCCEEDED for view in over)
+        news = f"{len(over):,} of {count:,} are over" + (f", {bad:,} not well" if bad else "")
+        if over and news != self._said:
+            render.line(f"raftcron: {news}", err=True)
+            self._said = news
 
     def _look(self, view: LaunchView, *, is_end: bool) -> LaunchView:
         """Return the launch as it is now, or as it was where nobody can tell."""
@@ -92,3 +141,29 @@ def ending(view: LaunchView) -> str:
     reason = f" ({view.reason})" if view.reason else ""
     detail = f": {view.detail}" if view.detail else ""
     return f"{view.state}{reason}{code}{detail}"
+
+
+def wait_for_all(settings: Settings, client: Client, names: Sequence[str]) -> None:
+    """Wait until launches are over and say how each ended: as one object a line, or as a line for
+    each that did not succeed and a sum. The worst of them decides how the command ends.
+
+    Raises:
+        OutcomeUnknown: --timeout was over first. click's Exit: one of them did not succeed.
+    """
+    views = Watch(settings, client).until_all(names)
+    bad = [view for view in views if not view.is_open and view.state != _SUCCEEDED]
+    open_count = len(names) - sum(not view.is_open for view in views)
+    if settings.is_json:
+        render.json_lines(map(launch_row, views))
+    else:
+        for view in bad:
+            render.line(f"{short_job_name(view.launch)} {ending(view)}")
+        render.line(f"{len(names) - open_count - len(bad):,} of {len(names):,} succeeded")
+    if open_count:
+        raise OutcomeUnknown(
+            f"{open_count:,} of {render.number(len(names), 'launch', 'launches')} are not over "
+            f"within {(settings.timeout_ms or 0) / 1000:g} s",
+            "they go on; `raftcron show` says what became of one",
+        )
+    if bad:
+        raise click.exceptions.Exit(exits.FAILED)

@@ -144,7 +144,8 @@ def read_schedule(
         check(schedule, expression.columns)
     except ScheduleError as error:
         words = [(match.group(), match.start() + 1) for match in _WORD.finditer(whole)]
-        error = misread(words, has_command=True) or error
+        if not problems.is_full:
+            error = misread(words, has_command=True) or error
         hint = _in_zone(error.hint, zone)
         problems.error(line, column + max(error.column, 1) - 1, str(error), hint)
         return None

@@ -59,6 +59,11 @@ class Problems:
         """Keep an error: its place (from 1), what is wrong, and what to do."""
         self._keep("error", Problem(self._file, line, column, message, hint))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether a further error is counted only: then what it says is not worth working out."""
+        return self._counts["error"] >= limits.CRONTAB_ERRORS_MAX
+
     def warn(self, line: int, column: int, message: str, hint: str) -> None:
         """Keep a warning: the file can be used, and may not mean what it looks like."""
         problem = Problem(self._file, line, column, message, hint, is_warning=True)

@@ -123,8 +123,9 @@ def _name(row: LaunchView) -> str:
 
 
 def _clock(at_ms: int) -> str:
+    """The time of the day: the day is that of the launch's name, which stands beside it."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.strftime("%H:%M:%S.") + f"{at_ms % 1000:03d}Z"
 
 
 def _second(at_s: int) -> str:

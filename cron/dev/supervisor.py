@@ -21,7 +21,7 @@ from typing import Final
 
 import click
 
-from cron.cli import exits
+from cron.cli import exits, render
 from cron.clock import SystemClock
 from cron.dev.cell import LocalCell
 from cron.dev.feed import CellClient, Connect, Feed, format_error, read_crontab, refuse_errors
@@ -48,7 +48,7 @@ def run_dev(
     *,
     commands: Commands = lambda member: member.argv,
     connect: Connect | None = None,
-    say: Callable[[str], None] = click.echo,
+    say: Callable[[str], None] = render.fitted,
 ) -> int:
     """Run a cell until Ctrl-C, or as long as `options` say, and return the exit code.
 

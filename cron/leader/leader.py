@@ -382,10 +382,12 @@ class Leader:
         """Which jobs this leader cannot launch since it cannot read their schedules, "" if none."""
         if self.epoch is None or not self._held:
             return ""
-        number, why = next(iter(self._held.items()))
-        record = self._applier.state.by_number[number]
-        more = f" and {len(self._held) - 1} more" if len(self._held) > 1 else ""
-        return f"holds {record.name}{more}: {why}"
+        known = self._applier.state.by_number  # one may be removed and forgotten since the turn
+        held = [(known[number].name, why) for number, why in self._held.items() if number in known]
+        if not held:
+            return ""
+        (name, why), more = held[0], f" and {len(held) - 1} more" if len(held) > 1 else ""
+        return f"holds {name}{more}: {why}"
 
     def _note_jump(self) -> None:
         jumped_ms = self._jump.since_last()

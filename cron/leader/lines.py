@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cron.api.pattern import is_wild
 from cron.api.pool_views import (
     QueueQuery,
     QueuesReport,
@@ -58,7 +59,7 @@ class Lines:
         return QueuesReport(queues=views, now_ms=self._clock.wall_ms())
 
     async def waits(self, query: WaitQuery, connected: frozenset[int]) -> WaitsReport:
-        """Return where a launch, or each open one of a job or collection, stands; oldest first.
+        """Return where a launch stands, or each open one of jobs or a collection; oldest first.
 
         Raises:
             UnknownJob, UnknownLaunch: there is no such thing. NotNow: the launch is over.
@@ -74,8 +75,8 @@ class Lines:
         return WaitsReport(waits=views, total=len(rows), now_ms=now_ms)
 
     def _rows(self, query: WaitQuery) -> list[LaunchRow]:
-        if query.collection:
-            fits = selector(Wanted(collection=query.collection))
+        if query.collection or is_wild(query.job):
+            fits = selector(Wanted(pattern=query.job, collection=query.collection))
             records = [one for one in self._state.jobs.values() if one.open and fits(one)]
             rows = [row for record in records for row in record.open.values()]
             return sorted(rows, key=lambda row: (row.scheduled_s, row.number, row.trigger))

@@ -13,6 +13,7 @@ from heapq import nlargest
 
 import msgspec
 
+from cron import limits
 from cron.api.pattern import is_wild
 from cron.api.views import (
     AuditReport,
@@ -74,6 +75,7 @@ class Tally:
     def __init__(self) -> None:
         self.census = Census()
         self.violations: list[Violation] = []
+        self.end_ms = 0  # of the monotonic clock: when it gives up
         self.forgotten_s = 0  # newest time in the period of which schedules are not known
 
     def found(self, job: str, scheduled_s: int, kind: str, message: str) -> None:
@@ -372,10 +374,16 @@ class Questions:
         tally = Tally()
         if not job and self._state.forgotten_s > since_s:
             tally.forgotten_s = self._state.forgotten_s
-        for name in names:
+        tally.end_ms = self._clock.mono_ms() + limits.AUDIT_MS_MAX
+        for done, name in enumerate(names):
             record = self._state.jobs.get(name)
-            if record is not None:  # else State has forgotten it meanwhile
-                await self._audit_job(record, since_s, until_s, tally)
+            if record is None:  # State has forgotten it meanwhile
+                continue
+            if not await self._audit_job(record, since_s, until_s, tally):
+                seconds, left = limits.AUDIT_MS_MAX // 1000, len(names) - done
+                message = f"{left:,} of {len(names):,} jobs could not be audited within {seconds} s"
+                tally.found("", 0, "unproven", f"{message}; name a job, or a later --since")
+                break
         for gap in await self._projection.gaps():
             message = (
                 f"history after log index {gap.from_index} up to {gap.to_index} "
@@ -384,18 +392,21 @@ class Questions:
             tally.found("", 0, "unproven", message)
         return tally.report(len(names), since_ms, until_s * 1000)
 
-    async def _audit_job(self, record: JobRecord, since_s: int, until_s: int, tally: Tally) -> None:
-        """Audit one job, window by window: its history may be longer than one look can take."""
+    async def _audit_job(self, record: JobRecord, since_s: int, until_s: int, tally: Tally) -> bool:
+        """Audit one job, window by window: its history may be longer than one look can take. Return
+        whether the time of the audit was enough for it."""
         audited, open_rows, index = audited_job(record), _open(record), self._state.index
         if audited.forgotten_s > since_s:
             tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
             since_s = audited.forgotten_s
         if reason := await asyncio.to_thread(audited.unreadable, since_s, until_s):
             tally.found(record.name, 0, "unproven", f"{record.name}: {reason}")
-            return
+            return True
         begin_s = since_s
         await self._projection.caught_up(self._applier.rows_index)
         while since_s < until_s:
+            if self._clock.mono_ms() >= tally.end_ms:
+                return False
             end_s = await asyncio.to_thread(_window_end, audited, since_s, until_s)
             rows = await self._projection.of_job(record.name, since_s, end_s)
             rows = [row for row in rows if row.ended_index <= index]
@@ -415,6 +426,7 @@ class Questions:
         silent = await asyncio.to_thread(_silent, audited, until_s)
         if record.job is not None and silent is not None:
             tally.found(record.name, silent, "silent", "it is over and nothing accounted for it")
+        return True
 
     async def why(self, job: str, at_s: int, *, is_nearest: bool = False) -> WhyReport:
         """Return why a job did or did not run at an instant, or, with `is_nearest`, at the newest

@@ -67,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="be killed, commands included, when the parent process ends",
     )
     options = parser.parse_args(arguments)
+    logs.configure("")  # until the configuration says its name
     try:
         if options.die_with_parent is not None and not die_with_parent(options.die_with_parent):
             return CANNOT_RUN
@@ -77,12 +78,20 @@ def main(arguments: list[str] | None = None) -> int:
         with private_files():
             return asyncio.run(run(config))
     except LauncherError as error:
-        hint = f"  hint: {error.hint}\n" if error.hint else ""
-        sys.stderr.write(f"raftcron executor: {error}\n{hint}")
+        _complain(error, error.hint)
         return _exit_code(error)
     except OSError as error:
-        sys.stderr.write(f"raftcron executor: {error}\n")
+        _complain(error)
         return CANNOT_RUN
+
+
+def _complain(error: Exception, hint: str = "") -> None:
+    """Say why the executor does not run: as a line of the log, or to a person who watches."""
+    if sys.stderr.isatty():
+        more = f"  hint: {hint}\n" if hint else ""
+        sys.stderr.write(f"raftcron executor: {error}\n{more}")
+    else:
+        log.error("executor.refused", error=str(error), **({"hint": hint} if hint else {}))
 
 
 def _exit_code(error: LauncherError) -> int:

@@ -109,7 +109,7 @@ def test_a_full_disk_ends_a_replica_which_then_waits_for_room_and_catches_up(
     assert "replica.started" not in on_disk.events()
     wait_until(lambda: on_disk.row().role == "waiting", what="status of the others to tell")
     assert "waits for room on its disk" in on_disk.row().note
-    assert "raftcron replica: waits for room on its disk" in on_disk.log.read_text()
+    assert "waits for room on its disk" in on_disk.log.read_text()
     on_disk.free()
     wait_until(lambda: "replica.started" in on_disk.events(), what="its start")
     assert on_disk.events().count("disk.full") == 1

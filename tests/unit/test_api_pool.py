@@ -305,7 +305,7 @@ def test_reasons_are_those_of_launches_and_the_states_they_end_in(reason):
         (requests.checked_queues, pv.QueueQuery(tenant="*"), "tenant '*' is not a plain word"),
         (requests.checked_waits, pv.WaitQuery(), "one of them only"),
         (requests.checked_waits, pv.WaitQuery(job="a", launch=LAUNCH), "one of them only"),
-        (requests.checked_waits, pv.WaitQuery(job="a b"), "is not a job name"),
+        (requests.checked_waits, pv.WaitQuery(job="a b"), "is not one of job names"),
         (requests.checked_waits, pv.WaitQuery(job="a", limit=1_001), "limit 1001 is above 1000"),
         (requests.checked_removal, pv.LimitRemoval(tenant="a", priority=1), "priority of all"),
     ],

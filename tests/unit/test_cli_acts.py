@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 from click.testing import Result
@@ -10,6 +11,7 @@ from cron.api.views import (
     BackfillRequest,
     JobsRequest,
     JobView,
+    LaunchView,
     PauseReport,
     PauseRequest,
 )
@@ -169,6 +171,59 @@ async def test_a_dry_run_of_backfill_launches_nothing(count):
     result = await cli(backend, "backfill", "backup", *PERIOD, "--dry-run")
     assert result.exit_code == 0
     assert [given.is_dry_run for _, (given,) in backend.calls] == [True]
+
+
+def in_turn(**by_launch: list[str]) -> Callable[[str], list[LaunchView]]:
+    """What `show` answers: each launch in the states that it has from look to look."""
+
+    def show(name: str) -> list[LaunchView]:
+        states = by_launch[f"at_{name[-6:-4]}"]
+        state = states.pop(0) if len(states) > 1 else states[0]
+        return [launch(launch=name, state=state, is_open=state in ("due", "launched"))]
+
+    return show
+
+
+WAITING = ["backfill", "backup", *PERIOD, "--wait"]
+
+
+async def test_backfill_with_wait_says_how_many_are_over_and_how_each_bad_one_ended():
+    backend = backfill(3)
+    backend.answers["show"] = in_turn(
+        at_00=["due", "succeeded"], at_01=["failed"], at_02=["due", "launched", "lost"]
+    )
+    result = await cli(backend, *WAITING)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines()[-3:] == [
+        "backup@2026-11-20T15:01:00Z failed",
+        "backup@2026-11-20T15:02:00Z lost",
+        "1 of 3 succeeded",
+    ]
+    assert result.stderr.splitlines() == [
+        "raftcron: 1 of 3 are over, 1 not well",
+        "raftcron: 2 of 3 are over, 1 not well",
+    ]
+
+
+async def test_backfill_with_wait_of_what_went_well_exits_with_0():
+    backend = backfill(3)
+    backend.answers["show"] = in_turn(at_00=["succeeded"], at_01=["succeeded"], at_02=["succeeded"])
+    done = rows(await cli(backend, *WAITING, "-o", "json"))
+    assert [row["launch"] for row in done] == plan(3)
+    assert {row["state"] for row in done} == {"succeeded"}
+
+
+async def test_backfill_with_wait_ends_with_its_timeout_which_is_worse_than_a_failure():
+    backend = backfill(2)
+    backend.answers["show"] = in_turn(at_00=["failed"], at_01=["due"])
+    result = await cli(backend, *WAITING, "--timeout", "2s")
+    assert result.exit_code == 6
+    assert "1 of 2 launches are not over within 2 s" in result.stderr
+    assert "backup@2026-11-20T15:00:00Z failed" in result.stdout
+
+
+async def test_a_dry_run_waits_for_nothing():
+    assert (await cli(backfill(2), *WAITING, "--dry-run")).exit_code == 0
 
 
 async def test_backfill_needs_a_begin_and_a_period():

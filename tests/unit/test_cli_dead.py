@@ -13,7 +13,7 @@ from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, 
 from cron.api.views import OutputQuery, OutputView
 from cron.cli.dead import DEAD_COLUMNS, DEAD_MAX, dead_cells
 from cron.errors import ExecutorAway, NotFound
-from tests.unit.api_rig import NOON_S, FakeBackend, run_cli, serving
+from tests.unit.api_rig import NOON_S, FakeBackend, launch, run_cli, serving
 
 LAUNCH = "default/mail@2026-11-20T15:00:00Z"
 LETTER = DeadView(
@@ -262,3 +262,22 @@ async def test_nothing_named_is_nothing_done(arguments):
     assert result.exit_code == 2
     assert "name a launch or a filter; or --all" in result.stderr
     assert backend.calls == []
+
+
+@pytest.mark.parametrize(("state", "code"), [("succeeded", 0), ("failed", 1), ("lost", 1)])
+async def test_redrive_with_wait_ends_as_the_launch_does(state, code):
+    outcome = DeadOutcome(launches=[LAUNCH], is_dry_run=False)
+    views = [launch(launch=LAUNCH, state="due", is_open=True), launch(launch=LAUNCH, state=state)]
+    backend = FakeBackend(redrive=outcome, show=lambda _: [views.pop(0)])
+    result = await cli(backend, "dead", "redrive", LAUNCH, "--wait")
+    assert result.exit_code == code
+    assert views == []
+    assert result.stdout.splitlines()[-1] == f"{int(not code)} of 1 succeeded"
+
+
+async def test_a_dry_run_of_redrive_waits_for_nothing():
+    outcome = DeadOutcome(launches=[LAUNCH], is_dry_run=True)
+    result = await cli(
+        FakeBackend(redrive=outcome), "dead", "redrive", LAUNCH, "--wait", "--dry-run"
+    )
+    assert result.exit_code == 0

@@ -9,9 +9,12 @@ import pytest
 
 from cron import limits
 from cron.api import client as client_module
+from cron.api.pool_views import WaitsReport
+from cron.api.views import PauseReport
 from cron.cli.options import Settings, new_request_id, person
 from cron.cli.sources import STDIN, printable, read_source
 from cron.errors import InvalidInput, LimitExceeded
+from tests.unit.api_rig import FakeBackend, run_cli, serving
 
 
 @pytest.fixture
@@ -132,3 +135,43 @@ def test_a_device_without_end_is_given_up_at_the_limit(monkeypatch):
 def test_what_cannot_be_read_says_why(name):
     with pytest.raises(InvalidInput, match="cannot be read: "):
         read_source(name)
+
+
+@pytest.mark.parametrize(
+    ("command", "method", "answer"),
+    [
+        ("jobs", "jobs", []),
+        ("history", "history", []),
+        ("queue", "waits", WaitsReport()),
+        ("pause", "pause", PauseReport()),
+        ("resume", "resume", PauseReport()),
+    ],
+)
+async def test_a_pattern_is_the_argument_or_said_with_job(command, method, answer):
+    backend = FakeBackend(**{method: answer})
+    async with serving(backend) as server:
+        for named in (["acme/*"], ["--job", "acme/*"]):
+            result = await run_cli(command, *named, server=server)
+            assert result.exit_code == 0, result.stderr
+        twice = await run_cli(command, "acme/*", "--job", "b", server=server)
+        empty = await run_cli(command, "--job", "", server=server)
+    assert backend.calls[0] == backend.calls[1]
+    assert "acme/*" in str(backend.calls[0])
+    assert (twice.exit_code, empty.exit_code, len(backend.calls)) == (2, 2, 2)
+    assert "named twice" in twice.stderr
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+async def test_what_changes_jobs_needs_them_named(command):
+    result = await run_cli(command)
+    assert result.exit_code == 2
+    assert "name the jobs" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command", ["jobs", "history", "queue", "pause", "resume", "dead list", "dead redrive",
+    "dead drop", "gate close"],
+)  # fmt: skip
+async def test_every_command_of_several_jobs_takes_job(command):
+    result = await run_cli(*command.split(), "--help")
+    assert "--job PATTERN" in result.stdout

@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import sys
 
+import click
 import pytest
 
 from cron.cli import exits, render
@@ -162,3 +163,21 @@ def test_all_problems_of_a_file_are_shown_with_their_places(capsys):
 def test_each_error_has_its_exit_code(error, code):
     assert exits.exit_code(error) == code
     assert f"    {code}  ".strip() in exits.epilog()
+
+
+LINE = "10:00:00.003Z  acme/nightly@2026-11-20T15:00:00Z  failed     +7 ms  e1  exit code 1"
+
+
+def test_a_line_that_is_too_wide_is_broken_at_blanks_and_indented():
+    assert render.fold(LINE, 100) == LINE
+    assert render.fold(LINE, 60).split("\n") == [
+        "10:00:00.003Z  acme/nightly@2026-11-20T15:00:00Z  failed",
+        "    +7 ms  e1  exit code 1",
+    ]
+    assert render.fold("a\n" + "x" * 30 + " y", 20) == "a\n" + "x" * 30 + "\n    y"
+
+
+def test_colours_take_no_room_in_a_line():
+    styled = LINE.replace("failed", click.style("failed", fg="red"))
+    assert render.fold(styled, len(LINE)) == styled
+    assert click.unstyle(render.fold(styled, 60)) == render.fold(LINE, 60)

@@ -171,8 +171,10 @@ def test_an_emptied_disk_that_was_started_as_one_of_a_new_cell_stops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = Rig(monkeypatch, [])
-    with pytest.raises(Replaced, match="known with another disk"):
+    with pytest.raises(Replaced, match="known with another disk") as caught:
         rig.gate.refused("r2", Goodbye(UNKNOWN, 1, "r1 is known with another disk"))
+    ways = ("`raftcron replica replace r1`", "--join", "without --bootstrap", "an id of its own")
+    assert [way for way in ways if way not in caught.value.hint] == []
     rig.close()
 
 

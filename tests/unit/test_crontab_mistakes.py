@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
+from cron import limits
 from cron.calendar.schedule import compile
+from cron.crontab import jobs
 from cron.crontab.reader import read_crontab, read_file
 from tests.unit.api_rig import run_cli
 
@@ -195,6 +197,14 @@ async def test_all_errors_of_a_long_file_are_counted(tmp_path):
     assert result.exit_code == 2
     assert "20,000 errors; the first 100 are shown" in result.stdout
     assert result.stdout.splitlines()[-1] == "0 jobs, 20,000 errors, 0 warnings"
+
+
+def test_what_is_wrong_is_worked_out_for_no_more_errors_than_are_shown(monkeypatch):
+    looked_at = []
+    monkeypatch.setattr(jobs, "misread", lambda *given, **_: looked_at.append(given))
+    reading = read_crontab(b"61 * * * * x\n" * 500 + b"0 5 * * * y\n", file="tab")
+    assert (reading.error_count, len(reading.jobs)) == (500, 1)
+    assert len(looked_at) == limits.CRONTAB_ERRORS_MAX
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import socket
 import subprocess
 import sys
@@ -31,15 +34,38 @@ def write_config(folder: Path, client: str) -> Path:
     return config
 
 
-def test_a_replica_whose_port_is_taken_says_so_in_two_lines(tmp_path: Path) -> None:
+def refusal(done: subprocess.CompletedProcess[str]) -> tuple[str, str]:
+    """The error and the hint of the last line of the log; all lines are JSON."""
+    *_, last = [json.loads(line) for line in done.stderr.splitlines()]
+    assert last["level"] == "error"
+    assert last["event"] in ("replica.refused", "executor.refused")
+    assert last["at"]
+    return last["error"], last["hint"]
+
+
+def on_terminal(module: str, config: Path) -> str:
+    """What a person sees on whose terminal it starts."""
+    ours, theirs = os.openpty()
+    with subprocess.Popen([sys.executable, "-m", module, "--config", config], stderr=theirs):
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # EIO: the process has ended
+            while piece := os.read(ours, 4096):
+                said += piece
+    os.close(ours)
+    return said.decode().replace("\r\n", "\n")
+
+
+def test_a_replica_whose_port_is_taken_says_so_in_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         client = f"127.0.0.1:{taken.getsockname()[1]}"
         done = run("cron.daemon", write_config(tmp_path, client), "--bootstrap")
     assert done.returncode == 2
-    assert done.stderr.splitlines() == [
-        f"raftcron replica: client address {client} cannot be used: address already in use",
-        "  hint: another process may have the port; `client` in the configuration names another",
-    ]
+    assert refusal(done) == (
+        f"client address {client} cannot be used: address already in use",
+        "another process may have the port; `client` in the configuration names another",
+    )
+    assert json.loads(done.stderr.splitlines()[-1])["replica"] == "r1"
 
 
 def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> None:
@@ -52,10 +78,10 @@ def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> No
     for more, folder in (((), "d"), (("--data", str(tmp_path / "e")), "e")):
         done = run("cron.daemon", free_port_in(config), *more)
         assert done.returncode == 2
-        first, hint = done.stderr.splitlines()[-2:]  # behind a line of the log
+        first, hint = refusal(done)
         place = tmp_path / folder / "raft"
-        assert first.startswith(f"raftcron replica: {place}: empty; an id that forgot its votes")
-        assert hint.startswith("  hint: --bootstrap if this is a new cell")
+        assert first.startswith(f"{place}: empty; an id that forgot its votes")
+        assert hint.startswith("--bootstrap if this is a new cell")
         assert "--join if its disk was lost" in hint
     assert history.stat().st_ino == before, "a start that is refused removes nothing"
 
@@ -70,8 +96,9 @@ def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     config = write_config(tmp_path, "127.0.0.1:1")
     done = run("cron.daemon", config, "--join", "--data", "/proc/nowhere")
     assert done.returncode == 2
-    assert done.stderr.splitlines()[0].startswith("raftcron replica: /proc/nowhere: ")
-    assert "--data" in done.stderr.splitlines()[1]
+    error, hint = refusal(done)
+    assert error.startswith("/proc/nowhere: ")
+    assert "--data" in hint
 
 
 def test_a_directory_is_one_of_a_new_cell_or_of_an_old_one(tmp_path: Path) -> None:
@@ -86,10 +113,12 @@ def test_a_daemon_without_its_configuration_names_itself_and_hints(
 ) -> None:
     done = run(module, tmp_path / "none.toml")
     assert done.returncode == 2
+    error, hint = refusal(done)
+    assert "none.toml" in error
+    assert hint
     command = "replica" if module == "cron.daemon" else "executor"
-    first, hint = done.stderr.splitlines()
-    assert first.startswith(f"raftcron {command}: ")
-    assert hint.startswith("  hint: ")
+    seen = on_terminal(module, tmp_path / "none.toml")
+    assert seen == f"raftcron {command}: {error}\n  hint: {hint}\n"
 
 
 def test_a_second_executor_on_the_same_data_exits_with_four(tmp_path: Path) -> None:
@@ -98,7 +127,8 @@ def test_a_second_executor_on_the_same_data_exits_with_four(tmp_path: Path) -> N
     lock(tmp_path / "d")
     done = run("launcher.executor", config)
     assert done.returncode == 4
-    first, hint = done.stderr.splitlines()
-    assert first.startswith("raftcron executor: directory ")
-    assert "in use by the executor with process id" in first
-    assert hint.startswith("  hint: stop that one")
+    error, hint = refusal(done)
+    assert error.startswith("directory ")
+    assert "in use by the executor with process id" in error
+    assert hint.startswith("stop that one")
+    assert json.loads(done.stderr.splitlines()[-1])["executor"] == "e1"

@@ -38,7 +38,7 @@ def test_each_launch_is_shown_once_oldest_first() -> None:
 
 def test_a_line_has_time_launch_state_lateness_and_executor() -> None:
     line = click.unstyle(format_launch(launch(1)))
-    assert line.split("  ")[0] == "2027-01-15T08:00:01.020Z"
+    assert line.split("  ")[0] == "08:00:01.020Z"
     assert line.split()[1:] == ["a@1", "succeeded", "+12", "ms", "executor-1"]
 
 
@@ -54,7 +54,7 @@ def test_a_run_of_skipped_instants_is_one_line() -> None:
         lateness_ms=None, started_at_ms=0, finished_at_ms=0, executor="", kind="range",
     )  # fmt: skip
     line = click.unstyle(format_launch(row))
-    place = "2027-01-15T08:00:01.030Z  a@1 and 60 more until 08:01:01Z"
+    place = "08:00:01.030Z  a@1 and 60 more until 08:01:01Z"
     assert line == f"{place}  skipped    missed"
 
 

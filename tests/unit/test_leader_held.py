@@ -94,6 +94,15 @@ async def test_whatever_a_schedule_raises_stops_no_leader(monkeypatch: pytest.Mo
         assert "a rule of a later version" in replica.leader.held_note
 
 
+async def test_a_held_job_that_is_forgotten_within_a_turn_is_not_told_of() -> None:
+    async with reigning() as replica:
+        await replica.put(job("strange", schedule=UNKNOWN))
+        replica.clock.ms += 1_000
+        await replica.until(lambda: bool(replica.leader.held_note))
+        del replica.state.by_number[replica.state.jobs["default/strange"].number]
+        assert replica.leader.held_note == ""
+
+
 def test_an_unknown_zone_is_still_refused_in_a_file() -> None:
     with pytest.raises(ScheduleError):
         schedules.check(UNKNOWN)

@@ -252,6 +252,16 @@ async def test_the_open_launches_of_a_collection_are_those_of_its_jobs() -> None
     assert (await w.service.waits(WaitQuery(collection="other"))).waits == []
 
 
+async def test_the_open_launches_of_a_pattern_are_those_of_the_jobs_that_it_matches() -> None:
+    w = World(StateRig())
+    w.rig.put(job("mail-a"), job("print"), job("mail-b"))
+    for number in (1, 2, 3):
+        w.rig.account(60, number=number)
+    report = await w.service.waits(WaitQuery(job="default/mail*"))
+    jobs = [view.launch.partition("@")[0] for view in report.waits]
+    assert jobs == ["default/mail-a", "default/mail-b"]
+
+
 async def test_what_no_executor_has_is_asked_once_for_each_job() -> None:
     """It is a look at all executors, and all launches of a job ask for the same."""
     w = World(with_job().to(600))

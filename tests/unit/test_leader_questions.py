@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from consensus.log import Position
+from cron import limits
 from cron.api.views import HistoryQuery, JobsRequest
 from cron.errors import UnknownJob
 from cron.history.projection import Projection
@@ -182,6 +183,28 @@ async def test_the_counts_of_an_audit_add_up(
     assert whole.launches == 3
     monkeypatch.setattr(questions, "WINDOW_MAX", 2)
     assert await rig.questions.audit("", 0) == whole
+
+
+async def test_an_audit_ends_in_time_and_says_what_it_did_not_prove(
+    projection: Projection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = Asked(projection, Overlap.ALLOW)
+    rig.account(60, 120, to=600)
+    rig.clock.now_ms = (T0 + 601) * 1000
+    monkeypatch.setattr(questions, "WINDOW_MAX", 2)  # several looks
+    of_job, looks = projection.of_job, []
+
+    async def slowly(*given: object) -> list[object]:
+        looks.append(given)
+        rig.clock.now_ms += limits.AUDIT_MS_MAX // 2
+        return await of_job(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(projection, "of_job", slowly)
+    report = await rig.questions.audit("", 0)
+    assert len(looks) == 2
+    (unproven,) = report.violations
+    assert unproven.kind == "unproven"
+    assert unproven.message.startswith("1 of 1 jobs could not be audited within 15 s")
 
 
 # ---- what waits in the pool
