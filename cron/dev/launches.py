@@ -15,6 +15,8 @@ from launcher.names import short_job_name
 
 LIMIT: Final = 1_000
 """Rows asked for at once: what is beyond it costs the leader more than it tells a person."""
+SUMMED: Final = 100
+"""Rows asked for while launches are summed up: every row costs the leader, whose time is short."""
 LINES_PER_SECOND: Final = 20
 LINES_AT_ONCE: Final = 60
 """More launches than that are summed up in one line a second."""
@@ -43,8 +45,8 @@ class LiveList:
     """Shows every launch that ends after `since_ms` once, in the order of their scheduled times.
 
     A launch that runs for more than two seconds gets a line with `launched` before that. Above 20
-    launches a second one line a second says how many ended how; of more than 1,000 it counts the
-    newest 1,000.
+    launches a second one line a second says how many ended how; of more than 100 it counts the
+    newest 100.
     """
 
     def __init__(self, reader: Reader, show: Callable[[str], None], since_ms: int) -> None:
@@ -61,7 +63,8 @@ class LiveList:
         passed_ms = now_ms - self._looked_ms
         if self._is_summing and passed_ms < SUMMARY_MS:
             return 0
-        rows = self._reader.history(HistoryQuery(limit=LIMIT))
+        limit = SUMMED if self._is_summing else LIMIT
+        rows = self._reader.history(HistoryQuery(limit=limit))
         fresh = [row for row in rows if self._is_news(row, now_ms)]
         self._looked_ms = now_ms
         self._lines = min(LINES_AT_ONCE, self._lines + LINES_PER_SECOND * passed_ms // 1000)
@@ -72,7 +75,7 @@ class LiveList:
         while len(self._seen) > SEEN_MAX:
             del self._seen[next(iter(self._seen))]
         if self._is_summing:
-            self._show(format_summary(fresh, now_ms, is_cut=len(fresh) == LIMIT))
+            self._show(format_summary(fresh, now_ms, is_cut=len(fresh) == limit))
         else:
             for row in reversed(fresh):
                 self._show(format_launch(row))

@@ -20,9 +20,9 @@ from cron.leader.backlog import Backlog, Flow, IsWaiting, Line, Rates, Room
 from cron.state.state import JobRecord, State
 from launcher.names import split_job_name
 
-PATIENT_S: Final = 60
+PATIENT_S: Final = 15
 """A job is patient whose instants lie so far apart and may begin so late."""
-SWEEP_S: Final = 30
+SWEEP_S: Final = 10
 """How often the jobs of lines that are behind have their older instants skipped."""
 
 _GroupKey = tuple[str, str, int]
@@ -76,7 +76,7 @@ class Agenda:
 
     `held` are those whose schedules this program cannot read, by number, with the reason. They are
     never taken, so their horizons stand still: a leader that can read them gives their instants
-    rows, by their catch-up policies.
+    rows, by their catch-up policies. `seen_s` is the time of the last `take`.
     """
 
     def __init__(self, state: State) -> None:
@@ -87,7 +87,7 @@ class Agenda:
         self._of_job: dict[int, tuple[_Group, Flow]] = {}
         self._heap: list[tuple[int, int, _Group]] = []
         self._order = 0
-        self._now_s = 0
+        self.seen_s = 0
         self._is_blocked = False  # what the backlog has found no room in the last take
         self._stale: Iterator[int] = iter(())
         self._stale_at_s = 0
@@ -129,7 +129,7 @@ class Agenda:
         """Look at a job again in one of the next takes, whatever its group does."""
         found = self._of_job.get(number)
         if found is not None:
-            self.backlog.put(found[1], (number,), self._now_s)
+            self.backlog.put(found[1], (number,), self.seen_s)
             self._is_blocked = False
 
     def put_back(self, jobs: list[DueJob]) -> None:
@@ -161,10 +161,10 @@ class Agenda:
         Groups move on to their next instant after `now_s`. Who takes a job must account for it up
         to `now_s`, or `retry` it. `room` and `is_waiting` are those of `Backlog.take`.
         """
-        if not self._now_s:  # nobody has looked yet at what waits
+        if not self.seen_s:  # nobody has looked yet at what waits
             for line in self.backlog:
                 line.since_s = now_s
-        self._now_s = now_s
+        self.seen_s = now_s
         self._fill_backlog(now_s)
         taken = []
         for line, number in self.backlog.take(limit, now_s, room, is_waiting):
@@ -211,6 +211,12 @@ class Agenda:
         found = self._of_job.get(number)
         line = self.backlog.line(found[1]) if found is not None else None
         return line is not None and line.is_behind(now_s)
+
+    def line_of(self, number: int) -> Line | None:
+        """Return the line in which a job waits for its turn, None where it waits in none."""
+        found = self._of_job.get(number)
+        line = self.backlog.line(found[1]) if found is not None else None
+        return line if line is not None and number in line.numbers else None
 
     def behind(self, now_s: int) -> list[Line]:
         """Return the lines that are behind."""

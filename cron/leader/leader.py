@@ -31,6 +31,7 @@ from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, Steady, describe_jump
+from cron.leader.overload import Overload, line_text
 from cron.leader.plan import View, plan
 from cron.leader.policies import FAILOVER_MS
 from cron.leader.queues import Queues
@@ -127,6 +128,7 @@ class Leader:
         self._steady = Steady(FAILOVER_MS)
         self._late = Budget(settings.late_per_second)
         self._pace = TurnPace()
+        self._overload = Overload(log.replica)
         applier.subscribe(self._applied)
         log.subscribe(self._on_leadership)
 
@@ -212,6 +214,7 @@ class Leader:
         self._held.clear()
         self._jump = Jump(self._clock)
         self._steady = Steady(FAILOVER_MS)
+        self._overload = Overload(self._replica)
         state = self._applier.state
         _log.info(
             "leader.elected",
@@ -359,6 +362,7 @@ class Leader:
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:
+            self._overload.look(books.agenda.behind(now_s), now_s)
             self._inbox.stale(state, now_ms)
             if self._floors.is_due(now_mono):
                 self._inbox.raise_floors(state)
@@ -388,6 +392,19 @@ class Leader:
             return ""
         (name, why), more = held[0], f" and {len(held) - 1} more" if len(held) > 1 else ""
         return f"holds {name}{more}: {why}"
+
+    @property
+    def overload_note(self) -> str:
+        """Since when more falls due than can begin, and what is skipped for it; "" if it is not."""
+        return self._overload.note if self.epoch is not None else ""
+
+    def awaits_row(self, number: int) -> str:
+        """Return why an instant of a job that fell due has no row yet, "" where no other launches
+        hold it up."""
+        line = self.books.agenda.line_of(number) if self.epoch is not None else None
+        if line is None or not line.is_behind(self.now_ms() // 1000):
+            return ""
+        return f"more falls due than can begin in {line_text(line)}"
 
     def _note_jump(self) -> None:
         jumped_ms = self._jump.since_last()
@@ -431,6 +448,7 @@ class Leader:
 
     def _follow(self, command: c.Command, result: Result) -> None:
         state = self._applier.state
+        self._overload.follow(command, result)
         if isinstance(command, c.Begin):
             self._late.spend(
                 sum(1 for item in command.items if (row := state.row(item.key)) and row.is_late)

@@ -7,7 +7,7 @@ in between is shown as it stood then, never twice and never not at all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from heapq import nlargest
 
@@ -100,7 +100,7 @@ class Tally:
 
 class Questions:
     """Reads on the leader. `connected` gives the numbers of the executors that are, `queued` what
-    waits in the queues."""
+    waits in the queues, `awaits_row(number)` why a job's newest instants have no rows yet."""
 
     def __init__(
         self,
@@ -115,6 +115,7 @@ class Questions:
         self._archive = archive
         self.connected: frozenset[int] = frozenset()
         self.queued: Queued | None = None
+        self.awaits_row: Callable[[int], str] = lambda number: ""
 
     @property
     def _state(self) -> State:
@@ -424,7 +425,7 @@ class Questions:
                     )
             since_s = end_s
         silent = await asyncio.to_thread(_silent, audited, until_s)
-        if record.job is not None and silent is not None:
+        if record.job is not None and silent is not None and not self.awaits_row(record.number):
             tally.found(record.name, silent, "silent", "it is over and nothing accounted for it")
         return True
 
@@ -450,6 +451,10 @@ class Questions:
         )
         if not found and (reason := audited.unreadable(at_s - 1, at_s)):
             verdict = f"this replica cannot tell whether it is due: {reason}; {HELD}"
+            told = msgspec.structs.replace(told, verdict=verdict)
+        is_due = record.horizon_s < at_s <= self._clock.wall_ms() // 1000
+        if is_due and not found and (held_up := self.awaits_row(record.number)):
+            verdict = f"it waits for its turn and has no row yet: {held_up}"
             told = msgspec.structs.replace(told, verdict=verdict)
         newer = await self._newer(rows[-1], open_rows) if rows and open_row is None else ""
         at_ms = at_s * 1000

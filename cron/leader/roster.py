@@ -195,6 +195,7 @@ class Roster:
     def _leaders_note(self) -> str:
         notes = [
             self._leader.note or self._succession(),
+            self._leader.overload_note,
             self._leader.held_note,
             self.withheld(),
         ]

@@ -112,11 +112,13 @@ class CellService(PoolService):
         super()._lead()
         self._questions.connected = self._leader.executors.connected()
         self._questions.queued = asked(self._queued())
+        self._questions.awaits_row = self._leader.awaits_row
 
     async def _read(self, *, may_be_stale: bool = False) -> None:
         await super()._read(may_be_stale=may_be_stale)
         self._questions.connected = self._leader.executors.connected()
         self._questions.queued = asked(self._queued())
+        self._questions.awaits_row = self._leader.awaits_row
         if self._leader.epoch is None:
             # Only a leader has connections: whether an executor has one is not what is asked here.
             self._questions.connected = frozenset(self._state.executors)

@@ -129,6 +129,12 @@ def test_a_summary_counts_states_and_says_if_there_were_more() -> None:
         "more than 1,000 launches: 700 succeeded, 300 failed; +12 ms median, +900 ms at most"
     )
     assert [query.limit for query in cell.queries] == [1_000]
+    cell.rows = [launch(second) for second in range(4_000, 2_000, -1)]
+    shown.run_once(START_MS + 1_000)  # each row costs the leader, which is busy
+    assert lines[-1].endswith(
+        "more than 100 launches: 100 succeeded; +12 ms median, +12 ms at most"
+    )
+    assert [query.limit for query in cell.queries] == [1_000, 100]
 
 
 def replica(name: str, term: int, since_ms: int, role: str = "leader") -> StatusRow:

@@ -1,0 +1,77 @@
+"""Whether more falls due than can begin, since when, and how much was skipped for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import structlog
+
+from cron.leader.backlog import Line
+from cron.state import commands as c
+from cron.state.outcome import Result
+from launcher.launch import Reason
+from launcher.names import format_time
+
+_log = structlog.get_logger()
+
+CALM_S: Final = 10
+"""An overload is over when no line was behind for so long."""
+
+
+class Overload:
+    """What a leader tells of an overload. `note` is for `status`, "" while there is none."""
+
+    def __init__(self, replica: str) -> None:
+        self._replica = replica
+        self._since_s = 0
+        self._seen_s = 0
+        self._skipped = 0
+        self.note = ""
+
+    def follow(self, command: c.Command, result: Result) -> None:
+        """Count what an applied command has skipped."""
+        if isinstance(command, c.Account):
+            for item, verdict in zip(command.items, result.items, strict=True):
+                for run in () if verdict else item.skipped:
+                    if run.reason is Reason.OVERLOAD:
+                        self._skipped += run.count
+        elif isinstance(command, c.Skip):
+            self._skipped += sum(item.reason is Reason.OVERLOAD for item in command.items)
+
+    def look(self, behind: list[Line], now_s: int) -> None:
+        """Note which lines are behind now."""
+        if behind:
+            self._seen_s = now_s
+            if not self._since_s:
+                self._since_s = min(line.since_s for line in behind)
+                self._log(behind)
+            self.note = self._told(behind)
+        elif self._since_s and now_s - self._seen_s >= CALM_S:
+            _log.info("overload.ended", replica=self._replica, count=self._skipped)
+            self._since_s = self._skipped = 0
+            self.note = ""
+        elif not self._since_s:
+            self._skipped = 0
+
+    def _log(self, behind: list[Line]) -> None:
+        hint = "`raftcron status` says how much is skipped; add executors or slots, or launch less"
+        error = f"more falls due than can begin in {_where(behind)}"
+        _log.warning("overload.began", replica=self._replica, error=error, hint=hint)
+
+    def _told(self, behind: list[Line]) -> str:
+        return (
+            f"overloaded since {format_time(self._since_s)}: more falls due than can begin in "
+            f"{_where(behind)}; {self._skipped:,} instants are skipped/overload"
+        )
+
+
+def _where(behind: list[Line]) -> str:
+    """Return the line in which most jobs wait, and how many others there are."""
+    worst = max(behind, key=lambda line: len(line.numbers))
+    more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
+    return f"{line_text(worst)}{more}"
+
+
+def line_text(line: Line) -> str:
+    """Return what stands in a line: `queue command/5 of tenant acme`."""
+    return f"queue {line.flow.pool}/{line.flow.priority} of tenant {line.flow.tenant}"

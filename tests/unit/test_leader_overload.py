@@ -1,0 +1,71 @@
+"""What a leader tells of an overload: since when, where, and how much it skips."""
+
+from __future__ import annotations
+
+from cron.job import Schedule
+from cron.leader.backlog import BEHIND_S, Backlog, Flow
+from cron.leader.overload import CALM_S, Overload
+from cron.state import commands as c
+from cron.state.outcome import Result, Verdict
+from launcher.launch import Reason
+from tests.unit.state_rig import T0, job
+from tests.unit.test_leader_reign import reigning
+
+SECOND = Schedule("@every 1s", every_s=1)
+
+
+def backlog_of(**jobs: int) -> Backlog:
+    """Lines of these tenants with so many jobs, not empty since T0."""
+    backlog = Backlog()
+    for tenant, count in jobs.items():
+        backlog.put(Flow("command", 5, tenant), range(count), T0)
+    return backlog
+
+
+def account(*verdicts: Verdict, reason: Reason = Reason.OVERLOAD) -> tuple[c.Account, Result]:
+    run = c.SkipItem(T0 + 1, T0 + 4, 4, reason)
+    items = tuple(c.AccountItem(number, 1, T0, T0 + 9, (), (run,)) for number in range(2))
+    return c.Account(items), Result(Verdict.ACCEPTED, verdicts)
+
+
+def test_a_leader_says_since_when_more_falls_due_than_can_begin_and_what_it_skips() -> None:
+    overload = Overload("r1")
+    overload.look([], T0)
+    assert overload.note == ""
+    overload.look(list(backlog_of(acme=3, blue=9)), T0 + BEHIND_S)
+    overload.follow(*account(Verdict.ACCEPTED, Verdict.WRONG_HORIZON))
+    overload.follow(*account(Verdict.ACCEPTED, Verdict.ACCEPTED, reason=Reason.PAUSED))
+    skip = c.Skip((c.SkippedItem((1, T0, 0), Reason.OVERLOAD),))
+    overload.follow(skip, Result(Verdict.ACCEPTED, (Verdict.ACCEPTED,)))
+    overload.look(list(backlog_of(acme=3, blue=9)), T0 + 60)
+    assert overload.note == (
+        "overloaded since 2026-11-20T16:00:00Z: more falls due than can begin in queue command/5 of"
+        " tenant blue and 1 more; 5 instants are skipped/overload"
+    )
+
+
+def test_an_overload_is_over_once_nothing_was_behind_for_a_while() -> None:
+    overload = Overload("r1")
+    overload.look(list(backlog_of(acme=3)), T0 + BEHIND_S)
+    overload.look([], T0 + BEHIND_S + CALM_S - 1)
+    assert "overloaded since" in overload.note
+    overload.look([], T0 + BEHIND_S + CALM_S)
+    assert overload.note == ""
+
+
+async def test_what_falls_due_without_end_is_told_and_keeps_its_rows_few() -> None:
+    """No executor takes anything; the cell had a row for each instant of each job before."""
+    async with reigning() as replica:
+        await replica.put(*(job(f"j{n}", schedule=SECOND) for n in range(200)))
+        state, leader = replica.state, replica.leader
+        for _ in range(30):
+            replica.clock.ms += 1_000
+            now_s = replica.clock.ms // 1000
+            await replica.until(lambda now_s=now_s: leader.books.agenda.seen_s == now_s)
+        await replica.until(lambda: "queue command/5 of tenant default" in leader.overload_note)
+        assert len(state.due) < 100
+        behind = [one for one in state.jobs.values() if one.horizon_s < now_s - 25]
+        await replica.until(lambda: not [one for one in behind if one.horizon_s < now_s - 25])
+        waits = [one.number for one in state.jobs.values() if leader.awaits_row(one.number)]
+        assert len(waits) > 100
+        assert "command/5 of tenant default" in leader.awaits_row(waits[0])
