@@ -114,9 +114,11 @@ def format_summary(rows: list[LaunchView], now_ms: int, *, is_cut: bool) -> str:
     counts = Counter(row.state for row in rows)
     states = ", ".join(f"{count:,} {visible(state)}" for state, count in counts.most_common())
     late_ms = sorted(row.lateness_ms for row in rows if row.lateness_ms is not None)
-    late = f"; {late_ms[len(late_ms) // 2]:+d} ms median, {late_ms[-1]:+d} ms at most"
+    late = ""
+    if late_ms:  # else nothing was started of all these
+        late = f"; {late_ms[len(late_ms) // 2]:+d} ms median, {late_ms[-1]:+d} ms at most"
     number = f"more than {len(rows):,}" if is_cut else f"{len(rows):,}"
-    return f"{_clock(now_ms)}  {number} launches: {states}{late if late_ms else ''}"
+    return f"{_clock(now_ms)}  {number} launches: {states}{late}"
 
 
 def _name(row: LaunchView) -> str:

@@ -137,6 +137,17 @@ def test_a_summary_counts_states_and_says_if_there_were_more() -> None:
     assert [query.limit for query in cell.queries] == [1_000, 100]
 
 
+def test_a_summary_of_what_was_never_started_says_nothing_of_lateness() -> None:
+    cell = FakeCell()
+    shown, lines = live(cell)
+    cell.rows = [
+        launch(second, state="skipped", reason="overload", lateness_ms=None)
+        for second in range(70, 0, -1)
+    ]
+    shown.run_once(START_MS)
+    assert lines[-1].endswith("  70 launches: 70 skipped")
+
+
 def replica(name: str, term: int, since_ms: int, role: str = "leader") -> StatusRow:
     return StatusRow(kind="replica", id=name, role=role, term=term, since_ms=since_ms)
 
