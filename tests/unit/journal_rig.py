@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,9 +19,9 @@ class MemoryDisk:
     def __init__(self, data: bytes | None = None, mark: bytes = b"") -> None:
         self.path = Path("/nowhere/data/journal")
         self.data = bytearray(data) if data is not None else None
-        self.durable = data
+        self.durable_size = len(data or b"")
         self.mark = mark
-        self.marks = [b"", mark]
+        self._marks = deque([b"", mark], maxlen=20)
         self.room: int | None = None
         self.fails = False
         self.syncs = 0
@@ -35,7 +36,7 @@ class MemoryDisk:
             fresh += self._fitting(piece)
         self._sync()
         self.data = fresh
-        self.durable = bytes(fresh)
+        self.durable_size = len(fresh)
         self.rewrites += 1
 
     def append(self, data: bytes) -> None:
@@ -56,7 +57,7 @@ class MemoryDisk:
     def sync(self) -> None:
         self._sync()
         assert self.data is not None
-        self.durable = bytes(self.data)
+        self.durable_size = len(self.data)
 
     def _sync(self) -> None:
         self.syncs += 1
@@ -68,7 +69,7 @@ class MemoryDisk:
 
     def write_mark(self, said: bytes) -> None:
         self.mark = said
-        self.marks.append(said)
+        self._marks.append(said)
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -79,15 +80,14 @@ class MemoryDisk:
 
     def after_power_cut(self, chance: random.Random) -> MemoryDisk:
         """Return what a power cut leaves: all that was synced, anything of the rest, any mark."""
-        if self.data is None or self.durable is None:
+        if self.data is None:
             return MemoryDisk()
-        kept = len(self.durable)
-        rest = bytearray(self.data[kept:])
+        kept, rest = self.data[: self.durable_size], self.data[self.durable_size :]
         for at in range(len(rest)):
             if chance.random() < 0.02:
                 rest[at] = chance.choice((0, rest[at] ^ 1))
         cut = chance.randint(0, len(rest))
-        return MemoryDisk(self.durable + bytes(rest[:cut]), chance.choice(self.marks))
+        return MemoryDisk(bytes(kept + rest[:cut]), chance.choice(self._marks))
 
 
 def read_only(path: Path) -> Ledger:
