@@ -75,18 +75,19 @@ def after_loss(context: Context, record: JobRecord, row: LaunchRow, not_before_m
 
 
 def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: SkippedItem) -> None:
-    """Make a launch a dead letter that had begun before and could not begin again in time: it
-    failed, was put off, refused, or redriven. Whoever skips it for another reason does not want it
-    any more."""
+    """Make a launch a dead letter that failed, or was one and was redriven, whatever its next try
+    is skipped for: a pause, a gate or a full queue ends its tries as a last failure does. So is any
+    launch that had begun before and could not begin again in time: put off, say, or refused."""
     job = record.job
-    if job is None or not row.attempt or item.reason not in _TOO_LATE:
+    is_late = item.reason in _TOO_LATE
+    if job is None or not row.attempt or not (row.tries or row.is_redriven or is_late):
         return
     if job.retry.tries > 1 or job.work.handler:
         state, detail = LaunchState.SKIPPED, item.detail
         end = FinishedItem(
             row.key, row.attempt, state, item.reason, -1, 0, 0, detail, note=item.note
         )
-        _bury(context, record, row, end, Reason.DEADLINE)
+        _bury(context, record, row, end, Reason.DEADLINE if is_late else item.reason)
 
 
 def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem) -> None:

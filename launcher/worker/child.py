@@ -42,8 +42,6 @@ def main(said: str) -> int:
         _check_memory(options.worker.memory_max_bytes)
         if options.check:
             say(_tell(registry, options.worker))
-            for note in _notes(registry):
-                say(note)
             return EXIT_OK
         code = serve(registry, options)
         _bound_exit(options.worker.cancelled_grace_ms / 1000)
@@ -71,16 +69,6 @@ def _tell(registry: Registry, said: WorkerOptions) -> str:
     handlers = f"{', '.join(names[:NAMES_SAID])}{more}"
     crew = f"{_some(said.processes, 'process')} of {_some(said.threads, 'thread')}"
     return f"has {handlers} in {crew}, for the executor at {socket_path(said.executor)}"
-
-
-def _notes(registry: Registry) -> list[str]:
-    """What handlers say in vain."""
-    return [
-        f"note: collection={one.collection} of handler {one.name} does nothing: say it in the jobs "
-        f"that name the handler, where gates and --collection find it ({one.place})"
-        for one in registry
-        if one.collection
-    ]
 
 
 def _some(count: int, what: str) -> str:

@@ -43,9 +43,8 @@ class Call(NamedTuple):
 class Handler:
     """A function under its name, and what its author says of it."""
 
-    def __init__(self, function: Callable[..., Any], served: Served, collection: str = "") -> None:
+    def __init__(self, function: Callable[..., Any], served: Served) -> None:
         self.function = function
-        self.collection = collection
         self.served = served
         self.name = served.name
         self.place = place_of(function)
@@ -138,12 +137,11 @@ class Registry:
         *,
         timeout: Length | None = None,
         heartbeat: Length | None = None,
-        collection: str = "",
     ) -> Callable[[Function], Function]:
         """Return a decorator that registers a function and returns it unchanged; see `handler`."""
 
         def register(function: Function) -> Function:
-            self.add(describe(function, name, timeout, heartbeat, collection))
+            self.add(describe(function, name, timeout, heartbeat))
             return function
 
         return register
@@ -163,7 +161,6 @@ def handler(
     *,
     timeout: Length | None = None,
     heartbeat: Length | None = None,
-    collection: str = "",
 ) -> Callable[[Function], Function]: ...
 
 
@@ -172,7 +169,6 @@ def handler(
     *,
     timeout: Length | None = None,
     heartbeat: Length | None = None,
-    collection: str = "",
 ) -> Any:
     """Make a function a handler: `@handler`, or `@handler("billing.invoice", timeout="5m")`.
 
@@ -181,16 +177,14 @@ def handler(
     `heartbeat` pass without `Context.heartbeat`. A job may say less of both.
     The function is returned unchanged.
 
-    `collection` does nothing, and `raftcron worker` says so: the launches of one handler may be of
-    several collections, so a collection is said by the job. It is still taken, so that programs
-    which say it start.
+    Launches of one handler may be of several collections: a job says its own.
 
     Raises:
         BadHandler: it cannot be a handler, or its name is taken.
     """
     if callable(name):
         return REGISTRY.handler()(name)
-    return REGISTRY.handler(name, timeout=timeout, heartbeat=heartbeat, collection=collection)
+    return REGISTRY.handler(name, timeout=timeout, heartbeat=heartbeat)
 
 
 def describe(
@@ -198,7 +192,6 @@ def describe(
     name: str | None = None,
     timeout: Length | None = None,
     heartbeat: Length | None = None,
-    collection: str = "",
 ) -> Handler:
     """Return the Handler of a function, registered nowhere.
 
@@ -219,7 +212,7 @@ def describe(
         _checked_length("timeout", timeout, place),
         _checked_length("heartbeat", heartbeat, place),
     )
-    return Handler(function, served, _checked_collection(collection, place))
+    return Handler(function, served)
 
 
 def place_of(function: Callable[..., Any]) -> str:
@@ -288,12 +281,3 @@ def _checked_length(what: str, said: Length | None, place: str) -> int:
     if ms == 0:
         raise BadHandler(f"{place}: {what} of nothing", "leave it out for no bound")
     return ms
-
-
-def _checked_collection(said: str, place: str) -> str:
-    if said and not _NAME.fullmatch(said):
-        raise BadHandler(
-            f"{place}: collection {said!r} is not up to {NAME_PART_CHARS_MAX} of "
-            "A-Z a-z 0-9 _ . - not beginning with . or -"
-        )
-    return said

@@ -57,14 +57,12 @@ class Result(enum.IntEnum):
 class Served(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A handler that a child serves, and what its author says of it; 0 is not said.
 
-    What holds of a task is `effective_ms` of these and of what its job says. `collection` is no
-    longer sent: nothing reads it, since a collection is said by the job.
+    What holds of a task is `effective_ms` of these and of what its job says.
     """
 
     name: str
     timeout_ms: Ms = 0
     heartbeat_ms: Ms = 0
-    collection: str = ""
 
 
 class Task(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -114,7 +114,8 @@ class Cell:
         items = getattr(command, "items", None)
         if items is None:
             words.append(f"{type(command).__name__.lower()} {result.verdict.label}")
-        for item, verdict in zip(items or (), result.items, strict=True):
+        verdicts = result.items if items is not None else ()  # of a pause, those of its jobs
+        for item, verdict in zip(items or (), verdicts, strict=True):
             what = self._shown_item(command, item)
             words.append(what + ("" if verdict == Verdict.ACCEPTED else f": {label(verdict)}"))
         for word in words:
@@ -218,6 +219,9 @@ class Cell:
     def do_trigger(self, name: str, request: str = "q1") -> None:
         result = self.append([c.Trigger(f"default/{name}", request, "anna")])[0]
         self.say(f"   name {name}@{clock(result.scheduled_s)}+t{result.number}")
+
+    def do_pause(self, name: str) -> None:
+        self.append([c.Pause((f"default/{name}",), "", 0, "anna")])
 
     def do_kill(self, launch: str) -> None:
         key = self._key(launch)
@@ -342,6 +346,12 @@ class Cell:
     def do_history(self) -> None:
         for row in self.rows:
             self.say(shown_row(row))
+
+    def do_dead(self) -> None:
+        """The dead letters, the oldest first."""
+        for key, letter in self.state.dead.items():
+            name = shown(AttemptName(self.state.launch_name(key), letter.attempt))
+            self.say(f"{name} {letter.reason.label} after {letter.tries} tries")
 
     def do_starts(self) -> None:
         """What really ran, and where."""

@@ -1,7 +1,8 @@
 """Who counts failures: what follows each end by plain reckoning, beside what State made of it.
 
 A failure with tries left is due again after its rest, and never before; one without, or that says
-that it is fatal, is a dead letter, as is one that could not begin again in time. What is lost is
+that it is fatal, is a dead letter, as is one whose retry is skipped for whatever reason, or any
+that was redriven or could not begin again in time. What is lost is
 tried again where its job says so, and counts for nothing; a snooze is no try. A tenant that is as
 many retries ahead of its successes as it may be gets no more. Where a part is fatal, all of it is.
 Nothing else is due again or dead.
@@ -38,6 +39,7 @@ class Tries:
         self._cancelled: dict[c.Key, None] = {}
         self._deadlines_ms: dict[c.Key, int] = {}
         self._dead: dict[c.Key, None] = {}
+        self._redriven: dict[c.Key, None] = {}
         self._jobs: dict[str, Job | None] = {}  # before the entry: a change of them comes last
         self._asked_ms: dict[tuple[c.Key, int, int], int] = {}  # rests that parts asked for
         self._spent: dict[str, int] = {}  # of tenants' budgets, in thousandths of retries
@@ -51,6 +53,7 @@ class Tries:
         self._cancelled = {key: None for key, row in state.active.items() if row.cancel}
         self._deadlines_ms = {row.key: row.deadline_ms for row in state.open_rows()}
         self._dead = dict.fromkeys(state.dead)
+        self._redriven = {row.key: None for row in state.open_rows() if row.is_redriven}
         self._jobs = {name: record.job for name, record in state.jobs.items()}
         self._asked_ms.clear()
         self._spent = dict(state.budgets)
@@ -74,7 +77,10 @@ class Tries:
                     self._begun(state, begun.key)
             elif isinstance(command, c.Reopen | p.Redrive | p.DropDead):
                 for item in _accepted(command, result):
-                    self._start_anew(item.key if isinstance(item, c.ReopenItem) else item)
+                    key = item.key if isinstance(item, c.ReopenItem) else item
+                    self._start_anew(key)
+                    if isinstance(command, p.Redrive):
+                        self._redriven[key] = None
             elif isinstance(command, c.PutJobs):
                 self._jobs = {name: record.job for name, record in state.jobs.items()}
 
@@ -89,7 +95,7 @@ class Tries:
                     self._asked_ms[item.key, item.attempt, item.part] = item.retry_after_ms
 
     def _start_anew(self, key: c.Key) -> None:
-        for known in (self._failed, self._rests_ms, self._cancelled, self._dead):
+        for known in (self._failed, self._rests_ms, self._cancelled, self._dead, self._redriven):
             known.pop(key, None)
 
     def _begun(self, state: State, key: c.Key) -> None:
@@ -140,7 +146,9 @@ class Tries:
             may_be = job.on_lost is OnLost.RETRY and not is_late and not _is_fatal(job, row)
             return EITHER if may_be else NEVER, NEVER
         if row.state is LaunchState.SKIPPED:
-            is_dead = row.reason in (Reason.DEADLINE, Reason.FENCED) and row.attempt > 0
+            is_late = row.reason in (Reason.DEADLINE, Reason.FENCED)
+            has_failed = self._failed.get(key, 0) > 0 or key in self._redriven
+            is_dead = row.attempt > 0 and (is_late or has_failed)
             return NEVER, ALWAYS if has_tries and is_dead else NEVER
         if row.state is FAILED:
             self._failed[key] = self._failed.get(key, 0) + 1

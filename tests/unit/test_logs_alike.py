@@ -113,27 +113,3 @@ def test_a_worker_says_to_which_executor_it_is_connected(tmp_path: Path) -> None
         assert said[1] == wanted
     finally:
         rig.close()
-
-
-NIGHTLY = """
-from launcher.worker.facade import handler
-
-@handler("mail.send", collection="nightly")
-def send(): pass
-"""
-
-
-def test_a_worker_says_of_a_handlers_collection_that_jobs_say_it(tmp_path: Path) -> None:
-    """It was checked and sent, and read by nobody: a gate of that collection held nothing."""
-    rig = Rig(tmp_path)
-    try:
-        (tmp_path / "nightly.py").write_text(NIGHTLY)
-        parent = rig.parent(rig.options(app="nightly"))
-        peer = rig.hub.welcome()
-        assert parent.stderr is not None
-        said = [parent.stderr.readline().decode() for _ in range(2)]
-        assert "note: collection=nightly of handler mail.send does nothing" in said[1]
-        assert "say it in the jobs" in said[1]
-        assert [one.collection for one in peer.hello.handlers] == [""]
-    finally:
-        rig.close()

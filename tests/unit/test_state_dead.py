@@ -130,10 +130,25 @@ def test_one_whose_next_attempt_was_refused_is_one_too() -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.GATED, Reason.OVERLAP, Reason.PAUSED, Reason.FULL])
-def test_what_somebody_had_skipped_is_none(reason: Reason) -> None:
+def test_a_failed_launch_whose_retry_is_skipped_is_one_whatever_the_reason(reason: Reason) -> None:
     rig = running()
     fail(rig)
     rig.skip(60, reason)
+    assert (letter(rig).reason, letter(rig).tries) == (reason, 1)
+    assert redrive(rig, key_of(60)) == [Verdict.ACCEPTED]
+
+
+def test_a_redriven_launch_that_is_skipped_is_one_once_more() -> None:
+    rig = graveyard(60)
+    redrive(rig, key_of(60))
+    rig.skip(60, Reason.PAUSED)
+    assert (letter(rig).serial, letter(rig).reason) == (2, Reason.PAUSED)
+
+
+def test_what_was_put_off_and_is_skipped_by_a_pause_is_none() -> None:
+    rig = running(work=HANDLER)
+    snooze(rig)
+    rig.skip(60, Reason.PAUSED)
     assert not rig.state.dead
 
 

@@ -50,9 +50,8 @@ def test_a_function_is_a_handler_under_its_module_and_name(everywhere: Registry)
 
 
 def test_what_its_author_says_of_it_is_kept(everywhere: Registry) -> None:
-    handler("shop.invoice", timeout="5m", heartbeat=30, collection="billing")(plain)
+    handler("shop.invoice", timeout="5m", heartbeat=30)(plain)
     assert next(iter(everywhere)).served == Served("shop.invoice", 300_000, 30_000)
-    assert next(iter(everywhere)).collection == "billing"
     handler(name="shop.other")(plain)
     assert everywhere.get("shop.other") is not None
 
@@ -185,9 +184,9 @@ def test_a_bound_that_is_none_is_refused(registry: Registry, more: dict[str, Any
         registry.handler("a", **more)(plain)
 
 
-def test_a_collection_is_a_word(registry: Registry) -> None:
-    with pytest.raises(BadHandler, match="collection 'a b'"):
-        registry.handler("a", collection="a b")(plain)
+def test_a_collection_is_said_by_jobs_and_not_by_their_handler() -> None:
+    with pytest.raises(TypeError, match="collection"):
+        handler("a", collection="nightly")  # type: ignore[call-overload]
 
 
 def unresolved(payload: Unknown) -> None: ...
