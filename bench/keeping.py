@@ -56,13 +56,14 @@ HISTORY: Final = {
     "launches": "finished launches",
     "segments": "segments",
     "segment_bytes_per_launch": "B/launch in segments",
-    "index_bytes_per_launch": "B/launch in the index",
+    "append_us": "CPU µs/launch to append",
+    "seal_us": "to seal",
     "state_mb": "State image MB",
     "rss_mb": "RSS MB",
     "query_p50_ms": "history JOB p50 ms",
     "query_max_ms": "max ms",
-    "rebuild_s": "rebuild s",
-    "rebuild_per_s": "rows/s",
+    "all_ms": "history of all, in its middle, ms",
+    "restart_s": "restart s",
 }
 
 

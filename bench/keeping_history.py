@@ -1,8 +1,8 @@
 """One case: a history of so many finished launches, as one replica keeps it.
 
-Rows go the way that they go in a replica: into State's tails, sealed into segments on the disk, and
-offered to the index. Then a job's newest launches are asked for, for many jobs; and the index is
-deleted and filled again from the segments, newest first, as after a lost or damaged file.
+Rows go the way that they go in a replica: into State's tails, and sealed into segments on the disk.
+Then a job's newest launches are asked for, for many jobs, and those of all jobs before a time in
+the middle of history; and the replica begins anew, and answers.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from bench.keeping_state import finished, large_state
+from bench.keeping_state import T0, finished, large_state
 from cron.history.order import Query
-from cron.history.projection import Projection
+from cron.history.segment import Segment
+from cron.history.store import RowStore
 from cron.keeper.shelf import Folders
-from cron.state.archive import SegmentRecord
+from cron.state.archive import Sealed, SegmentRecord
 from cron.state.imaging import Imaging
 from cron.state.rows import Row
 from cron.state.state import State
@@ -45,91 +46,119 @@ def rss_mb() -> float:
     raise RuntimeError("/proc/self/status has no VmRSS")
 
 
+class Shelf:
+    """The keeper's place: it writes at once, in the same process."""
+
+    def __init__(self, data: Path) -> None:
+        self.folders = Folders(data, "bench")
+        self.folders.open()
+        self.version = 0
+
+    def holdings(
+        self, records: Iterable[SegmentRecord]
+    ) -> tuple[list[SegmentRecord], list[Sealed]]:
+        """All segments are files."""
+        return list(records), []
+
+    def open_rows(self, record: SegmentRecord) -> Segment:
+        """Return a segment."""
+        return self.folders.open_rows(record)
+
+    def distrust(self, record: SegmentRecord, error: Exception) -> None:
+        """Nothing may be damaged."""
+        raise RuntimeError(str(record)) from error
+
+
 class History:
-    """State, segments and index of one replica, below `data`."""
+    """State, segments and questions of one replica, below `data`."""
 
     def __init__(self, data: Path, state: State) -> None:
         self.state = state
-        self.folders = Folders(data, "bench")
-        self.folders.open()
-        self.index = data / "history.sqlite"
-        self.projection = Projection(self.index)
-        self.projection.start()
+        self.shelf = Shelf(data)
+        self.append_s = 0.0
+        self.seal_s = 0.0
+        self.start()
 
-    async def grow(self, rows: Iterator[Row]) -> None:
-        """Add launches that ended: to the tails, to segments, to the index."""
+    def start(self) -> None:
+        """Begin to answer, as a replica that has its State and its files."""
+        self.row_store = RowStore(self.shelf)
+        self.row_store.follow(self.state.history)
+
+    def grow(self, rows: Iterator[Row]) -> None:
+        """Add launches that ended: to the tails, and to segments."""
         history = self.state.history
         while batch := list(islice(rows, BATCH_ROWS)):
+            began = time.process_time()
             for row in batch:
                 history.append(row)
-            last = batch[-1].ended_index
-            self.projection.offer(batch, last)
+            self.append_s += time.process_time() - began
             if history.open_rows >= SEGMENT_ROWS:
-                for sealed in history.seal(1, last, batch[-1].ended_at_ms):
-                    self.folders.write(sealed)
-                await self.projection.caught_up(last)
-        await self.projection.caught_up(last)
+                began = time.process_time()
+                last = batch[-1]
+                for sealed in history.seal(1, last.ended_index, last.ended_at_ms):
+                    self.shelf.folders.write(sealed)
+                self.shelf.version += 1
+                self.seal_s += time.process_time() - began
 
     async def query_ms(self) -> list[float]:
         """Ask for the newest launches of many jobs, and return how long each answer took."""
         times = []
         for job in islice(self.state.jobs, 0, None, JOBS // ASKED):
             began = time.perf_counter()
-            found = await self.projection.newest(Query(job=job))
+            found = await self.row_store.newest(Query(job=job))
             times.append((time.perf_counter() - began) * 1000)
             if not found or found[0].job != job:
                 raise RuntimeError(f"history of {job} is not there")
         return times
 
-    async def rebuild(self) -> float:
-        """Delete the index and fill it again; return how many seconds that takes."""
-        before = await self.projection.counts()
-        self.projection.stop()
-        self.index.unlink()
+    async def all_ms(self, at_ms: int) -> float:
+        """Ask for the launches of all jobs before a time; return how long the answer took."""
         began = time.perf_counter()
-        self.projection = Projection(self.index)
-        self.projection.start()
-        history = self.state.history
-        last = max(tail.last_index for tail in history.tails)
-        self.projection.offer(
-            list(history.rows_after(0)), max(last, history.sealed_to), gap_to=history.sealed_to
-        )
-        for record in sorted(history.segments.values(), key=lambda one: -one.to_index):
-            content = self.folders.read(record)
-            await self.projection.fill(record, content, self._seal_of(record))
-        if await self.projection.gaps() or await self.projection.counts() != before:
-            raise RuntimeError("the index is not what it was")
-        return time.perf_counter() - began
+        found = await self.row_store.newest(Query(until_ms=at_ms))
+        if len(found) != Query().limit:
+            raise RuntimeError("history is not there")
+        return (time.perf_counter() - began) * 1000
 
-    def _seal_of(self, record: SegmentRecord) -> frozenset[tuple[int, int, int]]:
-        keys = self.state.history.segments
-        return frozenset(key for key in keys if key[:2] == record.key[:2])
+    async def restart_s(self) -> float:
+        """Begin anew from an image of the tails and the files; return how many seconds it takes to
+        answer for the first time."""
+        self.row_store.stop()
+        image = self.state.history.encode()
+        began = time.perf_counter()
+        self.state.history = type(self.state.history).decode(image)
+        self.start()
+        if not await self.row_store.newest(Query(job=next(iter(self.state.jobs)))):
+            raise RuntimeError("history is not there")
+        return time.perf_counter() - began
 
 
 async def measured(data: Path, launches: int) -> dict[str, Any]:
     """Return the row of one case."""
     kept = History(data, large_state(JOBS, open_per_job=1))
-    await kept.grow(finished(JOBS, launches))
+    kept.grow(finished(JOBS, launches))
     gc.collect()
+    await kept.query_ms()  # the indexes are held from now on
     times = await kept.query_ms()
     memory_mb = rss_mb()
     image = sum(map(len, Imaging.begin(kept.state).pieces()))
-    files = list(kept.folders.segments.glob("*.seg"))
+    files = list(kept.shelf.folders.segments.glob("*.seg"))
     segment_bytes = sum(path.stat().st_size for path in files)
     sealed_rows = sum(one.rows for one in kept.state.history.segments.values())
-    rebuild_s = await kept.rebuild()
-    kept.projection.stop()
+    all_ms = await kept.all_ms((T0 + launches // JOBS * 30) * 1000)
+    restart_s = await kept.restart_s()
+    kept.row_store.stop()
     return {
         "launches": launches,
         "segments": len(files),
         "segment_bytes_per_launch": segment_bytes / sealed_rows if sealed_rows else 0.0,
-        "index_bytes_per_launch": kept.index.stat().st_size / launches,
+        "append_us": kept.append_s / launches * 1e6,
+        "seal_us": kept.seal_s / sealed_rows * 1e6 if sealed_rows else 0.0,
         "state_mb": image / 1e6,
         "rss_mb": memory_mb,
         "query_p50_ms": statistics.median(times),
         "query_max_ms": max(times),
-        "rebuild_s": rebuild_s,
-        "rebuild_per_s": launches / rebuild_s,
+        "all_ms": all_ms,
+        "restart_s": restart_s,
     }
 
 

@@ -24,7 +24,7 @@ from cron.backup.uploads import About
 from cron.clock import Clock
 from cron.config import ReplicaConfig
 from cron.errors import ConfigError
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.keeper.filler import Filler
 from cron.keeper.keeper import Keeper
 from cron.keeper.sources import Fetching, PeerSource, StoreSource
@@ -51,7 +51,7 @@ class Compacts(Protocol):
 class Archives:
     """Keeper, vault and backup of the replica that `config` describes."""
 
-    def __init__(self, config: ReplicaConfig, projection: Projection, clock: Clock) -> None:
+    def __init__(self, config: ReplicaConfig, row_store: RowStore, clock: Clock) -> None:
         self._config = config
         self._clock = clock
         self._log: Compacts | None = None
@@ -64,7 +64,8 @@ class Archives:
             on_snapshot=self._compact,
         )
         self.vault = _vault(config)
-        self._projection = projection
+        self._row_store = row_store
+        row_store.shelf = self.keeper
         self._filler: Filler | None = None
         self._applier: StateApplier | None = None
         self._backup: Backup | None = None
@@ -84,7 +85,7 @@ class Archives:
         """Learn of the other parts; return what answers people."""
         config = self._config
         self._leader, self._applier, self._log = leader, applier, log
-        self._filler = Filler(self.keeper, self._projection, applier)
+        self._filler = Filler(self.keeper)
         storing = self._storing(release)
         self._backup = Backup(
             leader,
@@ -92,13 +93,13 @@ class Archives:
             self._clock,
             settings=settings_of(config),
             courier=self._courier(leader, applier, storing),
-            census=self._projection,
+            census=self._row_store,
             superseded=superseded,
         )
         if storing is not None:
             settings = output_settings_of(config)
             self._outputs = Outputs(
-                leader, applier, self._projection, self._clock, storing, settings
+                leader, applier, self._row_store, self._clock, storing, settings
             )
         self._saving = Saving(leader, applier, self.keeper, self.vault, Path(config.data))
         return self._saving

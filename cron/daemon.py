@@ -49,8 +49,9 @@ from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError, Unavailable
 from cron.fresh import FreshStart, keep
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.joining import watch_joining
+from cron.keeper.shelf import check_format
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.membership import WAITING, client_address
@@ -98,11 +99,9 @@ class Daemon:
         self._credentials = _credentials(config)
         self._fresh = fresh
         self._is_new = start == "join" and fresh is not None
-        self._projection = Projection(
-            Path(config.data) / "history.sqlite", f"{config.cell}/{config.id}"
-        )
-        self._archives = Archives(config, self._projection, self._clock)
-        self._applier = StateApplier(self._projection, self._archives.keeper, self._clock.mono_ms)
+        self._row_store = RowStore()
+        self._archives = Archives(config, self._row_store, self._clock)
+        self._applier = StateApplier(self._row_store, self._archives.keeper, self._clock.mono_ms)
         engine = _engine(config, start)
         ratchet = Ratchet(self._clock, lambda: self._applier.state.at_ms)
         self._replicated = EngineLog(
@@ -135,14 +134,14 @@ class Daemon:
         self._service = CellService(
             leader=self._leader,
             applier=self._applier,
-            projection=self._projection,
+            row_store=self._row_store,
             roster=self._roster,
             clock=self._clock,
             zone=config.zone,
             operations=Operations(
                 Replacing(self._replicated, config.peers, self._parse_address),
                 Resetting(
-                    self._leader, self._applier, self._projection, self._clock, self._replicated
+                    self._leader, self._applier, self._row_store, self._clock, self._replicated
                 ),
                 saving,
                 queued=lambda: self._leader.queues,
@@ -238,7 +237,6 @@ class Daemon:
         """
         listeners = check_free(self._config.client)
         try:
-            self._projection.start()
             self._archives.keeper.start()
             await self._replicated.start()
             # What was loaded stays for long: collecting it again and again would only cost pauses.
@@ -300,7 +298,7 @@ class Daemon:
             await self._server.stop(STOP_GRACE_S)
         await self._peers.close()
         self._archives.stop()
-        self._projection.stop()
+        self._row_store.stop()
 
     def _serve(self, listeners: int) -> grpc.aio.Server:
         bounds = allow_connections(self._pool.executors_max)
@@ -385,6 +383,8 @@ async def _run(config: ReplicaConfig, start: Start) -> int:
         loop.add_signal_handler(number, stopping.set)
 
     data = Path(config.data)
+
+    check_format(data)
 
     async def started() -> Daemon:
         has_log = check_log(data, may_be_empty=start != "resume")

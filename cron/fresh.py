@@ -14,7 +14,7 @@ from typing import Final
 
 ASIDE: Final = ".before-start"
 """A folder in the data directory."""
-_OURS: Final = ("raft", "segments", "snapshots", "history.sqlite*")
+_OURS: Final = ("raft", "segments", "snapshots")
 """What a replica makes in its data directory."""
 _LOCK: Final = "lock"
 

@@ -40,7 +40,7 @@ _KEEPING: Final = (c.Seal, c.SnapshotAt, c.BackedUp, c.OutputsStored, c.Retire, 
 
 
 class Census(Protocol):
-    """Who can count launches: the history's projection."""
+    """Who can count launches: history."""
 
     async def outlived(self, record: SegmentRecord, newer: int) -> bool:
         """Whether each row of a segment has at least `newer` later ones of its job; False where

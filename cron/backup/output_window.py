@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
-from functools import partial
 from typing import Final, Protocol
 
 import msgspec
@@ -13,12 +12,11 @@ import structlog
 from cron.backup.courier import REST_MAX_MS, REST_MIN_MS
 from cron.clock import Clock
 from cron.errors import CronError
-from cron.history import queries
 from cron.history.gaps import Gap
-from cron.history.outputs import Asks, Stretch, count_with_output, lacking, rows_with_output
+from cron.history.store import Stretch
 from cron.leader.applier import StateApplier
 from cron.leader.transfer import Wanted
-from cron.state.commands import SegmentKey
+from cron.state.archive import SegmentRecord
 from cron.state.rows import Row
 from launcher.names import AttemptName, LaunchName
 
@@ -36,12 +34,24 @@ GAP_MS: Final = 3_600_000
 any, are given up."""
 
 
-class Rows(Asks, Protocol):
-    """The projection, as far as outputs go."""
+class Rows(Protocol):
+    """History, as far as outputs go."""
 
-    @property
-    def mark(self) -> int:
-        """Log index up to which all rows are here, but for gaps."""
+    async def rows_with_output(self, stretch: Stretch, limit: int) -> list[Row]:
+        """Return the oldest rows with output that ended in a stretch of the log: at least `limit`,
+        if there are so many, and always all of an entry."""
+
+    async def count_with_output(self, stretch: Stretch) -> int:
+        """Return how many rows with output ended in a stretch of the log."""
+
+    async def of_launch(self, launch: LaunchName) -> list[Row]:
+        """Return all rows of a launch, in log order."""
+
+    def gaps(self) -> list[Gap]:
+        """Return the stretches of the log whose rows may be missing here."""
+
+    def is_here(self, record: SegmentRecord) -> bool:
+        """Whether the rows of a segment are on this replica."""
 
 
 class Waiting(msgspec.Struct, eq=False):
@@ -72,9 +82,9 @@ class _Queue(msgspec.Struct):
 class Window:
     """Outputs from the mark on, as many as may be held."""
 
-    def __init__(self, applier: StateApplier, projection: Rows, clock: Clock) -> None:
+    def __init__(self, applier: StateApplier, row_store: Rows, clock: Clock) -> None:
         self._applier = applier
-        self._projection = projection
+        self._row_store = row_store
         self._clock = clock
         self.clear(0)
 
@@ -193,41 +203,37 @@ class Window:
         self._queues = {
             name: queue for name, queue in self._queues.items() if queue.outputs or queue.busy
         }
-        to_index = await self._complete_to()
+        to_index = self._complete_to()
         limit = min(PAGE_ROWS, OUTPUTS_MAX - len(self._open))
         if to_index > self._read_to and limit > 0:
-            rows = await rows_with_output(self._projection, Stretch(self._read_to, to_index), limit)
+            rows = await self._row_store.rows_with_output(Stretch(self._read_to, to_index), limit)
             for row in rows:
                 await self._add(row)
             is_all = len(rows) < limit
             self._read_to = to_index if is_all else rows[-1].ended_index
         await self._count(to_index)
 
-    async def _complete_to(self) -> int:
-        """Return the log index up to which all rows are in the projection that ever will be."""
-        applier, projection = self._applier, self._projection
-        is_there = projection.mark >= applier.rows_index
-        to_index = applier.state.index if is_there else projection.mark
+    def _complete_to(self) -> int:
+        """Return the log index up to which all rows are here that ever will be."""
+        to_index = self._applier.state.index
         if to_index <= self._read_to:
             return self._read_to
-        found = await lacking(projection)
-        for gap in found.gaps:
+        for gap in self._row_store.gaps():
             is_met = self._read_to < gap.to_index and gap.from_index < to_index
-            if is_met and self._will_close(gap, found.filled):
+            if is_met and self._will_close(gap):
                 return to_index if self._is_overdue(gap) else max(self._read_to, gap.from_index)
         self._gap_since_ms = 0
         return to_index
 
-    def _will_close(self, gap: Gap, filled: frozenset[SegmentKey]) -> bool:
-        """Whether the rows that are missing are in State, or in a segment for this disk; and not
-        retired, nor in object storage alone."""
-        history = self._applier.state.history
-        return gap.to_index > history.sealed_to or any(
+    def _will_close(self, gap: Gap) -> bool:
+        """Whether the rows that are missing are in a segment for this disk; and not retired, nor in
+        object storage alone."""
+        return any(
             record.is_local
-            and record.key not in filled
             and record.from_index < gap.to_index
             and gap.from_index < record.to_index
-            for record in history.segments.values()
+            and not self._row_store.is_here(record)
+            for record in self._applier.state.history.segments.values()
         )
 
     def _is_overdue(self, gap: Gap) -> bool:
@@ -251,7 +257,7 @@ class Window:
 
     async def _executor_of(self, name: AttemptName) -> str:
         """Return the executor of an attempt that was lost, whose late news does not name it."""
-        rows = await self._projection.ask(partial(queries.of_launch, launch=name.launch))
+        rows = await self._row_store.of_launch(name.launch)
         found = (row.executor for row in rows if row.attempt == name.attempt and row.executor)
         return next(found, "")
 
@@ -263,4 +269,4 @@ class Window:
         elif now_ms >= self._count_at_ms:
             self._count_at_ms = now_ms + COUNT_MS
             stretch = Stretch(self._read_to, to_index)
-            self._beyond = await count_with_output(self._projection, stretch)
+            self._beyond = await self._row_store.count_with_output(stretch)

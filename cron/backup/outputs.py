@@ -1,7 +1,7 @@
 """The leader's courier of outputs: what finished attempts wrote goes from executors into object
 storage, in log order, a few at a time.
 
-Theory of operation. Rows with output are read from the projection behind a mark, a log index that
+Theory of operation. Rows with output are read from history behind a mark, a log index that
 State keeps (`History.outputs_index`): what ended up to there is stored, or given up. So the next
 leader goes on where this one was; what was stored and not told is stored again, which does no harm.
 An executor that is away holds up its own outputs for a while, and no others; the mark waits for the
@@ -69,7 +69,7 @@ class Outputs:
         self,
         leader: Leader,
         applier: StateApplier,
-        projection: Rows,
+        row_store: Rows,
         clock: Clock,
         storing: Storing,
         settings: OutputSettings,
@@ -82,7 +82,7 @@ class Outputs:
         self._settings = settings
         self._pool: Executors = pool or leader.pool
         self._lane = Lane("outputs")
-        self._window = Window(applier, projection, clock)
+        self._window = Window(applier, row_store, clock)
         self._transfers = [
             Transfer(f"output-{n}", self._pool, storing.vault, settings.folder, clock)
             for n in range(TRANSFERS)

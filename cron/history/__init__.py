@@ -1,3 +1,3 @@
-"""Rows of finished launches: projection, queries, audit, why."""
+"""Rows of finished launches: segments, queries, audit, why."""
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def audit(
 ) -> Iterator[Finding]:
     """Yield what is wrong with `job` in (since_s, until_s], about in scheduled order.
 
-    `rows` are the job's rows in scheduled order, as `Projection.of_job` returns them, including
+    `rows` are the job's rows in scheduled order, as `RowStore.of_job` returns them, including
     ranges that reach into the period from before; `open_rows` all its open launches, in any order.
     Both must be of one moment, and `job.horizon_s` of the same: a launch that ends between two
     looks would be in both or in neither.

@@ -5,15 +5,17 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
-from cron.state.archive import stream_of
+from cron.state.archive import FAILURES, stream_of
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX
 
-ALL_STATES: int = sum(1 << state for state in LaunchState)
+ALL_STATES: Final = sum(1 << state for state in LaunchState)
+_RANGE: Final = RowKind.RANGE  # members of an enumeration are slow to look up
 
 
 class Query(msgspec.Struct, frozen=True):
@@ -74,13 +76,14 @@ class Match(msgspec.Struct, frozen=True):
 
 def newest_s(row: Row) -> int:
     """Return the ScheduledTime by which a row is listed: of a range, its last."""
-    return row.last_s if row.kind is RowKind.RANGE else row.scheduled_s
+    return row.last_s if row.kind is _RANGE else row.scheduled_s
 
 
-def listed(row: Row) -> tuple[int, int, int, int, int]:
+def listed(row: Row) -> tuple[int, int, int, bool, int]:
     """Return what rows are listed by, the highest first: within an entry, one stream stands after
     the other."""
-    return newest_s(row), row.attempt, row.ended_index, stream_of(row), row.number
+    newest = row.last_s if row.kind is _RANGE else row.scheduled_s
+    return newest, row.attempt, row.ended_index, row.state in FAILURES, row.number
 
 
 def log_order(row: Row) -> tuple[int, int, int]:
@@ -98,4 +101,4 @@ def best(places: Sequence[int], lasts_s: Sequence[int], limit: int) -> list[int]
 
 def newest_of(rows: Iterable[Row], limit: int) -> list[Row]:
     """Return the newest `limit` rows, as they are listed."""
-    return heapq.nlargest(limit, rows, key=listed)
+    return sorted(rows, key=listed, reverse=True)[:limit]

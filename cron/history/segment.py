@@ -21,10 +21,9 @@ segments are kept. Jobs are sorted by a hash of their names.
 from __future__ import annotations
 
 import hashlib
-import heapq
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import sub
 from typing import Any, Final, Protocol
@@ -32,13 +31,15 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from cron.history.blocks import Block, from_columns, pack, to_columns
-from cron.history.order import Match, best, listed
+from cron.history.order import Match, best, newest_of, newest_s
 from cron.state.archive import RowsDamaged, SegmentRecord, Tail, content_digest
 from cron.state.rows import Row
 
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
 _FORMAT: Final = 1
+_MANY_JOBS: Final = 64
+"""So many are looked up all together."""
 _INDEX, _TIMES, _OUTPUTS, _ORDER, _BLOCKS = range(5)
 _ARRAY32: Final = 0xDD
 
@@ -240,9 +241,11 @@ class Segment:
         end = bisect_right(self._hashes, number, at)
         return self._firsts[at], self._firsts[end] if end < len(self._firsts) else self.rows
 
-    def has_any(self, numbers: frozenset[int] | set[int]) -> bool:
-        """Whether one of the jobs of these hashes may have a row."""
-        return not numbers.isdisjoint(self._hashes)
+    def which_of(self, numbers: Collection[int]) -> list[int]:
+        """Return which of the jobs of these hashes have rows."""
+        if len(numbers) > _MANY_JOBS:
+            return [*frozenset(numbers).intersection(self._hashes)]
+        return [number for number in numbers if self.span(number) != (0, 0)]
 
     def of_job(self, job: str, match: Match, limit: int | None = None) -> list[Row]:
         """Return the rows of a job that match; of more than `limit`, at least the newest so many,
@@ -255,8 +258,8 @@ class Segment:
         found: list[Row] = []
         for block in sorted(range(first, last), key=self._lasts_s.__getitem__, reverse=True):
             if limit is not None and len(found) >= limit:
-                found = heapq.nlargest(limit, found, key=listed)
-                if listed(found[-1])[0] > self._lasts_s[block]:
+                found = newest_of(found, limit)
+                if newest_s(found[-1]) > self._lasts_s[block]:
                     break
             if match.may_be(self._firsts_s[block], self._lasts_s[block], self._states[block]):
                 rows = self._rows_in(block, range(begin, end))

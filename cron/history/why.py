@@ -60,7 +60,7 @@ def explain(
 ) -> Explanation:
     """Return what happened, or will, at `at_s`.
 
-    `rows` are what history has of that launch, as `Projection.of_launch` returns them, `open_row`
+    `rows` are what history has of that launch, as `RowStore.of_launch` returns them, `open_row`
     what State has; `pause` holds now. A job that was deleted still has its record; `job` is None
     for one that never was.
     """

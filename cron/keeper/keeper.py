@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +27,7 @@ import structlog
 
 from cron import failpoints
 from cron.errors import Unavailable
+from cron.history.segment import Segment
 from cron.keeper.shelf import Folders
 from cron.pace import paced
 from cron.segments import name_of
@@ -81,8 +82,8 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self.changed = asyncio.Event()  # something was kept, or is to be: for the filler
-        self.catalogs = 0  # how often the catalog was given; rows of retired segments go with it
         self._lock = threading.Condition()  # guards all below
+        self.version = 0  # of what is on the disk, or waits for it
         self._is_stopping = False
         self._wanted: dict[str, SegmentRecord] = {}
         self._seals: int | None = None  # None until the catalog is known: then nothing is removed
@@ -132,6 +133,7 @@ class Keeper:
     def keep(self, sealed: Sequence[Sealed]) -> None:
         """Write segments that were sealed just now."""
         with self._lock:
+            self.version += 1
             for one in sealed:
                 name = name_of(one.record)
                 self._wanted[name] = one.record
@@ -171,7 +173,7 @@ class Keeper:
             for name in self._pending.keys() - self._wanted.keys():
                 del self._pending[name]
             self._must_sweep = True
-            self.catalogs += 1
+            self.version += 1
             self._lock.notify_all()
         self.changed.set()
 
@@ -219,11 +221,23 @@ class Keeper:
         """Why something that is to be kept is not, "" while all is well."""
         return self._trouble
 
-    # ---- for the filler: in any thread
+    # ---- for questions and for the filler: in any thread
+
+    def holdings(
+        self, records: Iterable[SegmentRecord]
+    ) -> tuple[list[SegmentRecord], list[Sealed]]:
+        """Return which of the segments are files here, and those that wait to be written."""
+        with self._lock:
+            here = [record for record in records if name_of(record) in self._present]
+            return here, list(self._pending.values())
+
+    def open_rows(self, record: SegmentRecord) -> Segment:
+        """Return a segment that is here; raises as `Folders.open_rows`."""
+        return self.folders.open_rows(record)
 
     def read(self, record: SegmentRecord) -> bytes:
-        """Return the content of a segment that is here. One that is damaged is set aside, and is
-        missing from then on.
+        """Return the rows of a segment that is here, in log order. One that is damaged is set
+        aside, and is missing from then on.
 
         Raises:
             SnapshotError: it is damaged, or not here.
@@ -232,12 +246,18 @@ class Keeper:
         try:
             return self.folders.read(record)
         except SnapshotError as error:
-            name = name_of(record)
-            _log.error("segment.damaged", segment=name, error=str(error))
-            with self._lock:
-                self._present.discard(name)
-            self.folders.set_aside(self.folders.segments / name)
+            self.distrust(record, error)
             raise
+
+    def distrust(self, record: SegmentRecord, error: Exception) -> None:
+        """Set aside a segment that was found damaged: it is missing from now on."""
+        name = name_of(record)
+        _log.error("segment.damaged", segment=name, error=str(error))
+        with self._lock:
+            self._present.discard(name)
+            self.version += 1
+        self.folders.set_aside(self.folders.segments / name)
+        self._on_loop(self.changed.set)
 
     def admit(self, record: SegmentRecord) -> None:
         """Keep a segment that was fetched into `folders.incoming`, if it is what the catalog says;
@@ -320,6 +340,7 @@ class Keeper:
 
     def _is_here(self, name: str) -> None:
         with self._lock:
+            self.version += 1
             self._pending.pop(name, None)
             self._owed.discard(name)
             if name in self._wanted:
@@ -370,6 +391,7 @@ class Keeper:
             names = self.folders.retired(wanted, seals)
             with self._lock:
                 self._present -= set(names)
+                self.version += 1
             if names:
                 failpoints.hit("segments-retired")
                 self.folders.remove_segments(names)

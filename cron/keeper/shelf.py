@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from cron.errors import ConfigError
 from cron.history.segment import Segment, sections_of
 from cron.segments import header_of, name_of, open_rows, read_content
 from cron.state.archive import Sealed, SegmentRecord
@@ -26,6 +27,23 @@ _log = structlog.get_logger()
 
 FOLDERS: Final = ("segments", "snapshots")
 DAMAGED: Final = ".damaged"
+OLDER_FORMATS: Final = ("history.sqlite",)
+"""Files in a replica's folder that tell of formats that this release does not read."""
+
+
+def check_format(data: Path) -> None:
+    """Refuse a replica's folder that another format of history has left.
+
+    Raises:
+        ConfigError: it is one.
+    """
+    for name in OLDER_FORMATS:
+        if (data / name).exists():
+            raise ConfigError(
+                f"{data}: an older release wrote it, in a format that is not read any more: there "
+                f"is {name}",
+                "use the release that wrote it; or begin a new cell in an empty folder",
+            )
 
 
 class Folders:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from consensus.leadership import Position
 from cron import failpoints
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.pace import paced
 from cron.state import commands as c
 from cron.state.archive import History, Sealed
@@ -45,21 +45,21 @@ class Keeping(Protocol):
 
 
 class StateApplier:
-    """The Applier of a replica: State behind it, the history projection and the keeper beside."""
+    """The Applier of a replica: State behind it, the keeper beside."""
 
     def __init__(
         self,
-        projection: Projection,
+        row_store: RowStore,
         keeper: Keeping | None = None,
         mono_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._machine = Machine()
         self._mono_ms = mono_ms
         self.busy_ms = 0  # what applying has taken so far
-        self._projection = projection
+        self._row_store = row_store
+        row_store.follow(self.state.history)
         self._keeper = keeper
         self._listeners: list[Listener] = []
-        self.rows_index = 0  # log index of the newest entry that added rows to history
 
     @property
     def state(self) -> State:
@@ -71,13 +71,9 @@ class StateApplier:
         self._listeners.append(listener)
 
     def apply(self, position: Position, entry: bytes) -> Outcome:
-        """Apply one entry, offer its rows to history, and tell who listens."""
+        """Apply one entry, keep what it sealed, and tell who listens."""
         began_ms = self._mono_ms()
         outcome = self._machine.apply(position.term, position.index, entry)
-        if outcome.rows or outcome.sealed:  # the mark must reach where a segment ends
-            self._projection.offer(list(outcome.rows), position.index)
-        if outcome.rows:
-            self.rows_index = position.index
         if self._keeper is not None:
             self._keep(self._keeper, outcome)
         for listener in self._listeners:
@@ -110,22 +106,9 @@ class StateApplier:
             yield piece
 
     def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
-        """Replace State, and give history what the projection does not have yet.
-
-        The rows after the projection's mark are in State's tails, or in segments: those are a gap,
-        which the keeper's filler closes. The mark is a log index, which means the same in all lives
-        of a cell that a file may have seen: a folder that a restore writes is new, and so is that
-        of a replica that joins the restored cell, so that neither has a file with another mark.
-        """
+        """Replace State. Its tails have the rows since the newest Seal; segments that are not on
+        this disk are fetched by the keeper's filler."""
         self._machine = Machine(decode_state(pieces))
-        history = self.state.history
-        mark = self._projection.mark
-        rows = list(history.rows_after(mark))
-        if mark < history.sealed_to:
-            self._projection.offer(rows, position.index, gap_from=mark, gap_to=history.sealed_to)
-        elif rows:
-            self._projection.offer(rows, position.index)
-        if rows or mark < history.sealed_to:
-            self.rows_index = position.index
+        self._row_store.follow(self.state.history)
         if self._keeper is not None:
             self._keeper.catalog(self.state.history)

@@ -9,7 +9,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
 from cron.errors import Conflict, TooManyTimes
 from cron.history.audited import AuditedJob
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
@@ -29,10 +29,10 @@ ATTEMPTS = 5
 class Backfills:
     """Backfills on the leader."""
 
-    def __init__(self, leader: Leader, applier: StateApplier, projection: Projection) -> None:
+    def __init__(self, leader: Leader, applier: StateApplier, row_store: RowStore) -> None:
         self._leader = leader
         self._applier = applier
-        self._projection = projection
+        self._row_store = row_store
 
     async def run(self, request: BackfillRequest) -> BackfillReport:
         """Reopen what did not succeed in [from_s, to_s), or say what would be.
@@ -80,7 +80,7 @@ class Backfills:
         record = state.jobs.get(request.job)
         if record is None or record.job is None:
             raise unknown_job(request.job)
-        read_at, rows_index = state.index, self._applier.rows_index
+        read_at = state.index
         until_s = min(request.to_s - 1, record.horizon_s)
         job = audited_job(record)
         is_open = {row.scheduled_s for row in record.open.values() if not row.trigger}
@@ -88,9 +88,8 @@ class Backfills:
         instants = await asyncio.to_thread(
             _instants, job, record.job.schedule, request.from_s - 1, until_s
         )
-        await self._projection.caught_up(rows_index)
         newest: dict[int, Row] = {}
-        for row in await self._projection.of_job(request.job, request.from_s - 1, until_s):
+        for row in await self._row_store.of_job(request.job, request.from_s - 1, until_s):
             _note(newest, row, instants, read_at)
         if len(instants) > BACKFILL_MAX:
             raise TooManyTimes(f"more than {BACKFILL_MAX} launches", "choose a shorter period")

@@ -33,8 +33,8 @@ from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
 from cron.history.census import Census, count
 from cron.history.expand import Place, expand, newest_first, place_of
 from cron.history.order import Query
-from cron.history.projection import Projection
 from cron.history.resets import judged
+from cron.history.store import RowStore
 from cron.history.why import PauseState, explain
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
@@ -56,7 +56,7 @@ HELD = "its instants get rows once a leader can read the schedule"
 LAST_SHOWN_MAX = 2_000
 """Lists of jobs up to this long show each job's newest launch; it costs a query each."""
 HISTORY_JOBS_MAX = 1_000
-"""Jobs that one question about history looks through by name: 0.2 s of the projection's thread."""
+"""Jobs that one question about history looks through by name: 0.2 s."""
 SILENT_S = 30
 """An instant that is older than this and has no row although a leader ticks is a violation."""
 
@@ -105,12 +105,12 @@ class Questions:
     def __init__(
         self,
         applier: StateApplier,
-        projection: Projection,
+        row_store: RowStore,
         clock: Clock,
         archive: Archive | None = None,
     ) -> None:
         self._applier = applier
-        self._projection = projection
+        self._row_store = row_store
         self._clock = clock
         self._archive = archive
         self.connected: frozenset[int] = frozenset()
@@ -143,7 +143,6 @@ class Questions:
         newest = nlargest(query.limit, fitting, key=self._place_of_open)
         index = self._state.index  # of which `newest` is true, whatever happens meanwhile
         listed = [(self._place_of_open(row), self._of_open(row)) async for row in in_turns(newest)]
-        await self._projection.caught_up(self._applier.rows_index)
         until_ms = query.until_ms - 1 if query.until_ms else SCHEDULED_S_MAX * 1000
         if after is not None:
             until_ms = min(until_ms, after[0] * 1000)
@@ -201,7 +200,7 @@ class Questions:
         }
         if not attempts:
             return {}
-        found = {place_of(row): row for row in await self._projection.of_attempts([*attempts])}
+        found = {place_of(row): row for row in await self._row_store.of_attempts([*attempts])}
         found |= {place_of(row): row for row in rows if row.kind is RowKind.AMENDMENT}
         by_attempt: dict[tuple[str, int, int, int], list[Row]] = {}
         for row in sorted([*found.values()], key=lambda row: (row.ended_index, row.number)):
@@ -277,10 +276,10 @@ class Questions:
     async def _newest(self, wanted: Query, names: list[str] | None) -> list[Row]:
         """Return the newest rows of a query, of these jobs (None: as the query says)."""
         if names is None or len(names) == 1:
-            return await self._projection.newest(wanted)
+            return await self._row_store.newest(wanted)
         rows: list[Row] = []
         for name in names:
-            rows += await self._projection.newest(msgspec.structs.replace(wanted, job=name))
+            rows += await self._row_store.newest(msgspec.structs.replace(wanted, job=name))
             if len(rows) > 2 * wanted.limit:
                 rows = nlargest(wanted.limit, rows, key=_end_place)
         return nlargest(wanted.limit, rows, key=_end_place)
@@ -309,8 +308,7 @@ class Questions:
         ]
 
     async def _rows_of(self, name: LaunchName) -> list[Row]:
-        await self._projection.caught_up(self._applier.rows_index)
-        return await self._projection.of_launch(name)
+        return await self._row_store.of_launch(name)
 
     def _expanded(self, row: Row, since_ms: int, until_ms: int, limit: int) -> list[LaunchView]:
         """Return one view per instant: people expect a row for each, however they are kept."""
@@ -349,9 +347,8 @@ class Questions:
         if not names and wanted == Wanted(request.pattern) and request.pattern:
             raise no_such_job(request.pattern)
         gates = Gates(self._state)
-        await self._projection.caught_up(self._applier.rows_index)
         now_ms = self._clock.wall_ms()
-        lasts = await self._projection.last_of_each(names[:LAST_SHOWN_MAX])
+        lasts = await self._row_store.last_of_each(names[:LAST_SHOWN_MAX])
         views = []
         for name in names:
             record, last = self._state.jobs[name], lasts.get(name)
@@ -385,7 +382,7 @@ class Questions:
                 message = f"{left:,} of {len(names):,} jobs could not be audited within {seconds} s"
                 tally.found("", 0, "unproven", f"{message}; name a job, or a later --since")
                 break
-        for gap in await self._projection.gaps():
+        for gap in self._row_store.gaps():
             message = (
                 f"history after log index {gap.from_index} up to {gap.to_index} "
                 "is not on this replica"
@@ -404,12 +401,11 @@ class Questions:
             tally.found(record.name, 0, "unproven", f"{record.name}: {reason}")
             return True
         begin_s = since_s
-        await self._projection.caught_up(self._applier.rows_index)
         while since_s < until_s:
             if self._clock.mono_ms() >= tally.end_ms:
                 return False
             end_s = await asyncio.to_thread(_window_end, audited, since_s, until_s)
-            rows = await self._projection.of_job(record.name, since_s, end_s)
+            rows = await self._row_store.of_job(record.name, since_s, end_s)
             rows = [row for row in rows if row.ended_index <= index]
             rows, judged_open = judged(audited, rows, open_rows, self._state.resets)
             counted, found = await asyncio.to_thread(
@@ -472,8 +468,7 @@ class Questions:
 
     async def _rows_at(self, job: str, at_s: int, index: int) -> list[Row]:
         """Return what history had at `index` of all launches of one second, in log order."""
-        await self._projection.caught_up(self._applier.rows_index)
-        rows = await self._projection.of_job(job, at_s, at_s)
+        rows = await self._row_store.of_job(job, at_s, at_s)
         return sorted(
             (row for row in rows if row.ended_index <= index), key=lambda row: row.ended_index
         )
@@ -484,7 +479,7 @@ class Questions:
             return ""
         since_ms, until_ms = row.scheduled_s * 1000, row.ended_at_ms + CLOCKS_APART_MS
         newest = Query(row.job, None, since_ms, until_ms, NEWER_LOOKED_AT)
-        return tell_newer(row, await self._projection.newest(newest), open_rows)
+        return tell_newer(row, await self._row_store.newest(newest), open_rows)
 
 
 def audited_job(record: JobRecord) -> AuditedJob:

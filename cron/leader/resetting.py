@@ -18,7 +18,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
 from cron.clock import Clock
 from cron.errors import Conflict, NotNow
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.policies import nominal_min
@@ -46,13 +46,13 @@ class Resetting:
         self,
         leader: Leader,
         applier: StateApplier,
-        projection: Projection,
+        row_store: RowStore,
         clock: Clock,
         log: ReplicatedLog,
     ) -> None:
         self._leader = leader
         self._applier = applier
-        self._projection = projection
+        self._row_store = row_store
         self._clock = clock
         self._log = log
 
@@ -136,8 +136,7 @@ class Resetting:
 
     async def _item(self, record: JobRecord, to_s: int) -> c.HorizonItem:
         read_at, from_s = self._state.index, record.horizon_s
-        await self._projection.caught_up(self._applier.rows_index)
-        rows = await self._projection.of_job(record.name, to_s + 1, from_s, SPENT_MAX + 1)
+        rows = await self._row_store.of_job(record.name, to_s + 1, from_s, SPENT_MAX + 1)
         if len(rows) > SPENT_MAX:
             raise Conflict(
                 f"{record.name} has more than {SPENT_MAX} rows in the stretch",

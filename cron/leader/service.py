@@ -38,7 +38,7 @@ from cron.api.views import (
 )
 from cron.clock import Clock
 from cron.errors import CronError, NotNow, OutcomeUnknown, UnknownLaunch
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.aside import Aside
 from cron.leader.backfill import Backfills
@@ -85,23 +85,23 @@ class CellService(PoolService):
         *,
         leader: Leader,
         applier: StateApplier,
-        projection: Projection,
+        row_store: RowStore,
         roster: Roster,
         clock: Clock,
         zone: str,
         operations: Operations,
     ) -> None:
         super().__init__(leader, applier, clock, operations.queued)
-        self._projection = projection
+        self._row_store = row_store
         self._roster = roster
         self._queued = operations.queued
         self._replacing = operations.replacing
         self._resetting = operations.resetting
         self._saving = operations.saving
         self._catalog = Catalog(leader, zone)
-        self._questions = Questions(applier, projection, clock, operations.saving.archive)
+        self._questions = Questions(applier, row_store, clock, operations.saving.archive)
         self._logs = Logs(leader.pool, self._questions, operations.saving.outputs)
-        self._backfills = Backfills(leader, applier, projection)
+        self._backfills = Backfills(leader, applier, row_store)
         self._aside = Aside(clock)
 
     @property

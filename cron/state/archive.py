@@ -61,7 +61,7 @@ class Stream(enum.IntEnum):
         return self.name.lower()
 
 
-_FAILURES: Final = frozenset({LaunchState.FAILED, LaunchState.LOST})
+FAILURES: Final = frozenset({LaunchState.FAILED, LaunchState.LOST})
 _TO_RUNS: Final = Stream.RUNS  # members of an enumeration are slow to look up
 _TO_FAILURES: Final = Stream.FAILURES
 _RANGE: Final = RowKind.RANGE
@@ -69,7 +69,7 @@ _RANGE: Final = RowKind.RANGE
 
 def stream_of(row: Row) -> Stream:
     """Return where a row belongs: what failed or was lost is kept longer."""
-    return _TO_FAILURES if row.state in _FAILURES else _TO_RUNS
+    return _TO_FAILURES if row.state in FAILURES else _TO_RUNS
 
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -185,15 +185,13 @@ class Tail:
     """
 
     __slots__ = (
-        "content", "ends", "first_s", "firsts_s", "is_numbered", "jobs", "last_index",
-        "last_number", "last_s", "lasts_s", "output_indexes", "outputs", "rows", "states",
+        "content", "ends", "firsts_s", "is_numbered", "jobs", "last_index",
+        "last_number", "lasts_s", "output_indexes", "outputs", "rows", "states",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.rows = 0
-        self.first_s = 0
-        self.last_s = 0
         self.last_index = 0
         self.last_number = -1
         self.is_numbered = True
@@ -229,20 +227,17 @@ class Tail:
         self._note(row)
 
     def _note(self, row: Row) -> None:
-        """Put a row that is in `content` into the columns."""
-        number, first_s, index = self.rows, row.scheduled_s, row.ended_index
-        last_s = row.last_s if row.kind is _RANGE else first_s
-        if not number or first_s < self.first_s:
-            self.first_s = first_s
-        if last_s > self.last_s:
-            self.last_s = last_s
-        self.is_numbered &= index > self.last_index or row.number > self.last_number
+        """Put a row that is in `content` into the columns; every launch pays for this."""
+        index, first_s = row.ended_index, row.scheduled_s
+        if index == self.last_index and row.number <= self.last_number:
+            self.is_numbered = False
         self.last_index, self.last_number = index, row.number
-        self.rows = number + 1
         self.ends.append(len(self.content))
         self.firsts_s.append(first_s)
-        self.lasts_s.append(last_s)
+        self.lasts_s.append(row.last_s if row.kind is _RANGE else first_s)
         self.states.append(row.state)
+        number = self.rows
+        self.rows = number + 1
         positions = self.jobs.get(row.job)
         if positions is None:
             positions = self.jobs[row.job] = array("I")
@@ -250,6 +245,16 @@ class Tail:
         if row.output_bytes:
             self.outputs.append(number)
             self.output_indexes.append(index)
+
+    @property
+    def first_s(self) -> int:
+        """The oldest ScheduledTime; 0 where there is no row. Looks at all rows."""
+        return min(self.firsts_s, default=0)
+
+    @property
+    def last_s(self) -> int:
+        """The newest ScheduledTime; 0 where there is no row. Looks at all rows."""
+        return max(self.lasts_s, default=0)
 
     def row(self, number: int) -> Row:
         """Return a row by its number, from 0."""

@@ -35,8 +35,8 @@ def test_nobody_else_may_read_what_a_cell_writes(tmp_path: Path) -> None:
             for folder in replicas:  # as an older version left it
                 (folder / "segments").mkdir(parents=True, exist_ok=True)
                 (folder / "segments").chmod(0o755)
-                (folder / "history.sqlite").write_bytes(b"")
-                (folder / "history.sqlite").chmod(0o644)
+                (folder / "older.txt").write_bytes(b"")
+                (folder / "older.txt").chmod(0o644)
                 folder.chmod(0o755)
             cell.start()
             cell.wait_connected()

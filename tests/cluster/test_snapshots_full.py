@@ -14,7 +14,7 @@ from snapshots.disk import list_snapshots, verify_snapshot
 from snapshots.segments import list_segments, verify_segment
 from tests.cluster.engine_disks import Mounts, why_no_mounts
 from tests.cluster.harness import Cell, wait_until
-from tests.cluster.test_snapshots_local import CRONTAB, SMALL, begin, check_same, wait_seals
+from tests.cluster.test_snapshots_local import CRONTAB, SMALL, check_same, wait_seals
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -64,30 +64,4 @@ def test_a_disk_with_no_room_to_keep_anything_stops_no_launch_and_is_told(
     cell.start("r2")
     wait_seals(cell, 1)
     assert view_of(cell, "r2").failing == ""
-    check_same(cell)
-
-
-@pytest.mark.parametrize("how", ["gone", "cut", "noise"])
-def test_an_index_of_history_that_is_lost_while_the_replica_runs_is_whole_again(
-    make_cell: Callable[..., Cell], how: str
-) -> None:
-    cell = begin(make_cell(replica_extra=SMALL))
-    wait_seals(cell, 1)
-    index = cell.members["r3"].config.with_name("r3") / "history.sqlite"
-    if how == "gone":
-        for path in index.parent.glob("history.sqlite*"):
-            path.unlink()
-    elif how == "cut":
-        with index.open("r+b") as file:
-            file.truncate(index.stat().st_size // 2)
-    else:
-        with index.open("r+b") as file:
-            file.seek(4096)
-            file.write(b"\xa5" * (index.stat().st_size - 4096))
-    before = len(cell.history(states=["succeeded"]))
-    cell.wait_launches(before + 20)
-    assert not any(map(cell.is_down, cell.replicas))
-    cell.restart("r3")
-    wait_seals(cell, 1)
-    assert "Traceback" not in cell.log("r3")
     check_same(cell)

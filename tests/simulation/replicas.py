@@ -10,6 +10,7 @@ from typing import Any
 from consensus.leadership import Leadership, Position
 from consensus.memory import MemoryCell, MemoryLog, _Proposal
 from cron.api.views import StatusRow
+from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.backfill import Backfills
 from cron.leader.catalog import Catalog
@@ -18,7 +19,6 @@ from cron.leader.roster import Identity, Roster
 from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.outcome import Outcome
-from cron.state.rows import Row
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
 from launcher.pool.service import PoolServicer
@@ -110,30 +110,6 @@ class SimCell(MemoryCell):
                 self.elect(self._rng.choice(present))
 
 
-class History:
-    """The history projection in memory: what the applier, backfills and checks need of it."""
-
-    def __init__(self) -> None:
-        self.rows: list[Row] = []
-        self.mark = 0
-
-    def offer(self, rows: list[Row], up_to: int, *, gap_from: int = 0, gap_to: int = 0) -> None:
-        """Take the rows above the mark."""
-        assert not gap_to, "rows are missing"
-        self.rows += [row for row in rows if row.ended_index > self.mark]
-        self.mark = max(self.mark, up_to)
-
-    async def caught_up(self, index: int) -> None:
-        """It always is."""
-        assert self.mark >= index
-
-    async def of_job(self, job: str, from_s: int, to_s: int) -> list[Row]:
-        """Return the rows with an instant in [from_s, to_s], oldest first."""
-        rows = [row for row in self.rows if row.job == job]
-        rows = [row for row in rows if row.scheduled_s <= to_s and row.last_s >= from_s]
-        return sorted(rows, key=lambda row: row.scheduled_s)
-
-
 class Replica:
     """One replica; `start` makes a new process of it."""
 
@@ -159,8 +135,8 @@ class Replica:
     async def start(self) -> None:
         """Start the process: State comes from the log, or from a dump and the log."""
         self.is_alive = True
-        self.history = History()
-        self.applier = StateApplier(self.history)  # type: ignore[arg-type]
+        self.row_store = RowStore()
+        self.applier = StateApplier(self.row_store)
         applier = self.applier
         applier.subscribe(lambda index, out: self._applied_hook(self.name, index, applier, out))
         self.log = self._cell.log(self.name, applier)
@@ -202,7 +178,7 @@ class Replica:
         self.leader.shared_format = self.roster.shared_format
         self.leader.clock_error_ms = self.roster.clock_error_ms
         self.catalog = Catalog(self.leader, "UTC")
-        self.backfills = Backfills(self.leader, applier, self.history)  # type: ignore[arg-type]
+        self.backfills = Backfills(self.leader, applier, self.row_store)
         await self.log.start()
         self.leader.start()
         self._tasks = [self._loop.create_task(self.roster.watch())]

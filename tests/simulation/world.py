@@ -184,7 +184,9 @@ class World:
         for name, replica in self.replicas.items():
             if replica.applier.state.index != state.index:
                 judge.accuse("g", f"{name} is at {replica.applier.state.index} only")
-            judge_rows(judge, replica.applier.state, replica.history.rows)
+            judge_rows(
+                judge, replica.applier.state, list(replica.applier.state.history.rows_after(0))
+            )
         for request, keys in self.users.triggered.items():
             if len(keys) > 1 and self.disaster is None:  # a restore forgets what was asked since
                 judge.accuse("a", f"{request} was given {sorted(keys)}")

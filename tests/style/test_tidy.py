@@ -68,7 +68,6 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
     "pyarrow": ("cron/cli/export.py",),
     "pysyncobj": ("consensus/engine/",),
     "rich": ("cron/cli/render.py",),
-    "sqlite3": ("cron/history/",),
 }
 """Each thing from outside and the only places that import it themselves."""
 

@@ -60,15 +60,13 @@ class Clocks:
 
 
 class NoHistory:
-    """A projection that keeps nothing, and counts what a test says."""
-
-    mark = 0
+    """A history that keeps nothing, and counts what a test says."""
 
     def __init__(self) -> None:
         self.asked: list[SegmentRecord] = []
         self.is_outlived = False
 
-    def offer(self, *_args: object, **_named: object) -> None: ...
+    def follow(self, history: History) -> None: ...
 
     async def outlived(self, record: SegmentRecord, newer: int) -> bool:
         assert newer > 0
@@ -130,8 +128,8 @@ class Replica:
         self.superseded: list[BaseException] = []
         self.history = NoHistory()
         self.shelf = Shelf(rig.folder / name)
-        projection: Any = self.history
-        self.applier = StateApplier(projection, self.shelf)
+        row_store: Any = self.history
+        self.applier = StateApplier(row_store, self.shelf)
         self.log = rig.cell.log(name, self.applier)
         pool = Pool(
             cell=CELL,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from consensus.leadership import Position
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.keeper.filler import Filler
 from cron.keeper.keeper import Keeper
 from cron.leader.applier import StateApplier
@@ -41,14 +41,13 @@ class Disk:
         self.keeper = Keeper(
             data, CELL, snapshots_kept=snapshots_kept, on_snapshot=self.told.append
         )
-        self.projection = Projection(data / "history.sqlite", CELL)
-        self.applier = StateApplier(self.projection, self.keeper)
-        self.filler = Filler(self.keeper, self.projection, self.applier)
+        self.row_store = RowStore(self.keeper)
+        self.applier = StateApplier(self.row_store, self.keeper)
+        self.filler = Filler(self.keeper)
         self.applied = 0
 
     def start(self) -> Disk:
         """Start the threads; nothing is applied yet."""
-        self.projection.start()
         self.keeper.start()
         return self
 
@@ -65,10 +64,10 @@ class Disk:
         self.applied = other.applied
         self.applier.restore(Position(1, self.applied), pieces)
 
-    def stop(self, *, flush: bool = True) -> None:
+    def stop(self) -> None:
         """End; all may be begun anew on the same folder."""
         self.keeper.stop()
-        self.projection.stop(flush=flush)
+        self.row_store.stop()
 
     async def settle(self) -> None:
         """Wait until all segments are on the disk, and the history is complete."""

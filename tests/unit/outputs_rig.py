@@ -14,7 +14,7 @@ from consensus.memory import MemoryCell
 from cron.backup.courier import Storing
 from cron.backup.outputs import Outputs, OutputSettings
 from cron.backup.uploads import About
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
@@ -34,6 +34,7 @@ from snapshots.outputs import OUTPUT_BYTES_MAX, OutputHeader
 from snapshots.retention import SnapshotPolicy
 from snapshots.vault import Vault
 from tests.unit.backup_rig import CELL, NEVER, URL, Clocks
+from tests.unit.history_rig import HandShelf
 from tests.unit.state_rig import T0, job
 
 JOB = "default/backup"
@@ -103,8 +104,9 @@ class Replica:
         self.rig = rig
         self.name = name
         self.failures: list[BaseException] = []
-        self.projection = Projection(rig.folder / name / "history.sqlite", name)
-        self.applier = StateApplier(self.projection)
+        self.shelf = HandShelf(rig.folder / name)
+        self.row_store = RowStore(self.shelf)
+        self.applier = StateApplier(self.row_store, self.shelf)
         self.log = rig.cell.log(name, self.applier)
         pool = Pool(
             cell=CELL,
@@ -126,7 +128,7 @@ class Replica:
         storing = Storing(rig.vault, URL, SnapshotPolicy(3, 0), about, lambda: "never drawn")
         settings = msgspec.structs.replace(rig.settings, folder=rig.folder / name / "outputs")
         self.outputs = Outputs(
-            self.leader, self.applier, self.projection, rig.clock, storing, settings, rig.pool
+            self.leader, self.applier, self.row_store, rig.clock, storing, settings, rig.pool
         )
 
     @property
@@ -135,7 +137,6 @@ class Replica:
 
     async def look(self) -> None:
         """What happens once a second, up to its end."""
-        await self.projection.caught_up(self.applier.rows_index)
         await self.outputs.look()
         await self.outputs.settled()
 
@@ -259,7 +260,6 @@ async def telling(folder: Path, **fields: Any) -> AsyncIterator[Rig]:
     """A cell that has a job and a place in the store; `fields` change its settings."""
     rig = Rig(folder, msgspec.structs.replace(OutputSettings(), **fields))
     for one in rig.replicas.values():
-        one.projection.start()
         await one.log.start()
     for one in rig.replicas.values():
         one.leader.start()
@@ -276,4 +276,4 @@ async def telling(folder: Path, **fields: Any) -> AsyncIterator[Rig]:
             one.outputs.close()
             await one.leader.stop()
             await one.log.stop()
-            one.projection.stop()
+            one.row_store.stop()

@@ -18,7 +18,7 @@ from cron.archives import Archives, _vault
 from cron.backup.courier import Trouble
 from cron.config import PeerAddresses, ReplicaConfig
 from cron.errors import ConfigError
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.keeper.sources import PeerSource, StoreSource
 from cron.keeping_config import SnapshotsConfig, StorageConfig
 from cron.leader.requests import appending
@@ -56,7 +56,7 @@ def config_of(data: Path, url: str = "", **fields: Any) -> ReplicaConfig:
 
 
 class Kept:
-    """Archives of r1 of a rig, with a disk and a projection of their own."""
+    """Archives of r1 of a rig, with a disk and a row_store of their own."""
 
     def __init__(self, rig: Rig, url: str, **fields: Any) -> None:
         self.rig = rig
@@ -64,8 +64,8 @@ class Kept:
         data.mkdir()
         self.log = Log()
         self.superseded: list[BaseException] = []
-        self.projection = Projection(data / "history.sqlite", CELL)
-        self.archives = Archives(config_of(data, url, **fields), self.projection, rig.clock)
+        self.row_store = RowStore()
+        self.archives = Archives(config_of(data, url, **fields), self.row_store, rig.clock)
         self.told: list[int] = []
         self._tell, self.archives.keeper._on_snapshot = (
             self.archives.keeper._on_snapshot,
@@ -103,14 +103,13 @@ class Kept:
 async def kept(tmp_path: Path, url: str = "", **fields: Any) -> AsyncIterator[Kept]:
     async with keeping(tmp_path, store="") as rig:
         made = Kept(rig, url, **fields)
-        made.projection.start()
         made.archives.keeper.start()
         made.attach()
         try:
             yield made
         finally:
             made.archives.stop()
-            made.projection.stop()
+            made.row_store.stop()
 
 
 # --- what is put together
@@ -145,8 +144,8 @@ async def test_missing_segments_come_from_peers_first_then_from_the_store(tmp_pa
 async def test_before_anything_is_attached_nothing_is_said_and_all_may_be_ended(
     tmp_path: Path,
 ) -> None:
-    projection = Projection(tmp_path / "history.sqlite", CELL)
-    archives = Archives(config_of(tmp_path), projection, None)  # type: ignore[arg-type]
+    row_store = RowStore()
+    archives = Archives(config_of(tmp_path), row_store, None)  # type: ignore[arg-type]
     assert archives.view() is None
     assert archives.tasks() == []
     archives.fetch_from(None, list)  # type: ignore[arg-type]

@@ -5,39 +5,43 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cron.backup import output_window
 from cron.backup.output_window import GAP_MS, Window
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
-from cron.state.archive import SegmentRecord
 from launcher.names import AttemptName, LaunchName
 from tests.unit.backup_rig import Clocks
+from tests.unit.history_rig import BACKUP, HandShelf
 from tests.unit.test_history_outputs import told
-from tests.unit.test_history_projection import BACKUP
-from tests.unit.test_history_projection_fill import segment
 
 
 class Rig:
-    """A projection that is fed by hand, and a State that has come as far."""
+    """A row_store that is fed by hand, and a State that has come as far."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = Clocks()
-        self.projection = Projection(folder / "history.sqlite", "")
-        self.projection.start()
-        self.applier = StateApplier(self.projection)
-        self.window = Window(self.applier, self.projection, self.clock)
+        self.shelf = HandShelf(folder)
+        self.row_store = RowStore(self.shelf)
+        self.applier = StateApplier(self.row_store)
+        self.window = Window(self.applier, self.row_store, self.clock)
 
-    async def offer(self, *ended: tuple[int, str], gap: tuple[int, int] = (0, 0)) -> None:
+    def offer(self, *ended: tuple[int, str]) -> None:
         """Let attempts end at these log indexes, on these executors."""
-        rows = [told(index, index * 60, executor=name) for index, name in ended]
-        up_to = max([index for index, _ in ended] + [gap[1], self.applier.state.index])
-        self.projection.offer(rows, up_to, gap_from=gap[0], gap_to=gap[1])
-        await self.projection.caught_up(up_to)
-        self.applier.state.index = self.applier.rows_index = up_to
+        state = self.applier.state
+        for index, name in ended:
+            state.history.append(told(index, index * 60, executor=name))
+        state.index = max([index for index, _ in ended] + [state.index])
+
+    def seal(self, to_index: int, *, writes: bool = True) -> None:
+        """Close the tails; without `writes` nobody on this replica has them."""
+        sealed = self.applier.state.history.seal(1, to_index, 0)
+        self.shelf.waiting += sealed if writes else ()
+        self.shelf.write()
 
     def take(self, of_one: int = 100) -> list[int]:
         """Take all that can be taken; return the log indexes of their ends."""
@@ -51,18 +55,18 @@ class Rig:
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     made = Rig(tmp_path)
     yield made
-    made.projection.stop()
+    made.row_store.stop()
 
 
 async def test_the_oldest_come_first_and_not_too_many_of_one_executor(rig: Rig) -> None:
-    await rig.offer((1, "e1"), (2, "e1"), (3, "e1"), (4, "e2"), (5, "e2"), (6, "e3"))
+    rig.offer((1, "e1"), (2, "e1"), (3, "e1"), (4, "e2"), (5, "e2"), (6, "e3"))
     await rig.window.read()
     assert rig.take(2) == [1, 2, 4, 5, 6]
     assert rig.take(3) == [3]
 
 
 async def test_the_mark_waits_for_the_oldest(rig: Rig) -> None:
-    await rig.offer((3, "e1"), (5, "e2"), (9, "e1"))
+    rig.offer((3, "e1"), (5, "e2"), (9, "e1"))
     await rig.window.read()
     window = rig.window
     assert (window.mark, window.waiting) == (2, 3)
@@ -83,7 +87,7 @@ async def test_the_mark_waits_for_the_oldest(rig: Rig) -> None:
 
 
 async def test_what_one_entry_ended_keeps_the_mark_before_it(rig: Rig) -> None:
-    await rig.offer((4, "e1"), (4, "e2"))
+    rig.offer((4, "e1"), (4, "e2"))
     await rig.window.read()
     one = rig.window.next(1, 1)
     assert one is not None
@@ -102,7 +106,7 @@ async def test_no_more_is_held_than_there_is_room_for_and_the_rest_is_counted(
 ) -> None:
     monkeypatch.setattr(output_window, "OUTPUTS_MAX", 10)
     monkeypatch.setattr(output_window, "PAGE_ROWS", 4)
-    await rig.offer(*((n, "e1") for n in range(1, 31)))
+    rig.offer(*((n, "e1") for n in range(1, 31)))
     for _ in range(5):
         await rig.window.read()
     rig.clock.ms += output_window.COUNT_MS
@@ -117,36 +121,18 @@ async def test_after_a_page_the_next_goes_on_behind_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(output_window, "PAGE_ROWS", 4)
-    await rig.offer(*((n, "e1") for n in range(1, 31)))
+    rig.offer(*((n, "e1") for n in range(1, 31)))
     for _ in range(9):
         await rig.window.read()
     assert rig.take() == list(range(1, 31))
 
 
-async def test_rows_that_the_history_has_not_written_yet_are_waited_for(rig: Rig) -> None:
-    await rig.offer((3, "e1"))
-    rig.applier.state.index = rig.applier.rows_index = 9  # applied, and on its way
-    await rig.window.read()
-    assert rig.take() == [3]
-    one = next(iter(rig.window._open.values()))
-    rig.window.done(one)
-    assert rig.window.mark == 3
-    rig.projection.offer([told(9, 60, executor="e1")], 9)
-    await rig.projection.caught_up(9)
-    await rig.window.read()
-    assert rig.take() == [9]
-
-
-def record(from_index: int, to_index: int, *, is_local: bool = True) -> SegmentRecord:
-    return SegmentRecord(1, 1, 0, from_index, to_index, 1, 1, b"", 0, 0, 0, is_local)
-
-
 async def test_a_gap_that_is_being_filled_is_waited_for(rig: Rig) -> None:
-    await rig.offer((2, "e1"), (40, "e1"), gap=(10, 30))
-    history = rig.applier.state.history
-    rows = [told(20, 60, executor="e1")]
-    made, content = segment(rows, 10, 30)
-    history.segments[made.key], history.sealed_to = made, 30
+    rig.offer((2, "e1"))
+    rig.seal(10)
+    rig.offer((20, "e1"))
+    sealed = rig.applier.state.history.seal(1, 30, 0)
+    rig.offer((40, "e1"))
     await rig.window.read()
     assert rig.take() == [2]
     rig.window.done(rig.window._open[1])
@@ -154,16 +140,16 @@ async def test_a_gap_that_is_being_filled_is_waited_for(rig: Rig) -> None:
     rig.clock.ms += GAP_MS - 1
     await rig.window.read()
     assert rig.take() == []
-    await rig.projection.fill(made, content, frozenset({made.key}))
+    rig.shelf.waiting += sealed
+    rig.shelf.write()
     await rig.window.read()
     assert rig.take() == [20, 40]
 
 
 async def test_a_gap_that_nobody_fills_holds_up_the_rest_for_an_hour(rig: Rig) -> None:
-    await rig.offer((40, "e1"), gap=(10, 30))
-    one = record(10, 30)
-    rig.applier.state.history.segments[one.key] = one
-    rig.applier.state.history.sealed_to = 30
+    rig.offer((20, "e1"))
+    rig.seal(30, writes=False)
+    rig.offer((40, "e1"))
     await rig.window.read()
     assert rig.take() == []
     rig.clock.ms += GAP_MS
@@ -175,46 +161,45 @@ async def test_a_gap_that_nobody_fills_holds_up_the_rest_for_an_hour(rig: Rig) -
 async def test_a_gap_of_what_is_gone_from_the_disks_is_not_waited_for(
     rig: Rig, is_there: bool
 ) -> None:
-    await rig.offer((40, "e1"), gap=(10, 30))
-    history = rig.applier.state.history
-    history.sealed_to = 30
+    rig.offer((20, "e1"))
+    rig.seal(30, writes=False)
+    rig.offer((40, "e1"))
+    segments = rig.applier.state.history.segments
+    ((key, record),) = segments.items()
     if is_there:
-        archived = record(10, 30, is_local=False)
-        history.segments[archived.key] = archived
+        segments[key] = msgspec.structs.replace(record, is_local=False)
+    else:
+        del segments[key]
     await rig.window.read()
     assert rig.take() == [40]
 
 
-async def test_a_gap_in_what_state_still_holds_is_waited_for(rig: Rig) -> None:
-    await rig.offer((40, "e1"), gap=(10, 30))
-    await rig.window.read()
-    assert rig.take() == []
-    rows = [told(20, 60, executor="e2"), told(40, 60, executor="e1")]
-    rig.projection.mend(rows, 0, 40)
-    await rig.projection.caught_up(40)
-    await rig.window.read()
-    assert rig.take() == [20, 40]
-
-
-async def test_a_history_that_cannot_be_asked_is_asked_again(rig: Rig) -> None:
-    await rig.offer((3, "e1"))
-    rig.projection.stop()
-    await rig.window.read()
-    assert rig.window.waiting == 0
-    rig.projection.start()
+async def test_a_history_that_cannot_be_asked_is_asked_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.offer((3, "e1"))
+    rig.seal(3)
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.shelf, "open_rows", refuse)
+        await rig.window.read()
+        assert rig.window.waiting == 0
     await rig.window.read()
     assert rig.take() == [3]
 
 
+def refuse(_record: object) -> None:
+    raise OSError(24, "too many open files")
+
+
 async def test_output_of_which_nobody_knows_the_executor_is_not_waited_for(rig: Rig) -> None:
-    await rig.offer((3, ""), (4, "e1"))
+    rig.offer((3, ""), (4, "e1"))
     await rig.window.read()
     assert rig.take() == [4]
     assert rig.window.mark == 3
 
 
 async def test_names_and_times_are_those_of_the_row(rig: Rig) -> None:
-    await rig.offer((3, "e1"))
+    rig.offer((3, "e1"))
     await rig.window.read()
     one = rig.window.next(1, 1)
     assert one is not None
@@ -224,7 +209,7 @@ async def test_names_and_times_are_those_of_the_row(rig: Rig) -> None:
 
 
 async def test_clearing_forgets_everything(rig: Rig) -> None:
-    await rig.offer((3, "e1"), (9, "e1"))
+    rig.offer((3, "e1"), (9, "e1"))
     await rig.window.read()
     rig.window.next(1, 1)
     rig.window.clear(5)
@@ -248,7 +233,7 @@ async def test_the_mark_never_passes_what_is_not_done(
             if step == "end":
                 index = rig.applier.state.index + data.draw(st.integers(1, 3))
                 names = data.draw(st.lists(st.sampled_from(["e1", "e2"]), max_size=3))
-                await rig.offer(*((index, name) for name in names))
+                rig.offer(*((index, name) for name in names))
                 await window.read()
                 undone[index] = undone.get(index, 0) + len(names)
             elif step == "next" and (one := window.next(mono_ms, 2)) is not None:
@@ -268,4 +253,4 @@ async def test_the_mark_never_passes_what_is_not_done(
             if not left:
                 assert window.mark == rig.applier.state.index
     finally:
-        rig.projection.stop()
+        rig.row_store.stop()

@@ -47,7 +47,6 @@ async def test_an_executor_is_asked_for_a_few_at_a_time(tmp_path: Path) -> None:
         rig.pool.released.clear()
         names += [await rig.run() for _ in range(12)]
         leader = rig.leader
-        await leader.projection.caught_up(leader.applier.rows_index)
         await leader.outputs.look()
         await rig.until(lambda: len(rig.pool.asked) == 12 + OF_ONE_EXECUTOR)
         await leader.outputs.look()
@@ -308,7 +307,6 @@ async def test_who_is_closed_begins_nothing_more(tmp_path: Path) -> None:
         for _ in range(5):
             await rig.run()
         leader = rig.leader
-        await leader.projection.caught_up(leader.applier.rows_index)
         await leader.outputs.look()
         await rig.until(lambda: len(rig.pool.asked) == OF_ONE_EXECUTOR)
         leader.outputs.close()

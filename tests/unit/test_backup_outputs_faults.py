@@ -119,7 +119,6 @@ async def test_an_executor_that_never_answers_leaves_places_for_others(tmp_path:
             await rig.run(b"hangs", "e2")
         others = [await rig.run() for _ in range(6)]
         leader = rig.leader
-        await leader.projection.caught_up(leader.applier.rows_index)
         await leader.outputs.look()
         await rig.until(lambda: len(rig.puts()) == len(others))
         assert sorted(rig.puts()) == others
@@ -274,7 +273,6 @@ async def test_a_store_that_hangs_holds_up_no_launch_and_is_told_of(tmp_path: Pa
         rig.store.hook = hang
         names = [await rig.run() for _ in range(TRANSFERS + 3)]
         leader = rig.leader
-        await leader.projection.caught_up(leader.applier.rows_index)
         await leader.outputs.look()
         await rig.until(lambda: len(rig.puts()) == OF_ONE_EXECUTOR)
         rig.later(SILENT_MS / 1000 - 1)
@@ -325,7 +323,6 @@ async def test_what_was_stored_and_not_told_is_stored_again(tmp_path: Path) -> N
     async with telling(tmp_path) as rig:
         names = [await rig.run() for _ in range(3)]
         leader = rig.leader
-        await leader.projection.caught_up(leader.applier.rows_index)
         await leader.outputs.look()
         await leader.outputs.settled()
         assert sorted(rig.puts()) == names
@@ -352,7 +349,6 @@ async def test_a_leader_that_is_deposed_begins_nothing_more(tmp_path: Path) -> N
         for _ in range(6):
             await rig.run()
         old = rig.leader
-        await old.projection.caught_up(old.applier.rows_index)
         await old.outputs.look()
         await rig.until(lambda: rig.pool.asked)
         await rig.elect("r2")
@@ -368,7 +364,6 @@ async def test_it_is_told_again_where_the_log_refused_it(tmp_path: Path) -> None
         await rig.run()
         leader, submit = rig.leader, rig.leader.leader.submit
         ended = leader.state.index
-        await rig.leader.projection.caught_up(ended)
 
         async def refuse(*_args: object, **_named: object) -> None:
             raise Unavailable("busy")

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cron.history.projection import Projection
 from launcher.executor.lockfile import lock
 from tests.fakes.ports import free_address
 
@@ -70,11 +69,9 @@ def test_a_replica_whose_port_is_taken_says_so_in_one_line(tmp_path: Path) -> No
 
 def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> None:
     config = write_config(tmp_path, "127.0.0.1:1")
-    history = tmp_path / "d" / "history.sqlite"
-    projection = Projection(history, "default/r1")
-    projection.start()
-    projection.stop()
-    before = history.stat().st_ino
+    older = tmp_path / "d" / "segments"
+    older.mkdir(parents=True)
+    (older / "older.txt").write_text("a person's")
     for more, folder in (((), "d"), (("--data", str(tmp_path / "e")), "e")):
         done = run("cron.daemon", free_port_in(config), *more)
         assert done.returncode == 2
@@ -83,7 +80,23 @@ def test_an_empty_directory_needs_to_be_told_what_it_means(tmp_path: Path) -> No
         assert first.startswith(f"{place}: empty; an id that forgot its votes")
         assert hint.startswith("--bootstrap if this is a new cell")
         assert "--join if its disk was lost" in hint
-    assert history.stat().st_ino == before, "a start that is refused removes nothing"
+    assert (older / "older.txt").exists(), "a start that is refused removes nothing"
+
+
+@pytest.mark.parametrize("more", [(), ("--bootstrap",), ("--join",)])
+def test_a_folder_of_an_older_format_is_named_and_left_as_it_is(
+    tmp_path: Path, more: tuple[str, ...]
+) -> None:
+    config = free_port_in(write_config(tmp_path, "127.0.0.1:1"))
+    index = tmp_path / "d" / "history.sqlite"
+    index.parent.mkdir()
+    index.write_text("an index")
+    done = run("cron.daemon", config, *more)
+    assert done.returncode == 2
+    first, hint = done.stderr.splitlines()[-2:]
+    assert first.startswith(f"raftcron replica: {index.parent}: an older release wrote it")
+    assert hint.startswith("  hint: use the release that wrote it")
+    assert [path.name for path in index.parent.iterdir()] == ["history.sqlite"]
 
 
 def free_port_in(config: Path) -> Path:

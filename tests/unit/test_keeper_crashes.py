@@ -130,15 +130,13 @@ def test_a_replica_killed_at_any_step_of_letting_segments_go_goes_on_with_the_re
 class Nothing:
     """A history, and a keeper, of which only what was sealed is wanted."""
 
-    mark = 0
-
     def __init__(self) -> None:
         self.sealed: list[Sealed] = []
 
     def keep(self, sealed: Sequence[Sealed]) -> None:
         self.sealed += sealed
 
-    def offer(self, *_: object, **__: object) -> None: ...
+    def follow(self, history: object) -> None: ...
 
 
 def sealed_of(log: StateRig) -> list[Sealed]:
@@ -157,7 +155,7 @@ async def test_the_log_brings_again_what_is_let_go_and_it_goes_again(
     disk.apply()
     await asyncio.to_thread(disk.keeper.wait_durable)
     disk.log.append(c.Retire(gone=((1, 1, Stream.RUNS), (1, 1, Stream.FAILURES))))
-    disk.stop(flush=False)  # killed before the Retire was applied here, or after: nobody knows
+    disk.stop()  # killed before the Retire was applied here, or after: nobody knows
     for _ in range(2):
         again = Disk(tmp_path / "r1", disk.log).start()
         again.apply()

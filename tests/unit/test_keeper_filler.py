@@ -6,13 +6,11 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cron.errors import Shutdown, Unavailable
+from cron.errors import Unavailable
 from cron.history.order import Query
-from cron.history.schema import Unusable
 from cron.keeper.sources import PeerSource, StoreSource
 from cron.segments import name_of
 from cron.state import commands as c
@@ -68,7 +66,7 @@ async def empty(source: Disk, tmp_path: Path) -> AsyncIterator[Disk]:
 
 
 async def all_rows(disk: Disk) -> list[object]:
-    return list(await disk.projection.newest(Query(limit=10_000)))
+    return list(await disk.row_store.newest(Query(limit=10_000)))
 
 
 async def test_an_empty_replica_gets_all_segments_and_all_rows(empty: Disk, source: Disk) -> None:
@@ -78,8 +76,7 @@ async def test_an_empty_replica_gets_all_segments_and_all_rows(empty: Disk, sour
     await empty.filler.look()
     assert empty.files() == source.files()
     assert await all_rows(empty) == rows_of(source.log) == await all_rows(source)
-    assert await empty.projection.gaps() == []
-    assert await empty.projection.counts() == await source.projection.counts()
+    assert empty.row_store.gaps() == []
     assert neighbour.asked[0].startswith("0001-0000000004")
     assert empty.filler.progress == ""
     await empty.filler.look()
@@ -99,7 +96,7 @@ async def test_what_cannot_be_had_does_not_keep_the_rest_from_being_filled(
     with pytest.raises(SnapshotMissing, match="does not answer; 1 segments"):
         await empty.filler.look()
     assert len(await all_rows(empty)) == len(source.log.rows) - lost.rows
-    (gap,) = await empty.projection.gaps()
+    (gap,) = empty.row_store.gaps()
     assert (gap.from_index, gap.to_index) == (lost.from_index, lost.to_index)
     more_source = Disk(source.data.with_name("r3"), source.log).start()
     more_source.apply()
@@ -107,7 +104,7 @@ async def test_what_cannot_be_had_does_not_keep_the_rest_from_being_filled(
     empty.filler.sources.append(Neighbour(more_source))
     await empty.filler.look()
     more_source.stop()
-    assert await empty.projection.gaps() == []
+    assert empty.row_store.gaps() == []
     assert await all_rows(empty) == rows_of(source.log)
 
 
@@ -132,18 +129,18 @@ async def test_a_damaged_segment_is_fetched_anew_when_it_is_needed(
     other = Disk(tmp_path / "r2", source.log).start()
     other.apply()
     await other.settle()
-    other.projection.stop()
-    (other.data / "history.sqlite").unlink()
     path = other.keeper.segment_path(name_of(records(source.log)[0]))
     assert path is not None
-    path.write_bytes(path.read_bytes()[:-3])
+    path.write_bytes(path.read_bytes()[:-150])
     other.stop()
     again = Disk(other.data, source.log).start()
     again.filler.sources = [Neighbour(source)]
     again.restore(source)
+    with pytest.raises(Unavailable, match=path.name):
+        await all_rows(again)
     filling = asyncio.create_task(again.filler.run())
     async with asyncio.timeout(30):
-        while await again.projection.gaps() or again.keeper.missing():  # noqa: ASYNC110
+        while again.row_store.gaps() or again.keeper.missing():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     filling.cancel()
     assert await all_rows(again) == rows_of(source.log)
@@ -152,16 +149,26 @@ async def test_a_damaged_segment_is_fetched_anew_when_it_is_needed(
     assert again.files()[path.name] == source.files()[path.name]
 
 
-async def test_an_index_that_was_damaged_is_whole_again_the_tails_too(source: Disk) -> None:
-    def find_damage(_db: object) -> None:
-        raise Unusable("a test says so")
-
-    with pytest.raises(Unavailable):
-        await source.projection.ask(find_damage)
-    assert await all_rows(source) == []
-    await source.filler.look()
-    assert await all_rows(source) == rows_of(source.log)
-    assert await source.projection.gaps() == []
+async def test_damage_that_shows_in_a_question_is_fetched_anew(
+    source: Disk, tmp_path: Path
+) -> None:
+    other = Disk(tmp_path / "r2", source.log).start()
+    other.apply()
+    await other.settle()
+    path = other.keeper.segment_path(name_of(records(source.log)[0]))
+    assert path is not None
+    whole = bytearray(path.read_bytes())
+    whole[-100] ^= 1  # in the last of its blocks
+    path.write_bytes(whole)
+    with pytest.raises(Unavailable, match=path.name):
+        await all_rows(other)
+    assert len(other.keeper.missing()) == len(other.row_store.gaps()) == 1
+    assert len(await all_rows(other)) == len(source.log.rows) - records(source.log)[0].rows
+    other.filler.sources = [Neighbour(source)]
+    await other.filler.look()
+    assert await all_rows(other) == rows_of(source.log)
+    assert other.row_store.gaps() == []
+    other.stop()
 
 
 async def test_rows_of_retired_segments_leave_the_index_and_never_come_back(source: Disk) -> None:
@@ -177,10 +184,9 @@ async def test_rows_of_retired_segments_leave_the_index_and_never_come_back(sour
         if row.state.name == "FAILED" or row.ended_index > second.to_index
     ]
     assert await all_rows(source) == left
-    (gap,) = await source.projection.gaps()
+    (gap,) = source.row_store.gaps()
     assert gap.to_index > first.to_index
     source.stop()
-    (source.data / "history.sqlite").unlink()
     again = Disk(source.data, log).start()
     again.restore(source)
     await again.filler.look()
@@ -188,37 +194,31 @@ async def test_rows_of_retired_segments_leave_the_index_and_never_come_back(sour
     again.stop()
 
 
-async def test_what_is_filled_stays_after_a_kill_and_the_rest_goes_on(
+async def test_what_is_fetched_stays_after_a_kill_and_the_rest_goes_on(
     empty: Disk, source: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between segments, without a word written: in the end each row is there once."""
     empty.filler.sources = [Neighbour(source)]
     told: list[str] = []
-    admit, fill = empty.keeper.admit, empty.projection.fill
+    admit = empty.keeper.admit
 
     def admitted(record: SegmentRecord) -> None:
         told.append(empty.filler.progress)
+        if len(told) == 4:
+            raise OSError(5, "the disk is gone")
         admit(record)
 
-    async def filled(record: SegmentRecord, *given: Any) -> None:
-        told.append(empty.filler.progress)
-        if len(told) == 8 + 4:
-            empty.stop(flush=False)
-        await fill(record, *given)
-
     monkeypatch.setattr(empty.keeper, "admit", admitted)
-    monkeypatch.setattr(empty.projection, "fill", filled)
-    with pytest.raises(Shutdown, match="history"):
+    with pytest.raises(OSError, match="gone"):
         await empty.filler.look()
-    assert told[:8] == [f"fetches history: {number} of 8 segments" for number in range(1, 9)]
-    assert all("fills the index of history: " in line for line in told[9:])
-    monkeypatch.undo()
+    assert told == [f"fetches history: {number} of 8 segments" for number in range(1, 5)]
+    empty.stop()
     again = Disk(empty.data, source.log).start()
-    again.filler.sources = [Neighbour(source)]
+    neighbour = Neighbour(source)
+    again.filler.sources = [neighbour]
     again.restore(source)
     await again.filler.look()
+    assert len(neighbour.asked) == 5
     assert await all_rows(again) == rows_of(source.log)
-    assert await again.projection.counts() == await source.projection.counts()
     again.stop()
 
 

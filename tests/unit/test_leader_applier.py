@@ -11,28 +11,16 @@ import pytest
 from consensus.leadership import Position
 from cron.history.gaps import Gap
 from cron.history.order import Query
+from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
-from cron.state.rows import Row
 from cron.state.state import State
 from tests.unit.keeper_rig import Disk, life, more, rows_of
 from tests.unit.state_rig import StateRig
-
-
-class Offered:
-    """A projection that only notes what it is given."""
-
-    def __init__(self, mark: int = 0) -> None:
-        self.mark = mark
-        self.offers: list[tuple[int, int, Gap]] = []
-
-    def offer(self, rows: list[Row], up_to: int, *, gap_from: int = 0, gap_to: int = 0) -> None:
-        self.offers.append((len(rows), up_to, Gap(gap_from, gap_to)))
-        self.mark = max(self.mark, up_to)
 
 
 class Noting:
@@ -59,13 +47,10 @@ class Noting:
             raise OSError(28, "no space left on device")
 
 
-def applied(
-    rig: StateRig, keeper: Noting | None = None, mark: int = 0
-) -> tuple[StateApplier, Offered]:
-    history = Offered(mark)
-    applier = StateApplier(history, keeper)  # type: ignore[arg-type]
+def applied(rig: StateRig, keeper: Noting | None = None) -> StateApplier:
+    applier = StateApplier(RowStore(), keeper)
     apply_all(applier, rig.log)
-    return applier, history
+    return applier
 
 
 def apply_all(applier: StateApplier, log: Iterable[bytes]) -> None:
@@ -93,16 +78,9 @@ def test_the_image_of_a_snapshot_is_that_of_its_position_whatever_comes_after() 
     assert b"".join(keeper.images[0].pieces()) == expected
 
 
-def test_the_mark_reaches_the_end_of_a_segment_though_its_entry_has_no_rows() -> None:
-    rig = life(1)
-    applier, history = applied(rig)
-    assert history.mark == rig.state.index
-    assert applier.rows_index < rig.state.index
-
-
 def test_a_dump_waits_for_segments_and_fails_with_the_disk() -> None:
     keeper = Noting()
-    applier, _ = applied(life(1), keeper)
+    applier = applied(life(1), keeper)
     pieces = applier.take()
     assert "wait" not in keeper.notes, "the loop must not wait"
     assert decode_state(pieces).index == applier.state.index
@@ -112,31 +90,20 @@ def test_a_dump_waits_for_segments_and_fails_with_the_disk() -> None:
         list(applier.take())
 
 
-@pytest.mark.parametrize("mark_at", ["nothing", "in a segment", "in the tails", "all"])
-def test_what_the_index_lacks_is_offered_from_the_tails_or_is_a_gap(mark_at: str) -> None:
+async def test_a_dump_brings_the_rows_that_are_in_no_segment() -> None:
     rig = life(2)
     more(rig, 2)
-    state = rig.state
-    sealed_to = state.history.sealed_to
-    tails = [row.ended_index for row in state.history.rows_after(0)]
-    assert len(tails) == 2
-    mark = {
-        "nothing": 0, "in a segment": sealed_to - 3, "in the tails": tails[0], "all": state.index,
-    }[mark_at]  # fmt: skip
-    history, keeper = Offered(mark), Noting()
-    applier = StateApplier(history, keeper)  # type: ignore[arg-type]
-    applier.restore(Position(1, state.index), [encode_state(state)])
-    assert (
-        history.offers
-        == {
-            "nothing": [(2, state.index, Gap(0, sealed_to))],
-            "in a segment": [(2, state.index, Gap(sealed_to - 3, sealed_to))],
-            "in the tails": [(1, state.index, Gap(0, 0))],
-            "all": [],
-        }[mark_at]
+    row_store, keeper = RowStore(), Noting()
+    applier = StateApplier(row_store, keeper)
+    applier.restore(Position(1, rig.state.index), [encode_state(rig.state)])
+    tails = list(rig.state.history.rows_after(0))
+    assert await row_store.newest(Query()) == sorted(
+        tails, key=lambda row: row.scheduled_s, reverse=True
     )
+    assert len(tails) == 2
+    assert row_store.gaps() == [Gap(0, rig.state.history.sealed_to)]
     assert keeper.notes == ["catalog 4"]
-    assert applier.state.digest == state.digest
+    assert applier.state.digest == rig.state.digest
 
 
 class Copying:
@@ -164,7 +131,7 @@ async def test_a_replica_that_was_away_is_complete_again(tmp_path: Path) -> None
     away.filler.sources = [Copying(tmp_path / "r1" / "segments")]
     await away.filler.look()
     for disk in (there, away):
-        assert await disk.projection.newest(Query(limit=1000)) == rows_of(log)
-        assert await disk.projection.gaps() == []
+        assert await disk.row_store.newest(Query(limit=1000)) == rows_of(log)
+        assert disk.row_store.gaps() == []
         disk.stop()
     assert away.files() == there.files()

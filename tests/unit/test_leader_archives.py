@@ -66,7 +66,7 @@ def away(tmp_path: Path) -> Away:
 
 async def test_only_what_is_in_the_store_alone_is_fetched_in_log_order(away: Away) -> None:
     old, newer = away.seal(rows=3) + away.seal(rows=2), away.seal(rows=4)
-    assert await away.ask() == [], "all is on the disks: the projection answers"
+    assert await away.ask() == [], "all is on the disks: the row_store answers"
     away.retire(old)
     assert await away.ask() == away.rows_in(*old)
     assert {row.scheduled_s for row in away.rows_in(*newer)}.isdisjoint(
@@ -308,12 +308,10 @@ async def test_a_full_disk_is_told_and_left_clean(
 
 
 class Projected:
-    """A projection that has only what is on the disks."""
+    """A history that has only what is on the disks."""
 
     def __init__(self, rows: list[Row]) -> None:
         self.rows = rows
-
-    async def caught_up(self, index: int) -> None: ...
 
     async def newest(self, query: Query) -> list[Row]:
         wanted = [row for row in self.rows if Match.of(query).fits(row)]
@@ -325,15 +323,14 @@ async def test_history_with_and_without_the_archive(away: Away) -> None:
 
     old, new = away.seal(rows=3), away.seal(rows=3)
     away.retire(old)
-    projection: Any = Projected(away.rows_in(*new))
+    row_store: Any = Projected(away.rows_in(*new))
 
     class Applied:
         state = away.state
-        rows_index = away.state.index
 
     applier: Any = Applied()
     clock: Any = None
-    questions = Questions(applier, projection, clock, away.archive)
+    questions = Questions(applier, row_store, clock, away.archive)
     without = await questions.history(HistoryQuery(limit=50))
     whole = await questions.history(HistoryQuery(limit=50, archive=True))
     assert (len(without), len(whole)) == (3, 6)

@@ -27,7 +27,6 @@ class FakeWorld:
     def __init__(self, rig: StateRig) -> None:
         self.rig = rig
         self.forgotten: set[int] = set()
-        self.rows_index = 0
 
     @property
     def state(self) -> State:
@@ -40,8 +39,6 @@ class FakeWorld:
     async def submit(self, build: Any) -> tuple[int, tuple[Result, ...]]:
         outcome = self.rig.append(*build(self.rig.state, self.rig.at_ms))
         return self.rig.state.index, outcome.results
-
-    async def caught_up(self, _index: int) -> None: ...
 
     async def of_job(self, job: str, from_s: int, to_s: int) -> list[Row]:
         rows = [row for row in self.rig.state.history.rows_after(0) if row.job == job]

@@ -10,7 +10,7 @@ import pytest
 from cron.api.views import HistoryQuery, LaunchView, cursor_at
 from cron.cli import launches
 from cron.errors import LimitExceeded
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.job import Overlap, Retry
 from cron.leader import questions
 from cron.state import commands as c
@@ -19,14 +19,14 @@ from launcher.launch import LaunchState, Reason
 from tests.unit.queues_rig import SECONDS
 from tests.unit.state_rig import T0, job
 from tests.unit.test_leader_questions import JOB, Asked
-from tests.unit.test_leader_questions import projection as projection
+from tests.unit.test_leader_questions import row_store as row_store
 
 S = LaunchState
 
 
-def amended_in(projection: Projection) -> Asked:
+def amended_in(row_store: RowStore) -> Asked:
     """Two launches that succeeded, and between them one that was lost and did so, too."""
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.to(180).account(60, 120, 180)
     rig.run(60)
     rig.begin(120)
@@ -42,8 +42,8 @@ async def listed(rig: Asked, **fields: Any) -> list[tuple[int, str, str]]:
     return [(view.scheduled_s - T0, view.state, view.kind) for view in views]
 
 
-async def test_an_amended_launch_is_listed_once_with_its_end(projection: Projection) -> None:
-    rig = amended_in(projection)
+async def test_an_amended_launch_is_listed_once_with_its_end(row_store: RowStore) -> None:
+    rig = amended_in(row_store)
     assert await listed(rig) == [
         (180, "succeeded", "launch"),
         (120, "succeeded", "launch"),
@@ -58,9 +58,9 @@ async def test_an_amended_launch_is_listed_once_with_its_end(projection: Project
 
 
 async def test_both_rows_of_an_amended_launch_are_there_to_be_asked_for(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    rig = amended_in(projection)
+    rig = amended_in(row_store)
     assert (await listed(rig, is_all=True))[1:3] == [
         (120, "succeeded", "amendment"),
         (120, "lost", "launch"),
@@ -68,9 +68,9 @@ async def test_both_rows_of_an_amended_launch_are_there_to_be_asked_for(
 
 
 async def test_an_amended_launch_has_the_state_that_it_was_amended_to(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    rig = amended_in(projection)
+    rig = amended_in(row_store)
     assert await listed(rig, states=["lost"]) == []
     assert len(await listed(rig, states=["succeeded"])) == 3
     assert await listed(rig, limit=2) == [
@@ -84,9 +84,9 @@ async def test_an_amended_launch_has_the_state_that_it_was_amended_to(
 # ---- one limit
 
 
-def paused_in(projection: Projection, jobs: int, seconds: int) -> Asked:
+def paused_in(row_store: RowStore, jobs: int, seconds: int) -> Asked:
     """So many jobs of every second, all paused for as long, each with one row of that."""
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     names = [f"j{number}" for number in range(jobs)]
     rig.put(*(job(name, schedule=SECONDS) for name in names))
     skipped = (c.SkipItem(T0 + 1, T0 + seconds, seconds, Reason.PAUSED),)
@@ -100,10 +100,10 @@ def paused_in(projection: Projection, jobs: int, seconds: int) -> Asked:
 
 
 async def test_long_pauses_of_many_jobs_are_listed_up_to_one_limit(
-    projection: Projection, monkeypatch: pytest.MonkeyPatch
+    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each range was expanded up to the limit: a hundred of them took 10 GiB."""
-    rig = paused_in(projection, jobs=50, seconds=5_000)
+    rig = paused_in(row_store, jobs=50, seconds=5_000)
     shown = 0
     real = questions.of_row
 
@@ -120,9 +120,9 @@ async def test_long_pauses_of_many_jobs_are_listed_up_to_one_limit(
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 64])
-async def test_pages_hold_every_launch_once_in_one_order(projection: Projection, size: int) -> None:
+async def test_pages_hold_every_launch_once_in_one_order(row_store: RowStore, size: int) -> None:
     """Runs of skipped instants, launches of one second and one entry, open ones, amended ones."""
-    rig = paused_in(projection, jobs=3, seconds=20)
+    rig = paused_in(row_store, jobs=3, seconds=20)
     rig.to(60).account(*range(2, 62, 4))
     rig.append(
         c.Skip(tuple(c.SkippedItem(key, Reason.DEADLINE) for key in list(rig.state.due)[:9]))
@@ -144,9 +144,9 @@ async def test_pages_hold_every_launch_once_in_one_order(projection: Projection,
     assert pages == whole
 
 
-async def test_pages_of_a_pattern_hold_every_launch_once(projection: Projection) -> None:
+async def test_pages_of_a_pattern_hold_every_launch_once(row_store: RowStore) -> None:
     """Launches of several jobs, of one second, that ended in one entry."""
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.put(*(job(f"j{number}") for number in range(6)))
     numbers = [rig.record(f"j{number}").number for number in range(6)]
     for number in numbers:
@@ -196,9 +196,9 @@ def test_the_command_line_asks_page_by_page(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_why_says_that_a_launch_became_a_dead_letter_and_that_it_was_redriven(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.put(job(retry=Retry(tries=2, fatal_codes=(7,))))
     rig.to(60).account(60)
     rig.begin(60)

@@ -23,7 +23,7 @@ def service(replica: Replica) -> CellService:
     return CellService(
         leader=replica.leader,
         applier=replica.applier,
-        projection=nobody,
+        row_store=nobody,
         roster=roster,
         clock=replica.clock,
         zone="UTC",

@@ -13,7 +13,7 @@ from consensus.log import Position
 from cron import limits
 from cron.api.views import HistoryQuery, JobsRequest
 from cron.errors import UnknownJob
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.job import Overlap, Schedule
 from cron.leader import questions
 from cron.leader.applier import StateApplier
@@ -60,12 +60,12 @@ class Machine:
 class Asked(StateRig):
     """A State with its history, and questions to both."""
 
-    def __init__(self, projection: Projection, overlap: Overlap) -> None:
+    def __init__(self, row_store: RowStore, overlap: Overlap) -> None:
         super().__init__(is_claimed=False)
-        applier = StateApplier(projection)
+        applier = StateApplier(row_store)
         self.machine: Any = Machine(applier)
         self.clock = HandClock()
-        self.questions = Questions(applier, projection, self.clock)
+        self.questions = Questions(applier, row_store, self.clock)
         self.append(c.Claim("2026b", "0.1.0", c.FORMAT))
         self.put(job(overlap=overlap))
         self.join()
@@ -82,15 +82,16 @@ class Asked(StateRig):
 
 
 @pytest.fixture
-def projection(tmp_path: Path) -> Iterator[Projection]:
-    made = Projection(tmp_path / "history.sqlite", "cell-1")
-    made.start()
+def row_store(tmp_path: Path) -> Iterator[RowStore]:
+    made = RowStore()
     yield made
     made.stop()
 
 
-async def test_a_replaced_launch_names_the_one_that_replaced_it(projection: Projection) -> None:
-    rig = Asked(projection, Overlap.REPLACE)
+async def test_a_replaced_launch_names_the_one_that_replaced_it(
+    row_store: RowStore,
+) -> None:
+    rig = Asked(row_store, Overlap.REPLACE)
     rig.account(60)
     rig.begin(60)
     rig.launched(60)
@@ -105,9 +106,9 @@ async def test_a_replaced_launch_names_the_one_that_replaced_it(projection: Proj
 
 
 async def test_a_manual_launch_of_the_second_is_told_with_its_outcome(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.to(60).account(60)
     rig.run(60)
     rig.trigger("first")
@@ -120,16 +121,16 @@ async def test_a_manual_launch_of_the_second_is_told_with_its_outcome(
     assert told.verdict.startswith("it ran on e1, ")
 
 
-async def test_a_queued_launch_tells_which_one_it_waits_for(projection: Projection) -> None:
-    rig = Asked(projection, Overlap.QUEUE)
+async def test_a_queued_launch_tells_which_one_it_waits_for(row_store: RowStore) -> None:
+    rig = Asked(row_store, Overlap.QUEUE)
     rig.account(60, 120)
     rig.begin(60)
     told = await rig.why(120)
     assert "waits to be begun: @2026-11-20T16:01:00Z is not over (overlap=queue)" in told
 
 
-async def test_a_pause_is_told_when_it_is_long_over(projection: Projection) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+async def test_a_pause_is_told_when_it_is_long_over(row_store: RowStore) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.append(c.Pause((JOB,), "new disks", 0, "ann"))
     paused = c.SkipItem(T0 + 60, T0 + 180, 3, Reason.PAUSED)
     rig.account(to=200, skipped=(paused,))
@@ -138,8 +139,8 @@ async def test_a_pause_is_told_when_it_is_long_over(projection: Projection) -> N
     assert told.endswith("the job was paused by ann until somebody resumes it: new disks")
 
 
-async def test_a_backfill_is_told_by_the_one_who_asked_for_it(projection: Projection) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+async def test_a_backfill_is_told_by_the_one_who_asked_for_it(row_store: RowStore) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.account(to=200, skipped=(c.SkipItem(T0 + 60, T0 + 180, 3, Reason.MISSED),))
     rig.reopen(120, LaunchState.SKIPPED)
     assert (await rig.why(120)).endswith("; it was a backfill, anna asked for it")
@@ -148,8 +149,10 @@ async def test_a_backfill_is_told_by_the_one_who_asked_for_it(projection: Projec
     assert "backfill" not in await rig.why(60)
 
 
-async def test_the_nearest_instant_is_the_newest_not_after_the_time(projection: Projection) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+async def test_the_nearest_instant_is_the_newest_not_after_the_time(
+    row_store: RowStore,
+) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.account(60, 120)
     rig.run(60)
     told = await rig.questions.why(JOB, T0 + 119, is_nearest=True)
@@ -159,17 +162,19 @@ async def test_the_nearest_instant_is_the_newest_not_after_the_time(projection: 
     assert (await rig.questions.why(JOB, T0 + 59, is_nearest=True)).at_s == T0 + 59  # none yet
 
 
-async def test_the_nearest_instant_may_be_one_of_an_older_schedule(projection: Projection) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+async def test_the_nearest_instant_may_be_one_of_an_older_schedule(
+    row_store: RowStore,
+) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.account(60, to=90)
     rig.to(90).put(job(deadline_s=30), effective_s=T0 + 90)
     assert (await rig.questions.why(JOB, T0 + 100, is_nearest=True)).at_s == T0 + 60
 
 
 async def test_the_counts_of_an_audit_add_up(
-    projection: Projection, monkeypatch: pytest.MonkeyPatch
+    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.account(60, 120, to=600, skipped=(c.SkipItem(T0 + 180, T0 + 600, 8, Reason.MISSED),))
     rig.run(60)
     rig.reopen(300, LaunchState.SKIPPED)
@@ -186,20 +191,20 @@ async def test_the_counts_of_an_audit_add_up(
 
 
 async def test_an_audit_ends_in_time_and_says_what_it_did_not_prove(
-    projection: Projection, monkeypatch: pytest.MonkeyPatch
+    row_store: RowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.account(60, 120, to=600)
     rig.clock.now_ms = (T0 + 601) * 1000
     monkeypatch.setattr(questions, "WINDOW_MAX", 2)  # several looks
-    of_job, looks = projection.of_job, []
+    of_job, looks = row_store.of_job, []
 
     async def slowly(*given: object) -> list[object]:
         looks.append(given)
         rig.clock.now_ms += limits.AUDIT_MS_MAX // 2
         return await of_job(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(projection, "of_job", slowly)
+    monkeypatch.setattr(row_store, "of_job", slowly)
     report = await rig.questions.audit("", 0)
     assert len(looks) == 2
     (unproven,) = report.violations
@@ -210,9 +215,9 @@ async def test_an_audit_ends_in_time_and_says_what_it_did_not_prove(
 # ---- what waits in the pool
 
 
-async def test_history_asks_the_queues_only_of_what_it_shows(projection: Projection) -> None:
+async def test_history_asks_the_queues_only_of_what_it_shows(row_store: RowStore) -> None:
     """A hundred thousand may wait, and each answer of a queue costs something."""
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     seconds = list(range(60, 660, 60))
     rig.to(660).account(*seconds)
     queues = FakeQueues()
@@ -226,8 +231,8 @@ async def test_history_asks_the_queues_only_of_what_it_shows(projection: Project
     assert asked == [600, 540, 480]
 
 
-async def test_why_tells_of_a_closed_gate(projection: Projection) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+async def test_why_tells_of_a_closed_gate(row_store: RowStore) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.to(60).account(60)
     gate = Gate(0, GateAction.PAUSE, "disk full", "ada", 0, collection="", tenant="default")
     rig.append(CloseGate(gate))
@@ -238,9 +243,9 @@ async def test_why_tells_of_a_closed_gate(projection: Projection) -> None:
 # ---- what State has forgotten
 
 
-async def forgetful(projection: Projection) -> Asked:
+async def forgetful(row_store: RowStore) -> Asked:
     """A cell whose job had another schedule in its first minute, of which history has no row."""
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.to(60).account(60)
     rig.skip(60)
     hourly = Schedule("0 * * * *", "0 * * * *")
@@ -250,23 +255,27 @@ async def forgetful(projection: Projection) -> Asked:
     return rig
 
 
-async def test_an_audit_says_up_to_when_schedules_are_forgotten(projection: Projection) -> None:
-    rig = await forgetful(projection)
+async def test_an_audit_says_up_to_when_schedules_are_forgotten(
+    row_store: RowStore,
+) -> None:
+    rig = await forgetful(row_store)
     report = await rig.questions.audit(JOB, 0)
     assert report.violations == []
     assert report.forgotten_until_ms == (T0 + 60) * 1000
     assert (await rig.questions.audit(JOB, (T0 + 61) * 1000)).forgotten_until_ms == 0
 
 
-async def test_a_question_about_a_forgotten_schedule_is_answered_so(projection: Projection) -> None:
-    rig = await forgetful(projection)
+async def test_a_question_about_a_forgotten_schedule_is_answered_so(
+    row_store: RowStore,
+) -> None:
+    rig = await forgetful(row_store)
     assert "is forgotten" in await rig.why(30)
 
 
 async def test_history_of_a_removed_job_is_shown_though_its_record_is_forgotten(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.to(60).account(60)
     rig.skip(60)
     rig.put(removed=(JOB,))
@@ -281,8 +290,10 @@ async def test_history_of_a_removed_job_is_shown_though_its_record_is_forgotten(
         await rig.questions.history(HistoryQuery(job="default/never", limit=9))
 
 
-async def test_a_range_that_a_merged_revision_skipped_is_expanded(projection: Projection) -> None:
-    rig = Asked(projection, Overlap.ALLOW)
+async def test_a_range_that_a_merged_revision_skipped_is_expanded(
+    row_store: RowStore,
+) -> None:
+    rig = Asked(row_store, Overlap.ALLOW)
     rig.to(60).account(60)
     rig.skip(60)
     rig.put(job(deadline_s=99))  # the same instants
@@ -294,8 +305,8 @@ async def test_a_range_that_a_merged_revision_skipped_is_expanded(projection: Pr
 class Nightly(Asked):
     """Three jobs, of which two are of a collection and two of a tenant; each ran twice."""
 
-    def __init__(self, projection: Projection) -> None:
-        super().__init__(projection, Overlap.ALLOW)
+    def __init__(self, row_store: RowStore) -> None:
+        super().__init__(row_store, Overlap.ALLOW)
         named = {"acme/a": "nightly", "acme/b": "", "default/c": "nightly"}
         jobs = [
             msgspec.structs.replace(job(collection=collection), name=name)
@@ -324,9 +335,9 @@ class Nightly(Asked):
     ],
 )
 async def test_history_takes_patterns_and_filters(
-    projection: Projection, wanted: dict[str, str], found: list[str]
+    row_store: RowStore, wanted: dict[str, str], found: list[str]
 ) -> None:
-    rig = Nightly(projection)
+    rig = Nightly(row_store)
     views = await rig.questions.history(HistoryQuery(**wanted))
     assert sorted(f"{view.tenant}/{view.job}" for view in views) == found
     times = [view.scheduled_s for view in views]
@@ -335,13 +346,15 @@ async def test_history_takes_patterns_and_filters(
     assert newest == views[:2]
 
 
-async def test_a_pattern_that_matches_no_job_is_unknown(projection: Projection) -> None:
+async def test_a_pattern_that_matches_no_job_is_unknown(row_store: RowStore) -> None:
     with pytest.raises(UnknownJob, match="matches no job"):
-        await Nightly(projection).questions.history(HistoryQuery(job="acme/x*"))
+        await Nightly(row_store).questions.history(HistoryQuery(job="acme/x*"))
 
 
-async def test_jobs_takes_filters_and_names_the_gate_that_decides(projection: Projection) -> None:
-    rig = Nightly(projection)
+async def test_jobs_takes_filters_and_names_the_gate_that_decides(
+    row_store: RowStore,
+) -> None:
+    rig = Nightly(row_store)
     gate = Gate(0, GateAction.PAUSE, "disk full", "ada", 0, collection="nightly")
     rig.append(CloseGate(gate))
     views = await rig.questions.jobs(JobsRequest(collection="nightly"))

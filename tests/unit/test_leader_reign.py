@@ -50,11 +50,9 @@ class Clocks:
 
 
 class NoHistory:
-    """A projection that keeps nothing."""
+    """A history that keeps nothing."""
 
-    mark = 0
-
-    def offer(self, *_args: object, **_named: object) -> None: ...
+    def follow(self, history: object) -> None: ...
 
 
 class Replica:

@@ -12,7 +12,7 @@ import pytest
 from cron.api.views import ClockRequest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.errors import Conflict, NotNow
-from cron.history.projection import Projection
+from cron.history.store import RowStore
 from cron.job import Overlap
 from cron.leader.policies import account_for
 from cron.leader.resetting import Resetting
@@ -30,9 +30,8 @@ BY = "ada"
 
 
 @pytest.fixture
-def projection(tmp_path: Path) -> Iterator[Projection]:
-    made = Projection(tmp_path / "history.sqlite", "cell-1")
-    made.start()
+def row_store(tmp_path: Path) -> Iterator[RowStore]:
+    made = RowStore()
     yield made
     made.stop()
 
@@ -40,14 +39,14 @@ def projection(tmp_path: Path) -> Iterator[Projection]:
 class Story(Asked):
     """A job every minute, a leader that may be an hour ahead, and its reset."""
 
-    def __init__(self, projection: Projection, reason: str = "") -> None:
-        super().__init__(projection, Overlap.ALLOW)
+    def __init__(self, row_store: RowStore, reason: str = "") -> None:
+        super().__init__(row_store, Overlap.ALLOW)
         self.transferred = 0
         leader: Any = self
         log: Any = self
         self.may_tick = lambda: reason
         machine: Machine = self.machine
-        self.resetting = Resetting(leader, machine._applier, projection, self.clock, log)
+        self.resetting = Resetting(leader, machine._applier, row_store, self.clock, log)
 
     async def submit(self, build: Any, *, changes_jobs: bool = False) -> Any:
         self.at_ms = max(self.clock.now_ms, self.state.at_ms)
@@ -86,9 +85,9 @@ class Story(Asked):
 
 
 async def test_jobs_go_on_from_now_and_what_began_ahead_is_not_repeated(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    story = Story(projection)
+    story = Story(row_store)
     for second in (60, 120):
         story.tick(second)
     story.tick(HOUR_S + 90)  # the wrong clock
@@ -117,9 +116,9 @@ async def test_jobs_go_on_from_now_and_what_began_ahead_is_not_repeated(
 
 
 async def test_the_stretch_is_clean_right_after_the_reset_and_after_an_outage_over_it(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    story = Story(projection)
+    story = Story(row_store)
     story.tick(60)
     story.tick(HOUR_S + 90)
     story.set_clock(150)
@@ -131,9 +130,9 @@ async def test_the_stretch_is_clean_right_after_the_reset_and_after_an_outage_ov
 
 
 async def test_times_that_came_from_the_wrong_clock_come_back_with_it(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    story = Story(projection)
+    story = Story(row_store)
     story.tick(60)
     story.set_clock(HOUR_S)
     until_ms = story.at_ms + 600_000
@@ -153,9 +152,9 @@ async def test_times_that_came_from_the_wrong_clock_come_back_with_it(
 
 
 async def test_a_manual_launch_of_a_second_that_comes_again_gets_a_new_name(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    story = Story(projection)
+    story = Story(row_store)
     story.set_clock(HOUR_S)
     first = story.answer(c.Trigger(JOB, "r-1", "bob"))
     story.set_clock(150)
@@ -167,9 +166,9 @@ async def test_a_manual_launch_of_a_second_that_comes_again_gets_a_new_name(
 
 
 async def test_what_was_due_ahead_and_never_began_comes_up_in_its_time(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    story = Story(projection)
+    story = Story(row_store)
     story.set_clock(HOUR_S)
     record = story.state.jobs[JOB]
     item = account_for(record, compile_schedule(MINUTE), story.at_ms)
@@ -186,13 +185,13 @@ async def test_what_was_due_ahead_and_never_began_comes_up_in_its_time(
 
 
 async def test_a_time_that_is_right_and_a_leader_that_is_wrong_reset_nothing(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    story = Story(projection)
+    story = Story(row_store)
     story.tick(60)
     with pytest.raises(NotNow, match="is not ahead"):
         await story.reset()
-    wrong = Story(projection, "its clock is +3600.0 s from the replicas' median")
+    wrong = Story(row_store, "its clock is +3600.0 s from the replicas' median")
     wrong.set_clock(-HOUR_S)
     with pytest.raises(NotNow, match="wrong itself"):
         await wrong.reset()
@@ -231,9 +230,9 @@ def test_a_reset_survives_a_snapshot_and_refuses_rows_of_spent_names() -> None:
 
 
 async def test_in_the_format_of_the_release_before_nothing_is_appended(
-    projection: Projection,
+    row_store: RowStore,
 ) -> None:
-    story = Story(projection)
+    story = Story(row_store)
     story.state.format = 1
     story.set_clock(HOUR_S)
     story.append(c.Pause((), "", 0, BY))

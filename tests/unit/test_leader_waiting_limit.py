@@ -39,8 +39,6 @@ async def trigger(asked: CellService, request: str) -> bool:
 class Missed:
     """A history in which five instants were missed."""
 
-    async def caught_up(self, _index: int) -> None: ...
-
     async def of_job(self, _job: object, since_s: int, until_s: int) -> list[Row]:
         return [
             Row(
@@ -119,7 +117,7 @@ async def test_a_backfill_beyond_the_waiting_limit_is_refused_whole() -> None:
         asked = await limited(replica, 3, catchup=Catchup.NONE)
         replica.clock.ms = (T0 + 310) * 1000
         await replica.until(lambda: replica.state.jobs[BACKUP].horizon_s >= T0 + 300)
-        asked._backfills._projection = Missed()  # type: ignore[assignment]
+        asked._backfills._row_store = Missed()  # type: ignore[assignment]
         with pytest.raises(LimitExceeded, match="this would add 5"):
             await asked.backfill(BackfillRequest(job=BACKUP, from_s=T0 + 1, to_s=T0 + 301))
         assert not replica.state.due

@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     for one in (old, old / "segments"):
         one.mkdir()
         one.chmod(0o755)
-    for file in (old / "history.sqlite", old / "segments" / "a.seg"):
+    for file in (old / "lock", old / "segments" / "a.seg"):
         file.write_bytes(b"rows")
         file.chmod(0o644)
     return old
@@ -31,14 +31,14 @@ def folder(tmp_path: Path) -> Path:
 def test_an_older_versions_files_are_closed_to_others(folder: Path) -> None:
     assert tighten(folder) == 4
     assert mode(folder) == mode(folder / "segments") == 0o700
-    assert mode(folder / "history.sqlite") == mode(folder / "segments" / "a.seg") == 0o600
+    assert mode(folder / "lock") == mode(folder / "segments" / "a.seg") == 0o600
     assert tighten(folder) == 0
 
 
 def test_a_folder_that_is_shared_keeps_its_own_mode(folder: Path) -> None:
     assert tighten(folder, is_shared=True) == 3
     assert mode(folder) == 0o755
-    assert mode(folder / "history.sqlite") == 0o600
+    assert mode(folder / "lock") == 0o600
 
 
 def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from cron.errors import Conflict
-from cron.history.places import place
-from cron.limits import LIVES_MAX
-from cron.state.archive import Stream
+from cron.history.order import Query
+from cron.history.store import Stretch
+from cron.limits import LIFE_ENTRIES, LIVES_MAX
 from snapshots.layout import lineage_object
 from snapshots.memory import MemoryStore
+from tests.unit.history_rig import Fed, row
 from tests.unit.restore_rig import CELL, Backed, opened, restore
 
 
@@ -32,7 +33,7 @@ def test_a_marker_of_a_life_that_cannot_be_is_told_and_not_gone_beyond(
     assert restore(backed.vault, tmp_path / "r1").is_done
 
 
-def test_history_has_a_place_for_the_last_life(tmp_path: Path) -> None:
+async def test_history_has_a_place_for_the_last_life(tmp_path: Path) -> None:
     backed = Backed(tmp_path)
     backed.snapshot()
     assert isinstance(backed.store, MemoryStore)
@@ -40,4 +41,12 @@ def test_history_has_a_place_for_the_last_life(tmp_path: Path) -> None:
     report = restore(backed.vault, tmp_path / "r1", abandon=LIVES_MAX - 1)
     assert report.new_lineage == LIVES_MAX
     state = opened(tmp_path / "r1")[0]
-    assert place(Stream.FAILURES, state.index + 1, 0) > place(Stream.RUNS, state.index + 1, 0)
+    assert state.index // LIFE_ENTRIES == LIVES_MAX - 1
+    fed = Fed(tmp_path / "fed")
+    ended = row(state.index + 1, 60, output_bytes=1, number=0)
+    fed.add(ended)
+    fed.seal(state.index + 1)
+    assert await fed.row_store.newest(Query()) == [ended]
+    stretch = Stretch(state.index, state.index + 1)
+    assert await fed.row_store.rows_with_output(stretch, 1) == [ended]
+    fed.row_store.stop()
