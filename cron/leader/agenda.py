@@ -22,7 +22,7 @@ from launcher.names import split_job_name
 
 PATIENT_S: Final = 15
 """A job is patient whose instants lie so far apart and may begin so late."""
-SWEEP_S: Final = 10
+SWEEP_S: Final = 60
 """How often the jobs of lines that are behind have their older instants skipped."""
 
 _GroupKey = tuple[str, str, int]

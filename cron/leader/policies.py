@@ -113,16 +113,19 @@ def account_for(
 
 
 def skip_older(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> AccountItem | None:
-    """Return rows that skip the instants of a job that waits for room: all but the newest, and that
-    too where its deadline is over. None where there are none, or where the job wants all."""
+    """Return rows that skip instants of a job that waits for room: all but the newest, and that too
+    where its deadline is over; of a job that wants all those whose deadlines are over. None where
+    there are none."""
     job, now_s = record.job, now_ms // 1000
-    if job is None or wants_all(job) or record.spent or record.paused or ticks.is_fixed:
+    if job is None or record.spent or record.paused or ticks.is_fixed:
         return None
-    newest = ticks.newest(record.horizon_s, now_s, 1)
-    if not newest:
+    to_s = now_s - job.deadline_s
+    if not wants_all(job):
+        newest = ticks.newest(record.horizon_s, now_s, 1)
+        is_in_time = newest and newest[0].scheduled_s > to_s
+        to_s = newest[0].scheduled_s - 1 if is_in_time else now_s
+    if to_s <= record.horizon_s:
         return None
-    is_in_time = _within_deadline(job, newest[0].scheduled_s, now_ms)
-    to_s = newest[0].scheduled_s - 1 if is_in_time else now_s
     skipped = _unstarted(ticks, record.horizon_s, to_s, steady_ms)
     return _item(record, to_s, (), skipped) if skipped else None
 

@@ -191,7 +191,9 @@ class World:
             if len(keys) > 1 and self.disaster is None:  # a restore forgets what was asked since
                 judge.accuse("a", f"{request} was given {sorted(keys)}")
         judge.dead_letters()
-        judge_liveness(judge, state, calm_ms, self.wall_ms())
+        leader = self.replicas[self.cell.leader].leader if self.cell.leader else None
+        waits = {} if leader is None else {"awaits_row": leader.awaits_row}
+        judge_liveness(judge, state, calm_ms, self.wall_ms(), **waits)
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for replica in self.replicas.values():

@@ -1,0 +1,53 @@
+"""More falls due than the executors bear, while replicas, executors and networks fail.
+
+Faults of issue 13: offered load above capacity, and slow executors. Whatever the seed draws, no
+promise is broken, what begins goes on beginning, and what does not is skipped with its reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from launcher.launch import LaunchState, Reason
+from tests.simulation.drawn import nightly_but
+from tests.simulation.test_simulation import expect_sound
+from tests.simulation.world import CALM_S, CHAOS_S, World, simulate
+
+JOBS = 40
+"""Due every second or two; the two to four executors of a world have some slots each."""
+RUNS_S = {"offered too much": 1.0, "slow executors": 12.0}
+SEEDS = range(12)
+SMOKES = range(2)
+
+
+def crontab(run_s: float) -> str:
+    """Jobs of two tenants that nobody can launch as often as they fall due."""
+    lines = []
+    for number in range(JOBS):
+        tenant = "blue/" if number % 4 == 3 else ""
+        catchup = ("none", "last", "last", "all")[number % 4]
+        deadline_s = (3, 20, 60)[number % 3]
+        lines.append(f"#: name={tenant}j{number} catchup={catchup} deadline={deadline_s}s")
+        lines.append(f"@every {1 + number % 2}s run {run_s}")
+    return "\n".join([*lines, ""])
+
+
+def rows_of(world: World) -> Counter[tuple[LaunchState, Reason]]:
+    """What became of all instants, counted."""
+    found: Counter[tuple[LaunchState, Reason]] = Counter()
+    for row in world.replicas["r1"].history.rows:
+        found[row.state, row.reason] += row.count
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", list(RUNS_S))
+@pytest.mark.parametrize("seed", nightly_but(SEEDS, SMOKES.__contains__))
+def test_no_promise_is_broken_in_an_overload(seed: int, what: str) -> None:
+    world = simulate(seed, crontab=crontab(RUNS_S[what]))
+    expect_sound(world)
+    rows = rows_of(world)
+    assert rows[LaunchState.SUCCEEDED, Reason.NONE] > (CHAOS_S + CALM_S) / RUNS_S[what]
+    assert rows[LaunchState.SKIPPED, Reason.OVERLOAD] > 100
