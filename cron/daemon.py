@@ -363,17 +363,17 @@ def _ended_by(error: BaseException) -> int:
     if is_bug:
         _log.error("replica.failed", error=repr(error), code=code, exc_info=error)
     else:
-        _complain(error, "replica.failed")
+        _complain(error, "replica.failed", code=code)
     return code
 
 
-def _complain(error: BaseException, event: str = "replica.refused") -> None:
+def _complain(error: BaseException, event: str = "replica.refused", **fields: int) -> None:
     """Say why the replica does not run: as a line of the log, or to a person who watches."""
     hint = getattr(error, "hint", "")
     if sys.stderr.isatty():
         sys.stderr.write(f"raftcron replica: {error}\n" + (f"  hint: {hint}\n" if hint else ""))
     else:
-        _log.error(event, error=str(error), **({"hint": hint} if hint else {}))
+        _log.error(event, error=str(error), **fields, **({"hint": hint} if hint else {}))
 
 
 async def _run(config: ReplicaConfig, start: Start) -> int:

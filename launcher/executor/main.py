@@ -91,7 +91,7 @@ def _complain(error: Exception, hint: str = "") -> None:
         more = f"  hint: {hint}\n" if hint else ""
         sys.stderr.write(f"raftcron executor: {error}\n{more}")
     else:
-        log.error("executor.refused", error=str(error), **({"hint": hint} if hint else {}))
+        log.error("executor.failed", error=str(error), **({"hint": hint} if hint else {}))
 
 
 def _exit_code(error: LauncherError) -> int:

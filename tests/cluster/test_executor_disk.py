@@ -183,7 +183,7 @@ async def test_on_a_full_disk_nothing_begins_and_nothing_is_told_and_it_says_why
     assert await host.ended() == CANNOT_RUN
     full = f"journal {small}/data/journal: cannot write: No space left on device"
     assert full in host.errors()
-    assert "hint: make room on the disk, then start the executor again" in host.errors()
+    assert "make room on the disk, then start the executor again" in host.errors()
     assert not leader.about(A, pool_pb2.ENDED)
     assert not leader.about(B)
     assert shop.began(B) == []
@@ -223,7 +223,7 @@ async def test_a_sync_that_fails_ends_the_executor_and_the_start_was_never_made(
     leader.start(B, hold())
     assert await host.ended() == CANNOT_RUN
     assert "journal: cannot be used: Input/output error" in host.errors()
-    assert "hint: see to the disk of" in host.errors()
+    assert "see to the disk of" in host.errors()
     assert shop.began(B) == []
     assert not leader.about(B)
     await until(lambda: not runs(pid), "the end of what ran")

@@ -229,7 +229,7 @@ async def test_a_directory_of_an_older_version_is_not_started_on(
     assert await host.ended() == CANNOT_RUN
     errors = host.errors()
     assert "data/ledger.sqlite: was written by a version of raftcron that" in errors
-    assert "hint: let that version end what it runs, then move" in errors
+    assert "let that version end what it runs, then move" in errors
     assert not leader.hellos
     assert [one.name for one in (tmp_path / "data").iterdir() if "ledger" in one.name] == [
         "ledger.sqlite"

@@ -37,7 +37,7 @@ def refusal(done: subprocess.CompletedProcess[str]) -> tuple[str, str]:
     """The error and the hint of the last line of the log; all lines are JSON."""
     *_, last = [json.loads(line) for line in done.stderr.splitlines()]
     assert last["level"] == "error"
-    assert last["event"] in ("replica.refused", "executor.refused")
+    assert last["event"] in ("replica.refused", "executor.failed")
     assert last["at"]
     return last["error"], last["hint"]
 
