@@ -79,10 +79,7 @@ def busy_loops(count: int) -> Iterator[None]:
 def measure(tree: Tree, kind: str, factors: list[int], seconds: int) -> Iterator[dict[str, Any]]:
     """Yield the row of each factor, after a search of what is borne."""
     work, start = WORKS[kind], STARTS[kind]
-    borne, tried = search(tree, work, start, SEARCH_S, SEARCH_LIMIT_S)
-    for one in tried:
-        told = one.refusal or "borne"
-        print(f"{one.rate:,}/s for {SEARCH_S[one.is_long]} s: {told}", file=sys.stderr)
+    borne, _ = search(tree, work, start, SEARCH_S, SEARCH_LIMIT_S)
     for factor in factors:
         row: dict[str, Any] = {"kind": kind, "factor": factor, **dict.fromkeys(COLUMNS)}
         row.update(seconds=seconds, borne_per_second=borne)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -85,14 +86,20 @@ def refusal(row: dict[str, Any]) -> str:
 def search(
     tree: Tree, work: dict[str, Any], start: int, seconds: tuple[int, int], limit_s: float
 ) -> tuple[int | None, list[Tried]]:
-    """Search a tree's highest rate of some work, with trials of `seconds`: short and long ones."""
+    """Search a tree's highest rate of some work, with trials of `seconds`: short and long ones.
+
+    Each trial is told on stderr as it ends.
+    """
     ends = time.monotonic() + limit_s
 
     def trial(rate: int, is_long: bool) -> str:
         options = {"work": work, "rate": rate, "seconds": seconds[is_long]}
         try:
-            return refusal(run_probe(tree, "trial", options, seconds[is_long] + TRIAL_S))
+            told = refusal(run_probe(tree, "trial", options, seconds[is_long] + TRIAL_S))
         except ProbeFailed as failed:
-            return str(failed)
+            told = str(failed)
+        outcome = f"{rate:,}/s for {seconds[is_long]} s: {told or 'borne'}"
+        print(f"{tree.commit}: {outcome}", file=sys.stderr, flush=True)
+        return told
 
     return highest(trial, start, lambda: ends - time.monotonic())

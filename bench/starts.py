@@ -36,6 +36,7 @@ from typing import Final
 
 import msgspec
 
+from bench.probes.single import PROGRAM, build_peer
 from bench.section import write_section
 from bench.starts_table import EXECUTOR, PEER, PEER_SESSIONS, SPAWNER, Sample, summarize, table
 from launcher import logs
@@ -57,7 +58,6 @@ RESULTS: Final = ROOT / "bench" / "results" / "starts.jsonl"
 README: Final = ROOT / "bench" / "README.md"
 BEGIN: Final = "<!-- measured: written by `python -m bench.starts` -->"
 END: Final = "<!-- end of what was measured of starts -->"
-PROGRAM: Final = "/bin/true"
 LONG_MS: Final = 600_000
 WARM_UP: Final = 100
 """Starts before those that count: the spawner's first ones import and compare."""
@@ -98,17 +98,6 @@ def _used_us(pid: int) -> tuple[float, float]:
 
 
 # ---- the peer
-
-
-def build_peer(folder: Path) -> Path | None:
-    """Compile the loop in C; None where there is no compiler."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
-    program = folder / "starts"
-    source = str(Path(__file__).with_suffix(".c"))
-    subprocess.run([compiler, "-O2", "-o", str(program), source], check=True)
-    return program
 
 
 def run_peer(program: Path, count: int, in_flight: int, *, session: bool = False) -> Sample:
@@ -302,7 +291,7 @@ def measure(count: int, rounds: int, in_flight: list[int], *, executor: bool) ->
     samples: list[Sample] = []
     RESULTS.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="raftcron-bench-") as name, RESULTS.open("w") as file:
-        peer = build_peer(Path(name))
+        peer = build_peer(Path(name)) if shutil.which("cc") else None
         if peer is None:
             print("no C compiler (cc) here: the loop in C is left out", file=sys.stderr)
         for number, size in itertools.product(range(rounds), in_flight):

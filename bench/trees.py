@@ -195,6 +195,7 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 
 
 def end_by_signals() -> None:
-    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, with everything cleaned up."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    """Have SIGTERM and SIGHUP end this process as Ctrl-C does, with everything cleaned up; and
+    Ctrl-C also where a shell started it in the background, which ignores that."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _stop)

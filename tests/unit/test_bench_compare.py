@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare, overload
+from bench import compare, overload, search
 from bench.probes.load import Work, sampled
 from bench.probes.single import longest_gap_s
 from bench.search import GRAIN, Tried, highest, refusal
@@ -91,6 +91,46 @@ def test_a_rate_is_borne_when_everything_began_within_a_second_and_was_done() ->
     assert refusal({**good, "not_done": 1}) == "launches not done"
     assert refusal({**good, "missing": 2}) == "launches missing"
     assert refusal({**good, "leader_changed": True}) == "another leader"
+
+
+def test_a_search_asks_the_tree_and_takes_a_trial_that_hangs_for_too_much(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run_probe(tree: Tree, name: str, options: dict[str, Any], limit_s: float) -> Any:
+        assert (tree, name, limit_s) == (NEW, "trial", options["seconds"] + search.TRIAL_S)
+        if options["rate"] > 100:
+            raise ProbeFailed("did not end within 70 s")
+        return {
+            "lateness_p95_ms": 5, "not_done": 0, "open": 0, "missing": 0, "leader_changed": False
+        }  # fmt: skip
+
+    monkeypatch.setattr(search, "run_probe", run_probe)
+    rate, _ = search.search(NEW, {"kind": "noop"}, 100, (10, 60), 600)
+    assert rate is not None
+    assert 90 < rate <= 100
+    told = capsys.readouterr().err.splitlines()
+    assert told[:2] == [
+        "new1: 100/s for 10 s: borne",
+        "new1: 160/s for 10 s: did not end within 70 s",
+    ]
+    assert told[-1] == f"new1: {rate}/s for 60 s: borne"
+
+
+def test_each_search_of_a_tree_begins_where_the_one_before_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    starts = []
+
+    def found(tree: Tree, _work: object, start: int, *_times: object) -> Any:
+        starts.append((tree.commit, start))
+        return (9_000, []) if tree is NEW else (None, [Tried(3_750, False, "p95 9,000 ms")])
+
+    monkeypatch.setattr(compare, "search", found)
+    once = compare.probes(30, 200)["rate"]
+    assert [once(NEW)["rate"], once(NEW)["rate"]] == [9_000, 9_000]
+    with pytest.raises(ProbeFailed, match="no rate was borne for 60 s; 3,750: p95 9,000 ms"):
+        once(BASE)
+    assert starts == [("new1", compare.RATE_START), ("new1", 9_000), ("base1", compare.RATE_START)]
 
 
 # ---- the probes' own arithmetic

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def search(*_of: Any) -> tuple[int, list[Tried]]:
-        return 700, [Tried(1_120, False, "p95 2,000 ms"), Tried(700, True, "")]
+        return 700, [Tried(700, True, "")]
 
     def run_probe(_tree: Tree, name: str, options: dict[str, Any], limit_s: float) -> Any:
         assert name == "overload"
@@ -50,14 +50,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_so_many_times_what_is_borne_is_offered_by_a_hundred_thousand_jobs_at_most(
-    asked: list[dict[str, Any]], capsys: pytest.CaptureFixture[str]
+    asked: list[dict[str, Any]],
 ) -> None:
     rows = [*overload.measure(TREE, "handler", [10, 400], 300)]
     assert [one["offered"] for one in asked] == [7_000, 100_000]
     assert asked[0]["limit_s"] == 300 + overload.COUNT_S
     assert [row["factor"] for row in rows] == [10, 400]
     assert (rows[0]["borne_per_second"], rows[0]["goodput_per_second"]) == (700, 7)
-    assert "1,120/s for 10 s: p95 2,000 ms" in capsys.readouterr().err
 
 
 def test_a_cell_that_collapses_still_has_its_row(

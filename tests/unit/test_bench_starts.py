@@ -25,11 +25,12 @@ def test_the_loop_in_c_says_what_it_used(tmp_path: Path, session: bool) -> None:
     assert min(row.per_second, row.self_us, row.children_us) > 0
 
 
-def test_without_a_compiler_there_is_no_peer(
+def test_without_a_compiler_it_is_said_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert starts.build_peer(tmp_path) is None
+    with pytest.raises(FileNotFoundError, match="apt install gcc"):
+        starts.build_peer(tmp_path)
 
 
 async def test_a_run_of_the_spawner_counts_starts_that_ended_well(tmp_path: Path) -> None:
