@@ -20,6 +20,10 @@ FENCED = int(pool_pb2.FENCED)
 UNKNOWN = int(pool_pb2.UNKNOWN)
 _FATES: Final = {int(number): name.lower() for name, number in pool_pb2.Fate.items()}
 _REASONS: Final = {int(reason): reason.label for reason in Reason}
+_REPORTED: Final = (
+    *("reason", "exit_code", "started_ms", "finished_ms", "detail"),
+    *("retry_after_ms", "cpu_ms", "memory_peak_bytes"),
+)
 _GOOD: Final = (ACCEPTED, ENDED, FENCED)
 LINES_MAX: Final = 10
 """Lines a second about attempts that failed."""
@@ -63,19 +67,14 @@ class Row(msgspec.Struct, gc=False, array_like=True):
 
     def report(self, output_bytes: int = 0) -> pool_pb2.Report:
         """Return what the leader is told of this row, of which so much output is kept."""
-        return pool_pb2.Report(
-            name=self.name,
-            fate=pool_pb2.Fate.ValueType(self.fate),
-            reason=self.reason,
-            exit_code=self.exit_code,
-            started_ms=self.started_ms,
-            finished_ms=self.finished_ms,
-            detail=self.detail,
-            output_bytes=output_bytes,
-            retry_after_ms=self.retry_after_ms,
-            cpu_ms=self.cpu_ms,
-            memory_peak_bytes=self.memory_peak_bytes,
-        )
+        report = pool_pb2.Report(name=self.name, fate=pool_pb2.Fate.ValueType(self.fate))
+        # Most of it is nothing for most rows, and to set nothing costs as much as to set something.
+        for field in _REPORTED:
+            if value := getattr(self, field):
+                setattr(report, field, value)
+        if output_bytes:
+            report.output_bytes = output_bytes
+        return report
 
     def recollection(self, output_bytes: int = 0) -> pool_pb2.Report:
         """Return what a leader is told that does not know where the row comes from."""

@@ -8,7 +8,7 @@ anybody, before that transaction is on the disk.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -50,15 +50,6 @@ class Conditions(msgspec.Struct, frozen=True):
     groups_free: Mapping[str, int] = {}
     groups_idle: Mapping[str, int] = {}
 
-    def after(self, accepted: Sequence[Accepted]) -> Conditions:
-        """Return what is true once these have their slots."""
-        room = _Room(self)
-        for one in accepted:
-            room.take(one.work)
-        return msgspec.structs.replace(
-            self, slots_free=room.commands, groups_free=room.groups, groups_idle=room.idle
-        )
-
 
 class _Room:
     """Slots that are free, while starts are admitted one after the other."""
@@ -79,6 +70,15 @@ class _Room:
         if self.groups[group] <= 0:
             return f"no free slot in group {group} of workers, which serves {work.handler}"
         return ""
+
+    def left(self, conditions: Conditions) -> Conditions:
+        """Return what is true once these slots are taken."""
+        return msgspec.structs.replace(
+            conditions,
+            slots_free=self.commands,
+            groups_free=self.groups,
+            groups_idle=self.idle,
+        )
 
     def take(self, work: WorkSpec) -> bool:
         """Give it a slot; return whether it is to start at once, and does not wait for a worker."""
@@ -103,7 +103,8 @@ class Accepted(msgspec.Struct, frozen=True):
 
 class Settled(msgspec.Struct):
     """What orders come to. `mismatched` are known names that came with other work than before;
-    `withdrawn` are fenced ones that are accepted and may not have begun: they need not."""
+    `withdrawn` are fenced ones that are accepted and may not have begun: they need not. `left` is
+    what is true for the next message, where starts were accepted."""
 
     accepted: list[Accepted] = []
     answers: list[Row] = []
@@ -112,6 +113,7 @@ class Settled(msgspec.Struct):
     withdrawn: list[str] = []
     forgotten: int = 0
     is_stale: bool = False
+    left: Conditions | None = None
 
 
 def settle(ledger: Ledger, orders: pool_pb2.Orders, conditions: Conditions) -> Settled:
@@ -162,6 +164,8 @@ def _settle_starts(
         else:
             settled.answers.append(row)
     ledger.insert(rows)
+    if settled.accepted:
+        settled.left = room.left(conditions)
 
 
 def _admit(

@@ -84,8 +84,7 @@ def write(
         gone = msgspec.structs.replace(conditions, lease_valid=False)
         for place, (outlet, orders) in enumerate(turn.orders):
             settled = settle(ledger, orders, conditions if place >= turn.unleased else gone)
-            if settled.accepted:
-                conditions = conditions.after(settled.accepted)
+            conditions = settled.left or conditions
             written.settled.append((outlet, settled))
     names = list(dict.fromkeys([news[1] for news in turn.news] + (lost or [])))
     written.changed = list(ledger.rows(names).values())
