@@ -1,4 +1,4 @@
-"""What the leader derives from State to plan by: the agenda and the queues, kept in agreement.
+"""What the leader derives from State to plan by: the due heap and the queues, kept in agreement.
 
 Rebuilt when a reign begins; from then on each entry of the reign changes what it has changed.
 """
@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Final
 
-from cron.leader.agenda import Agenda, DueJob
-from cron.leader.backlog import Line
-from cron.leader.candidates import Candidate
 from cron.leader.forgetting import Forgetting
 from cron.leader.queues import Queues
+from cron.scheduler.backlog import Line
+from cron.scheduler.candidates import Candidate
+from cron.scheduler.due import DueHeap, DueJob
 from cron.state import commands as c
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, LiftGates, SetLimits
@@ -34,11 +34,11 @@ off with rows, which a change of leader does not touch."""
 
 
 class Books:
-    """Agenda and queues of one reign."""
+    """Due heap and queues of one reign."""
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.agenda = Agenda(state)
+        self.due_heap = DueHeap(state)
         self.queues = Queues(state)
         self.forgetting = Forgetting(state)
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
@@ -62,18 +62,18 @@ class Books:
         free: dict[str, int] = {}  # slots by pool, for each line
 
         def room(line: Line) -> int:
-            pool, priority, tenant, is_patient = line.flow
+            pool, priority, tenant, is_patient = line.key
             if is_patient:
                 most = PATIENT_MAX
             else:
-                lines = len(self.agenda.backlog)
+                lines = len(self.due_heap.backlog)
                 if pool not in free:
                     free[pool] = self.queues.free_slots(pool) // lines
                 least = READY_MIN if line.is_behind(now_s) else max(READY_CALM // lines, READY_MIN)
-                most = least + free[pool] + self.agenda.rate(line, now_s) // READY_SHARE
+                most = least + free[pool] + self.due_heap.rate(line, now_s) // READY_SHARE
             return most - self.queues.ready(pool, priority, tenant)
 
-        return self.agenda.take(now_s, limit=limit, room=room, is_waiting=self.queues.is_waiting)
+        return self.due_heap.take(now_s, limit=limit, room=room, is_waiting=self.queues.is_waiting)
 
     def follow(self, outcome: Outcome) -> None:
         """Agree with State after an entry."""
@@ -81,7 +81,7 @@ class Books:
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 for begun in command.items:
-                    self.agenda.began(begun.key[0], self._state.at_ms // 1000)
+                    self.due_heap.began(begun.key[0], self._state.at_ms // 1000)
             if isinstance(command, c.Begin | c.Skip | c.Cancel | c.Lost):
                 # The plan has moved it in the queues; what was not accepted has to move back.
                 keys = [item.key for item in command.items]
@@ -100,12 +100,12 @@ class Books:
                 self.queues.gates_changed()
             elif isinstance(command, c.Resolve | c.ResetClock | c.ResetHorizons):
                 # Horizons have moved, and what was in doubt is decided.
-                self.agenda, self.queues = Agenda(self._state), Queues(self._state)
+                self.due_heap, self.queues = DueHeap(self._state), Queues(self._state)
 
     def _accounted(self, command: c.Account, result: Result) -> None:
         for item, verdict in zip(command.items, result.items, strict=True):
             if verdict in (Verdict.STALE_REVISION, Verdict.WRONG_HORIZON):
-                self.agenda.retry(item.number)
+                self.due_heap.retry(item.number)
             if verdict:
                 self.queues.follow((item.number, due.scheduled_s, 0) for due in item.due)
 
@@ -117,14 +117,14 @@ class Books:
             waiting = chain.from_iterable(map(self.queues.waiting_of, removed))
             self._leaving = chain(self._leaving, waiting)
         if command.parts > 1:
-            self.agenda = Agenda(self._state)
+            self.due_heap = DueHeap(self._state)
             live = [name for name, one in self._state.jobs.items() if one.job is not None]
             self._look_again(live)
             return
         names = [job.name for job in command.jobs] + list(command.removed)
         records = [self._state.jobs[name] for name in names]
         for record in records:
-            self.agenda.put(record)
+            self.due_heap.put(record)
         leaving = self._state.leaving  # `let_go` comes to these
         self._look_again(one.name for one in records if one.number not in leaving)
 

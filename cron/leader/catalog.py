@@ -42,7 +42,6 @@ from cron.job import Job
 from cron.leader.aside import Patience
 from cron.leader.differences import differences
 from cron.leader.leader import Leader
-from cron.leader.policies import account_for
 from cron.leader.removing import leaving, sweep_before
 from cron.leader.requests import appending
 from cron.limits import (
@@ -51,6 +50,7 @@ from cron.limits import (
     PRUNE_WITHOUT_YES_MAX,
     WORK_BYTES_MAX,
 )
+from cron.scheduler.policy import account_for
 from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict

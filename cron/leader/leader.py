@@ -33,7 +33,6 @@ from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.overload import Overload, line_text
 from cron.leader.plan import View, plan
-from cron.leader.policies import FAILOVER_MS
 from cron.leader.queues import Queues
 from cron.leader.removing import sweep
 from cron.leader.requests import (
@@ -48,6 +47,7 @@ from cron.leader.requests import (
     in_order,
 )
 from cron.leader.settings import LeaderSettings
+from cron.scheduler.policy import FAILOVER_MS
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.outcome import Outcome, Result, Verdict
@@ -352,24 +352,24 @@ class Leader:
             queues=books.queues,
             rows_max=rows_max,
             lead_ms=self._pace.lead_ms,
-            stale_jobs=books.agenda.stale(now_s, limit=rows_max // STALE_SHARE),
-            is_behind=lambda number: books.agenda.is_behind(number, now_s),
+            stale_jobs=books.due_heap.stale(now_s, limit=rows_max // STALE_SHARE),
+            is_behind=lambda number: books.due_heap.is_behind(number, now_s),
         )
         commands = [*self.executors.drained(), *plan(view, now_ms)]
-        books.agenda.put_back(view.postponed)
+        books.due_heap.put_back(view.postponed)
         for number in view.again:
-            books.agenda.retry(number)
+            books.due_heap.retry(number)
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:
-            self._overload.look(books.agenda.behind(now_s), now_s)
+            self._overload.look(books.due_heap.behind(now_s), now_s)
             self._inbox.stale(state, now_ms)
             if self._floors.is_due(now_mono):
                 self._inbox.raise_floors(state)
         return commands
 
     def _note_held(self) -> None:
-        held = self.books.agenda.held
+        held = self.books.due_heap.held
         if held == self._held:
             return
         new = {number: why for number, why in held.items() if self._held.get(number) != why}
@@ -401,7 +401,7 @@ class Leader:
     def awaits_row(self, number: int) -> str:
         """Return why an instant of a job that fell due has no row yet, "" where no other launches
         hold it up."""
-        line = self.books.agenda.line_of(number) if self.epoch is not None else None
+        line = self.books.due_heap.line_of(number) if self.epoch is not None else None
         if line is None or not line.is_behind(self.now_ms() // 1000):
             return ""
         return f"more falls due than can begin in {line_text(line)}"
@@ -413,7 +413,7 @@ class Leader:
         self.note = describe_jump(jumped_ms)
         _log.warning("clock.jumped", replica=self._replica, error=self.note)
         for record in self._applier.state.by_number.values():
-            self.books.agenda.retry(record.number)
+            self.books.due_heap.retry(record.number)
         self.executors.measure_again()
 
     # ---- what applying brings
@@ -470,7 +470,7 @@ class Leader:
         """Wait for something to do: a report, a change, the next instant, or housekeeping."""
         await asyncio.sleep(self._settings.turn_ms / 1000)
         delay_ms = self._settings.housekeeping_ms
-        next_s, queued_ms = self.books.agenda.next_s(), self.books.queues.next_ms()
+        next_s, queued_ms = self.books.due_heap.next_s(), self.books.queues.next_ms()
         if next_s is not None:
             delay_ms = min(delay_ms, next_s * 1000 - self._clock.wall_ms())
         if queued_ms is not None:

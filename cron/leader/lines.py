@@ -17,9 +17,9 @@ from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.leader.applier import StateApplier
 from cron.leader.filters import Wanted, selector
-from cron.leader.gates import shown_deadline_ms
 from cron.leader.questions import unknown_job
 from cron.leader.waiting import AskQueued, Queued, Reason, asked, why_waiting
+from cron.scheduler.gates import shown_deadline_ms
 from cron.scheduler.views import Depth
 from cron.scopes import scope_text
 from cron.state.state import LaunchRow, State

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from cron.leader.backlog import Line
+from cron.scheduler.backlog import Line
 from cron.state import commands as c
 from cron.state.outcome import Result
 from launcher.launch import Reason
@@ -74,4 +74,4 @@ def _where(behind: list[Line]) -> str:
 
 def line_text(line: Line) -> str:
     """Return what stands in a line: `queue command/5 of tenant acme`."""
-    return f"queue {line.flow.pool}/{line.flow.priority} of tenant {line.flow.tenant}"
+    return f"queue {line.key.pool}/{line.key.priority} of tenant {line.key.tenant}"

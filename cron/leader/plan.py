@@ -17,8 +17,9 @@ from typing import Final
 import msgspec
 
 from cron.job import Catchup, Job, OnLost, Overlap
-from cron.leader.agenda import DueJob
-from cron.leader.candidates import (
+from cron.leader.queues import Queues
+from cron.notes import FIRST_FORMAT_WITH_NOTES, Note, NoteCode, written
+from cron.scheduler.candidates import (
     Candidate,
     has_run,
     is_exempt,
@@ -28,8 +29,9 @@ from cron.leader.candidates import (
     too_late,
     turn,
 )
-from cron.leader.gates import FOREVER_MS, held_deadline_ms, note_of
-from cron.leader.policies import (
+from cron.scheduler.due import DueJob
+from cron.scheduler.gates import FOREVER_MS, held_deadline_ms, note_of
+from cron.scheduler.policy import (
     FAILOVER_MS,
     NEVER_MS,
     Memo,
@@ -37,8 +39,6 @@ from cron.leader.policies import (
     before_restore,
     skip_older,
 )
-from cron.leader.queues import Queues
-from cron.notes import FIRST_FORMAT_WITH_NOTES, Note, NoteCode, written
 from cron.state import commands as c
 from cron.state.pool import Gate, GateAction
 from cron.state.state import JobRecord, State

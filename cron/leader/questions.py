@@ -40,12 +40,12 @@ from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.archives import Archive
 from cron.leader.filters import Wanted, select_jobs
-from cron.leader.gates import Gates
 from cron.leader.shown import amended as of_amended
 from cron.leader.shown import of_gate, of_job, of_open, of_row
 from cron.leader.waiting import Queued
 from cron.limits import HISTORY_ROWS_MAX
 from cron.pace import in_turns
+from cron.scheduler.gates import Gates
 from cron.state.archive import Stream
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State

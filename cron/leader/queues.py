@@ -22,11 +22,11 @@ from typing import Final, NamedTuple, cast
 
 from cron.job import Job, Overlap
 from cron.leader.admission import Admission
-from cron.leader.candidates import Candidate, is_queue, need_of, of_row
-from cron.leader.gates import FOREVER_MS, Gates
 from cron.leader.seating import Seating, free_slots
 from cron.leader.siblings import Siblings
+from cron.scheduler.candidates import Candidate, is_queue, need_of, of_row
 from cron.scheduler.flows import FlowKey
+from cron.scheduler.gates import FOREVER_MS, Gates
 from cron.scheduler.queue import FairQueue
 from cron.scheduler.views import Depth, Wait, depths, position, why
 from cron.scopes import Scope

@@ -18,9 +18,9 @@ from cron.calendar.schedule import Ticks, compile_or_none, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
 from cron.leader.news import finished_item
-from cron.leader.policies import account_for, nominal_min, skipped_run
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import FIRST_FORMAT_WITH_NOTES, Note, NoteCode, sentence, written
+from cron.scheduler.policy import account_for, nominal_min, skipped_run
 from cron.state import commands as c
 from cron.state.ran import RanItem
 from cron.state.state import JobRecord, State

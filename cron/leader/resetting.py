@@ -21,8 +21,8 @@ from cron.errors import Conflict, NotNow
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.policies import nominal_min
 from cron.leader.requests import appending
+from cron.scheduler.policy import nominal_min
 from cron.state import commands as c
 from cron.state.clock import CLOCK_FORMAT, LEAST_MS
 from cron.state.outcome import Verdict

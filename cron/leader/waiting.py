@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from cron.job import Job, Overlap
-from cron.leader.gates import gate_of, note_of
-from cron.leader.policies import before_restore
 from cron.notes import sentence
+from cron.scheduler.gates import gate_of, note_of
+from cron.scheduler.policy import before_restore
 from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.scopes import scope_text
 from cron.state.commands import Key

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cron.api.views import LaunchView, StatusRow
 from cron.errors import OutcomeUnknown, Unavailable
-from cron.leader.policies import FAILOVER_MS
+from cron.scheduler.policy import FAILOVER_MS
 from tests.cluster.harness import Cell, wait_until
 from tests.cluster.witness import Run, read_runs, witnessed
 

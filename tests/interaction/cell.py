@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from cron.job import Catchup, Job, Overlap, Retry, Schedule
-from cron.leader.agenda import Agenda
 from cron.leader.dispatch import Dispatcher
 from cron.leader.inbox import Inbox
 from cron.leader.plan import Expired, View, plan
 from cron.notes import sentence
+from cron.scheduler.due import DueHeap
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.machine import Machine
@@ -62,7 +62,7 @@ class Cell:
             refused=lambda *_: None,
             mono_ms=lambda: 0,
         )
-        self.agenda = Agenda(self.state)
+        self.due_heap = DueHeap(self.state)
 
     def play(self, step: Step) -> str:
         """Do what a step says and return what is seen of it."""
@@ -100,7 +100,7 @@ class Cell:
                 self.pool.welcome(command.executor)
             elif isinstance(command, c.PutJobs):
                 for job in command.jobs:
-                    self.agenda.put(self.state.jobs[job.name])
+                    self.due_heap.put(self.state.jobs[job.name])
             elif isinstance(command, NEWS):
                 self.inbox.follow(self.state, command, result)
         self._say_sent(before)
@@ -172,7 +172,7 @@ class Cell:
             if record is not None and session.gets_work:
                 slots[record.number] = session.slots - len(record.open)
         now_s = self.now_ms // 1000
-        due, queues = self.agenda.take(now_s, limit=100), queues_with(self.state, slots)
+        due, queues = self.due_heap.take(now_s, limit=100), queues_with(self.state, slots)
         view = View(self.state, due, queues, expired=gone, late_budget=10)
         commands += plan(view, self.now_ms)
         if commands:

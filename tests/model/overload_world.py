@@ -150,11 +150,11 @@ class Overload:
             late_budget=2,
             rows_max=self.pace.rows_max,
             lead_ms=self.pace.lead_ms,
-            stale_jobs=self.books.agenda.stale(now_s, limit=self.pace.rows_max // 8),
-            is_behind=lambda number: self.books.agenda.is_behind(number, now_s),
+            stale_jobs=self.books.due_heap.stale(now_s, limit=self.pace.rows_max // 8),
+            is_behind=lambda number: self.books.due_heap.is_behind(number, now_s),
         )
         commands = [*news, *plan(view, self.now_ms)]
-        self.books.agenda.put_back(view.postponed)
+        self.books.due_heap.put_back(view.postponed)
         cost_ms = 10
         if commands:
             busy_ms = self._cost_us(commands) // 1000

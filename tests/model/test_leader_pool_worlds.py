@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from cron.job import Job, OnLost, Overlap, Retry
-from cron.leader.gates import fits
 from cron.leader.plan import HELD_REST_MS, Expired, View, plan
 from cron.leader.queues import REFUSED_REST_MS, Queues
+from cron.scheduler.gates import fits
 from cron.scopes import Scope
 from cron.state import commands as c
 from cron.state.pool import (
@@ -147,14 +147,14 @@ class PoolWorld(World):
         state, chance = self.machine.state, self.chance
         view = View(
             state,
-            self.books.agenda.take(self.now_ms // 1000, limit=chance.choice([3, 100])),
+            self.books.due_heap.take(self.now_ms // 1000, limit=chance.choice([3, 100])),
             expired=expired,
             late_budget=late_budget,
             queues=self.books.queues,
             rows_max=rows_max,
         )
         commands = plan(view, self.now_ms)
-        self.books.agenda.put_back(view.postponed)
+        self.books.due_heap.put_back(view.postponed)
         if not commands:
             return bool(view.due_jobs)
         if chance.random() < 0.03:

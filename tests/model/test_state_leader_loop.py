@@ -1,4 +1,4 @@
-"""Plan, agenda and machine over simulated time: leaders die, executors fall silent, results vary.
+"""Plan, due heap and machine over simulated time: leaders die, executors fall silent, results vary.
 
 At the end every instant of every schedule has exactly one row, nothing began past its deadline,
 and nothing overlapped that may not (promises 1 and 5, rules R1, R6, R7).
@@ -47,7 +47,7 @@ SCHEDULES = [
 
 
 def behind(state: State, now_s: int) -> list[str]:
-    """The jobs with an instant between their horizon and now: the agenda has to bring them up."""
+    """The jobs with an instant between their horizon and now: the due heap has to bring them up."""
     return [
         record.name
         for record in state.jobs.values()
@@ -134,7 +134,7 @@ class World:
             return
         view = View(
             state,
-            self.books.agenda.take(self.now_ms // 1000, limit=chance.choice([1, 3, 100])),
+            self.books.due_heap.take(self.now_ms // 1000, limit=chance.choice([1, 3, 100])),
             expired=expired,
             late_budget=chance.choice([0, 2, 50]),
             queues=self.books.queues,
@@ -142,11 +142,11 @@ class World:
             settings=Settings(start_window_ms=chance.choice([1000, 30_000])),
         )
         commands = [*sweep(state), *plan(view, self.now_ms)]
-        self.books.agenda.put_back(view.postponed)
+        self.books.due_heap.put_back(view.postponed)
         if commands and chance.random() < 0.97:
             self.append(*commands)
         elif commands:
-            # It died before its entry was agreed on; what it took from its agenda is nobody's.
+            # It died before its entry was agreed on; what it took from its due heap is nobody's.
             self.lead()
 
     def free_slots(self) -> dict[int, int]:
@@ -233,7 +233,7 @@ class World:
                 self.append(c.Resume(tuple(self.machine.state.jobs), "anna"))
             elif event < 0.12:
                 number = chance.randint(1, len(self.machine.state.by_number))
-                self.books.agenda.retry(number)  # as after a jump of the clock
+                self.books.due_heap.retry(number)  # as after a jump of the clock
             expired = []
             if chance.random() < 0.02 and self.machine.state.executors:
                 gone = chance.choice(list(self.machine.state.executors))
@@ -295,7 +295,7 @@ class World:
             if ends:
                 self.append(*ends)
             self.place({n: 9 for n in state.executors})
-            due = self.books.agenda.take(self.now_ms // 1000, limit=100)
+            due = self.books.due_heap.take(self.now_ms // 1000, limit=100)
             view = View(state, due, late_budget=9, queues=self.books.queues)
             commands = [*sweep(state), *plan(view, self.now_ms)]
             if commands:

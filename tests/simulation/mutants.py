@@ -14,11 +14,11 @@ import msgspec
 
 from cron.leader import dispatch
 from cron.leader.executors import Executors
-from cron.leader.gates import Gates
 from cron.leader.leader import Leader
 from cron.leader.plan import _Choice
 from cron.leader.queues import Queues
 from cron.leader.settle import Settler
+from cron.scheduler.gates import Gates
 from cron.scheduler.limits import Bucket, LimitTable
 from cron.scheduler.queue import FairQueue
 from cron.state import launches, machine, parts, retries

@@ -31,13 +31,12 @@ PICKLE_DOOR: Final = "consensus/engine/guard.py"
 CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
     "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
-    "cron/leader/agenda.py", "cron/leader/books.py", "cron/leader/budget.py",
-    "cron/leader/candidates.py", "cron/leader/differences.py", "cron/leader/gates.py",
+    "cron/leader/books.py", "cron/leader/budget.py", "cron/leader/differences.py",
     "cron/leader/queues.py", "cron/leader/seating.py",
     "cron/scheduler/", "cron/scopes.py", "launcher/placement/", "launcher/where.py",
     "launcher/worker/lengths.py", "launcher/worker/outcome.py", "launcher/worker/payload.py",
     "launcher/worker/wire.py",
-    "cron/leader/jump.py", "cron/leader/news.py", "cron/leader/plan.py", "cron/leader/policies.py",
+    "cron/leader/jump.py", "cron/leader/news.py", "cron/leader/plan.py",
     "consensus/leadership.py", "consensus/engine/envelope.py", "consensus/engine/matching.py",
     "consensus/engine/network/wire.py", "consensus/engine/membership.py", "launcher/launch.py",
     "launcher/names.py", "launcher/work.py", "launcher/pool/events.py", "launcher/pool/lease.py",

@@ -9,10 +9,10 @@ from cron.history.story import sentence_of
 from cron.job import Overlap
 from cron.leader import plan as planning
 from cron.leader.plan import plan
-from cron.leader.policies import before_restore
 from cron.leader.recovery import recover_items, resolve_to
 from cron.leader.shown import of_open
 from cron.notes import sentence
+from cron.scheduler.policy import before_restore
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from tests.unit.restored_rig import RestoredRig, retrying

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from cron.job import Catchup, Job, Overlap
-from cron.leader.candidates import is_exempt, of_row, too_late, turn
-from cron.leader.gates import FOREVER_MS, Gates, fits, note_of
 from cron.notes import sentence
+from cron.scheduler.candidates import is_exempt, of_row, too_late, turn
+from cron.scheduler.gates import FOREVER_MS, Gates, fits, note_of
 from cron.scheduler.views import WaitFor
 from cron.state import commands as c
 from cron.state.outcome import Verdict

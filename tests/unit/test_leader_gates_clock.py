@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cron.job import Catchup
-from cron.leader.gates import Gates, shown_deadline_ms
+from cron.scheduler.gates import Gates, shown_deadline_ms
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import HELD_MS_MAX, CloseGate, Gate, GateAction, LiftGates

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from cron.leader.gates import Gates, gate_of
+from cron.scheduler.gates import Gates, gate_of
 from cron.state.pool import CloseGate, Gate, GateAction, LiftGates
 from launcher.work import WorkSpec
 from tests.unit.state_rig import StateRig, job

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cron.job import Schedule
-from cron.leader.agenda import SWEEP_S
-from cron.leader.backlog import BEHIND_S, Backlog, Flow
 from cron.leader.overload import CALM_S, Overload
+from cron.scheduler.backlog import BEHIND_S, Backlog, LineKey
+from cron.scheduler.due import SWEEP_S
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from launcher.launch import Reason
@@ -19,7 +19,7 @@ def backlog_of(**jobs: int) -> Backlog:
     """Lines of these tenants with so many jobs, not empty since T0."""
     backlog = Backlog()
     for tenant, count in jobs.items():
-        backlog.put(Flow("command", 5, tenant), range(count), T0)
+        backlog.put(LineKey("command", 5, tenant), range(count), T0)
     return backlog
 
 
@@ -62,7 +62,7 @@ async def test_what_falls_due_without_end_is_told_and_keeps_its_rows_few() -> No
         for _ in range(SWEEP_S):
             replica.clock.ms += 2_000
             now_s = replica.clock.ms // 1000
-            await replica.until(lambda now_s=now_s: leader.books.agenda.seen_s == now_s)
+            await replica.until(lambda now_s=now_s: leader.books.due_heap.seen_s == now_s)
         await replica.until(lambda: "queue command/5 of tenant default" in leader.overload_note)
         assert len(state.due) < 200  # of 24,000 instants
         await replica.until(

@@ -14,8 +14,8 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.errors import Conflict, NotNow
 from cron.history.store import RowStore
 from cron.job import Overlap
-from cron.leader.policies import account_for
 from cron.leader.resetting import Resetting
+from cron.scheduler.policy import account_for
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state

@@ -7,7 +7,7 @@ import pytest
 
 from cron.config import LimitsConfig
 from cron.job import Catchup
-from cron.leader.policies import FAILOVER_MS
+from cron.scheduler.policy import FAILOVER_MS
 from cron.state import commands as c
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, job

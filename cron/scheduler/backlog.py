@@ -23,7 +23,7 @@ PASSED_MAX: Final = 32
 RATES_KEPT_S: Final = 10
 
 
-class Flow(NamedTuple):
+class LineKey(NamedTuple):
     """What has turns: the launches of one tenant in one queue. `is_patient`: those of jobs whose
     instants are far apart and may begin late, which wait apart from the others."""
 
@@ -36,10 +36,10 @@ class Flow(NamedTuple):
 class Line:
     """Jobs of one flow, in the order they came; since when there are any."""
 
-    __slots__ = ("flow", "numbers", "since_s")
+    __slots__ = ("key", "numbers", "since_s")
 
-    def __init__(self, flow: Flow, since_s: int) -> None:
-        self.flow = flow
+    def __init__(self, flow: LineKey, since_s: int) -> None:
+        self.key = flow
         self.numbers: OrderedDict[int, None] = OrderedDict()
         self.since_s = since_s
 
@@ -56,7 +56,7 @@ class Rates:
         """(second, begun in it, begun in the second before)"""
         self._swept_s = 0
 
-    def began(self, flow: Flow, now_s: int) -> None:
+    def began(self, flow: LineKey, now_s: int) -> None:
         """Count a launch that begins."""
         second, begun, before = self._of.get(flow[:3], (now_s, 0, 0))
         if second != now_s:
@@ -67,7 +67,7 @@ class Rates:
             self._swept_s = now_s
             self._of = {one: row for one, row in self._of.items() if now_s - row[0] < RATES_KEPT_S}
 
-    def per_second(self, flow: Flow, now_s: int) -> int:
+    def per_second(self, flow: LineKey, now_s: int) -> int:
         """Return how many launches of a flow began in a second."""
         second, begun, before = self._of.get(flow[:3], (0, 0, 0))
         if second == now_s:
@@ -80,7 +80,7 @@ IsWaiting = Callable[[int], bool]
 _Class = tuple[str, int, bool]
 
 
-def _class_of(flow: Flow) -> _Class:
+def _class_of(flow: LineKey) -> _Class:
     return flow.pool, flow.priority, flow.is_patient
 
 
@@ -88,7 +88,7 @@ class Backlog:
     """All lines that are not empty."""
 
     def __init__(self) -> None:
-        self._lines: dict[Flow, Line] = {}
+        self._lines: dict[LineKey, Line] = {}
         self._classes: OrderedDict[_Class, OrderedDict[str, Line]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -97,29 +97,29 @@ class Backlog:
     def __iter__(self) -> Iterator[Line]:
         return iter(self._lines.values())
 
-    def line(self, flow: Flow) -> Line | None:
+    def line(self, flow: LineKey) -> Line | None:
         """Return the line of a flow, None where it is empty."""
         return self._lines.get(flow)
 
-    def put(self, flow: Flow, numbers: Iterable[int], now_s: int) -> None:
+    def put(self, flow: LineKey, numbers: Iterable[int], now_s: int) -> None:
         """Let jobs wait in their line, each once."""
         self._line(flow, now_s).numbers.update(dict.fromkeys(numbers))
 
-    def put_back(self, flow: Flow, number: int, since_s: int) -> None:
+    def put_back(self, flow: LineKey, number: int, since_s: int) -> None:
         """Let a job wait in front of its line, which was not empty since then: it was taken."""
         line = self._line(flow, since_s)
         line.since_s = min(line.since_s, since_s)
         line.numbers[number] = None
         line.numbers.move_to_end(number, last=False)
 
-    def _line(self, flow: Flow, now_s: int) -> Line:
+    def _line(self, flow: LineKey, now_s: int) -> Line:
         line = self._lines.get(flow)
         if line is None:
             line = self._lines[flow] = Line(flow, now_s)
             self._classes.setdefault(_class_of(flow), OrderedDict())[flow.tenant] = line
         return line
 
-    def remove(self, flow: Flow, number: int) -> None:
+    def remove(self, flow: LineKey, number: int) -> None:
         """Let a job wait no more; no error where it does not."""
         line = self._lines.get(flow)
         if line is not None and number in line.numbers:
@@ -129,8 +129,8 @@ class Backlog:
     def _drop_if_empty(self, line: Line) -> None:
         if line.numbers:
             return
-        key = _class_of(line.flow)
-        del self._lines[line.flow], self._classes[key][line.flow.tenant]
+        key = _class_of(line.key)
+        del self._lines[line.key], self._classes[key][line.key.tenant]
         if not self._classes[key]:
             del self._classes[key]
 
@@ -143,7 +143,7 @@ class Backlog:
         over while `is_waiting(number)`.
         """
         taken: list[tuple[Line, int]] = []
-        rooms: dict[Flow, int] = {}
+        rooms: dict[LineKey, int] = {}
         # Of each class, how many tenants are to be looked at before all of them were in vain.
         left = {key: len(tenants) for key, tenants in self._classes.items()}
         while left and len(taken) < limit:
@@ -151,14 +151,14 @@ class Backlog:
                 tenants = self._classes[key]
                 self._classes.move_to_end(key)
                 line = next(iter(tenants.values()))
-                tenants.move_to_end(line.flow.tenant)
-                if line.flow not in rooms:
-                    rooms[line.flow] = limit if room is None else room(line)
-                most = min(SHARE, limit - len(taken), rooms[line.flow])
+                tenants.move_to_end(line.key.tenant)
+                if line.key not in rooms:
+                    rooms[line.key] = limit if room is None else room(line)
+                most = min(SHARE, limit - len(taken), rooms[line.key])
                 asks = is_waiting if is_waiting is not None and line.is_behind(now_s) else None
                 numbers = _pop(line, most, asks)
                 taken += [(line, number) for number in numbers]
-                rooms[line.flow] -= len(numbers)
+                rooms[line.key] -= len(numbers)
                 self._drop_if_empty(line)
                 left[key] = len(tenants) if numbers else left[key] - 1
                 if left[key] <= 0:

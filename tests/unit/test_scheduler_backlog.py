@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cron.leader.backlog import BEHIND_S, SHARE, Backlog, Flow, Line, Rates
+from cron.scheduler.backlog import BEHIND_S, SHARE, Backlog, Line, LineKey, Rates
 
-FLOOD = Flow("command", 5, "flood")
-CALM = Flow("command", 5, "calm")
-OTHER = Flow("app.mail", 5, "flood")
+FLOOD = LineKey("command", 5, "flood")
+CALM = LineKey("command", 5, "calm")
+OTHER = LineKey("app.mail", 5, "flood")
 
 
 def backlog_of(**counts: int) -> Backlog:
@@ -33,7 +33,7 @@ def test_a_pool_has_its_turn_however_many_wait_in_another() -> None:
 
 def test_a_line_without_room_is_passed_over_and_keeps_its_jobs() -> None:
     def room(line: Line) -> int:
-        return 0 if line.flow == FLOOD else 3
+        return 0 if line.key == FLOOD else 3
 
     backlog = backlog_of(flood=9, calm=9)
     assert taken(backlog, 50, room=room) == [200, 201, 202]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cron.calendar.schedule import EveryTicks, Tick, Ticks
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Schedule
-from cron.leader.policies import FAILOVER_MS, FRESH_MS, NEVER_MS, account_for
+from cron.scheduler.policy import FAILOVER_MS, FRESH_MS, NEVER_MS, account_for
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind

@@ -16,7 +16,7 @@ from typing import Final
 from cron.calendar.schedule import Ticks, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Job, Schedule
-from cron.leader.backlog import Backlog, Flow, IsWaiting, Line, Rates, Room
+from cron.scheduler.backlog import Backlog, IsWaiting, Line, LineKey, Rates, Room
 from cron.state.state import JobRecord, State
 from launcher.names import split_job_name
 
@@ -37,14 +37,14 @@ class _Group:
         first_s = ticks.next(about_s)
         second_s = ticks.next(first_s) if first_s is not None else None
         self.is_rare = second_s is None or second_s - (first_s or 0) >= PATIENT_S
-        self.numbers: dict[Flow, dict[int, None]] = {}
+        self.numbers: dict[LineKey, dict[int, None]] = {}
         self.next_s: int | None = None
 
-    def add(self, flow: Flow, number: int) -> None:
+    def add(self, flow: LineKey, number: int) -> None:
         """Let a job be one of its flow's."""
         self.numbers.setdefault(flow, {})[number] = None
 
-    def remove(self, flow: Flow, number: int) -> None:
+    def remove(self, flow: LineKey, number: int) -> None:
         """Let go of a job."""
         theirs = self.numbers[flow]
         del theirs[number]
@@ -71,7 +71,7 @@ class DueJob:
         self.is_behind = is_behind
 
 
-class Agenda:
+class DueHeap:
     """All live jobs of a State, by when they are due next.
 
     `held` are those whose schedules this program cannot read, by number, with the reason. They are
@@ -84,7 +84,7 @@ class Agenda:
         self.backlog = Backlog()
         self._rates = Rates()
         self._groups: dict[_GroupKey, _Group] = {}
-        self._of_job: dict[int, tuple[_Group, Flow]] = {}
+        self._of_job: dict[int, tuple[_Group, LineKey]] = {}
         self._heap: list[tuple[int, int, _Group]] = []
         self._order = 0
         self.seen_s = 0
@@ -204,7 +204,7 @@ class Agenda:
 
     def rate(self, line: Line, now_s: int) -> int:
         """Return how many launches of a line's flow began in a second lately."""
-        return self._rates.per_second(line.flow, now_s)
+        return self._rates.per_second(line.key, now_s)
 
     def is_behind(self, number: int, now_s: int) -> bool:
         """Whether the line of a job is behind."""
@@ -252,8 +252,8 @@ class Agenda:
                 del self._groups[group.key]
 
 
-def _flow_of(name: str, job: Job, *, is_rare: bool) -> Flow:
+def _flow_of(name: str, job: Job, *, is_rare: bool) -> LineKey:
     """Return what a job has its turns with."""
     tenant, _ = split_job_name(name)
     priority = min(max(job.work.priority, 0), 9)
-    return Flow(job.pool, priority, tenant, is_rare and job.deadline_s >= PATIENT_S)
+    return LineKey(job.pool, priority, tenant, is_rare and job.deadline_s >= PATIENT_S)
