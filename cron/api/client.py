@@ -48,6 +48,9 @@ V = TypeVar("V", bound=msgspec.Struct)
 ALL_JOBS: Final = JobsRequest()
 TIMEOUT_MS: Final = 10_000
 STATUS_TIMEOUT_MS: Final = UNREACHED_MS
+MANY_TIMEOUT_MS: Final = 60_000
+"""For a change that may be of very many jobs: 200,000 are removed in some 200 entries."""
+MANY_BYTES: Final = 1 << 20
 AUDIT_TIMEOUT_MS: Final = 4 * limits.AUDIT_MS_MAX
 """A read is asked elsewhere after a third of its time: that is longer than an audit takes."""
 
@@ -58,7 +61,7 @@ class Client(PoolCalls):
 
     Every method raises what the server raised, or Unavailable, NoQuorum (nothing happened) and
     OutcomeUnknown (something may have) after `timeout_ms`. Without one, 10 s, 3 s for `status`, and
-    a minute for `audit`.
+    a minute for `audit` and for files that prune or are large.
     With `on_behind`, reads of what every replica has may be stale: any replica answers at once, and
     `on_behind` hears how far behind that answer is.
     """
@@ -73,6 +76,7 @@ class Client(PoolCalls):
         self.is_stale = on_behind is not None
         self._route = Route(servers, credentials, on_behind)
         self._timeout_ms = timeout_ms or TIMEOUT_MS
+        self._many_timeout_ms = timeout_ms or MANY_TIMEOUT_MS
         self._audit_timeout_ms = timeout_ms or AUDIT_TIMEOUT_MS
         self._status_timeout_ms = timeout_ms or STATUS_TIMEOUT_MS
 
@@ -95,8 +99,13 @@ class Client(PoolCalls):
 
     def put_jobs(self, request: ApplyRequest) -> ApplyReport:
         """Apply crontabs and job files; a dry run changes nothing and may be asked again."""
-        message = to_message(request)
-        return self._one("PutJobs", message, ApplyReport, is_change=not request.is_dry_run)
+        size = sum(len(file.content) for file in request.files)
+        timeout_ms = self._many_timeout_ms if request.prune or size > MANY_BYTES else None
+        asked = Request(
+            method="PutJobs", message=to_message(request), is_change=not request.is_dry_run
+        )
+        (answer,) = self._route.ask(asked, timeout_ms or self._timeout_ms)
+        return to_view(answer, ApplyReport)
 
     def remove_jobs(self, request: RemoveRequest) -> RemoveReport:
         """Remove jobs by name, all or none."""

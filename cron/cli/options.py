@@ -150,7 +150,7 @@ def cell_options(command: F) -> F:
         type=Timeout(),
         expose_value=False,
         callback=_keep,
-        help="How long to try, such as 10s (default; status 3s, audit 60s).",
+        help="How long to try, such as 10s (default; status 3s; audit, apply --prune 60s).",
     )(command)
     command = click.option(
         "--tls",

@@ -9,7 +9,9 @@ import pytest
 
 from cron.api import route
 from cron.api.client import Client
-from cron.api.views import HistoryQuery, StatusRow
+from cron.api.route import Request, Route
+from cron.api.translate import to_message
+from cron.api.views import ApplyReport, ApplyRequest, HistoryQuery, SourceFile, StatusRow
 from cron.errors import (
     InvalidInput,
     NoQuorum,
@@ -289,3 +291,30 @@ def test_a_client_does_not_start_with_an_address_beyond_loopback():
 
     with pytest.raises(InvalidInput, match="beyond loopback"):
         parse_servers("127.0.0.1:7400,192.0.2.1:7400")
+
+
+@pytest.mark.parametrize(
+    ("request_", "timeout_ms", "patience_ms"),
+    [
+        (ApplyRequest(files=[SourceFile("a", b"x")]), None, 10_000),
+        (ApplyRequest(files=[SourceFile("a", b"x")], prune=True), None, 60_000),
+        (ApplyRequest(files=[SourceFile("a", b"x" * (2 << 20))]), None, 60_000),
+        (ApplyRequest(files=[SourceFile("a", b"x")], prune=True), 7_000, 7_000),
+    ],
+)
+def test_an_apply_that_may_be_of_very_many_jobs_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+    request_: ApplyRequest,
+    timeout_ms: int | None,
+    patience_ms: int,
+) -> None:
+    waited: list[int] = []
+
+    def ask(self: Route, asked: Request, within_ms: int) -> list[Any]:
+        waited.append(within_ms)
+        return [to_message(ApplyReport(zone="UTC", source="a", revision=1))]
+
+    monkeypatch.setattr(Route, "ask", ask)
+    with Client(["127.0.0.1:1"], timeout_ms) as client:
+        client.put_jobs(request_)
+    assert waited == [patience_ms]

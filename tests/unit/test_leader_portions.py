@@ -120,6 +120,26 @@ async def test_a_pause_that_fails_half_way_says_how_far_it_came(
         assert report.changed == ["default/e"]
 
 
+async def test_each_portion_of_a_prune_costs_by_its_own_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with reigning() as replica:
+        monkeypatch.setattr(catalog, "REMOVED_AT_ONCE", 2)
+        await declare(replica, list("abcdefg"))
+        looked_at: list[int] = []
+        change_id = catalog.change_id
+
+        def counted(diff: catalog.Diff, by: str) -> str:
+            looked_at.append(len(diff.removed))
+            return change_id(diff, by)
+
+        monkeypatch.setattr(catalog, "change_id", counted)
+        await apply(replica, "#: name=a\n0 5 * * * true\n")
+        assert len(live(replica)) == 1
+        assert looked_at[-3:] == [2, 2, 2]
+        assert len(looked_at) <= 4
+
+
 async def test_a_prune_goes_on_though_others_change_the_jobs_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
