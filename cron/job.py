@@ -7,11 +7,14 @@ reorder, rename a meaning or reuse a place.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
-from launcher.placement.place import COMMAND
 from launcher.work import WorkSpec
+
+COMMAND: Final = "command"
+"""The pool of launches that are commands."""
 
 
 class Overlap(enum.IntEnum):
@@ -83,7 +86,7 @@ class Job(msgspec.Struct, frozen=True, array_like=True):
     the crontab names none). `line` says where in its source it stands, for messages. `concurrency`
     is how many of its launches may run at once where `overlap` is allowed, 0 for any number.
     `collection` is a word by which gates find it. `where` says which executors may run it
-    (`launcher/placement.py`); it runs on `parts` of them, or on each that `each` describes.
+    (`cron/scheduler/places.py`); it runs on `parts` of them, or on each that `each` describes.
     """
 
     name: str

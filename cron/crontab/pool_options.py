@@ -12,8 +12,8 @@ from typing import Any, Final
 from cron import limits
 from cron.calendar.duration import parse_duration
 from cron.errors import InvalidInput, ScheduleError
+from cron.job import COMMAND
 from launcher.names import NAME_PART_CHARS_MAX
-from launcher.placement.place import COMMAND
 from launcher.where import BadWhere, parse_where
 
 PRIORITY_MAX: Final = 9

@@ -10,9 +10,9 @@ from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.plan import Expired
 from cron.leader.queues import Queues
+from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord
-from launcher.placement.place import Capacity, Place
 from launcher.pool.events import Offer
 from launcher.pool.lease import Key
 from launcher.pool.pool import Pool
@@ -118,7 +118,7 @@ class Executors:
             self._take_away(executor, queues)
         self._numbers[executor] = record.number
         offer = (record.joined_ms, record.slots, session.offers)
-        if self._offers.get(record.number) != offer or record.number not in places.benches:
+        if self._offers.get(record.number) != offer or record.number not in places.views:
             self._offers[record.number] = offer
             places.put(_place_of(session, record))
             queues.serve(session.offers)

@@ -7,9 +7,9 @@ from heapq import nsmallest
 import msgspec
 
 from cron.api.pool_views import ExecutorDetail, ExecutorView, RunView
+from cron.job import COMMAND
 from cron.state.state import ExecutorRecord, LaunchRow, State
 from launcher.launch import LaunchState, Reason
-from launcher.placement.place import COMMAND
 
 
 def detail(state: State, record: ExecutorRecord, view: ExecutorView, limit: int) -> ExecutorDetail:

@@ -22,12 +22,14 @@ from typing import Final, NamedTuple, cast
 
 from cron.job import Job, Overlap
 from cron.leader.admission import Admission
-from cron.leader.seating import Seating, free_slots
 from cron.leader.siblings import Siblings
 from cron.scheduler.candidates import Candidate, is_queue, need_of, of_row
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
+from cron.scheduler.placement import Placement, free_slots
+from cron.scheduler.places import Need, Wanted
 from cron.scheduler.queue import FairQueue
+from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, why
 from cron.scopes import Scope
 from cron.state.commands import Key
@@ -35,9 +37,6 @@ from cron.state.pool import Limits
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState
 from launcher.names import split_job_name
-from launcher.placement.earmark import Wanted
-from launcher.placement.place import Need
-from launcher.placement.shortage import why_not
 from launcher.pool.events import Offer
 
 LOADED_AT_ONCE: Final = 20_000
@@ -64,14 +63,14 @@ class Queues:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self.seating = Seating(state.executors)
-        self.places = self.seating.places
+        self.placement = Placement(state.executors)
+        self.places = self.placement.places
         self.fair = FairQueue(self._job_limit)
         self.gates = Gates(state)
         self.admission = Admission(state, self.fair.table)
         self._waiting: dict[Key, Candidate] = {}
         self._siblings = Siblings()  # of what waits
-        self._running = self.seating.running
+        self._running = self.placement.running
         self._runs: dict[int, int] = {}  # of each job that runs, how many
         self._new: dict[Key, None] = {}
         self._deadlines: list[tuple[int, Key]] = []
@@ -95,7 +94,7 @@ class Queues:
                 if key not in self._running:
                     self._run(row)
                 elif row.parts:
-                    self.seating.keep(key, [start.executor for start in row.starts()])
+                    self.placement.keep(key, [start.executor for start in row.starts()])
                 continue
             was_running = self._forget_running(key)
             row = self.state.due.get(key)
@@ -124,7 +123,7 @@ class Queues:
 
     def serve(self, offers: Iterable[Offer]) -> None:
         """Learn which handlers share the slots of a group of workers."""
-        for handler, group in self.seating.learn(offers).items():
+        for handler, group in self.placement.learn(offers).items():
             self.fair.set_domain(handler, group)
 
     def limit(self, scope: Scope, limits: Limits | None) -> None:
@@ -149,7 +148,7 @@ class Queues:
         self._occupy(row.key, tuple(start.executor for start in row.starts()), placed.need)
 
     def _occupy(self, key: Key, executors: tuple[int, ...], need: Need) -> None:
-        self.seating.occupy(key, executors, need)
+        self.placement.occupy(key, executors, need)
         self._runs[key[0]] = self._runs.get(key[0], 0) + 1
 
     def _enter(self, candidate: Candidate) -> None:
@@ -205,7 +204,7 @@ class Queues:
             self.fair.remove(key)
 
     def _forget_running(self, key: Key) -> bool:
-        if not self.seating.vacate(key):
+        if not self.placement.vacate(key):
             return False
         self._runs[key[0]] -= 1
         if not self._runs[key[0]]:
@@ -224,7 +223,7 @@ class Queues:
         the most, and the others to the next plan."""
         starving = self.fair.starving(now_ms)
         self.fair.begin_round()
-        self.seating.begin_round(starving, self.fair.reserved, now_ms)
+        self.placement.begin_round(starving, self.fair.reserved, now_ms)
         if self._is_loading:
             loaded = list(islice(self._loading, LOADED_AT_ONCE))
             self._is_loading = len(loaded) == LOADED_AT_ONCE
@@ -310,11 +309,13 @@ class Queues:
         """Return up to `most` launches that may begin next, several only where nothing is to be
         decided between launches; they count as running from here on. Those that do not begin have
         to be put back."""
-        taken = self.fair.take(now_ms, self.seating.room, late_budget, self.seating.free, most)
+        taken = self.fair.take(now_ms, self.placement.room, late_budget, self.placement.free, most)
         if taken is None:
             return []
-        found = [self._waiting[cast(Key, key)] for key in taken.keys]
-        self._taken.update((candidate.key, candidate) for candidate in found)
+        waiting, found = self._waiting, []
+        for key in taken.keys:
+            candidate = self._taken[key] = waiting[key]
+            found.append(candidate)
         return found
 
     def put_back(self, candidate: Candidate, not_before_ms: int) -> bool:
@@ -333,16 +334,16 @@ class Queues:
         where it finds no room."""
         key = candidate.key
         need = self._placed(candidate.record, job).need
-        executors = self.seating.choose(need, job, candidate.refused_by or None)
+        executors = self.placement.choose(need, job, candidate.refused_by or None)
         slots = len(executors)
-        if slots > 1 and not self.fair.spares(key, slots, self.seating.free):
+        if slots > 1 and not self.fair.spares(key, slots, self.placement.free):
             # One slot is nobody else's, which the fair queue has seen to; not all of them.
             del self._taken[key]
             self.fair.put_aside(key, candidate.enqueued_ms)
             return ()
         if executors:
             self._occupy(key, executors, need)
-            self.seating.began(need, job)
+            self.placement.began(need, job)
             del self._taken[key]
         return executors
 
@@ -401,10 +402,10 @@ class Queues:
         if job is None:
             return ""
         need = self.need(key[0], job)
-        if job.each and (absent := self.seating.absent(need, job.each)):
+        if job.each and (absent := self.placement.absent(need, job.each)):
             return f"it runs on executor {absent} as well, which gets no work now"
         text = why_not(self.places, need, job.parts, job.each)
-        return text and text + self.seating.kept_for(need, job)
+        return text and text + self.placement.kept_for(need, job)
 
     def end_plan(self) -> None:
         """Note that a plan has judged all that it could."""

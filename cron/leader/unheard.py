@@ -16,11 +16,10 @@ from typing import Final
 import msgspec
 
 from cron.api.pattern import is_wild
-from cron.job import Job
+from cron.job import COMMAND, Job
 from cron.scopes import EACH_TENANT
 from cron.state.state import JobRecord, State
 from launcher.names import short_job_name, split_job_name
-from launcher.placement.place import COMMAND
 from launcher.pool.pool import Pool
 
 GUESSED_MAX: Final = 100_000

@@ -6,10 +6,10 @@ import msgspec
 
 from cron.job import Catchup, Job, Overlap
 from cron.notes import Note
+from cron.scheduler.places import Need
 from cron.state.commands import AccountItem, DueItem, Key
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import Reason
-from launcher.placement.place import Need
 
 
 class Candidate(msgspec.Struct, gc=False):

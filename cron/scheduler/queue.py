@@ -212,6 +212,7 @@ class FairQueue:
             self._hold(key, flow, due_ms, not_before_ms)
         elif flow_key.is_limited and key[0] in self._behind:
             self._park(key, flow, due_ms)
+            self._reopen(key[0])  # what waited there may be gone, and the limit another
         else:
             flow.append(key, due_ms)
             if flow.size == 1:

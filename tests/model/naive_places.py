@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from launcher.placement.place import Need, Place
+from cron.scheduler.places import Need, Place
 from launcher.where import parse_where
 
 
@@ -56,8 +56,8 @@ class NaivePlaces:
         fit.sort(key=lambda place: (self.load(place, need.pool), place.number))
         return [place.number for place in fit]
 
-    def choose(self, need: Need, avoid: int | None, barred: list[int]) -> int | None:
-        ranked = [number for number in self.ranked(need) if number not in barred]
+    def choose(self, need: Need, avoid: int | None) -> int | None:
+        ranked = self.ranked(need)
         others = [number for number in ranked if number != avoid]
         return (others or ranked or [None])[0]
 

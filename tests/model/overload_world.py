@@ -18,13 +18,13 @@ from cron.leader.budget import TurnPace
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS
 from cron.leader.plan import View, plan
 from cron.leader.questions import audited_job
+from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.rows import Row
 from launcher.launch import LaunchState, Reason
-from launcher.placement.place import Capacity, Place
 from launcher.work import Epoch, WorkSpec
 
 T0 = 1_795_190_400

@@ -83,7 +83,7 @@ class PartsWorld(PoolWorld):
         starts = list(row.starts())
         self.seen["parts"] += len(starts) > 1
         for start in starts:
-            seat = self.books.queues.places.benches[start.executor].by_pool[declared.pool]
+            seat = self.books.queues.places.views[start.executor].by_pool[declared.pool]
             assert seat.used <= seat.slots
         executors = [start.executor for start in starts]
         assert len(set(executors)) == len(executors)
@@ -103,7 +103,7 @@ class PartsWorld(PoolWorld):
             return reason
         places = self.books.queues.places
         need = self.books.queues.need(record.number, declared)
-        fitting = {number for number in places.benches if places.fits(number, need)}
+        fitting = {number for number in places.views if places.fits(number, need)}
         if declared.each:
             described = self.described(declared)
             return "" if described and described <= fitting else "no room for each"

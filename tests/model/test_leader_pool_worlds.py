@@ -12,10 +12,11 @@ from collections import Counter
 import msgspec
 import pytest
 
-from cron.job import Job, OnLost, Overlap, Retry
+from cron.job import COMMAND, Job, OnLost, Overlap, Retry
 from cron.leader.plan import HELD_REST_MS, Expired, View, plan
 from cron.leader.queues import REFUSED_REST_MS, Queues
 from cron.scheduler.gates import fits
+from cron.scheduler.places import Capacity, Place
 from cron.scopes import Scope
 from cron.state import commands as c
 from cron.state.pool import (
@@ -33,7 +34,6 @@ from cron.state.pool import (
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import split_job_name
-from launcher.placement.place import COMMAND, Capacity, Place
 from launcher.pool.events import Offer
 from launcher.work import WorkSpec
 from tests.model.naive_limits import most, ran_with, scopes_of
@@ -93,7 +93,7 @@ class PoolWorld(World):
         for number, record in executors.items():
             if number in slots and not record.drained_by and number not in self.places:
                 self.places[number] = self.offered(number, slots[number])
-        for number in [one for one in queues.places.benches if one not in self.places]:
+        for number in [one for one in queues.places.views if one not in self.places]:
             queues.places.drop(number)
         for number, place in self.places.items():
             queues.places.put(place)
@@ -293,7 +293,7 @@ class PoolWorld(World):
             self.seen["handler"] += bool(declared.work.handler)
 
     def check_room(self, row: LaunchRow, declared: Job) -> None:
-        bench = self.books.queues.places.benches[row.executor]
+        bench = self.books.queues.places.views[row.executor]
         seat = bench.by_pool[declared.pool]
         place = self.places[row.executor]
         assert seat.used <= seat.slots
@@ -359,7 +359,7 @@ class PoolWorld(World):
                 return "limit"
         need = self.books.queues.need(record.number, declared)
         places = self.books.queues.places
-        return "" if any(places.fits(number, need) for number in places.benches) else "room"
+        return "" if any(places.fits(number, need) for number in places.views) else "room"
 
     def settle(self) -> None:
         """No more trouble: no limits, all gates open, all executors serve everything."""

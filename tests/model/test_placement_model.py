@@ -9,11 +9,10 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from launcher.placement import places as module
-from launcher.placement import ranking
-from launcher.placement.place import COMMAND, Capacity, Need, Place
-from launcher.placement.places import Places
-from launcher.placement.shortage import why_not
+from cron.job import COMMAND
+from cron.scheduler import places as module
+from cron.scheduler.places import Capacity, Need, Place, Places
+from cron.scheduler.shortage import why_not
 from tests.model.naive_places import NaivePlaces
 
 POOLS = (COMMAND, "a", "b", "c")
@@ -85,13 +84,13 @@ class PlacesAgainstNaive(RuleBasedStateMachine):
         self.places.take(number, need)
         self.naive.taken.append((number, need))
 
-    @rule(need=needs, avoid=st.none() | NUMBERS, barred=st.lists(NUMBERS, max_size=2))
-    def place(self, need: Need, avoid: int | None, barred: list[int]) -> None:
-        self.place_one(need, avoid, barred)
+    @rule(need=needs, avoid=st.none() | NUMBERS)
+    def place(self, need: Need, avoid: int | None) -> None:
+        self.place_one(need, avoid)
 
-    def place_one(self, need: Need, avoid: int | None, barred: list[int]) -> None:
-        number = self.places.choose(need, avoid, barred)
-        assert number == self.naive.choose(need, avoid, barred)
+    def place_one(self, need: Need, avoid: int | None) -> None:
+        number = self.places.choose(need, avoid)
+        assert number == self.naive.choose(need, avoid)
         if number is not None:
             self.places.take(number, need)
             self.naive.taken.append((number, need))
@@ -109,15 +108,15 @@ class PlacesAgainstNaive(RuleBasedStateMachine):
             if self.naive.taken and random.random() < 0.5:
                 self.places.give(*self.naive.taken.pop(random.randrange(len(self.naive.taken))))
             else:
-                self.place_one(random.choice(few), None, [])
+                self.place_one(random.choice(few), None)
 
     @rule(need=needs)
     def fill_up(self, need: Need) -> None:
         """At capacity is where executors are most of the time that matters."""
         while (number := self.places.choose(need)) is not None:
-            assert number == self.naive.choose(need, None, [])
+            assert number == self.naive.choose(need, None)
             self.take(number, need)
-        assert self.naive.choose(need, None, []) is None
+        assert self.naive.choose(need, None) is None
 
     @rule(need=needs, parts=st.integers(1, 4))
     def place_parts(self, need: Need, parts: int) -> None:
@@ -152,7 +151,7 @@ class PlacesAgainstNaive(RuleBasedStateMachine):
 
 
 class PlacesWithSmallBounds(PlacesAgainstNaive):
-    """So small that rankings are forgotten, and heaps tidied, in these short stories too; and
+    """So small that needs are forgotten, and heaps tidied, in these short stories too; and
     none is ever made anew because much has changed."""
 
 
@@ -165,7 +164,6 @@ TestPlacesWithSmallBounds.settings = TestPlacesAgainstNaive.settings
 @pytest.fixture(autouse=True)
 def _bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.cls is TestPlacesWithSmallBounds:
-        monkeypatch.setattr(module, "RANKINGS_MAX", 3)
-        monkeypatch.setattr(module, "NEEDS_MAX", 6)
-        monkeypatch.setattr(ranking, "_STALE_MIN", 1)
-        monkeypatch.setattr(ranking, "_PASS_SHARE", 0)
+        monkeypatch.setattr(module, "FITS_MAX", 3)
+        monkeypatch.setattr(module, "STALE_MIN", 1)
+        monkeypatch.setattr(module, "PASS_SHARE", 0)

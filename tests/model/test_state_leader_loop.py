@@ -23,6 +23,7 @@ from cron.leader.catalog import _build as build_change
 from cron.leader.plan import Expired, Settings, View, plan
 from cron.leader.questions import audited_job
 from cron.leader.removing import sweep, sweep_before
+from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.image import decode_state
@@ -32,7 +33,6 @@ from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
-from launcher.placement.place import Capacity, Place
 from launcher.work import Epoch, WorkSpec
 
 T0 = 1_795_190_400
@@ -118,7 +118,7 @@ class World:
     def place(self, slots: dict[int, int]) -> None:
         """Executors with so many free slots, and no others, may get work."""
         places = self.books.queues.places
-        for number in [number for number in places.benches if number not in slots]:
+        for number in [number for number in places.views if number not in slots]:
             places.drop(number)
         for number, free in slots.items():
             used = places.used(number).slots.get("command", 0)
@@ -257,7 +257,8 @@ class World:
         assert len(queues.fair.running) == len(state.active)
         assert len(queues.fair) + len(queues._new) >= len(set(queues._waiting) - other)
         for number, record in state.executors.items():
-            held = queues.seating.earmarks.held(number)
+            mark = queues.placement.reservation
+            held = int(mark is not None and number in mark.held)
             assert sum(queues.places.used(number).slots.values()) == len(record.open) + held
 
     def check_overlap(self) -> None:

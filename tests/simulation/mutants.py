@@ -20,6 +20,7 @@ from cron.leader.queues import Queues
 from cron.leader.settle import Settler
 from cron.scheduler.gates import Gates
 from cron.scheduler.limits import Bucket, LimitTable
+from cron.scheduler.places import Places
 from cron.scheduler.queue import FairQueue
 from cron.state import launches, machine, parts, retries
 from launcher.executor import rules
@@ -29,7 +30,6 @@ from launcher.executor.row import ACCEPTED, ENDED, FENCED, Row, epoch_of
 from launcher.executor.watches import Watch
 from launcher.executor.workers import Workers
 from launcher.names import AttemptName
-from launcher.placement.places import Places
 from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
 from launcher.pool.pool import Pool

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from cron.job import COMMAND
 from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import LaunchRow, State
 from launcher.names import split_job_name
-from launcher.placement.place import COMMAND
 
 UNSEEN_MS = 10_000
 """For so long an entry may be on its way that was written without knowing of a change."""

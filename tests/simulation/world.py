@@ -16,7 +16,7 @@ from consensus.errors import ConsensusError
 from cron.errors import CronError
 from cron.leader.plan import Settings
 from cron.leader.settings import LeaderSettings
-from cron.scheduler import queue
+from cron.scheduler import placement, queue
 from cron.state import pool as p
 from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
@@ -229,7 +229,10 @@ def patience(seed: int) -> contextlib.AbstractContextManager[None]:
     run would last long enough."""
     if seed % 4 != 2:
         return contextlib.nullcontext()
-    return patched(queue, PATIENCE_MS=300)
+    stack = contextlib.ExitStack()
+    stack.enter_context(patched(queue, PATIENCE_MS=300))
+    stack.enter_context(patched(placement, LOOK_MS=20))
+    return stack
 
 
 def simulate(seed: int, **options: Any) -> World:

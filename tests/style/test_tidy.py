@@ -32,8 +32,8 @@ CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
     "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
     "cron/leader/books.py", "cron/leader/budget.py", "cron/leader/differences.py",
-    "cron/leader/queues.py", "cron/leader/seating.py",
-    "cron/scheduler/", "cron/scopes.py", "launcher/placement/", "launcher/where.py",
+    "cron/leader/queues.py",
+    "cron/scheduler/", "cron/scopes.py", "launcher/where.py",
     "launcher/worker/lengths.py", "launcher/worker/outcome.py", "launcher/worker/payload.py",
     "launcher/worker/wire.py",
     "cron/leader/jump.py", "cron/leader/news.py", "cron/leader/plan.py",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from cron.job import Job, Overlap, Schedule
+from cron.job import COMMAND, Job, Overlap, Schedule
 from cron.leader.books import Books
 from cron.leader.plan import ROWS_MAX, View, plan
 from cron.leader.queues import Queues
+from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
-from launcher.placement.place import COMMAND, Capacity, Place
 from tests.unit.state_rig import T0, StateRig, job
 
 SECONDS = Schedule("@every 1s", every_s=1)

@@ -324,3 +324,14 @@ def test_a_jobs_launch_that_is_removed_makes_room_for_the_next(rig: Rig) -> None
     rig.pump.remove(keys[0])
     rig.pump.hold(keys[1], rig.now_ms + 10)
     assert rig.take(9) == keys[2:]
+
+
+def test_a_launch_that_was_removed_behind_its_job_holds_up_none_after_the_limit_is_raised(
+    rig: Rig,
+) -> None:
+    keys = rig.add("ann/a", 2, job_limit=1)
+    assert rig.take(9) == keys[:1]
+    rig.pump.remove(keys[1])
+    rig.pump.set_job_limits({"ann/a": 2})
+    later = rig.add("ann/a", job_limit=2)
+    assert rig.take(9) == later

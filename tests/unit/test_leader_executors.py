@@ -74,7 +74,7 @@ class World:
     def slots(self) -> dict[int, int]:
         """Free slots for commands on the executors that may get work."""
         self.executors.place(self.queues)
-        benches = self.queues.places.benches
+        benches = self.queues.places.views
         return {number: benches[number].by_pool["command"].slots for number in sorted(benches)}
 
 

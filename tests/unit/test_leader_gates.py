@@ -10,13 +10,13 @@ from cron.job import Catchup, Job, Overlap
 from cron.notes import sentence
 from cron.scheduler.candidates import is_exempt, of_row, too_late, turn
 from cron.scheduler.gates import FOREVER_MS, Gates, fits, note_of
+from cron.scheduler.places import Capacity, Place
 from cron.scheduler.views import WaitFor
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, LiftGates, LimitItem, SetLimits
 from cron.state.state import LaunchRow
 from launcher.launch import LaunchState, Reason
-from launcher.placement.place import Capacity, Place
 from launcher.pool.events import Offer
 from launcher.work import WorkSpec
 from tests.unit.queues_rig import SECONDS

@@ -116,7 +116,7 @@ class World:
     def placed(self) -> int:
         """How many may get work, after one more turn."""
         self.executors.place(self.queues)
-        return len(self.queues.places.benches)
+        return len(self.queues.places.views)
 
 
 def test_turns_look_at_nobody_of_whom_nothing_has_changed(looks: Looks) -> None:
@@ -195,8 +195,8 @@ def test_another_ledger_under_the_same_id_takes_the_place_of_the_first() -> None
     world.pool.welcome(name_of(2))
     world.beat(session)
     assert world.placed() == MANY
-    assert number in world.queues.places.benches
-    assert old.number not in world.queues.places.benches
+    assert number in world.queues.places.views
+    assert old.number not in world.queues.places.views
 
 
 def test_one_that_is_drained_is_found_among_many() -> None:

@@ -7,10 +7,10 @@ import msgspec
 from cron.job import Overlap
 from cron.leader.plan import Expired
 from cron.leader.queues import Queues
+from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.outcome import Verdict
-from launcher.placement.place import Capacity, Place
 from tests.unit.state_rig import T0, StateRig, job
 from tests.unit.test_leader_plan import follow, told
 

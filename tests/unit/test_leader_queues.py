@@ -5,12 +5,12 @@ from __future__ import annotations
 from cron.job import Catchup, Overlap, Retry
 from cron.leader.plan import LOST_MAX, Expired, View, plan
 from cron.leader.queues import LOADED_AT_ONCE, Queues
+from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import LiftGates
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
-from launcher.placement.place import Capacity, Place
 from tests.unit.queues_rig import SECONDS, queue, shown
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.state_rig import T0, job

@@ -5,8 +5,8 @@ from __future__ import annotations
 from cron.leader.books import Books
 from cron.leader.plan import View, plan
 from cron.leader.queues import REFUSED_REST_MS
+from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
-from launcher.placement.place import Capacity, Place
 from launcher.pool.events import Event, Joined, Left
 from launcher.pool.messages import parse_hello
 from launcher.rpc.v1 import pool_pb2

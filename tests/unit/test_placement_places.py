@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.errors import InvariantViolated
-from launcher.placement import places as module
-from launcher.placement import ranking
-from launcher.placement.place import Capacity, Need, Place, Used
-from launcher.placement.places import Places
+from cron.errors import InvariantViolated
+from cron.scheduler import places as module
+from cron.scheduler.places import Capacity, Need, Place, Places, Used
 
 ANY = Need()
 
@@ -34,11 +32,6 @@ def place_all(places: Places, need: Need, count: int) -> list[int]:
         places.take(number, need)
         numbers.append(number)
     return numbers
-
-
-def rankings(places: Places, needs: list[Need]) -> int:
-    """How many rankings there are for these needs."""
-    return len({id(places._ranking(need)) for need in needs})
 
 
 # ---- whom
@@ -102,14 +95,14 @@ def test_who_refused_gets_it_again_only_if_nobody_else_has_room() -> None:
     assert places.choose(ANY, avoid=0) == 1
     places.take(1, ANY)
     assert places.choose(ANY, avoid=0) == 0
-    assert places.choose(ANY, avoid=0, barred=[0]) is None
     assert places.choose(ANY, avoid=7) == 0
 
 
-def test_executors_that_are_barred_get_nothing() -> None:
-    places = cell(place(0), place(1), place(2))
-    assert places.choose(ANY, barred={0, 1}) == 2
-    assert places.choose(ANY, barred={0, 1, 2}) is None
+def test_executors_that_are_cordoned_get_nothing() -> None:
+    places = cell(place(0), place(1))
+    places.cordon(0, is_cordoned=True)
+    assert place_all(places, ANY, 2) == [1, 1]
+    places.cordon(0, is_cordoned=False)
     assert places.choose(ANY) == 0
 
 
@@ -198,30 +191,19 @@ def test_numbers_are_bounded() -> None:
     with pytest.raises(InvariantViolated, match="executor number -1 is out of range"):
         Places().put(place(-1))
     with pytest.raises(InvariantViolated, match="is out of range"):
-        Places().put(place(ranking.NUMBER_MAX + 1))
+        Places().put(place(module.NUMBER_MAX + 1))
 
 
 # ---- what it costs
-
-
-def test_handlers_of_the_same_workers_share_a_ranking_until_they_part() -> None:
-    places = cell(place(0), place(1))
-    needs = [Need("mail"), Need("bill"), Need("bill", "host=host")]
-    assert rankings(places, needs) == 1
-    assert rankings(places, [*needs, ANY, Need("mail", cpu_milli=5)]) == 3
-    alone = Place.of(1, "e1", "host", {}, (Capacity(4, ("mail",)),))
-    places.put(alone)
-    assert rankings(places, needs) == 2
-    assert (places.choose(Need("mail")), places.choose(Need("bill"))) == (0, 0)
 
 
 def test_a_choice_does_not_pass_over_the_executors(monkeypatch: pytest.MonkeyPatch) -> None:
     places = cell(*(place(number, slots=2) for number in range(500)))
     assert places.has_room(ANY)
     looks = []
-    room = ranking.Seat.has_room
+    room = module.SlotGroup.has_room
     monkeypatch.setattr(
-        ranking.Seat, "has_room", lambda seat, *more: looks.append(1) or room(seat, *more)
+        module.SlotGroup, "has_room", lambda one, *more: looks.append(1) or room(one, *more)
     )
     numbers = place_all(places, ANY, 1000)
     for number in numbers:
@@ -232,40 +214,27 @@ def test_a_choice_does_not_pass_over_the_executors(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_same_offer_again_changes_nothing() -> None:
-    places = cell(place(0), place(1))
-    before = places._ranking(ANY)
-    seat = places.benches[0].seats[0]
-    places.put(place(0))
-    assert places._ranking(ANY) is before
-    assert places.benches[0].seats[0] is seat
-
-
-def test_rankings_that_nobody_asks_for_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RANKINGS_MAX", 4)
-    places = cell(place(0, 4, 10_000))
-    for cpu_milli in range(1, 100):
-        assert places.choose(ANY) == 0
-        assert places.choose(Need(cpu_milli=cpu_milli)) == 0
-        assert len(places._known) <= 4
-        assert len(places.benches[0].seats[0].watchers) <= 4
-        assert len(places._rankings) == len(places._known)
-
-
-def test_needs_are_forgotten_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "NEEDS_MAX", 5)
     places = cell(place(0))
-    for number in range(50):
-        assert places.choose(Need(where=f"!label{number}")) == 0
-        assert len(places._rankings) <= 5
+    view = places.views[0]
+    places.put(place(0))
+    assert places.views[0] is view
 
 
-def test_a_heap_does_not_grow_with_what_is_given_back() -> None:
-    places = cell(place(0, slots=1000), place(1, slots=1000))
-    assert places.has_room(ANY)
-    for _ in range(600):
-        places.take(1, ANY)
-    for _ in range(600):
-        # Each time the true load is looked at, and falls again.
-        assert places.choose(ANY, avoid=0) == 1
-        places.give(1, ANY)
-    assert len(places._ranking(ANY)._heap) <= 2 * 2 + ranking._STALE_MIN + 1
+def test_needs_are_forgotten_where_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FITS_MAX", 4)
+    places = cell(place(0), place(1))
+    for number in range(20):
+        assert places.choose(Need(cpu_milli=number)) == 0
+        assert len(places._fits) <= 4
+
+
+def test_nothing_grows_with_what_is_given_back() -> None:
+    places = cell(place(0), place(1))
+    for _ in range(500):
+        (number,) = place_all(places, ANY, 1)
+        places.give(number, ANY)
+    assert len(places.fit(ANY).heap) <= 2 * 2 + module.STALE_MIN + 1
+    for _ in range(500):
+        places.take(0, ANY)
+        places.give(0, ANY)
+    assert len(places._freed) <= 2 * 2 + module.STALE_MIN

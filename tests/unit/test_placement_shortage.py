@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from launcher.placement.place import COMMAND, Capacity, Need, Place
-from launcher.placement.places import Places
-from launcher.placement.shortage import SEEN_MAX, why_not
+from cron.job import COMMAND
+from cron.scheduler.places import Capacity, Need, Place, Places
+from cron.scheduler.shortage import SEEN_MAX, why_not
 
 GIB = 1 << 30
 BOTH = (Capacity(2), Capacity(1, ("mail", "bill")))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from launcher.placement.place import COMMAND, Need, Seat
-from launcher.placement.places import Places
+from cron.job import COMMAND
+from cron.scheduler.places import Need, Places, SlotGroup
 from launcher.where import BadWhere, Term, parse_where
 
 SEEN_MAX: Final = 8
@@ -27,29 +27,29 @@ def why_not(places: Places, need: Need, parts: int = 1, each: str = "") -> str:
             terms += parse_where(text).terms
         except BadWhere as error:
             return f"its {option} cannot be read: {error}"
-    if not places.benches:
+    if not places.views:
         return "no executor that may get work is connected"
-    serving = [bench.by_pool.get(need.pool) for bench in places.benches.values()]
-    seats = [seat for seat in serving if seat is not None]
-    if not seats:
+    serving = [view.by_pool.get(need.pool) for view in places.views.values()]
+    groups = [group for group in serving if group is not None]
+    if not groups:
         return f"no executor {_serves(need.pool, 1)}"
-    fitting = [seat for seat in seats if all(term.holds(_labels(seat)) for term in terms)]
+    fitting = [group for group in groups if all(term.holds(_labels(group)) for term in terms)]
     if not fitting:
-        return _label_lacking(need.pool, seats, terms)
+        return _label_lacking(need.pool, groups, terms)
     if each:
         return _each_lacking(need, fitting)
-    if not any(seat.bench.fits(need) for seat in fitting):
+    if not any(group.view.fits(need) for group in fitting):
         return _size_lacking(need, fitting)
     return _room_lacking(need, fitting, parts)
 
 
-def _label_lacking(pool: str, seats: Sequence[Seat], terms: Sequence[Term]) -> str:
-    none = _none_of(len(seats), f"that {_serves(pool, len(seats))}")
-    unmet = [term for term in terms if not any(term.holds(_labels(seat)) for seat in seats)]
+def _label_lacking(pool: str, groups: Sequence[SlotGroup], terms: Sequence[Term]) -> str:
+    none = _none_of(len(groups), f"that {_serves(pool, len(groups))}")
+    unmet = [term for term in terms if not any(term.holds(_labels(group)) for group in groups)]
     if not unmet:
         return f"{none} fits all of {','.join(map(str, terms))} together"
     label = unmet[0].label
-    seen = sorted({_labels(seat)[label] for seat in seats if label in _labels(seat)})
+    seen = sorted({_labels(group)[label] for group in groups if label in _labels(group)})
     if not seen:
         return f"{none} fits {unmet[0]} (there is no label {label})"
     shown = ", ".join(f"{label}={value}" for value in seen[:SEEN_MAX])
@@ -57,22 +57,22 @@ def _label_lacking(pool: str, seats: Sequence[Seat], terms: Sequence[Term]) -> s
     return f"{none} fits {unmet[0]} (there: {shown}{more})"
 
 
-def _size_lacking(need: Need, seats: Sequence[Seat]) -> str:
+def _size_lacking(need: Need, groups: Sequence[SlotGroup]) -> str:
     """What is asked for that not one of the executors that match has, if they were all idle."""
-    none = _none_of(len(seats), _that_match(len(seats)))
-    cpus = [seat.bench.place.cpu_milli for seat in seats]
+    none = _none_of(len(groups), _that_match(len(groups)))
+    cpus = [group.view.place.cpu_milli for group in groups]
     if all(0 < cpu < need.cpu_milli for cpu in cpus):
         return f"it asks for {_cpu(need.cpu_milli)}: {none} has more than {_cpu(max(cpus))}"
-    memories = [seat.bench.place.memory_bytes for seat in seats]
+    memories = [group.view.place.memory_bytes for group in groups]
     asked, most = _memory(need.memory_bytes), _memory(max(memories))
     if all(0 < memory < need.memory_bytes for memory in memories):
         return f"it asks for {asked}: {none} has more than {most}"
     return f"it asks for {_cpu(need.cpu_milli)} and {asked}: {none} has both"
 
 
-def _room_lacking(need: Need, seats: Sequence[Seat], parts: int) -> str:
-    count = len(seats)
-    lacking = Counter(_lacks(seat, need) for seat in seats)
+def _room_lacking(need: Need, groups: Sequence[SlotGroup], parts: int) -> str:
+    count = len(groups)
+    lacking = Counter(_lacks(group, need) for group in groups)
     with_room = lacking.pop("", 0)
     if with_room >= parts:
         return ""
@@ -89,35 +89,35 @@ def _room_lacking(need: Need, seats: Sequence[Seat], parts: int) -> str:
     return f"all of the {count} executors that match are full: {reasons}"
 
 
-def _each_lacking(need: Need, seats: Sequence[Seat]) -> str:
-    lacking = Counter(_lacks(seat, need) for seat in seats)
+def _each_lacking(need: Need, groups: Sequence[SlotGroup]) -> str:
+    lacking = Counter(_lacks(group, need) for group in groups)
     with_room = lacking.pop("", 0)
     if not lacking:
         return ""
     return (
-        f"it runs on each of {len(seats)} executors at once, and {with_room} of them "
+        f"it runs on each of {len(groups)} executors at once, and {with_room} of them "
         f"{'has' if with_room == 1 else 'have'} room: {_listed(lacking)}"
     )
 
 
-def _lacks(seat: Seat, need: Need) -> str:
+def _lacks(group: SlotGroup, need: Need) -> str:
     """What an executor that matches lacks; empty if there is room."""
-    if not seat.bench.fits(need):
+    if not group.view.fits(need):
         return "too small for it"
-    if seat.used >= seat.slots:
+    if group.used >= group.slots:
         return "without a free slot"
-    if seat.bench.is_barred:
+    if group.view.is_cordoned:
         return "kept free for a launch that needs much"
-    if not seat.has_room(need.cpu_milli, 0):
+    if not group.has_room(need.cpu_milli, 0):
         return "without enough free cpu"
-    return "" if seat.has_room(0, need.memory_bytes) else "without enough free memory"
+    return "" if group.has_room(0, need.memory_bytes) else "without enough free memory"
 
 
 # ---- words
 
 
-def _labels(seat: Seat) -> dict[str, str]:
-    return seat.bench.place.labels
+def _labels(group: SlotGroup) -> dict[str, str]:
+    return group.view.place.labels
 
 
 def _listed(lacking: Counter[str]) -> str:

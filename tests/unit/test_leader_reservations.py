@@ -11,9 +11,8 @@ import pytest
 from cron.job import Job
 from cron.leader.plan import View, plan
 from cron.leader.queues import Queues
-from cron.leader.seating import Seating
+from cron.scheduler.places import Capacity, Place
 from cron.scheduler.queue import PATIENCE_MS
-from launcher.placement.place import Capacity, Place
 from tests.unit.queues_rig import SECONDS, QueuesRig
 from tests.unit.state_rig import job
 
@@ -65,7 +64,7 @@ class Busy(QueuesRig):
                 for word in words
                 if word.startswith("begin 2@")
             ]
-            assert self.agrees_but_for_marks()
+            assert self.agrees_but_for_what_is_held()
             if any(word.startswith("begin 1@") for word in words):
                 return
             yield half // 2
@@ -76,8 +75,8 @@ class Busy(QueuesRig):
         for _, second in over:
             self.end(second, number=2)
 
-    def agrees_but_for_marks(self) -> bool:
-        mark = self.queues.seating.earmarks.mark
+    def agrees_but_for_what_is_held(self) -> bool:
+        mark = self.queues.placement.reservation
         held = len(mark.held) if mark else 0
         used = sum(sum(self.queues.places.used(one).slots.values()) for one in (1, 2))
         parts = sum(len(list(row.starts())) for row in self.state.active.values())
@@ -110,7 +109,7 @@ def test_it_begins_soon_after_its_patience_is_over(which: str) -> None:
 def test_without_that_it_never_does(which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would show nothing."""
     rig = Busy(MUCH[which], small(1_000 if which in ("cpu", "both") else 0))
-    monkeypatch.setattr("launcher.placement.earmark.Earmarks._choose", lambda *_: None)
+    monkeypatch.setattr("cron.scheduler.placement.Placement._reserve", lambda *_: None)
     fill(rig)
     assert list(rig.seconds(20, 200))[-1] == 199
 
@@ -155,15 +154,15 @@ def test_a_reservation_beside_what_is_held_does_not_stop_it() -> None:
 
 @pytest.mark.parametrize("which", ["parts", "cpu"])
 def test_what_is_reserved_stays_free_while_room_is_kept(which: str) -> None:
-    """Who had slots reserved waited for minutes behind a mark that held them, or barred them."""
+    """A queue with reserved slots waited for minutes behind a launch for which they were held."""
     rig = Busy(MUCH[which], small(1_000 if which == "cpu" else 0))
     rig.limit(("", "command", 2), reserved=2)
     fill(rig)
     least = min(
         sum(
-            bench.seats[0].slots - bench.seats[0].used
-            for bench in rig.queues.places.benches.values()
-            if not bench.is_barred
+            view.by_pool["command"].slots - view.by_pool["command"].used
+            for view in rig.queues.places.views.values()
+            if not view.is_cordoned
         )
         for _ in rig.seconds(20, 120)
     )
@@ -177,7 +176,7 @@ def test_a_new_leader_begins_to_wait_anew_and_holds_nothing() -> None:
         if second == 20 + PATIENCE_S - 1:
             break
     rig.lead()
-    assert rig.agrees_but_for_marks()
+    assert rig.agrees_but_for_what_is_held()
     seconds = list(rig.seconds(50, 200))
     assert PATIENCE_S <= seconds[-1] - 50 <= PATIENCE_S + 2 * SMALL_S
 
@@ -187,14 +186,9 @@ def test_its_limit_is_not_passed_and_nothing_is_kept_for_it_meanwhile() -> None:
     fill(rig)
     *_, begun = rig.seconds(20, 200)
     rig.account(21)
-    marks = [rig.queues.seating.earmarks.mark for _ in rig.seconds(begun + 2, 200)]
+    marks = [rig.queues.placement.reservation for _ in rig.seconds(begun + 2, 200)]
     assert marks == [None] * len(marks)
     assert len(marks) > 200
-
-
-def test_a_place_class_that_is_none_is_a_fault() -> None:
-    with pytest.raises(Exception, match="is no place class"):
-        Seating().begin_round({"web": 1}, {}, 2)
 
 
 def test_plain_launches_make_no_mark_however_long_they_wait() -> None:
@@ -205,5 +199,5 @@ def test_plain_launches_make_no_mark_however_long_they_wait() -> None:
     for second in range(2, 40):
         rig.to(second)
         assert plan(View(state, [], queues=queues), rig.now_ms) == []
-        assert queues.seating.earmarks.is_idle
+        assert queues.placement.reservation is None
     assert queues.fair.starving(rig.now_ms)
