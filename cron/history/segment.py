@@ -37,6 +37,8 @@ from cron.state.rows import Row
 
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
+PIECE_ROWS: Final = 8_192
+"""Rows that are worked on in one call: a longer one would keep the loop's thread waiting."""
 _FORMAT: Final = 1
 _MANY_JOBS: Final = 64
 """So many are looked up all together."""
@@ -144,15 +146,13 @@ def _cuts(rows: Sequence[memoryview]) -> Iterator[tuple[int, int]]:
 
 
 def _times(tail: Tail, order: array[int]) -> bytes:
-    lasts_s = array("q", map(tail.lasts_s.__getitem__, order))
-    firsts_s = array("q", map(tail.firsts_s.__getitem__, order))
-    return b"".join(
-        (
-            to_columns(_steps(lasts_s)),
-            to_columns(array("q", map(sub, lasts_s, firsts_s))),
-            bytes(map(tail.states.__getitem__, order)),
-        )
-    )
+    lasts_s, spans_s, states = array("q"), array("q"), array("B")
+    for begin in range(0, len(order), PIECE_ROWS):
+        places = order[begin : begin + PIECE_ROWS]
+        lasts_s.extend(map(tail.lasts_s.__getitem__, places))
+        spans_s.extend(map(sub, lasts_s[begin:], map(tail.firsts_s.__getitem__, places)))
+        states.extend(map(tail.states.__getitem__, places))
+    return to_columns(_steps(lasts_s)) + to_columns(spans_s) + states.tobytes()
 
 
 def _outputs(tail: Tail, order: array[int]) -> bytes:
@@ -167,7 +167,21 @@ def _outputs(tail: Tail, order: array[int]) -> bytes:
 
 def _steps(items: array[int]) -> array[int]:
     """Return the first of some numbers, and the step from each to the next."""
-    return array("q", [*items[:1], *map(sub, items[1:], items)])
+    steps = array("q", items[:1])
+    for begin in range(1, len(items), PIECE_ROWS):
+        end = begin + PIECE_ROWS
+        steps.extend(map(sub, items[begin:end], items[begin - 1 : end]))
+    return steps
+
+
+def _sums(steps: array[int]) -> array[int]:
+    """Return the numbers of which `_steps` made these."""
+    sums = array("q")
+    total = 0
+    for begin in range(0, len(steps), PIECE_ROWS):
+        sums.extend(accumulate(steps[begin + 1 : begin + PIECE_ROWS], initial=total + steps[begin]))
+        total = sums[-1]
+    return sums
 
 
 def check_sections(record: SegmentRecord, sections: Sections) -> bytes:
@@ -280,9 +294,12 @@ class Segment:
         if len(content) != 17 * self.rows:
             raise RowsDamaged("segment: it has not as many times as rows")
         at = 8 * self.rows
-        lasts_s = array("q", accumulate(from_columns("q", content[:at])))
-        spans_s = from_columns("q", content[at : 2 * at])
-        return Times(array("q", map(sub, lasts_s, spans_s)), lasts_s, bytes(content[2 * at :]))
+        lasts_s = _sums(from_columns("q", content[:at]))
+        spans_s, firsts_s = from_columns("q", content[at : 2 * at]), array("q")
+        for begin in range(0, self.rows, PIECE_ROWS):
+            end = begin + PIECE_ROWS
+            firsts_s.extend(map(sub, lasts_s[begin:end], spans_s[begin:end]))
+        return Times(firsts_s, lasts_s, bytes(content[2 * at :]))
 
     def jobs(self) -> Iterator[tuple[str, int, int]]:
         """Yield each job's name, its first row, and the first of the next job, in order."""
@@ -317,7 +334,7 @@ class Segment:
         count, rest = divmod(len(content), 12)
         if rest:
             raise RowsDamaged("segment: its outputs are cut off")
-        indexes = array("q", accumulate(from_columns("q", content[: 8 * count])))
+        indexes = _sums(from_columns("q", content[: 8 * count]))
         return indexes, from_columns("I", content[8 * count :])
 
     # ---- as the catalog knows it

@@ -88,6 +88,7 @@ def sealed(rows: list[Row]) -> tuple[Tail, SegmentRecord, Held]:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_ROWS", 7)
+    monkeypatch.setattr(module, "PIECE_ROWS", 5)
     monkeypatch.setattr(module, "BLOCK_BYTES", 3 * COLUMN_BYTES_MAX)
 
 
