@@ -18,7 +18,7 @@ from cron.state.archive import SegmentRecord, Stream, stream_of
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
 from launcher.names import LaunchName
-from tests.unit.history_rig import Fed
+from tests.unit.history_rig import BACKUP, Fed, row
 
 _ENDS = sorted(set(LaunchState) - {LaunchState.DUE, LaunchState.BEGUN, LaunchState.LAUNCHED})
 _JOBS = ("default/a", "default/b", "acme/a")
@@ -267,3 +267,19 @@ async def test_a_segment_that_goes_while_it_is_read_is_not_missed(
 def test_streams_are_two() -> None:
     """A Seal is whole with one segment, or with two: `is_pair` knows no third."""
     assert len(Stream) == 2
+
+
+@pytest.mark.parametrize("job", [None, BACKUP])
+async def test_a_row_of_the_same_instant_in_an_older_segment_may_come_first(
+    tmp_path: Path, job: str | None
+) -> None:
+    fed = Fed(tmp_path)
+    rows = [row(1, 60, attempt=3), row(2, 60, attempt=2), row(3, 60, attempt=1)]
+    for one in rows[:2]:
+        fed.add(one)
+        fed.seal(one.ended_index)
+    fed.add(rows[2])
+    for limit in (1, 2, 3):
+        assert await fed.row_store.newest(Query(job, limit=limit)) == rows[:limit]
+    assert await fed.row_store.last_of_each([BACKUP]) == {BACKUP: rows[0]}
+    fed.row_store.stop()
