@@ -64,6 +64,12 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
             for number in range(rate)
         )
 
+    def names(self, rate: int) -> list[str]:
+        """Return the full names of these jobs."""
+        if self.kind == "noop":
+            return [f"default/j{number + 1}" for number in range(rate)]
+        return [f"t{number % TENANTS}/j{number}" for number in range(rate)]
+
 
 @contextmanager
 def cell_for(work: Work) -> Iterator[Running]:

@@ -12,10 +12,10 @@ import pytest
 
 from bench import overload
 from bench.probes.load import Work
-from bench.probes.overload import NORMAL_S, Watch, of_calm, recovered_s
+from bench.probes.overload import NORMAL_S, Watch, missing_of, of_calm, recovered_s
 from bench.search import Tried
 from bench.trees import ProbeFailed, Tree
-from cron.api.views import LaunchView, StatusRow
+from cron.api.views import AuditReport, LaunchView, StatusRow, Violation
 from cron.errors import Unavailable
 from tests.unit.dev_fakes import launch
 
@@ -154,6 +154,49 @@ def test_a_status_without_an_answer_is_counted_and_a_dead_process_has_no_memory(
     watch = Watch([over.pid], nobody)
     watch.look()
     assert (watch.unanswered, watch.rss_mb_max) == (1, 0)
+
+
+# ---- what is missing
+
+
+class Auditor:
+    """Answers audits of single jobs; of some there is no answer."""
+
+    def __init__(self, reports: dict[str, AuditReport]) -> None:
+        self.reports = reports
+        self.asked: list[str] = []
+
+    def audit(self, job: str, since_ms: int) -> AuditReport:
+        self.asked.append(job)
+        assert since_ms == 100_000
+        if job not in self.reports:
+            raise Unavailable("nobody")
+        return self.reports[job]
+
+
+def test_instants_without_a_row_and_broken_promises_are_missing_and_what_is_unproven_is_not() -> (
+    None
+):
+    def violations(*kinds: str) -> list[Violation]:
+        return [Violation(job="t/j", scheduled_s=1, kind=kind, message="") for kind in kinds]
+
+    well = AuditReport(instants=9, ran=3, skipped=2, skipped_in_runs=3, lost=1)
+    auditor: Any = Auditor({
+        "t/well": well,
+        "t/gap": msgspec.structs.replace(well, skipped=0),
+        "t/twice": msgspec.structs.replace(well, violations=violations("twice")),
+        "t/long": msgspec.structs.replace(well, ran=0, violations=violations("unproven")),
+    })  # fmt: skip
+    names = ["t/well", "t/gap", "t/twice", "t/long", "t/unknown"]
+    assert missing_of(auditor, names, 100) == (3, 3)
+    assert missing_of(auditor, ["t/unknown"], 100) == (None, 0)
+
+
+def test_of_many_jobs_a_thousand_are_audited_evenly_spread() -> None:
+    auditor: Any = Auditor({})
+    missing_of(auditor, [str(number) for number in range(2_500)], 100)
+    assert auditor.asked[:2] == ["0", "3"]
+    assert len(auditor.asked) == 834
 
 
 # ---- when it is normal again
