@@ -28,6 +28,15 @@ SAMPLED_ROWS_MAX: Final = 300_000
 NOT_DONE: Final = ("skipped", "failed", "lost", "cancelled")
 OPEN: Final = ("due", "begun", "launched")
 TENANTS: Final = 20
+SEALED_S: Final = 20
+
+
+class Sealing(Shape, frozen=True, kw_only=True):
+    """A cell whose history is in segments soon after its last launch."""
+
+    def replica_text(self, folder: Path) -> str:
+        """Return what the configuration of a replica says about it."""
+        return f"{super().replica_text(folder)}\n[history]\nsegment_age_s = {SEALED_S}\n"
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +59,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         crews = (Crew(app, threads=self.threads),) if kind == "handler" else ()
         # The buffer of no-op handlers is that of `make bench-launches`.
         buffer = 5_000 if self.kind == "noop" else 1_000
-        return Shape(
+        return Sealing(
             kind=kind, executors=self.executors, slots=self.slots, buffer=buffer, crews=crews
         )
 
@@ -94,13 +103,19 @@ def cost(work: Work, rate: int, seconds: int, warm_up_s: int = WARM_UP_S) -> dic
             len(rows_of(running.client, (second, second + 1), ("succeeded",)))
             for second in range(began_s, int(time.time()) + 1)
         )
-        row["disk_bytes_per_launch"] = round(_history_bytes(running) / max(1, done), 1)
+        kept = _history_bytes(running)
+        row["disk_bytes_per_launch"] = None if kept is None else round(kept / max(1, done), 1)
     row["cpu_without_commands_us"] = round(row["cpu_us_per_launch"] - row["commands_us"], 1)
     return {"rate": rate, "seconds": seconds, **row}
 
 
-def _history_bytes(running: Running) -> int:
-    """End a follower as an operator would, and return the size of what it keeps of history."""
+def _history_bytes(running: Running) -> int | None:
+    """End a follower as an operator would, and return the size of what it keeps of history; None
+    if some of it did not come into segments."""
+    try:
+        until(lambda: not _unsealed(running), "the last segment")
+    except TimeoutError:
+        return None
     leader = running.leader()
     name, pid = next(one for one in running.replicas.items() if one[0] != leader)
     os.kill(pid, signal.SIGTERM)  # SQLite then leaves no write-ahead log behind
@@ -111,6 +126,12 @@ def _history_bytes(running: Running) -> int:
         for path in kept.rglob("*")
         if path.is_file() and path.relative_to(kept).parts[0] not in ("raft", "snapshots")
     )
+
+
+def _unsealed(running: Running) -> int:
+    """Return how many rows of history are in no segment yet, at the replica that has most."""
+    rows = running.client.status()
+    return max(row.keeping.open_rows for row in rows if row.keeping is not None)
 
 
 def _is_over(pid: int) -> bool:
