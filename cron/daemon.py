@@ -256,6 +256,7 @@ class Daemon:
     async def run(self) -> int:
         """Serve, once started, until told to stop or failing; return the exit code."""
         self._replicated.subscribe(self._let_go)
+        self._replicated.subscribe(lambda _: self._pool.watchers.change())
         self._leader.start()
         tasks = [
             asyncio.create_task(self._roster.watch(), name="roster"),
@@ -294,6 +295,7 @@ class Daemon:
     async def _close(self) -> None:
         with contextlib.suppress(ConsensusError):
             await self._replicated.stop()
+        self._pool.watchers.close()
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
         await self._peers.close()

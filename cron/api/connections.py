@@ -27,9 +27,9 @@ _log = structlog.get_logger()
 FILES_BESIDE: Final = 512
 """Open files beside the connections of the client port: log, history, store, the Raft port, and
 connections that this replica opens itself."""
-EACH: Final = 4
-"""Connections for each executor: its stream, the look at a replica before a stream, and those that
-a process or a network that broke off left behind."""
+EACH: Final = 5
+"""Connections for each executor: its stream, the watch of who leads, the look at a replica before a
+stream, and those that a process or a network that broke off left behind."""
 HANDSHAKE_MS: Final = 5_000
 """A connection that has not ended TLS and the beginning of HTTP/2 within this time is closed."""
 IDLE_MS: Final = 60_000

@@ -1,8 +1,9 @@
-"""A connection to one replica, for the stream of an executor."""
+"""A connection to one replica, for the streams of an executor."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import grpc
@@ -33,14 +34,16 @@ class NotReached(LauncherError):
         self.is_late = is_late
 
 
-def open_channel(address: str, credentials: Credentials | None) -> grpc.aio.Channel:
+def open_channel(
+    address: str, credentials: Credentials | None, options: Sequence[tuple[str, int]] = ()
+) -> grpc.aio.Channel:
     """Return a channel of its own, which is not connected yet."""
     if credentials is None:
-        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+        return grpc.aio.insecure_channel(address, options=[*_OPTIONS, *options])
     secret = grpc.ssl_channel_credentials(
         credentials.authority, credentials.key, credentials.certificate
     )
-    return grpc.aio.secure_channel(address, secret, options=[*_OPTIONS, _EXPECTED])
+    return grpc.aio.secure_channel(address, secret, options=[*_OPTIONS, *options, _EXPECTED])
 
 
 async def connected(

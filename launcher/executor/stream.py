@@ -16,6 +16,7 @@ from launcher.errors import BadConfig, LauncherError
 from launcher.executor.channel import NotReached, connected, open_channel
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman
+from launcher.executor.leader_watch import LeaderWatch, Told
 from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.pace import Pace
@@ -85,6 +86,7 @@ class Visit:
         pace: Pace | None = None,
     ) -> None:
         self.welcomed = False
+        self.epoch = Epoch()  # that of the leader, once it has said so
         self.ended = asyncio.Event()
         self._config = config
         self._foreman = foreman
@@ -216,7 +218,7 @@ class Visit:
         epoch = epoch_of(welcome.epoch)
         if epoch < self._foreman.highest:
             raise StreamEnded(f"its epoch {epoch} is older than {self._foreman.highest}")
-        self.welcomed = True
+        self.welcomed, self.epoch = True, epoch
         foreman = self._foreman
         foreman.welcome(epoch)
         if welcome.recall:
@@ -296,7 +298,9 @@ class Visit:
 
 
 class Way:
-    """Visits replicas until one leads, and again when it no longer does."""
+    """Visits replicas until one leads, and again when it no longer does, or a newer leader is heard
+    of. `watch` says who leads; without it, or where it cannot reach the leader, replicas are asked
+    in turn, and name the leader as they refuse."""
 
     def __init__(
         self,
@@ -312,26 +316,42 @@ class Way:
         self._credentials = credentials
         self._words = words
         self._pace = Pace(config, f"{config.id}/{incarnation}")
+        self._watch = LeaderWatch(config, credentials)
+        self._heeded = Epoch()  # the highest epoch for which a visit was made or left
         self._visit: Visit | None = None
         self._refusal = ""
         self._distrusts = 0
 
     async def run(self) -> None:
         """Be connected until a leader says that this executor is drained."""
+        visiting = asyncio.create_task(self._visit_all(), name="visits")
+        tasks = (visiting, asyncio.create_task(self._watch.run(), name="leaders"))
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _visit_all(self) -> None:
         leaders, pace = self._config.leaders, self._pace
         number, hint = 0, ""
         while True:
+            await self._foreman.able.wait()
+            told = self._news()
+            hint = told.address if told is not None else hint
             followed = bool(hint)
             address = hint or leaders[number % len(leaders)]
             number += not followed
-            await self._foreman.able.wait()
             ours = self._credentials() if self._credentials is not None else None
             visit = self._visit = Visit(
                 self._config, self._foreman, self._incarnation, ours, self._words, pace
             )
             hint = ""
             try:
-                await visit.attend(address)
+                await self._attend(visit, address)
             except StreamEnded as error:
                 hint = self._usable(error.leader)
                 pace.met(is_late=error.is_late and not visit.welcomed)
@@ -347,7 +367,62 @@ class Way:
                 continue
             rest_ms = 0 if visit.welcomed and pace.spread_ms else pace.after_failure_ms()
             is_hopeless = self._distrusts >= len(leaders)
-            await asyncio.sleep(DISTRUST_S if is_hopeless else rest_ms / 1000)
+            await self._rest(DISTRUST_S if is_hopeless else rest_ms / 1000)
+
+    async def _attend(self, visit: Visit, address: str) -> None:
+        """Attend until the stream ends, or another replica says that it leads with a newer epoch:
+        then nobody is behind this stream who could renew a lease, frozen or not (rule R5). What was
+        granted stays granted.
+
+        Raises:
+            StreamEnded: either.
+        """
+        attending = asyncio.create_task(visit.attend(address), name="visit")
+        try:
+            while not attending.done():
+                await self._first(attending, visit)
+                told = self._watch.newest
+                if attending.done() or told is None or told.epoch <= self._beyond(visit):
+                    continue
+                if told.address != address:
+                    raise StreamEnded(f"{told.address} leads with epoch {told.epoch}")
+                self._heeded = told.epoch
+        finally:
+            attending.cancel()
+            await asyncio.gather(attending, return_exceptions=True)
+        attending.result()
+
+    async def _first(self, attending: asyncio.Task[None], visit: Visit) -> None:
+        """Return when the visit is over, or a new leader is heard of."""
+        news = asyncio.create_task(self._watch.newer(self._beyond(visit)))
+        try:
+            await asyncio.wait((attending, news), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            news.cancel()
+
+    def _beyond(self, visit: Visit | None = None) -> Epoch:
+        """Return the epoch above which a leader is news: heeded already, or that of this visit. It
+        is never below the highest that this executor has met (rule R3)."""
+        highest = self._foreman.highest
+        known = max(self._heeded, Epoch(highest.lineage, highest.term, ""))
+        return max(known, visit.epoch) if visit is not None else known
+
+    def _news(self) -> Told | None:
+        """Return a leader that is news, once."""
+        told = self._watch.newest
+        if told is None or told.epoch <= self._beyond():
+            return None
+        self._heeded = told.epoch
+        return told
+
+    async def _rest(self, seconds: float) -> None:
+        """Rest, in a small cell at most until there is a new leader."""
+        if self._pace.spread_ms:
+            await asyncio.sleep(seconds)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._watch.newer(self._beyond())
 
     async def close(self, wait_s: float) -> None:
         """Send what is waiting and end the stream; wait for the replica at most `wait_s`."""

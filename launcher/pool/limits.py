@@ -75,6 +75,13 @@ HELLO_WITHIN_MS: Final = 10_000
 SILENT_MS: Final = 1_000
 """A stream that has its turn and no Hello yet gives it up after this if others wait. An executor
 sends its Hello with the first bytes of its stream."""
+WATCHES_EACH: Final = 3
+"""Streams of one executor that watch who leads: two if it knows this replica by two addresses, and
+one that broke off unheard. The oldest is ended for one more."""
+TOLD_PER_TURN: Final = 100
+TOLD_EVERY_MS: Final = 10
+"""So many watching executors are told of a change at once, then heartbeats get their turn: ten
+thousand within a second, while they spread their return over ten."""
 GOODBYE_WITHIN_MS: Final = 1_000
 """A stream that is ended gets this long to take its Goodbye, then it is cut."""
 BREAKS_WITHIN_MS: Final = 50

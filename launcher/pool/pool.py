@@ -45,6 +45,7 @@ from launcher.pool.orders import Outbox, StartOrder, encode_epoch
 from launcher.pool.probes import Probes
 from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
 from launcher.pool.twins import Twins
+from launcher.pool.watchers import Watchers
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -83,6 +84,7 @@ class Pool:
         self._leases = Leases(lease)
         self._probes = Probes()
         self.twins = Twins(mono_ms)
+        self.watchers = Watchers()
 
     # ---- leadership
 
@@ -91,11 +93,17 @@ class Pool:
         """Whether this replica leads and takes executors."""
         return self._epoch is not None
 
+    @property
+    def epoch(self) -> Epoch | None:
+        """The epoch under which this replica leads, None where it takes no executors."""
+        return self._epoch
+
     def open(self, epoch: Epoch) -> None:
         """Take executors from now on and lead them under `epoch`: its Claim is applied."""
         if self._epoch is not None:
             self.close(f"a new epoch begins: {epoch}", None)
         self._epoch = epoch
+        self.watchers.change()
 
     def close(self, reason: str, leader_address: str | None) -> None:
         """Stop leading: nothing queued leaves from this call on, no event comes after it.
@@ -104,6 +112,7 @@ class Pool:
         is what stops that (rule R3). Safe to call twice.
         """
         self._epoch = None
+        self.watchers.change()
         sessions, self._sessions = self._sessions, {}
         self._beating.clear()
         self._touched.clear()

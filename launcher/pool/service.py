@@ -1,4 +1,5 @@
-"""The gRPC face of the pool: one Connect stream per executor, on the replica's one server.
+"""The gRPC face of the pool: streams of executors, on the replica's one server. Connect, one per
+executor, is the work; WatchLeader only tells who leads.
 
 Each stream has two tasks, a reader and a writer; both only move messages between gRPC and the
 session. Whoever ends a session (either task, the leader, a newer stream) calls `Session.end`; the
@@ -16,6 +17,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from launcher.names import NAME_PART_CHARS_MAX
 from launcher.pool import limits
 from launcher.pool.errors import (
     BadMessage,
@@ -34,6 +36,7 @@ from launcher.pool.messages import (
     parse_offers,
     parse_reports,
 )
+from launcher.pool.orders import encode_epoch
 from launcher.pool.pool import Pool
 from launcher.pool.session import End, Session
 from launcher.pool.turns import NEWER, Turn, Turns
@@ -49,6 +52,7 @@ NOT_LEADING: Final = "this replica does not lead"
 log = structlog.get_logger()
 
 Context = grpc.aio.ServicerContext[pool_pb2.FromExecutor, pool_pb2.FromLeader]
+WatchContext = grpc.aio.ServicerContext[pool_pb2.WatchRequest, pool_pb2.Leadership]
 Requests = AsyncIterator[pool_pb2.FromExecutor]
 MayBe = Callable[[grpc.aio.ServicerContext[Any, Any]], str]
 """Which executor the caller of a stream is proven to be."""
@@ -92,6 +96,39 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         except grpc.aio.InternalError:
             # Who has gone meanwhile needs no status; gRPC would log a page for each of them.
             log.debug("executor.gone", executor=session.key[0])
+
+    async def WatchLeader(  # noqa: N802
+        self, request: pool_pb2.WatchRequest, context: WatchContext
+    ) -> AsyncIterator[pool_pb2.Leadership]:
+        """Tell an executor whether this replica leads, now and after each change."""
+        caller = self._may_be(context) if self._may_be is not None else request.executor
+        if request.cell != self._pool.cell or not 0 < len(request.executor) <= NAME_PART_CHARS_MAX:
+            text = f"this is cell {self._pool.cell}, and a caller names itself and its cell"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if caller != request.executor:
+            text = f"the certificate is of executor {caller}, not of {request.executor}"
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, text)
+        watcher = self._pool.watchers.enter(caller, self._pool.executors_max)
+        if watcher is None:
+            text = f"{self._pool.executors_max} executors watch this replica already"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
+        told: pool_pb2.Leadership | None = None
+        try:
+            while not watcher.is_over:
+                watcher.news.clear()
+                view = self._leadership()
+                if view != told:
+                    told = view
+                    yield view
+                await watcher.news.wait()
+        finally:
+            self._pool.watchers.leave(watcher)
+
+    def _leadership(self) -> pool_pb2.Leadership:
+        epoch = self._pool.epoch
+        if epoch is not None:
+            return pool_pb2.Leadership(epoch=encode_epoch(epoch))
+        return pool_pb2.Leadership(leader=self._leader_address() or "")
 
     async def _greet(self, requests: Requests, context: Context) -> Session:
         """Return the session of a Hello that is in order, or abort the stream."""

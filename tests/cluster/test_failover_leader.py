@@ -138,3 +138,26 @@ def test_a_leader_that_stood_still_for_ten_seconds_starts_nothing_on_waking(
     assert roles[first] == "follower"
     assert scene.end() == []
     assert scene.lost_or_missed() == []
+
+
+def test_a_frozen_leader_is_left_for_the_next_though_its_silence_would_tell_nobody(
+    make_cell: Callable[..., Cell], tmp_path: Path, record_property: Property
+) -> None:
+    """The executor waits an hour for answers: only the next leader itself can tell it."""
+    patient = "answer_ms = 3600000\nconnect_ms = 3600000\n"
+    cell = make_cell(replica_extra=PATIENT, executor_extra=patient)
+    scene = Scene(cell.start(), tmp_path / "witness")
+    first = scene.begin()
+    scene.wait_running("long", "forbid")
+    old = scene.epoch()
+    cell.stop(first)
+    stopped_s = uptime_s()
+    scene.report(record_property, "SIGSTOP of the leader, as its successor tells", stopped_s, [old])
+    scene.wait_runs(5, after=stopped_s, but=[old])
+    woken_s = uptime_s()
+    cell.wake(first)
+    wait_until(lambda: len(scene.look()) == 3, what="the old leader to answer again")
+    scene.wait_runs(8, after=woken_s)
+    assert [run for run in scene.runs() if run.at_s > woken_s and run.epoch == old] == []
+    assert scene.end() == []
+    assert scene.lost_or_missed() == []

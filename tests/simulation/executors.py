@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -21,6 +21,7 @@ from launcher.executor import workers as workers_module
 from launcher.executor.cgroups import Limits
 from launcher.executor.commands import Commands
 from launcher.executor.foreman import Foreman, interrupt_all
+from launcher.executor.leader_watch import LeaderWatch
 from launcher.executor.ledger import Ledger
 from launcher.executor.offers import Offer
 from launcher.executor.row import ACCEPTED, Row
@@ -143,6 +144,19 @@ class SimVisit(Visit):
             self._foreman.order(self, message.orders)
 
 
+class SimLeaderWatch(LeaderWatch):
+    """What replicas say of who leads, over the simulated network."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host.config)
+        self._host = host
+
+    def views(self, address: str) -> AsyncIterator[pool_pb2.Leadership]:
+        """Return what the replica at `address` says."""
+        request = pool_pb2.WatchRequest(cell=self._config.cell, executor=self._config.id)
+        return self._host.network.leaderships(self._config.id, address, request)
+
+
 class Host:
     """One worker host: its ledger outlives the executor's process."""
 
@@ -207,6 +221,7 @@ class Host:
         self.foreman.renewed()
         incarnation = f"{self.ledger.uuid[:8]}-{self._lives}"
         way = self._way = Way(self.config, self.foreman, incarnation)
+        way._watch = SimLeaderWatch(self)
         self._tasks = [
             self.loop.create_task(self.foreman.run(self)),  # type: ignore[arg-type]
             self.loop.create_task(self._be_connected(way)),

@@ -17,6 +17,7 @@ import msgspec
 
 from launcher.executor.stream import LEADER_KEY, StreamEnded
 from launcher.pool.service import PoolServicer
+from launcher.rpc.v1 import pool_pb2
 
 APART_S = 2e-6
 WINDOW = 8
@@ -181,12 +182,20 @@ class _Context:
         return f"ipv4:{self._stream.executor}"
 
 
+class _Refusing:
+    """The context of a call that no servicer of this simulation refuses."""
+
+    async def abort(self, code: grpc.StatusCode, details: str) -> None:
+        raise AssertionError(f"{code}: {details}")
+
+
 class Network:
     """All streams, and who cannot reach whom."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
         self.servers: dict[str, Callable[[Stream], asyncio.Task[None]]] = {}  # by replica
+        self.watched: dict[str, PoolServicer] = {}  # by replica
         self.replica_at: dict[str, str] = {}
         self.streams: list[Stream] = []
         self.ambush: Ambush | None = None  # on the next message with starts
@@ -212,6 +221,41 @@ class Network:
         self.streams = [other for other in self.streams if not _is_gone(other)]
         self.streams.append(stream)
         return stream
+
+    async def leaderships(
+        self, executor: str, address: str, request: pool_pb2.WatchRequest
+    ) -> AsyncIterator[pool_pb2.Leadership]:
+        """Return what the replica at `address` says of who leads, until it is gone or the way is
+        parted; either is noticed some time later.
+
+        Raises:
+            TimeoutError: nobody answers there, or not any more.
+        """
+        replica = self.replica_at[address]
+        rng = random.Random(f"{executor} {address} {asyncio.get_running_loop().time()}")
+        servicer = self.watched.get(replica)
+        if servicer is None or self.parted.get((executor, replica)):
+            await asyncio.sleep(rng.uniform(0.001, 1.0))
+            raise TimeoutError(f"{replica} does not answer")
+        views = servicer.WatchLeader(request, _Refusing())  # type: ignore[arg-type]
+        try:
+            while True:
+                view = asyncio.ensure_future(anext(views))
+                try:
+                    while not view.done():
+                        await asyncio.wait((view,), timeout=rng.uniform(0.5, 3.0))
+                        if self.watched.get(replica) is not servicer:
+                            raise TimeoutError(f"{replica} is gone")
+                finally:
+                    view.cancel()
+                if self.parted.get((executor, replica)):
+                    await asyncio.sleep(25.0)
+                    raise TimeoutError(f"{replica} answers no ping")
+                await asyncio.sleep(rng.uniform(0.0003, 0.004))
+                yield view.result()
+        finally:
+            await asyncio.gather(view, return_exceptions=True)
+            await views.aclose()
 
     def _watch(self, stream: Stream, message: Any) -> bool:
         has_starts = message.WhichOneof("kind") == "orders" and bool(message.orders.starts)

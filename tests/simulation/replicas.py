@@ -182,7 +182,9 @@ class Replica:
         await self.log.start()
         self.leader.start()
         self._tasks = [self._loop.create_task(self.roster.watch())]
+        self.log.subscribe(lambda _: self.pool.watchers.change())
         self._network.servers[self.name] = self._serve
+        self._network.watched[self.name] = self.servicer
 
     def _leader_address(self) -> str | None:
         leader = self.log.leadership.leader
@@ -202,6 +204,7 @@ class Replica:
         """Kill the process; what it sent may still arrive."""
         self.is_alive = False
         self._network.servers.pop(self.name, None)
+        self._network.watched.pop(self.name, None)
         for stream in self._network.between(None, self.name):
             loses_all = rng.random() < 0.3
             learns_s = rng.uniform(0.001, 1.0) if loses_all or rng.random() < 0.5 else -1.0

@@ -62,6 +62,7 @@ DOORS: Final[dict[str, tuple[str, ...]]] = {
         "cron/keeper/sources.py",
         "launcher/pool/",
         "launcher/executor/channel.py",
+        "launcher/executor/leader_watch.py",
         "launcher/executor/stream.py",
     ),
     "pyarrow": ("cron/cli/export.py",),

@@ -29,8 +29,8 @@ WITHIN_S = 30.0
 @pytest.mark.parametrize(
     ("soft", "hard", "executors", "connections", "raised"),
     [
-        (1_024, 1_048_576, 10_000, 40_000, 40_000 + FILES_BESIDE),
-        (65_536, 65_536, 10_000, 40_000, 65_536),
+        (1_024, 1_048_576, 10_000, 50_000, 50_000 + FILES_BESIDE),
+        (65_536, 65_536, 10_000, 50_000, 65_536),
         (20_000, 20_000, 10_000, 20_000 - FILES_BESIDE, 20_000),
         (1_024, 4_096, 3_136, 4_096 - FILES_BESIDE, 4_096),
         (256, 256, 112, 128, 256),
@@ -53,7 +53,7 @@ def test_ten_thousand_executors_get_their_files_or_the_operator_is_told(
         assert allow_connections(10_000) == (executors, connections)
     assert limits[-1] == (raised, hard)
     assert [line["event"] for line in lines] == ["files.few"] * (executors < 10_000)
-    assert all("LimitNOFILE=40512" in line["hint"] for line in lines)
+    assert all("LimitNOFILE=50512" in line["hint"] for line in lines)
 
 
 # ---- a server on loopback

@@ -57,6 +57,52 @@ UNKNOWN: Fate.ValueType  # 6
 global___Fate = Fate
 
 @typing.final
+class WatchRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CELL_FIELD_NUMBER: builtins.int
+    EXECUTOR_FIELD_NUMBER: builtins.int
+    cell: builtins.str
+    executor: builtins.str
+    """the executor's id; a certificate has to be of this one"""
+    def __init__(
+        self,
+        *,
+        cell: builtins.str = ...,
+        executor: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cell", b"cell", "executor", b"executor"]) -> None: ...
+
+global___WatchRequest = WatchRequest
+
+@typing.final
+class Leadership(google.protobuf.message.Message):
+    """What a replica believes."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    EPOCH_FIELD_NUMBER: builtins.int
+    LEADER_FIELD_NUMBER: builtins.int
+    leader: builtins.str
+    """else the client address of whom it follows, "" if of nobody"""
+    @property
+    def epoch(self) -> global___Epoch:
+        """Set where this replica leads and takes executors: its Claim is committed, so that every leader
+        of a lower epoch is deposed, whether it knows that or not.
+        """
+
+    def __init__(
+        self,
+        *,
+        epoch: global___Epoch | None = ...,
+        leader: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "leader", b"leader"]) -> None: ...
+
+global___Leadership = Leadership
+
+@typing.final
 class Epoch(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

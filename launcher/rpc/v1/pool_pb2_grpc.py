@@ -39,6 +39,11 @@ class PoolStub(object):
                 request_serializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.FromExecutor.SerializeToString,
                 response_deserializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.FromLeader.FromString,
                 _registered_method=True)
+        self.WatchLeader = channel.unary_stream(
+                '/raftcron.pool.v1.Pool/WatchLeader',
+                request_serializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.WatchRequest.SerializeToString,
+                response_deserializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.Leadership.FromString,
+                _registered_method=True)
 
 
 class PoolServicer(object):
@@ -52,6 +57,15 @@ class PoolServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchLeader(self, request, context):
+        """Served by every replica that is up. One message at the start, and one for each change. An
+        executor watches all replicas, so that it hears of a new leader from that leader itself, also
+        where the old one is frozen and its stream is not broken.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PoolServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -59,6 +73,11 @@ def add_PoolServicer_to_server(servicer, server):
                     servicer.Connect,
                     request_deserializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.FromExecutor.FromString,
                     response_serializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.FromLeader.SerializeToString,
+            ),
+            'WatchLeader': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchLeader,
+                    request_deserializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.WatchRequest.FromString,
+                    response_serializer=launcher_dot_rpc_dot_v1_dot_pool__pb2.Leadership.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -88,6 +107,33 @@ class Pool(object):
             '/raftcron.pool.v1.Pool/Connect',
             launcher_dot_rpc_dot_v1_dot_pool__pb2.FromExecutor.SerializeToString,
             launcher_dot_rpc_dot_v1_dot_pool__pb2.FromLeader.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchLeader(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/raftcron.pool.v1.Pool/WatchLeader',
+            launcher_dot_rpc_dot_v1_dot_pool__pb2.WatchRequest.SerializeToString,
+            launcher_dot_rpc_dot_v1_dot_pool__pb2.Leadership.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,245 @@
+"""An executor that hears who leads: it follows the highest epoch, and leaves an older leader."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import grpc
+import msgspec
+import pytest
+
+from launcher.config import ExecutorConfig
+from launcher.executor.foreman import Foreman
+from launcher.executor.leader_watch import NAMED_MAX, LeaderWatch, Told
+from launcher.executor.lease import Lease
+from launcher.executor.stream import Visit, Way
+from launcher.pool.events import Beat, Joined
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+from tests.unit.pool_rig import CELL, EPOCH, LEDGER, WITHIN_S, Rig, order, rigged, until
+
+NEXT = Epoch(0, 8, "r2")
+OLD = Epoch(0, 6, "r2")
+NOTHING = Epoch(0, 0, "")
+
+
+class IdleForeman:
+    """A foreman without work, which writes down what happens to its outlets."""
+
+    def __init__(self, highest: Epoch = NOTHING) -> None:
+        self.able = asyncio.Event()
+        self.able.set()
+        self.ledger_uuid = LEDGER
+        self.highest = highest
+        self.running = 0
+        self.lease = Lease()
+        self.clock_offset_ms = 0
+        self.outlets: list[Visit] = []
+        self.story: list[str] = []
+
+    def attach(self, visit: Visit) -> None:
+        self.outlets.append(visit)
+        self.story.append(f"attach {len(self.outlets)}")
+        visit.begin([], self.highest)
+
+    def detach(self, visit: Visit) -> None:
+        if visit in self.outlets:
+            self.story.append(f"detach {self.outlets.index(visit) + 1}")
+
+    def welcome(self, epoch: Epoch) -> None:
+        self.story.append(f"welcome {epoch}")
+        self.highest = max(self.highest, epoch)
+
+    def order(self, visit: Visit, orders: pool_pb2.Orders) -> None:
+        self.story.append(f"orders of {self.outlets.index(visit) + 1}")
+
+    def answered(self, number: int) -> bool:
+        return self.lease.answered(number)
+
+
+def address(rig: Rig) -> str:
+    return f"127.0.0.1:{rig.port}"
+
+
+@asynccontextmanager
+async def running(
+    *addresses: str, foreman: IdleForeman | None = None, **settings: Any
+) -> AsyncIterator[IdleForeman]:
+    """An executor whose replicas are at these addresses."""
+    idle = foreman or IdleForeman()
+    sound = {"id": "e1", "data": "d", "cell": CELL, "answer_ms": 3_600_000}
+    config = msgspec.convert(sound | settings | {"leaders": addresses}, ExecutorConfig)
+    task = asyncio.create_task(Way(config, cast("Foreman", cast("Any", idle)), "i1").run())
+    try:
+        yield idle
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@asynccontextmanager
+async def frozen() -> AsyncIterator[str]:
+    """The address of a replica whose kernel takes connections, and that never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(20)
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def let_in(rig: Rig) -> None:
+    """Welcome the executor and answer its first heartbeat."""
+    rig.pool.welcome((await rig.heard(Joined)).executor)
+    await rig.heard(Beat)
+    rig.pool.answer_heartbeats(rig.mono)
+
+
+async def test_a_newer_leader_is_joined_though_the_older_ones_stream_never_ends() -> None:
+    async with rigged() as old, rigged(leads=False) as new:
+        async with running(address(old), address(new)) as idle:
+            await let_in(old)
+            await until(lambda: idle.lease.until_ms > 0)
+            granted_ms = idle.lease.until_ms
+            new.pool.open(NEXT)
+            joined = await new.heard(Joined)
+            assert joined.executor == "e1"
+            assert idle.lease.until_ms == granted_ms, "only an answer of the new leader renews it"
+            await until(lambda: not old.pool.sessions())
+            new.pool.welcome("e1")
+            await until(lambda: idle.story[-1] == f"welcome {NEXT}")
+        assert idle.story[:5] == [
+            "attach 1",
+            f"welcome {EPOCH}",
+            "detach 1",
+            "attach 2",
+            f"welcome {NEXT}",
+        ]
+
+
+async def test_orders_of_the_old_leader_end_before_those_of_the_new_one_begin() -> None:
+    async with rigged() as old, rigged(leads=False) as new:
+        async with running(address(old), address(new)) as idle:
+            await let_in(old)
+            sent = 0
+            new.pool.open(NEXT)
+            while old.pool.start("e1", LEDGER, [order(sent)]):
+                sent += 1
+                await asyncio.sleep(0.001)
+            await let_in(new)
+            assert new.pool.start("e1", LEDGER, [order(sent)])
+            await until(lambda: "orders of 2" in idle.story)
+        left = idle.story.index("detach 1")
+        assert "orders of 1" not in idle.story[left:]
+        assert "orders of 2" not in idle.story[:left]
+
+
+async def test_what_is_no_newer_leader_moves_nobody() -> None:
+    async with rigged() as leader, rigged(leads=False) as other:
+        async with running(address(leader), address(other)) as idle:
+            await let_in(leader)
+            other.pool.open(OLD)
+            await until(lambda: len(other.pool.watchers) == 1)
+            other.pool.close("it woke", None)
+            other.pool.open(EPOCH)
+            await until(lambda: len(other.pool.watchers) == 1)
+            other.pool.open(NEXT)
+            await other.heard(Joined)
+        assert len(other.of(Joined)) == 1
+        assert idle.story.count("detach 1") == 1
+
+
+async def test_a_leader_of_an_older_epoch_than_was_met_is_not_news() -> None:
+    foreman = IdleForeman(highest=NEXT)
+    watch = LeaderWatch(ExecutorConfig(id="e1", data="d", leaders=("127.0.0.1:1",), cell=CELL))
+    way = Way(watch._config, cast("Foreman", cast("Any", foreman)), "i1")
+    way._watch = watch
+    view = pool_pb2.Leadership(epoch=pool_pb2.Epoch(lineage=0, term=7, replica="r1"))
+    watch._heed("127.0.0.1:1", view)
+    assert watch.newest == Told(EPOCH, "127.0.0.1:1")
+    assert way._news() is None
+    view = pool_pb2.Leadership(epoch=pool_pb2.Epoch(lineage=0, term=8, replica="r2"))
+    watch._heed("127.0.0.1:2", view)
+    assert way._news() == Told(NEXT, "127.0.0.1:2")
+    assert way._news() is None, "once: it may refuse, and others have to be asked then"
+
+
+async def test_a_visit_to_a_frozen_replica_ends_when_somebody_leads() -> None:
+    """Its connection alone would be waited for, for an hour."""
+    async with (
+        frozen() as silent,
+        rigged(leads=False) as new,
+        running(silent, address(new), connect_ms=3_600_000),
+    ):
+        await until(lambda: len(new.pool.watchers) == 1)
+        new.pool.open(NEXT)
+        assert (await new.heard(Joined)).executor == "e1"
+
+
+async def test_a_rest_between_visits_ends_when_somebody_leads() -> None:
+    hour = {"reconnect_ms_min": 3_600_000, "reconnect_ms_max": 3_600_000}
+    async with rigged(leads=False) as new:
+        new.leader = None
+        async with running(address(new), **hour):
+            await until(lambda: len(new.pool.watchers) == 1)
+            new.pool.open(NEXT)
+            assert (await new.heard(Joined)).executor == "e1"
+
+
+async def test_an_address_that_only_another_replica_knows_is_watched_too() -> None:
+    """The leader's machine was replaced, and the executor's configuration has the old one."""
+    async with (
+        rigged() as old,
+        rigged(leads=False) as other,
+        rigged(leads=False) as moved,
+        running(address(old), address(other)),
+    ):
+        await let_in(old)
+        other.leader = address(moved)
+        other.pool.watchers.change()
+        await until(lambda: len(moved.pool.watchers) == 1)
+        moved.pool.open(NEXT)
+        assert (await moved.heard(Joined)).executor == "e1"
+
+
+async def test_few_addresses_are_watched_beside_those_of_the_configuration() -> None:
+    watch = LeaderWatch(ExecutorConfig(id="e1", data="d", leaders=("127.0.0.1:1",), cell=CELL))
+    for port in range(2, 20):
+        watch._heed("127.0.0.1:1", pool_pb2.Leadership(leader=f"127.0.0.1:{port}"))
+    watch._heed("127.0.0.1:1", pool_pb2.Leadership(leader="not an address"))
+    assert list(watch._named) == [f"127.0.0.1:{port}" for port in range(20 - NAMED_MAX, 20)]
+    for task in watch._named.values():
+        task.cancel()
+    await asyncio.gather(*watch._named.values(), return_exceptions=True)
+
+
+async def test_who_does_not_say_any_more_that_it_leads_is_no_leader() -> None:
+    async with rigged() as one, rigged(leads=False) as other:
+        config = ExecutorConfig(
+            id="e1", data="d", leaders=(address(one), address(other)), cell=CELL
+        )
+        watch = LeaderWatch(config)
+        task = asyncio.create_task(watch.run())
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                assert await watch.newer(Epoch()) == Told(EPOCH, address(one))
+                other.pool.open(NEXT)
+                assert await watch.newer(EPOCH) == Told(NEXT, address(other))
+            other.pool.close("it steps down", None)
+            await until(lambda: watch.newest == Told(EPOCH, address(one)))
+            one.pool.watchers.close()
+            await until(lambda: watch.newest is None)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_replica_of_another_cell_tells_nothing() -> None:
+    async with rigged() as rig:
+        config = ExecutorConfig(id="e1", data="d", leaders=(address(rig),), cell="other")
+        watch = LeaderWatch(config)
+        with pytest.raises(grpc.aio.AioRpcError, match=f"this is cell {CELL}"):
+            await anext(watch.views(address(rig)))
+        assert len(rig.pool.watchers) == 0
