@@ -78,9 +78,10 @@ async def test_who_does_not_name_itself_and_the_cell_is_refused(wrong: dict[str,
 
 async def test_the_oldest_stream_of_an_executor_that_has_too_many_ends() -> None:
     async with rigged() as rig, channel_to(rig) as channel:
-        calls = [watching(channel) for _ in range(limits.WATCHES_EACH)]
-        for call in calls:
-            assert await read(call) == leads(EPOCH)
+        calls = []
+        for _ in range(limits.WATCHES_EACH):
+            calls.append(watching(channel))
+            assert await read(calls[-1]) == leads(EPOCH)
         others = watching(channel, executor="e2")
         assert await read(others) == leads(EPOCH)
         calls.append(watching(channel))
