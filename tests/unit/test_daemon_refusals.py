@@ -93,9 +93,9 @@ def test_a_folder_of_an_older_format_is_named_and_left_as_it_is(
     index.write_text("an index")
     done = run("cron.daemon", config, *more)
     assert done.returncode == 2
-    first, hint = done.stderr.splitlines()[-2:]
-    assert first.startswith(f"raftcron replica: {index.parent}: an older release wrote it")
-    assert hint.startswith("  hint: use the release that wrote it")
+    first, hint = refusal(done)
+    assert first.startswith(f"{index.parent}: an older release wrote it")
+    assert hint.startswith("use the release that wrote it")
     assert [path.name for path in index.parent.iterdir()] == ["history.sqlite"]
 
 
