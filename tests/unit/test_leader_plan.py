@@ -147,6 +147,16 @@ def test_one_entry_begins_no_more_than_its_bound() -> None:
     assert len(told(rig, rows_max=2)) == 2
 
 
+def test_what_could_not_start_in_time_does_not_begin() -> None:
+    """Its order left too late, it was refused, and the executor rested: half a second for each."""
+    rig = with_job(deadline_s=30).to(60)
+    rig.account(60)
+    rig.to(89)
+    assert told(rig, lead_ms=999) == ["begin 1@60#1 on 1"]
+    assert told(rig, lead_ms=1_000) == ["skip 1@60 deadline"]
+    assert told(rig, lead_ms=1_000, is_behind=lambda number: True) == ["skip 1@60 overload"]
+
+
 def test_what_is_past_its_deadline_is_skipped_without_room_too() -> None:
     rig = with_job(deadline_s=60).to(60)
     rig.account(60)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cron.leader.books import Books
+from cron.leader.dispatch import Dispatcher
+from cron.leader.inbox import Inbox
 from cron.leader.plan import View, plan
 from cron.leader.queues import REFUSED_REST_MS
 from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
-from launcher.pool.events import Event, Joined, Left
+from launcher.names import AttemptName
+from launcher.pool.events import Event, Fact, Facts, Fate, Joined, Left
+from launcher.pool.lease import LeaseTimes
 from launcher.pool.messages import parse_hello
+from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0
@@ -38,6 +45,39 @@ def test_what_was_refused_rests_before_it_begins_again() -> None:  # R7
     assert not turn()
     rig.at_ms += REFUSED_REST_MS
     assert turn()
+
+
+@pytest.mark.parametrize(("after_ms", "rests"), [(0, [("e1", "l1")]), (1, [])])
+def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
+    after_ms: int, rests: list[tuple[str, str]]
+) -> None:
+    """The window was over when the order came: the executor is not to blame, and its slots were
+    empty for ten seconds while thousands waited."""
+    rig = with_job(deadline_s=60).to(60)
+    rig.account(60)
+    rig.begin(60)
+    refused: list[tuple[str, str]] = []
+    pool = Pool(
+        cell="test",
+        lease=LeaseTimes(),
+        mono_ms=lambda: 0,
+        wall_ms=lambda: 0,
+        on_event=lambda _: None,
+    )
+    inbox = Inbox(
+        pool,
+        Dispatcher(pool),
+        wake=lambda: None,
+        beat=lambda: None,
+        refused=lambda executor, ledger: refused.append((executor, ledger)),
+        mono_ms=lambda: 0,
+    )
+    row = rig.state.active[1, T0 + 60, 0]
+    fact = Fact(AttemptName(rig.state.launch_name(row.key), 1), Fate.REFUSED)
+    inbox.on_event(Facts("e1", "l1", (fact,)))
+    commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
+    assert [type(one) for one in commands] == [c.Refused]
+    assert refused == rests
 
 
 def test_what_one_executor_refused_begins_on_another_that_has_room() -> None:  # R7
