@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import shutil
 import tomllib
 from pathlib import Path
@@ -9,7 +10,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cron.cli import options as cli_options
 from cron.config import load_replica_config
 from cron.dev.files import Ports, write_cell
 from cron.dev.options import DevOptions
@@ -246,7 +246,7 @@ def test_who_has_no_name_restores_all_the_same(lost: Lost, monkeypatch: pytest.M
     def nobody() -> str:
         raise KeyError("getpwuid(): uid not found: 4711")
 
-    monkeypatch.setattr(cli_options.getpass, "getuser", nobody)
+    monkeypatch.setattr(getpass, "getuser", nobody)
     lost.restore()
     restored = decode_state([opened(lost.folder / "r1")[1]]).restored
     assert restored is not None

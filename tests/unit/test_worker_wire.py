@@ -38,7 +38,7 @@ from launcher.worker.wire import (
 NAME = "acme/job@2026-11-20T15:00:00Z#1"
 TASK = Task(NAME, "shop.invoice", b"\x00\xff", 3, 1_800_000_000, guarded=True, epoch="0.3.r1")
 FROM_CHILD: list[FromChild] = [
-    Hello(VERSION, "shop", [Served("a", 5, 6, "billing")], 8, 32, 10, 9),
+    Hello(VERSION, "shop", [Served("a", 5, 6)], 8, 32, 10, 9),
     Started([NAME]),
     Done([Outcome(NAME, Result.RETRY, 5000, "busy", 1, 2)]),
     Beat([NAME, NAME]),
