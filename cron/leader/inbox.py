@@ -95,7 +95,8 @@ class Inbox:
         self._sources.clear()
 
     def _resolving(self) -> Resolving:
-        return Resolving(self._mono_ms, self._pool.lease.give_up_ms)
+        pool, mono_ms = self._pool, self._mono_ms
+        return Resolving(mono_ms, pool.lease.give_up_ms, lambda: pool.expired(mono_ms()))
 
     def joining(self) -> frozenset[_Source]:
         """Return the executors whose joining is in no entry yet. Of any other State says whether it

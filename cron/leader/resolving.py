@@ -12,7 +12,7 @@ An executor that comes after that is asked as well; what it says is late news.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -64,10 +64,17 @@ class Resolving:
     has not been heard for `give_up_ms` has killed its guarded work.
     """
 
-    def __init__(self, mono_ms: Callable[[], int], give_up_ms: int) -> None:
+    def __init__(
+        self,
+        mono_ms: Callable[[], int],
+        give_up_ms: int,
+        expired: Callable[[], Collection[_Source]] = tuple,
+    ) -> None:
+        """`expired` returns the executors whose leases are over."""
         self.note = ""
         self._mono_ms = mono_ms
         self._give_up_ms = give_up_ms
+        self._expired = expired
         self._heard: list[Joined | Recollected] = []
         self._memories: dict[_Source, _Memory] = {}
         self._since_ms: int | None = None
@@ -102,9 +109,7 @@ class Resolving:
         if self._since_ms is None:
             self._since_ms = self._mono_ms()
             _log.info("restore.resolving", lineage=state.restored.lineage, index=state.index)
-        waits_for = sorted(
-            record.executor for record in state.executors.values() if not self._is_told(record)
-        )
+        waits_for = self._waits_for(state)
         if waits_for:
             self.note = f"waits for {', '.join(waits_for[:5])} to tell what ran"
             return []
@@ -131,6 +136,21 @@ class Resolving:
                 memory.rows[str(recalled.fact.name)] = recalled
         memory.floor = event.floor
         memory.is_whole = memory.is_whole or event.is_last
+
+    def _waits_for(self, state: State) -> list[str]:
+        """Return the executors that have yet to tell. One whose lease is over leaves State, and
+        nobody waits for it; a drained one stays there, so that it is drained when it comes back."""
+        untold = [record for record in state.executors.values() if not self._is_told(record)]
+        if any(record.drained_by for record in untold):
+            gone = self._expired()
+            untold = [
+                record
+                for record in untold
+                if record.open
+                or not record.drained_by
+                or (record.executor, record.ledger) not in gone
+            ]
+        return sorted(record.executor for record in untold)
 
     def _is_told(self, record: ExecutorRecord) -> bool:
         memory = self._memories.get((record.executor, record.ledger))
