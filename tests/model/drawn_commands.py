@@ -251,6 +251,12 @@ class Commands:
     def redrive(self) -> pool.Redrive:
         return pool.Redrive(self.dead_keys(), "anna")
 
+    def redrive_and_skip(self) -> list[c.Command]:
+        """Launches are redriven, and one of them is skipped before it begins."""
+        keys = self.dead_keys()
+        skipped = c.SkippedItem(self.of(keys), self.of(REASONS))
+        return [pool.Redrive(keys, "anna"), c.Skip((skipped,))]
+
     def drop_dead(self) -> pool.DropDead:
         return pool.DropDead(self.dead_keys(), "anna")
 

@@ -85,6 +85,7 @@ class NaivePool(NaiveWorld):
     def try_again(self, key: c.Key, launch: NaiveLaunch, not_before_ms: int, tries: int) -> None:
         again = NaiveLaunch(S.DUE, launch.deadline_ms, launch.attempt)
         again.not_before_ms, again.tries = not_before_ms, tries
+        again.was_dead = launch.was_dead
         self.make_due(key, again)
         self.again.append(key)
 
@@ -96,14 +97,18 @@ class NaivePool(NaiveWorld):
             self.bury(item.key, NaiveLetter(launch.attempt, tries, item.state, reason))
 
     def after_skip(self, launch: NaiveLaunch, item: c.SkippedItem) -> None:
-        """What has begun before and could not again in time is as dead as what was out of it."""
+        """Keep a letter of a launch that failed, or was dead and redriven, whatever the reason of
+        the skip. Any other launch leaves one only if it began before, and its deadline was over
+        before it could begin again."""
         _, job = self.name_and_job(item.key)
-        is_too_late = item.reason in (Reason.DEADLINE, Reason.FENCED)
-        if job is None or not is_too_late:
-            return
-        if launch.attempt > 0 and (job.retry.tries > 1 or job.work.handler):
-            letter = NaiveLetter(launch.attempt, launch.tries, S.SKIPPED, Reason.DEADLINE)
-            self.bury(item.key, letter)
+        reason = item.reason
+        if reason is Reason.FENCED:
+            reason = Reason.DEADLINE  # its executor found that the time was over
+        leaves_letter = launch.tries > 0 or launch.was_dead
+        if launch.attempt > 0 and reason is Reason.DEADLINE:
+            leaves_letter = True
+        if leaves_letter and job is not None and (job.retry.tries > 1 or job.work.handler):
+            self.bury(item.key, NaiveLetter(launch.attempt, launch.tries, S.SKIPPED, reason))
 
     def bury(self, key: c.Key, letter: NaiveLetter) -> None:
         self.dead[key] = letter
@@ -122,7 +127,8 @@ class NaivePool(NaiveWorld):
         if job is None:
             return {V.UNKNOWN_JOB}
         deadline_ms = self.at_ms + job.deadline_s * 1000
-        self.make_due(key, NaiveLaunch(S.DUE, deadline_ms, self.dead[key].attempt))
+        redriven = NaiveLaunch(S.DUE, deadline_ms, self.dead[key].attempt, was_dead=True)
+        self.make_due(key, redriven)
         self.again.append(key)
         return set()
 

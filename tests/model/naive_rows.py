@@ -29,6 +29,7 @@ class NaiveLaunch:
     overlap: Overlap = Overlap.ALLOW  # of the job that it began with
     not_before_ms: int = 0
     tries: int = 0  # attempts that failed
+    was_dead: bool = False  # a redrive made it due, now or before its newest tries
     is_begun: bool = False  # since it became due
 
 

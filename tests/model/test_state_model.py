@@ -84,6 +84,10 @@ class StateAgainstNaive(RuleBasedStateMachine):
     def a_job_is_removed_and_what_waits_is_left(self, data: st.DataObject) -> None:
         self.append(*self.drawn(data).removal())
 
+    @rule(data=st.data())
+    def a_redriven_launch_is_skipped(self, data: st.DataObject) -> None:
+        self.append(*self.drawn(data).redrive_and_skip())
+
     @rule(seconds=st.integers(-100, 200))
     def time(self, seconds: int) -> None:
         self.now_ms += seconds * 1000
@@ -276,6 +280,8 @@ def test_long_runs_agree_as_well(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
             world.restart()
         elif event < 0.25:
             world.time(chance.randint(-20, 60))
+        elif event < 0.28:
+            world.append(*commands.redrive_and_skip())
         else:
             world.append(*(commands.any() for _ in range(chance.randint(1, 3))))
         if step % 10 == 0:
