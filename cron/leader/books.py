@@ -62,8 +62,8 @@ class Books:
         free: dict[str, int] = {}  # slots by pool, for each line
 
         def room(line: Line) -> int:
-            pool, priority, tenant, is_patient = line.key
-            if is_patient:
+            pool = line.key.pool
+            if line.key.is_patient:
                 most = PATIENT_MAX
             else:
                 lines = len(self.due_heap.backlog)
@@ -71,7 +71,7 @@ class Books:
                     free[pool] = self.queues.free_slots(pool) // lines
                 least = READY_MIN if line.is_behind(now_s) else max(READY_CALM // lines, READY_MIN)
                 most = least + free[pool] + self.due_heap.rate(line, now_s) // READY_SHARE
-            return most - self.queues.ready(pool, priority, tenant)
+            return most - self.queues.ready(line.key)
 
         return self.due_heap.take(now_s, limit=limit, room=room, is_waiting=self.queues.is_waiting)
 

@@ -23,11 +23,12 @@ from typing import Final, NamedTuple, cast
 from cron.job import Job, Overlap
 from cron.leader.admission import Admission
 from cron.leader.siblings import Siblings
-from cron.scheduler.candidates import Candidate, is_queue, need_of, of_row
+from cron.scheduler.backlog import LineKey
+from cron.scheduler.candidates import Candidate, is_queue, need_of, of_row, wanted_of
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
 from cron.scheduler.placement import Placement, free_slots
-from cron.scheduler.places import Need, Wanted
+from cron.scheduler.places import Need
 from cron.scheduler.queue import FairQueue
 from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, why
@@ -363,18 +364,20 @@ class Queues:
 
     # ---- what decides how much more may fall due
 
-    def ready(self, pool: str, priority: int, tenant: str) -> int:
-        """Return how many live launches of a tenant's queue wait for nothing but room, a limit of
-        its pool or tenant, or a rate."""
-        return self.fair.standing(tenant, pool, priority)
+    def ready(self, line: LineKey) -> int:
+        """Return how many live launches of a line's jobs, and of others like them, wait for nothing
+        but room, a limit of their pool or tenant, or a rate."""
+        return self.fair.standing(line.tenant, line.pool, line.priority, line.need)
 
     def free_slots(self, pool: str) -> int:
         """Return how many slots of executors that serve a pool are free; one pass over them."""
         return free_slots(self.places, pool)
 
     def is_waiting(self, number: int) -> bool:
-        """Return whether a launch of a job waits that is no catch-up."""
-        return any(not self._waiting[key].is_late for key in self._siblings.of(number))
+        """Return whether a launch of a job, no catch-up, waits for nothing but room, a limit of its
+        pool or tenant, or a rate."""
+        ready, waiting = self.fair.ready, self._waiting
+        return any(key in ready and not waiting[key].is_late for key in self._siblings.of(number))
 
     # ---- what others ask
 
@@ -415,8 +418,7 @@ class Queues:
 def _placed_of(record: JobRecord, job: Job) -> Placed:
     """Return where launches of a job go, and in which flows they wait."""
     tenant, _ = split_job_name(record.name)
-    need = need_of(job)
-    wanted = Wanted(need, job.parts, job.each) if job.has_parts else need
+    need, wanted = need_of(job), wanted_of(job)
     priority = min(max(job.work.priority, 0), 9)
     live, late = (
         FlowKey(tenant, need.pool, priority, wanted, is_late, job.is_limited)

@@ -1,8 +1,9 @@
 """Jobs that have an instant to account for, in turns: by pool and priority, then by tenant.
 
 A flood of one handler or tenant holds up no other: each pool and priority has its turn, and in it
-each tenant. A tenant's jobs there are a *line*, first in, first out. A line that has room for no
-more rows is passed over. A job in it costs nothing while it waits: its instants need no row yet.
+each tenant. A tenant's jobs there that need the same are a *line*, first in, first out. A line that
+has room for no more rows is passed over. A job in it costs nothing while it waits: its instants
+need no row yet.
 
 A line that was not empty for `BEHIND_S` is *behind*: more falls due in it than is begun, or than
 the leader has time for. Of a job in such a line one instant at a time waits in the queues.
@@ -13,6 +14,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
+
+from cron.scheduler.places import Need, Wanted
 
 SHARE: Final = 8
 """Jobs of a line that are taken before it is the next one's turn."""
@@ -25,12 +28,14 @@ RATES_KEPT_S: Final = 10
 
 class LineKey(NamedTuple):
     """What has turns: the launches of one tenant in one queue. `is_patient`: those of jobs whose
-    instants are far apart and may begin late, which wait apart from the others."""
+    instants are far apart and may begin late, which wait apart from the others. So do those with
+    another need: where no executor fits, they must not take the room of those that could begin."""
 
     pool: str
     priority: int
     tenant: str
     is_patient: bool = False
+    need: Need | Wanted | None = None
 
 
 class Line:
@@ -77,6 +82,7 @@ class Rates:
 
 Room = Callable[[Line], int]
 IsWaiting = Callable[[int], bool]
+IsDue = Callable[[int], bool]
 _Class = tuple[str, int, bool]
 
 
@@ -89,7 +95,7 @@ class Backlog:
 
     def __init__(self) -> None:
         self._lines: dict[LineKey, Line] = {}
-        self._classes: OrderedDict[_Class, OrderedDict[str, Line]] = OrderedDict()
+        self._classes: OrderedDict[_Class, OrderedDict[LineKey, Line]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -116,7 +122,7 @@ class Backlog:
         line = self._lines.get(flow)
         if line is None:
             line = self._lines[flow] = Line(flow, now_s)
-            self._classes.setdefault(_class_of(flow), OrderedDict())[flow.tenant] = line
+            self._classes.setdefault(_class_of(flow), OrderedDict())[flow] = line
         return line
 
     def remove(self, flow: LineKey, number: int) -> None:
@@ -130,37 +136,43 @@ class Backlog:
         if line.numbers:
             return
         key = _class_of(line.key)
-        del self._lines[line.key], self._classes[key][line.key.tenant]
+        del self._lines[line.key], self._classes[key][line.key]
         if not self._classes[key]:
             del self._classes[key]
 
     def take(
-        self, limit: int, now_s: int, room: Room | None, is_waiting: IsWaiting | None
+        self,
+        limit: int,
+        now_s: int,
+        room: Room | None,
+        is_waiting: IsWaiting | None,
+        is_due: IsDue | None = None,
     ) -> list[tuple[Line, int]]:
         """Return up to `limit` jobs with their lines, in turns; they wait here no more.
 
         `room(line)` says how many of a line may be taken. Of a line that is behind a job is passed
-        over while `is_waiting(number)`.
+        over while `is_waiting(number)`: one of its launches waits for room. One that is not due
+        leaves its line and takes no room.
         """
         taken: list[tuple[Line, int]] = []
         rooms: dict[LineKey, int] = {}
-        # Of each class, how many tenants are to be looked at before all of them were in vain.
-        left = {key: len(tenants) for key, tenants in self._classes.items()}
+        # Of each class, how many lines are to be looked at before all of them were in vain.
+        left = {key: len(lines) for key, lines in self._classes.items()}
         while left and len(taken) < limit:
             for key in list(left):
-                tenants = self._classes[key]
+                lines = self._classes[key]
                 self._classes.move_to_end(key)
-                line = next(iter(tenants.values()))
-                tenants.move_to_end(line.key.tenant)
+                line = next(iter(lines.values()))
+                lines.move_to_end(line.key)
                 if line.key not in rooms:
                     rooms[line.key] = limit if room is None else room(line)
                 most = min(SHARE, limit - len(taken), rooms[line.key])
                 asks = is_waiting if is_waiting is not None and line.is_behind(now_s) else None
-                numbers = _pop(line, most, asks)
+                numbers = _pop(line, most, asks, is_due)
                 taken += [(line, number) for number in numbers]
                 rooms[line.key] -= len(numbers)
                 self._drop_if_empty(line)
-                left[key] = len(tenants) if numbers else left[key] - 1
+                left[key] = len(lines) if numbers else min(left[key] - 1, len(lines))
                 if left[key] <= 0:
                     del left[key]
                 if len(taken) >= limit:
@@ -168,17 +180,17 @@ class Backlog:
         return taken
 
 
-def _pop(line: Line, most: int, is_waiting: IsWaiting | None) -> list[int]:
-    """Take the first jobs out of a line, but for those of which a launch waits: they keep their
-    places."""
+def _pop(line: Line, most: int, is_waiting: IsWaiting | None, is_due: IsDue | None) -> list[int]:
+    """Take the first jobs out of a line. Those of which a launch waits go to its end, where they
+    hold up nobody; those that are not due leave it."""
     popped: list[int] = []
     passed: list[int] = []
     numbers = line.numbers
     while numbers and len(popped) < most and len(passed) < PASSED_MAX:
         number, _ = numbers.popitem(last=False)
+        if is_due is not None and not is_due(number):
+            continue
         is_passed = is_waiting is not None and is_waiting(number)
         (passed if is_passed else popped).append(number)
-    for number in reversed(passed):
-        numbers[number] = None
-        numbers.move_to_end(number, last=False)
+    numbers.update(dict.fromkeys(passed))
     return popped

@@ -6,7 +6,7 @@ import msgspec
 
 from cron.job import Catchup, Job, Overlap
 from cron.notes import Note
-from cron.scheduler.places import Need
+from cron.scheduler.places import Need, Wanted
 from cron.state.commands import AccountItem, DueItem, Key
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import Reason
@@ -113,6 +113,12 @@ def is_exempt(candidate: Candidate, job: Job) -> bool:
     one after the other, not the first alone; and what has begun goes on with its tries."""
     is_asked_for = candidate.is_reopened or (candidate.is_late and job.catchup is Catchup.ALL)
     return is_asked_for or has_run(candidate)
+
+
+def wanted_of(job: Job) -> Need | Wanted:
+    """Return what decides where all parts of a launch of the job may go."""
+    need = need_of(job)
+    return Wanted(need, job.parts, job.each) if job.has_parts else need
 
 
 def need_of(job: Job) -> Need:

@@ -16,7 +16,8 @@ from typing import Final
 from cron.calendar.schedule import Ticks, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Job, Schedule
-from cron.scheduler.backlog import Backlog, IsWaiting, Line, LineKey, Rates, Room
+from cron.scheduler.backlog import Backlog, IsDue, IsWaiting, Line, LineKey, Rates, Room
+from cron.scheduler.candidates import wanted_of
 from cron.state.state import JobRecord, State
 from launcher.names import split_job_name
 
@@ -24,6 +25,8 @@ PATIENT_S: Final = 15
 """A job is patient whose instants lie so far apart and may begin so late."""
 SWEEP_S: Final = 60
 """How often the jobs of lines that are behind have their older instants skipped."""
+LOOKED_MAX: Final = 2_000
+"""Schedules and horizons that one take looks at; what is beyond is taken for due."""
 
 _GroupKey = tuple[str, str, int]
 
@@ -85,6 +88,7 @@ class DueHeap:
         self._rates = Rates()
         self._groups: dict[_GroupKey, _Group] = {}
         self._of_job: dict[int, tuple[_Group, LineKey]] = {}
+        self._records = state.by_number
         self._heap: list[tuple[int, int, _Group]] = []
         self._order = 0
         self.seen_s = 0
@@ -100,7 +104,13 @@ class DueHeap:
         The job itself is looked at once in the next `take`, from its own horizon on; from then on
         it goes with its group.
         """
-        self.remove(record.number)
+        before = self._leave_group(record.number)
+        self._put(record)
+        _, line = self._of_job.get(record.number, (None, None))
+        if before is not None and before != line:  # else it keeps its place
+            self.backlog.remove(before, record.number)
+
+    def _put(self, record: JobRecord) -> None:
         if record.job is None:
             return
         key = _group_key(record.job.schedule)
@@ -118,12 +128,17 @@ class DueHeap:
 
     def remove(self, number: int) -> None:
         """Take a job out; unknown numbers are no error."""
+        line = self._leave_group(number)
+        if line is not None:
+            self.backlog.remove(line, number)
+
+    def _leave_group(self, number: int) -> LineKey | None:
+        """Take a job out of its group; return where it may wait."""
         self.held.pop(number, None)
-        found = self._of_job.pop(number, None)
-        if found is not None:
-            group, flow = found
-            group.remove(flow, number)
-            self.backlog.remove(flow, number)
+        group, line = self._of_job.pop(number, (None, None))
+        if group is not None and line is not None:
+            group.remove(line, number)
+        return line
 
     def retry(self, number: int) -> None:
         """Look at a job again in one of the next takes, whatever its group does."""
@@ -159,7 +174,8 @@ class DueHeap:
         """Return up to `limit` jobs that may have instants up to `now_s`; the rest comes next time.
 
         Groups move on to their next instant after `now_s`. Who takes a job must account for it up
-        to `now_s`, or `retry` it. `room` and `is_waiting` are those of `Backlog.take`.
+        to `now_s`, or `retry` it. `room` and `is_waiting` are those of `Backlog.take`; where there
+        is a `room`, a job without an instant is left out.
         """
         if not self.seen_s:  # nobody has looked yet at what waits
             for line in self.backlog:
@@ -167,7 +183,8 @@ class DueHeap:
         self.seen_s = now_s
         self._fill_backlog(now_s)
         taken = []
-        for line, number in self.backlog.take(limit, now_s, room, is_waiting):
+        is_due = None if room is None else self._is_due(now_s)
+        for line, number in self.backlog.take(limit, now_s, room, is_waiting, is_due):
             group, flow = self._of_job[number]
             if group.next_s is None:
                 self._schedule(group, now_s)
@@ -178,6 +195,24 @@ class DueHeap:
             taken.append(DueJob(number, group.ticks, line.since_s, is_behind=is_behind))
         self._is_blocked = len(taken) < limit
         return taken
+
+    def _is_due(self, now_s: int) -> IsDue:
+        """Return what tells whether a job has an instant to account for. After a change of leader
+        all jobs are looked at, and most have none: these must not take the room of others."""
+        known: dict[tuple[_GroupKey, int], bool] = {}  # by schedule and horizon
+
+        def is_due(number: int) -> bool:
+            group, _ = self._of_job[number]
+            if group.next_s is None:
+                self._schedule(group, now_s)
+            horizon_s = self._records[number].horizon_s
+            found = known.get((group.key, horizon_s))
+            if found is None:
+                next_s = group.ticks.next(horizon_s) if len(known) < LOOKED_MAX else now_s
+                found = known[group.key, horizon_s] = next_s is not None and next_s <= now_s
+            return found
+
+        return is_due
 
     def stale(self, now_s: int, *, limit: int) -> list[DueJob]:
         """Return jobs that wait in lines which are behind, each once in `SWEEP_S` at the most: of
@@ -256,4 +291,5 @@ def _flow_of(name: str, job: Job, *, is_rare: bool) -> LineKey:
     """Return what a job has its turns with."""
     tenant, _ = split_job_name(name)
     priority = min(max(job.work.priority, 0), 9)
-    return LineKey(job.pool, priority, tenant, is_rare and job.deadline_s >= PATIENT_S)
+    is_patient = is_rare and job.deadline_s >= PATIENT_S
+    return LineKey(job.pool, priority, tenant, is_patient, wanted_of(job))

@@ -113,12 +113,13 @@ class FairQueue:
     def __contains__(self, key: object) -> bool:
         return key in self.ready or key in self.held or key in self.parked
 
-    def standing(self, tenant: str, pool: str, priority: int) -> int:
-        """Return how many live launches of a tenant's queue wait for nothing but room, a limit of
-        the pool's or tenant's, or a rate: not those that are held, nor behind their job's limit."""
-        share = self.shares.get((tenant, pool, priority))
-        flows = share.flows.values() if share is not None else ()
-        return sum(flow.size for flow in flows if not flow.key.is_late)
+    def standing(self, tenant: str, pool: str, priority: int, need: Hashable) -> int:
+        """Return how many live launches of a tenant's queue with that need wait for nothing but
+        room, a limit of the pool's or tenant's, or a rate: not those that are held, nor behind
+        their job's limit."""
+        keys = (FlowKey(tenant, pool, priority, need, False, limited) for limited in (False, True))
+        flows = (self.flows.get(key) for key in keys)
+        return sum(flow.size for flow in flows if flow is not None)
 
     # ---- flows
 

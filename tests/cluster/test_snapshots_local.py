@@ -91,17 +91,22 @@ def wait_seals(cell: Cell, more: int) -> None:
     wait_until(is_complete, 30, "complete histories")
 
 
+def shared(cell: Cell, kind: str) -> set[str]:
+    """The names of files that all replicas have."""
+    return set.intersection(*(set(files(cell, name, kind)) for name in cell.replicas))
+
+
 def check_same(cell: Cell) -> None:
     """End the cell and compare all that its replicas keep, byte by byte."""
     report = cell.client.audit("", 0)
     assert [one.message for one in report.violations] == []
+    wait_until(lambda: min(len(shared(cell, kind)) for kind in ("seg", "snap")) >= 3, 60, "files")
     cell.terminate(*cell.replicas)
     name_of_cell = "default"
     for kind, verify in (("seg", verify_segment), ("snap", verify_snapshot)):
         kept = [files(cell, name, kind) for name in cell.replicas]
-        shared = set.intersection(*(set(one) for one in kept))
-        assert len(shared) >= 3, f"{[sorted(one) for one in kept]}"
-        for name in shared:
+        assert len(shared(cell, kind)) >= 2, f"{[sorted(one) for one in kept]}"
+        for name in shared(cell, kind):
             assert len({one[name] for one in kept}) == 1, f"{name} differs"
         for path in folder_of(cell, "r1").rglob(f"*.{kind}"):
             verify(path, name_of_cell)

@@ -80,13 +80,13 @@ class Overload:
         self.turn_most_ms = 0
         self.pace = TurnPace()
         self.books: Books | None = None
-        self._append(c.Claim(format=c.FORMAT), c.PutJobs("a", 0, T0, jobs))
+        self.append(c.Claim(format=c.FORMAT), c.PutJobs("a", 0, T0, jobs))
         self.executors = {
             number: Executor(number, slots, start_ms, service_ms)
             for number in range(1, executors + 1)
         }
         for number in self.executors:
-            self._append(c.ExecutorJoined(f"e{number}", f"l{number}", slots))
+            self.append(c.ExecutorJoined(f"e{number}", f"l{number}", slots))
         self.books = Books(self.machine.state)
 
     def run(self, seconds: int) -> None:
@@ -97,7 +97,12 @@ class Overload:
 
     def pause(self, names: list[str]) -> None:
         """Let these jobs fall due no more."""
-        self._append(c.Pause(tuple(names), "", 0, "anna"))
+        self.append(c.Pause(tuple(names), "", 0, "anna"))
+
+    def take_over(self) -> None:
+        """Let another leader begin, who derives everything from State."""
+        self.books = Books(self.machine.state)
+        self.steady_ms = self.now_ms - 5_000
 
     def starts_a_second(self) -> list[float]:
         """Launches that succeeded, a second, by spans of 10 s that are over."""
@@ -159,7 +164,7 @@ class Overload:
         if commands:
             busy_ms = self._cost_us(commands) // 1000
             cost_ms += busy_ms
-            self._append(*commands)
+            self.append(*commands)
             rows = sum(len(getattr(one, "items", ())) for one in commands)
             self.pace.took(rows, busy_ms, cost_ms)
         self.turn_most_ms = max(self.turn_most_ms, cost_ms)
@@ -220,7 +225,8 @@ class Overload:
                     end_ms = executor.busy_ms + executor.service_ms
                     heapq.heappush(self.reports, (end_ms, item.key, item.attempt, item.executor))
 
-    def _append(self, *commands: c.Command) -> None:
+    def append(self, *commands: c.Command) -> None:
+        """Commit one entry."""
         entry = encode_entry(self.now_ms, self.epoch, commands)
         self.index += 1
         outcome = self.machine.apply(self.epoch.term, self.index, entry)

@@ -7,10 +7,13 @@ failures"). Here the leader's time, slots and executors are simulated, so figure
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec import structs
 
 from cron.job import Catchup, Job, Overlap, Schedule
+from cron.state.pool import CloseGate, Gate, GateAction
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.model.overload_world import Overload, every_second
@@ -118,3 +121,51 @@ def test_after_an_overload_all_is_as_before() -> None:
     assert sum(world.ends.values()) >= 1_400  # all of 100 a second
     assert world.behind_s() <= 2
     assert world.findings() == []
+
+
+def every_ten_seconds(name: str, **fields: Any) -> Job:
+    schedule = Schedule("@every 10s", every_s=10)
+    work = WorkSpec(("true",))
+    return Job(name, schedule, work, catchup=Catchup.NONE, deadline_s=10, **fields)
+
+
+def run_of(world: Overload, seconds: int, word: str) -> int:
+    """Launches of jobs with that word in their names that succeeded within so many seconds."""
+    before = len(world.rows)
+    world.run(seconds)
+    ran = [row for row in world.rows[before:] if row.state is LaunchState.SUCCEEDED]
+    return sum(word in row.job for row in ran)
+
+
+def test_jobs_whose_launches_wait_at_a_gate_hold_up_no_other_of_their_line() -> None:
+    held = [every_ten_seconds(f"t/held{number}") for number in range(40)]
+    free = [every_ten_seconds(f"t/free{number}") for number in range(100)]
+    world = Overload(*held, *free, service_ms=20)
+    world.run(20)
+    world.append(CloseGate(Gate(0, GateAction.PAUSE, "mending", "ada", 0, 0, jobs="t/held*")))
+    for executor in world.executors.values():  # all away: their line falls behind
+        executor.rests_until_ms = world.now_ms + 20_000
+    world.run(60)
+    assert run_of(world, 60, "free") >= 600
+    assert world.findings() == []
+
+
+def test_jobs_that_no_executor_can_take_leave_the_room_of_the_others() -> None:
+    nowhere = [every_ten_seconds(f"t/nowhere{n}", where="zone=b") for n in range(200)]
+    free = [every_ten_seconds(f"t/free{number}") for number in range(100)]
+    world = Overload(*nowhere, *free, service_ms=20)
+    world.run(20)
+    assert run_of(world, 60, "free") >= 600
+    assert world.findings() == []
+
+
+def test_jobs_with_nothing_due_take_no_room_after_a_change_of_leader() -> None:
+    hourly = Schedule("@hourly", resolved="0 * * * *")
+    rare = [
+        Job(f"t/rare{number}", hourly, WorkSpec(("true",)), deadline_s=10) for number in range(1000)
+    ]
+    world = Overload(*rare, every_ten_seconds("t/free"), service_ms=20)
+    world.now_ms += 600_000
+    world.take_over()
+    taken = world.books.take_due(world.now_ms // 1000, 100)
+    assert [world.machine.state.by_number[due.number].name for due in taken] == ["t/free"]

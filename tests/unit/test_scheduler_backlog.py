@@ -40,12 +40,25 @@ def test_a_line_without_room_is_passed_over_and_keeps_its_jobs() -> None:
     assert [len(line.numbers) for line in backlog] == [9, 6]
 
 
-def test_a_job_of_which_a_launch_waits_keeps_its_place_where_its_line_is_behind() -> None:
+def test_a_job_of_which_a_launch_waits_is_passed_over_where_its_line_is_behind() -> None:
     backlog = backlog_of(flood=4)
     assert taken(backlog, 1, 0, is_waiting=lambda number: number == 100) == [100]
     assert taken(backlog, 2, BEHIND_S, is_waiting=lambda number: number == 101) == [102, 103]
     assert taken(backlog, 2, BEHIND_S, is_waiting=lambda number: False) == [101]
     assert len(backlog) == 0
+
+
+def test_jobs_that_are_passed_over_go_to_the_end_and_hold_up_nobody() -> None:
+    backlog = backlog_of(flood=90)
+    found = [taken(backlog, 1, BEHIND_S, is_waiting=lambda number: number < 180) for _ in range(3)]
+    assert found == [[], [], [180]]
+
+
+def test_a_job_that_is_not_due_leaves_its_line_and_takes_no_room() -> None:
+    backlog = backlog_of(flood=9)
+    assert taken(backlog, 9, room=lambda line: 2, is_due=lambda number: number > 105) == [106, 107]
+    (line,) = backlog
+    assert list(line.numbers) == [108]
 
 
 def test_jobs_that_come_back_stand_in_front_and_their_line_is_as_old_as_it_was() -> None:
