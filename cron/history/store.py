@@ -414,11 +414,12 @@ class RowStore:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
             loop, tried = asyncio.get_running_loop(), tried + 1
-            read = partial(self._read, in_segments, found, seen.records)
+            is_last = tried >= _TRIES
+            read = partial(self._read, in_segments, found, seen.records, is_last=is_last)
             try:
                 return await loop.run_in_executor(self._pool, read)
             except SnapshotMissing as error:  # let go of, or set aside, since the moment we saw
-                if tried >= _TRIES:
+                if is_last:
                     raise _unavailable(error) from error
 
     # ---- in the thread
@@ -428,8 +429,11 @@ class RowStore:
         in_segments: Callable[[_T, Sequence[SegmentRecord]], _T],
         found: _T,
         records: Sequence[SegmentRecord],
+        *,
+        is_last: bool,
     ) -> _T:
-        """Return what is found in segments; one that is damaged is set aside, and fetched anew.
+        """Return what is found in segments; one that is damaged is set aside, and fetched anew. So
+        is one whose file is still missing in the last try, and which nobody let go of.
 
         Raises:
             SnapshotMissing: one is not here any more. Unavailable: one cannot be read.
@@ -437,15 +441,23 @@ class RowStore:
         self._reading = None
         try:
             return in_segments(found, records)
-        except SnapshotMissing:
+        except SnapshotMissing as error:
+            if is_last:
+                self._distrust(error)
             raise
         except (SnapshotError, RowsDamaged) as error:
-            if self._reading is not None and self.shelf is not None:
-                self._held.pop(self._reading.key, None)
-                self.shelf.distrust(self._reading, error)
+            self._distrust(error)
             raise _unavailable(error) from error
         except OSError as error:
             raise _unavailable(error) from error
+
+    def _distrust(self, error: Exception) -> None:
+        """Have the segment that is read just now fetched anew, if the shelf still lists it."""
+        record = self._reading
+        if record is not None and self.shelf is not None:
+            self._held.pop(record.key, None)
+            if self.shelf.holdings([record])[0]:
+                self.shelf.distrust(record, error)
 
     def _opened(self, record: SegmentRecord) -> Segment:
         """Return a segment, whose index may be held."""

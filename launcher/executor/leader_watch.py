@@ -32,7 +32,7 @@ PAUSE_S_MIN: Final = 0.2
 PAUSE_S_MAX: Final = 3.2
 NAMED_MAX: Final = 3
 """Addresses that replicas name and the configuration does not: those of machines that moved."""
-_KEEPALIVE: Final = (
+KEEPALIVE: Final = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -106,7 +106,7 @@ class LeaderWatch:
             grpc.RpcError, TimeoutError: it broke, or could not be opened.
         """
         ours = self._credentials() if self._credentials is not None else None
-        channel = open_channel(address, ours, _KEEPALIVE)
+        channel = open_channel(address, ours, KEEPALIVE)
         try:
             stub = pool_pb2_grpc.PoolStub(channel)  # type: ignore[no-untyped-call]
             request = pool_pb2.WatchRequest(cell=self._config.cell, executor=self._config.id)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cron.state import commands as c
+from cron.state import pool as p
 from cron.state.outcome import Outcome
 from cron.state.rows import RowKind
 from launcher.launch import LaunchState
@@ -23,6 +24,11 @@ CRONTAB = "\n".join(
     f"#: name=j{number} deadline=20s catchup=none overlap={overlap}\n@every 1s run 0.2\n"
     for number, overlap in enumerate(("allow",) * 5 + ("forbid",))
 )
+MANY = "\n".join(
+    f"#: name=j{number} deadline=20s catchup=none\n@every 1s run 0.2\n" for number in range(12)
+)
+PACE = {("", "", -1): p.Limits(rate_milli=8_000)}
+"""Less than falls due: launches begin one by one, all the time, each with an order of its own."""
 SEEDS = (1, 2, 3)
 PROBE_S = 0.5
 UNANSWERED_S = 1.0
@@ -31,10 +37,11 @@ TURN_S = 0.25
 
 
 class Vanishing(World):
-    """A calm cell, one of whose executors is cut off without a reset, once or for a while."""
+    """A calm cell, whose largest executor is cut off without a reset, once or for a while."""
 
     def __init__(self, seed: int, *, away_s: float, **options: Any) -> None:
-        super().__init__(seed, crontab=CRONTAB, append_timeout_ms=10_000, **options)
+        options.setdefault("crontab", CRONTAB)
+        super().__init__(seed, append_timeout_ms=10_000, **options)
         self.away_s = away_s
         self.cut_s = 0.0
         self.victim = ""
@@ -50,7 +57,7 @@ class Vanishing(World):
         await asyncio.sleep(20.0)
         leader = self.cell.leader
         assert leader is not None
-        self.victim = sorted(self.hosts)[0]
+        self.victim = max(self.hosts.values(), key=lambda host: host.config.slots).id
         self.cut_s = self.loop.time()
         self._pull_the_plug(leader)
         pool = self.replicas[leader].pool
@@ -110,8 +117,8 @@ class Busy(Vanishing):
             stream.down.stall(self.away_s)
 
 
-def vanishing(seed: int, made: type[Vanishing], away_s: float) -> Vanishing:
-    """Return the world of `seed` after its end."""
+def vanishing(seed: int, made: type[Vanishing], away_s: float, **about: Any) -> Vanishing:
+    """Return the world of `seed`, made with the options `about`, after its end."""
     worlds: list[Vanishing] = []
 
     def make(seed: int, **options: Any) -> Vanishing:
@@ -119,7 +126,7 @@ def vanishing(seed: int, made: type[Vanishing], away_s: float) -> Vanishing:
         return worlds[0]
 
     with patched(world_module, World=make):
-        simulate(seed, chaos_s=20.0 + max(away_s, 40.0))
+        simulate(seed, chaos_s=20.0 + max(away_s, 40.0), **about)
     return worlds[0]
 
 
@@ -143,7 +150,7 @@ def test_what_never_left_for_an_executor_that_vanished_runs_elsewhere() -> None:
     returned: set[str] = set()
     for seed in SEEDS:
         with patched(network_module, WINDOW=1):
-            world = vanishing(seed, Vanishing, 40.0)
+            world = vanishing(seed, Vanishing, 40.0, crontab=MANY, limits=PACE)
         expect_sound(world)
         unsent = {name for _, name in world.begun_there(0.0, 40.0)} - world.handed
         assert not unsent & set(world.ends), "an attempt that never left has ended"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import grpc
 import pytest
 import structlog
+from grpc._cython import cygrpc
 
 from cron.api import listening
 from cron.api.listening import check_free, listen, make_server
+from cron.api.server import SERVER_OPTIONS
 from cron.errors import ConfigError
+from launcher.executor.leader_watch import KEEPALIVE
 
 
 def known_as(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
@@ -23,6 +27,18 @@ def warnings(address: str) -> list[str]:
     with structlog.testing.capture_logs() as lines:
         check_free(address)
     return [line["event"] for line in lines]
+
+
+def test_options_are_known_to_grpc() -> None:
+    """gRPC ignores an option of another name; its library has the names that it looks for."""
+    library = Path(cygrpc.__file__).read_bytes()
+    names = [name for name, _ in (*SERVER_OPTIONS, *KEEPALIVE)]
+    assert [name for name in names if name.encode() not in library] == []
+
+
+def test_a_server_lets_executors_ask_as_often_as_they_do() -> None:
+    least_ms = dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"]
+    assert least_ms <= dict(KEEPALIVE)["grpc.keepalive_time_ms"] / 2
 
 
 def test_a_port_that_is_taken_is_named() -> None:

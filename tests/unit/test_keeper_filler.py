@@ -149,6 +149,26 @@ async def test_a_damaged_segment_is_fetched_anew_when_it_is_needed(
     assert again.files()[path.name] == source.files()[path.name]
 
 
+async def test_a_segment_whose_file_is_gone_is_missing_and_fetched_anew(
+    source: Disk, tmp_path: Path
+) -> None:
+    other = Disk(tmp_path / "r2", source.log).start()
+    other.apply()
+    await other.settle()
+    path = other.keeper.segment_path(name_of(records(source.log)[0]))
+    assert path is not None
+    path.unlink()
+    with pytest.raises(Unavailable, match=path.name):
+        await all_rows(other)
+    assert len(other.keeper.missing()) == len(other.row_store.gaps()) == 1
+    assert len(await all_rows(other)) == len(source.log.rows) - records(source.log)[0].rows
+    other.filler.sources = [Neighbour(source)]
+    await other.filler.look()
+    assert await all_rows(other) == rows_of(source.log)
+    assert other.row_store.gaps() == []
+    other.stop()
+
+
 async def test_damage_that_shows_in_a_question_is_fetched_anew(
     source: Disk, tmp_path: Path
 ) -> None:
