@@ -33,6 +33,7 @@ from launcher.executor.turn import Turn, Written, record, write
 from launcher.executor.workers import Workers
 from launcher.failpoints import hit
 from launcher.launch import Reason
+from launcher.limits import LEDGER_ROWS_MAX
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -40,6 +41,10 @@ log = logs.get()
 
 TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms added to a busy executor's answer."""
+FULL: Final = (
+    f"the executor remembers as many launches as it may ({LEDGER_ROWS_MAX:,}): "
+    "end the oldest one that runs on it, or see why backups of the cell do not go on"
+)
 WAITED: Final = "it waited for a worker when its executor died"
 LEASE_LOOK_S: Final = 0.25
 SURVIVORS_PAUSE_S: Final = 1.0
@@ -67,6 +72,7 @@ class Foreman:
         self._next = Turn()
         self._lapses = 0
         self._had_lease = False
+        self._is_full = False
         self.able = asyncio.Event()
         """Set unless something of a dead spawner cannot be killed; be connected only then."""
         self.able.set()
@@ -185,6 +191,7 @@ class Foreman:
         Raises:
             BadConfig: there can be no socket for workers.
         """
+        self._note_room()
         self.workers.open()
         await self._start_spawner()
 
@@ -266,7 +273,7 @@ class Foreman:
         lost: list[str] | None = None
         if turn.spawner_died:
             lost = await self._interrupted(ledger_thread, turn.news)
-        conditions, lapses = self._conditions(), self._lapses
+        conditions, lapses, was_full = self._conditions(), self._lapses, self._is_full
         written = await loop.run_in_executor(ledger_thread, self._write, turn, conditions, lost)
         self.highest = self._ledger.highest
         if lost is not None:
@@ -279,7 +286,9 @@ class Foreman:
         if turn.arriving is not None:
             self._outlet = turn.arriving
             self._outlet.begin(written.known, self.highest)
-        self._offer(is_new=turn.arriving is not None, is_changed=turn.offered)
+        self._note_room()
+        is_changed = turn.offered or self._is_full != was_full
+        self._offer(is_new=turn.arriving is not None, is_changed=is_changed)
         if turn.recall is not None and turn.recall.outlet is self._outlet:
             self._recollect(turn.recall, written.page)
 
@@ -307,6 +316,8 @@ class Foreman:
             obstacle = "the executor is stopping"
         elif abs(self.clock_offset_ms) > self._config.clock_offset_ms_max:
             obstacle = f"the executor's clock is {self.clock_offset_ms} ms off the leader's"
+        elif self._is_full:
+            obstacle = FULL
         return Conditions(
             wall_ms=wall_ms(),
             lease_valid=self.lease.valid(boot_ms()),
@@ -369,9 +380,19 @@ class Foreman:
             if self._outlet is not None:
                 self._outlet.send(rows)
 
+    def _note_room(self) -> None:
+        """See whether the ledger takes more rows, and log where that has changed."""
+        was_full, self._is_full = self._is_full, self._ledger.count >= LEDGER_ROWS_MAX
+        counts = {"rows": self._ledger.count, "floor": self._ledger.floor}
+        if self._is_full and not was_full:
+            log.warning("ledger.full", error=FULL, **counts)
+        elif was_full and not self._is_full:
+            log.info("ledger.has_room", **counts)
+
     def _offer(self, *, is_new: bool, is_changed: bool) -> None:
-        """Tell who is new, if there is anything to tell, and everybody what has changed."""
-        offers = self.workers.offers
+        """Tell who is new, if there is anything to tell, and everybody what has changed. With a
+        full ledger nothing is offered: each launch that is refused is a row as well."""
+        offers = () if self._is_full else self.workers.offers
         if self._outlet is not None and (is_changed or (is_new and offers)):
             self._outlet.offer(offers)
 

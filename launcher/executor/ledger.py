@@ -328,6 +328,11 @@ class Ledger:
     # ---- what it knows
 
     @property
+    def count(self) -> int:
+        """How many rows it holds, acknowledged ones as well."""
+        return len(self._rows)
+
+    @property
     def newest_index(self) -> int:
         """The highest log index at which anything was begun that this ledger has seen."""
         return self._newest_index

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import structlog
 
 from launcher import failpoints
 from launcher.config import ExecutorConfig
@@ -27,12 +28,13 @@ from launcher.executor.lockfile import lock
 from launcher.executor.offers import Offer
 from launcher.executor.outputs import Outputs
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from launcher.executor.workers import Workers
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch, WorkSpec
 from tests.unit.journal_rig import read_only
 
-A, B = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "ab")
+A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
 
 
 class Ear:
@@ -104,8 +106,9 @@ class Shop:
         argv = ("/bin/sh", "-c", fields.pop("command", "exit 3"))
         user, is_guarded = fields.pop("user", ""), fields.pop("is_guarded", False)
         spec = msgspec.msgpack.encode(WorkSpec(argv, cwd="/", user=user, guarded=is_guarded))
+        index, until_ms = fields.pop("index", 9), wall_ms() + 60_000
         starts = [
-            pool_pb2.Start(name=name, begun_index=9, not_after_ms=wall_ms() + 60_000, work=spec)
+            pool_pb2.Start(name=name, begun_index=index, not_after_ms=until_ms, work=spec)
             for name in names
         ]
         epoch = pool_pb2.Epoch(term=term, replica="r1")
@@ -236,6 +239,44 @@ async def test_a_drained_foreman_refuses_and_ends(shop: Shop) -> None:
     await asyncio.gather(turns, return_exceptions=True)
     assert (shop.on_disk(A), shop.on_disk(B)) == (ENDED, REFUSED)
     assert shop.foreman.running == 0
+
+
+async def test_a_full_ledger_takes_no_work_until_rows_are_forgotten(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreman, "LEDGER_ROWS_MAX", 1)
+    served = (Offer("app", 1, ("a.b",)),)
+    monkeypatch.setattr(Workers, "offers", served)
+    shop.foreman.attach(shop.ear)
+    with structlog.testing.capture_logs() as lines:
+        shop.order(names=(A,))
+        await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
+        shop.order(names=(B,), acks=[A])
+        await shop.turns_until(lambda: (B, REFUSED) in shop.ear.told)
+    assert "end the oldest one" in shop.ledger.rows([B])[B].detail
+    assert [line["event"] for line in lines].count("ledger.full") == 1
+    assert shop.ear.offers == [()]
+    shop.order(acks=[B], floor=9)
+    await shop.turn()
+    assert shop.ear.offers == [(), served]
+    shop.order(names=(C,), index=10)
+    await shop.turns_until(lambda: (C, ENDED) in shop.ear.told)
+
+
+async def test_an_executor_that_starts_with_a_full_ledger_takes_no_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreman, "LEDGER_ROWS_MAX", 1)
+    ledger = Ledger(tmp_path / FILE)
+    with ledger.transaction():
+        ledger.insert([Row(A, REFUSED, 9)])
+    ledger.close()
+    shop = Shop(tmp_path)
+    await shop.open()
+    shop.order(names=(B,))
+    await shop.turn()
+    assert shop.on_disk(B) == REFUSED
+    await shop.close()
 
 
 class Immortal:
