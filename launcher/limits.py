@@ -26,9 +26,9 @@ OUTPUT_BYTES_MAX_MIN: Final = 4 << 10
 """Smallest bound of one attempt's output: two halves of half a page of a book."""
 FRAME_BYTES_MAX: Final = 64 << 20
 """One frame between executor and spawner: all starts of one message of the stream."""
-LEDGER_ROWS_MAX: Final = 1_000_000
-"""Launches that an executor remembers, at 570 bytes each: 0.6 GB. Its oldest open launch holds all
-that were begun after it, and so do backups that hang: 17 minutes of 1,000 launches a second."""
+LEDGER_ROWS_MAX: Final = 4_000_000
+"""Launches that an executor remembers, at 570 bytes each: 2.3 GB. Those that were begun since the
+newest backup are remembered: if backups hang, this is an hour of 1,000 launches a second."""
 DETAIL_CHARS_MAX: Final = 500
 """What the operating system said, as people get to read it."""
 WORK_SPECS_CACHED: Final = 16_384

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import structlog
@@ -14,7 +14,7 @@ from cron.leader.settle import Settler
 from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
-from cron.state.state import State
+from cron.state.state import ExecutorRecord, State
 from launcher.launch import LaunchState
 from launcher.names import AttemptName
 from launcher.pool.events import (
@@ -280,9 +280,13 @@ class Inbox:
         self._raise_more_floors(state)
 
     def raise_floors(self, state: State) -> None:
-        """Let executors forget what can no longer be asked (rule R4): below their oldest open
-        launch, or all that is committed where nothing is open; and never above the newest
-        snapshot in object storage, where there is to be one."""
+        """Let executors forget what can no longer be asked (rule R4): below the oldest launch that
+        is begun there and not known to have started, or all that is committed where there is none;
+        and never above the newest snapshot in object storage, where there is to be one.
+
+        A launch that has started has a row there, which stays until its end is acknowledged: one
+        that runs for a day must not keep all that ended meanwhile in the executor's memory.
+        """
         if not state.is_resolving and not self._to_floor:
             self._to_floor = [(one.executor, one.ledger) for one in self._pool.sessions()]
             self._raise_more_floors(state)
@@ -292,12 +296,19 @@ class Inbox:
         for executor, ledger in some:
             record = state.executor_of(executor, ledger)
             if record is not None:
-                oldest = min((row.begun_index for row in record.open.values()), default=None)
-                floor = state.index if oldest is None else oldest - 1
+                floor = min(_unstarted_on(record), default=state.index + 1) - 1
                 if self._is_backed_up:
                     # What a restore may have to ask about must not be forgotten.
                     floor = min(floor, state.history.backup.index)
                 self._pool.floor(executor, ledger, floor)
+
+
+def _unstarted_on(record: ExecutorRecord) -> Iterator[int]:
+    """Yield the log indexes at which launches were begun on an executor that may not have a row."""
+    for row in record.open.values():
+        start = row.start_on(record.number)
+        if start is not None and start.state is LaunchState.BEGUN:
+            yield row.begun_index
 
 
 def _is_refused_command(state: State, fact: Fact, now_ms: int) -> bool:

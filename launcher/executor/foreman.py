@@ -43,7 +43,7 @@ TURN_GAP_MS: Final = 5
 """Between two turns: at most 200 commits a second, and 5 ms added to a busy executor's answer."""
 FULL: Final = (
     f"the executor remembers as many launches as it may ({LEDGER_ROWS_MAX:,}): "
-    "end the oldest one that runs on it, or see why backups of the cell do not go on"
+    "see why backups of the cell do not go on"
 )
 WAITED: Final = "it waited for a worker when its executor died"
 LEASE_LOOK_S: Final = 0.25
