@@ -130,12 +130,18 @@ def test_a_configuration_of_other_replicas_is_not_devs(tmp_path: Path) -> None:
         ports_of(tmp_path)
 
 
+def listening(port: int) -> socket.socket:
+    """A socket that listens there, as servers do: connections that are over are no hindrance."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", port))
+    probe.listen()
+    return probe
+
+
 async def test_every_port_in_use_is_named_with_the_way_out() -> None:
     ports = free_ports()
-    with socket.socket() as one, socket.socket() as other:
-        for probe, port in ((one, ports.client[0]), (other, ports.raft[2])):
-            probe.bind(("127.0.0.1", port))
-            probe.listen()
+    with listening(ports.client[0]), listening(ports.raft[2]):
         assert taken(ports) == [
             ("clients of r1", ports.client[0]),
             ("Raft of r3", ports.raft[2]),
@@ -149,9 +155,7 @@ async def test_every_port_in_use_is_named_with_the_way_out() -> None:
 
 async def test_ports_of_a_cell_that_is_just_dying_are_waited_for() -> None:
     ports = free_ports()
-    probe = socket.socket()
-    probe.bind(("127.0.0.1", ports.client[1]))
-    probe.listen()
+    probe = listening(ports.client[1])
     asyncio.get_running_loop().call_later(0.15, probe.close)
     await check_ports(ports, patience_ms=20_000)
 

@@ -226,6 +226,8 @@ def test_a_port_in_use_is_named_before_anything_starts_and_no_folder_is_left(
     ports = free_ports()
     purpose, port = ports.all[number]
     with socket.socket() as taken:
+        # As servers do: connections that are over are no reason not to listen.
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(("127.0.0.1", port))
         taken.listen()
         dev = start(port=ports.client[0], folder=tmp_path / "new" / "data")
