@@ -59,6 +59,19 @@ class FrameFile(msgspec.Struct):
     checksum: bytes
 
 
+AS_ANOTHER: Final = "it was read back as another one than was written"
+
+
+@contextlib.contextmanager
+def read_back(path: Path) -> Iterator[None]:
+    """Delete the file at `path`, which was just written, if reading it back fails inside."""
+    try:
+        yield
+    except (SnapshotError, OSError):
+        path.unlink(missing_ok=True)
+        raise
+
+
 # --- snapshots
 
 
@@ -73,13 +86,10 @@ def write_snapshot(
     """
     path = directory / snapshot_name(header.term, header.index)
     checksum = write_file(path, form.SNAPSHOT_MAGIC, header, packed(pieces))
-    try:
+    with read_back(path):
         found = verify_snapshot(path, header.cell)
         if found.checksum != checksum or found.header != header:
-            raise SnapshotCorrupt(path.name, "it was read back as another one than was written")
-    except (SnapshotError, OSError):
-        path.unlink(missing_ok=True)
-        raise
+            raise SnapshotCorrupt(path.name, AS_ANOTHER)
     return found
 
 

@@ -126,13 +126,10 @@ def write_segment(directory: Path, header: SegmentHeader, sections: Sequence[byt
             disk.sync_directory(directory)  # the writer may have died before the name was durable
             return known
     checksum = disk.write_file(path, form.SEGMENT_MAGIC, header, _packed(sections))
-    try:
+    with disk.read_back(path):
         found = verify_segment(path, header.cell)
         if found.checksum != checksum or found.header != header:
-            raise SnapshotCorrupt(path.name, "it was read back as another one than was written")
-    except (SnapshotError, OSError):
-        path.unlink(missing_ok=True)
-        raise
+            raise SnapshotCorrupt(path.name, disk.AS_ANOTHER)
     return found
 
 
