@@ -186,8 +186,7 @@ class DueHeap:
         is_due = None if room is None else self._is_due(now_s)
         for line, number in self.backlog.take(limit, now_s, room, is_waiting, is_due):
             group, flow = self._of_job[number]
-            if group.next_s is None:
-                self._schedule(group, now_s)
+            self._schedule(group, now_s)
             is_behind = line.is_behind(now_s)
             if is_behind:  # it had its turn: when all fall due again, it comes last
                 numbers = group.numbers[flow]
@@ -203,8 +202,7 @@ class DueHeap:
 
         def is_due(number: int) -> bool:
             group, _ = self._of_job[number]
-            if group.next_s is None:
-                self._schedule(group, now_s)
+            self._schedule(group, now_s)
             horizon_s = self._records[number].horizon_s
             found = known.get((group.key, horizon_s))
             if found is None:
