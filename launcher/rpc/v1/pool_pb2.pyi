@@ -35,11 +35,18 @@ class _FateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeW
     INTERRUPTED: _Fate.ValueType  # 4
     """it was started, the executor died: what became of it is unknown"""
     FENCED: _Fate.ValueType  # 5
-    """a tombstone stands under this name: it never ran and never will"""
+    """a tombstone stands here: it never ran and never will"""
     UNKNOWN: _Fate.ValueType  # 6
     """the ledger has no such row (answer to kill only)"""
 
-class Fate(_Fate, metaclass=_FateEnumTypeWrapper): ...
+class Fate(_Fate, metaclass=_FateEnumTypeWrapper):
+    """How columns are written, in both directions. All columns of a message have a value for each of
+    its rows, in the order of `rows`, but for two short forms: a column of one value counts for all
+    rows, and an empty one means the default of its field. `rows` itself is never shortened. It has
+    the numbers of the rows, ascending, each once, as differences: the first number, then how far
+    each is above the one before. Columns of times are differences too, where they have more than one
+    value: the first time, then how far each is from the one before.
+    """
 
 FATE_UNSPECIFIED: Fate.ValueType  # 0
 ACCEPTED: Fate.ValueType  # 1
@@ -51,7 +58,7 @@ ENDED: Fate.ValueType  # 3
 INTERRUPTED: Fate.ValueType  # 4
 """it was started, the executor died: what became of it is unknown"""
 FENCED: Fate.ValueType  # 5
-"""a tombstone stands under this name: it never ran and never will"""
+"""a tombstone stands here: it never ran and never will"""
 UNKNOWN: Fate.ValueType  # 6
 """the ledger has no such row (answer to kill only)"""
 global___Fate = Fate
@@ -228,14 +235,14 @@ class Hello(google.protobuf.message.Message):
     memory_bytes: builtins.int
     """the same of memory"""
     protocol: builtins.int
-    """what it speaks, see Welcome.protocol"""
+    """what it speaks: 3, or it is refused (Welcome.protocol)"""
     @property
     def highest_epoch(self) -> global___Epoch:
         """the highest it has durably seen"""
 
     @property
-    def known(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Report]:
-        """all ledger rows that the leader may still ask about"""
+    def known(self) -> global___Reports:
+        """all ledger rows that the leader may still ask about, each once"""
 
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
@@ -252,22 +259,22 @@ class Hello(google.protobuf.message.Message):
         version: builtins.str = ...,
         wall_ms: builtins.int = ...,
         highest_epoch: global___Epoch | None = ...,
-        known: collections.abc.Iterable[global___Report] | None = ...,
+        known: global___Reports | None = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         can_recall: builtins.bool = ...,
         cpu_milli: builtins.int = ...,
         memory_bytes: builtins.int = ...,
         protocol: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch"]) -> builtins.bool: ...
+    def HasField(self, field_name: typing.Literal["highest_epoch", b"highest_epoch", "known", b"known"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["can_recall", b"can_recall", "cell", b"cell", "cpu_milli", b"cpu_milli", "executor", b"executor", "highest_epoch", b"highest_epoch", "host", b"host", "incarnation", b"incarnation", "known", b"known", "labels", b"labels", "ledger", b"ledger", "memory_bytes", b"memory_bytes", "pid", b"pid", "protocol", b"protocol", "slots", b"slots", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Hello = Hello
 
 @typing.final
 class Offers(google.protobuf.message.Message):
-    """What its workers serve, whole, after a Welcome of protocol 1 or more, and whenever it changes. An
-    executor that never sends it serves no handlers.
+    """What its workers serve, whole, after the Welcome, and whenever it changes. An executor that never
+    sends it serves no handlers.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -333,6 +340,8 @@ global___Heartbeat = Heartbeat
 
 @typing.final
 class Report(google.protobuf.message.Message):
+    """One row of a batch."""
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     NAME_FIELD_NUMBER: builtins.int
@@ -342,14 +351,15 @@ class Report(google.protobuf.message.Message):
     STARTED_MS_FIELD_NUMBER: builtins.int
     FINISHED_MS_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
-    BEGUN_INDEX_FIELD_NUMBER: builtins.int
+    INDEX_FIELD_NUMBER: builtins.int
     EPOCH_FIELD_NUMBER: builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     RETRY_AFTER_MS_FIELD_NUMBER: builtins.int
     CPU_MS_FIELD_NUMBER: builtins.int
     MEMORY_PEAK_BYTES_FIELD_NUMBER: builtins.int
+    ROW_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """tenant/job@TIME[+tN]#A[/P], always with its attempt"""
+    """in a Recollection: tenant/job@TIME[+tN]#A[/P], with its attempt"""
     fate: global___Fate.ValueType
     reason: builtins.int
     """launcher.launch.Reason"""
@@ -360,8 +370,8 @@ class Report(google.protobuf.message.Message):
     finished_ms: builtins.int
     detail: builtins.str
     """for people: what the operating system said"""
-    begun_index: builtins.int
-    """in a Recollection: log index of its Begin, or of the tombstone"""
+    index: builtins.int
+    """of its batch: log index of its Begin"""
     epoch: builtins.str
     """in a Recollection: LINEAGE.TERM.REPLICA under which it came"""
     output_bytes: builtins.int
@@ -369,8 +379,10 @@ class Report(google.protobuf.message.Message):
     retry_after_ms: builtins.int
     """where the reason is RETRY or SNOOZE: after its end; 0: not said"""
     cpu_ms: builtins.int
-    """where ENDED: what its control group measured; 0 where there was none"""
+    """where ENDED: what its control group measured; 0: there was none"""
     memory_peak_bytes: builtins.int
+    row: builtins.int
+    """its number in the batch"""
     def __init__(
         self,
         *,
@@ -381,37 +393,101 @@ class Report(google.protobuf.message.Message):
         started_ms: builtins.int = ...,
         finished_ms: builtins.int = ...,
         detail: builtins.str = ...,
-        begun_index: builtins.int = ...,
+        index: builtins.int = ...,
         epoch: builtins.str = ...,
         output_bytes: builtins.int = ...,
         retry_after_ms: builtins.int = ...,
         cpu_ms: builtins.int = ...,
         memory_peak_bytes: builtins.int = ...,
+        row: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["begun_index", b"begun_index", "cpu_ms", b"cpu_ms", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "memory_peak_bytes", b"memory_peak_bytes", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "started_ms", b"started_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "epoch", b"epoch", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "index", b"index", "memory_peak_bytes", b"memory_peak_bytes", "name", b"name", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "row", b"row", "started_ms", b"started_ms"]) -> None: ...
 
 global___Report = Report
 
 @typing.final
+class BatchReport(google.protobuf.message.Message):
+    """Rows of one batch of which the same is to be said, and nothing beside these columns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: builtins.int
+    FATE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    EXIT_CODE_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    STARTED_MS_FIELD_NUMBER: builtins.int
+    FINISHED_MS_FIELD_NUMBER: builtins.int
+    OUTPUT_BYTES_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
+    index: builtins.int
+    fate: global___Fate.ValueType
+    reason: builtins.int
+    exit_code: builtins.int
+    detail: builtins.str
+    """for people, the same of all rows"""
+    @property
+    def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """differences"""
+
+    @property
+    def started_ms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """differences; empty: never"""
+
+    @property
+    def finished_ms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """differences; empty: not yet, or never"""
+
+    @property
+    def output_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """empty: none"""
+
+    def __init__(
+        self,
+        *,
+        index: builtins.int = ...,
+        fate: global___Fate.ValueType = ...,
+        reason: builtins.int = ...,
+        exit_code: builtins.int = ...,
+        rows: collections.abc.Iterable[builtins.int] | None = ...,
+        started_ms: collections.abc.Iterable[builtins.int] | None = ...,
+        finished_ms: collections.abc.Iterable[builtins.int] | None = ...,
+        output_bytes: collections.abc.Iterable[builtins.int] | None = ...,
+        detail: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["detail", b"detail", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "index", b"index", "output_bytes", b"output_bytes", "reason", b"reason", "rows", b"rows", "started_ms", b"started_ms"]) -> None: ...
+
+global___BatchReport = BatchReport
+
+@typing.final
 class Reports(google.protobuf.message.Message):
+    """What is said of one row twice, in one message or in two, may come in any order: an end says more
+    than a start.
+    """
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     REPORTS_FIELD_NUMBER: builtins.int
+    BATCHES_FIELD_NUMBER: builtins.int
     @property
     def reports(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Report]: ...
+    @property
+    def batches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___BatchReport]: ...
     def __init__(
         self,
         *,
         reports: collections.abc.Iterable[global___Report] | None = ...,
+        batches: collections.abc.Iterable[global___BatchReport] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["reports", b"reports"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batches", b"batches", "reports", b"reports"]) -> None: ...
 
 global___Reports = Reports
 
 @typing.final
 class Recollection(google.protobuf.message.Message):
     """The answer to Welcome.recall, in several of these: all rows of the ledger, acknowledged or not,
-    by (begun_index, name), each once. What changes meanwhile comes as Reports as well.
+    by (index, row), each once, with name and epoch, since State may have forgotten the numbers. What
+    changes meanwhile comes as Reports as well.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -511,9 +587,7 @@ class FromLeader(google.protobuf.message.Message):
     @property
     def goodbye(self) -> global___Goodbye: ...
     @property
-    def probe(self) -> global___Probe:
-        """only to executors of protocol 2 or more"""
-
+    def probe(self) -> global___Probe: ...
     def __init__(
         self,
         *,
@@ -548,9 +622,9 @@ class Welcome(google.protobuf.message.Message):
     recall: builtins.bool
     """answer with a Recollection: all that the ledger remembers"""
     protocol: builtins.int
-    """0: before there were numbers. 1: takes Offers, which a leader of 0 ends a stream for. A side
-    says nothing that the other's number does not promise to understand. 2: answers Probe; an older
-    executor is sent an OutputRequest without a name instead, which every version answers at once.
+    """3: batches and columns. A side that speaks another number is refused with a message that says
+    what to upgrade. The number rises when a message is added or changed, not when a field is added
+    that the other side may read past.
     """
     spread_ms: builtins.int
     """Over how long the executors of this cell are to spread their return, should it end: so many at
@@ -612,96 +686,210 @@ global___HeartbeatAnswer = HeartbeatAnswer
 
 @typing.final
 class Orders(google.protobuf.message.Message):
+    """A batch is what one entry of the log begins on one executor. Its id is the log index of that
+    Begin; a row of it is one attempt, or one part of an attempt, by its number from 0 in the order
+    of the Begin. (index, row) names it in orders, reports and the ledger.
+    """
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: builtins.int
-    STARTS_FIELD_NUMBER: builtins.int
+    WORKS_FIELD_NUMBER: builtins.int
+    BATCHES_FIELD_NUMBER: builtins.int
     FENCES_FIELD_NUMBER: builtins.int
     KILLS_FIELD_NUMBER: builtins.int
     ACKS_FIELD_NUMBER: builtins.int
     FLOOR_FIELD_NUMBER: builtins.int
-    FENCE_INDEX_FIELD_NUMBER: builtins.int
     floor: builtins.int
     """rule R4: rows begun at or below this log index may be forgotten"""
-    fence_index: builtins.int
-    """all that is fenced here was begun at or below this log index"""
     @property
     def epoch(self) -> global___Epoch: ...
     @property
-    def starts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Start]: ...
+    def works(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Work]:
+        """before anything else in this message, in this order"""
+
     @property
-    def fences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """attempt names: leave a tombstone unless known; answered by a Report"""
+    def batches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Batch]: ...
+    @property
+    def fences(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Fence]:
+        """leave a tombstone unless known; each is answered by a Report"""
 
     @property
     def kills(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Kill]: ...
     @property
-    def acks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """attempt names whose end is committed: need not be reported again"""
+    def acks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Ack]:
+        """rows whose end is committed: need not be reported again"""
 
     def __init__(
         self,
         *,
         epoch: global___Epoch | None = ...,
-        starts: collections.abc.Iterable[global___Start] | None = ...,
-        fences: collections.abc.Iterable[builtins.str] | None = ...,
+        works: collections.abc.Iterable[global___Work] | None = ...,
+        batches: collections.abc.Iterable[global___Batch] | None = ...,
+        fences: collections.abc.Iterable[global___Fence] | None = ...,
         kills: collections.abc.Iterable[global___Kill] | None = ...,
-        acks: collections.abc.Iterable[builtins.str] | None = ...,
+        acks: collections.abc.Iterable[global___Ack] | None = ...,
         floor: builtins.int = ...,
-        fence_index: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["acks", b"acks", "epoch", b"epoch", "fence_index", b"fence_index", "fences", b"fences", "floor", b"floor", "kills", b"kills", "starts", b"starts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["acks", b"acks", "batches", b"batches", "epoch", b"epoch", "fences", b"fences", "floor", b"floor", "kills", b"kills", "works", b"works"]) -> None: ...
 
 global___Orders = Orders
 
 @typing.final
-class Start(google.protobuf.message.Message):
+class Work(google.protobuf.message.Message):
+    """What a job is to do, once a stream. The leader gives the numbers, below 65,536. A number that
+    comes again means something else from there on, and nothing where `job` is empty; rows that came
+    before keep what they came with. The numbers are gone with the stream.
+    """
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: builtins.int
-    BEGUN_INDEX_FIELD_NUMBER: builtins.int
-    NOT_AFTER_MS_FIELD_NUMBER: builtins.int
-    WORK_FIELD_NUMBER: builtins.int
-    SCHEDULED_TIME_FIELD_NUMBER: builtins.int
-    name: builtins.str
-    begun_index: builtins.int
-    """log index of its Begin; at or below the floor it is refused"""
-    not_after_ms: builtins.int
-    """wall clock; later it is refused"""
-    work: builtins.bytes
+    NUMBER_FIELD_NUMBER: builtins.int
+    JOB_FIELD_NUMBER: builtins.int
+    SPEC_FIELD_NUMBER: builtins.int
+    number: builtins.int
+    job: builtins.str
+    """tenant/job, the first part of a row's name"""
+    spec: builtins.bytes
     """launcher.work.WorkSpec, msgpack; equal specs have equal bytes"""
-    scheduled_time: builtins.str
     def __init__(
         self,
         *,
-        name: builtins.str = ...,
-        begun_index: builtins.int = ...,
-        not_after_ms: builtins.int = ...,
-        work: builtins.bytes = ...,
-        scheduled_time: builtins.str = ...,
+        number: builtins.int = ...,
+        job: builtins.str = ...,
+        spec: builtins.bytes = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["begun_index", b"begun_index", "name", b"name", "not_after_ms", b"not_after_ms", "scheduled_time", b"scheduled_time", "work", b"work"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "number", b"number", "spec", b"spec"]) -> None: ...
 
-global___Start = Start
+global___Work = Work
+
+@typing.final
+class Batch(google.protobuf.message.Message):
+    """Rows of one batch to start, each once. A batch may come in several of these, and rows of it
+    again. At or below the floor they are refused. A work's number that this stream has not given is
+    an error that ends the stream.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    WORKS_FIELD_NUMBER: builtins.int
+    SCHEDULED_S_FIELD_NUMBER: builtins.int
+    NOT_AFTER_MS_FIELD_NUMBER: builtins.int
+    ATTEMPTS_FIELD_NUMBER: builtins.int
+    TRIGGERS_FIELD_NUMBER: builtins.int
+    PARTS_FIELD_NUMBER: builtins.int
+    index: builtins.int
+    """log index of the Begin"""
+    @property
+    def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """differences"""
+
+    @property
+    def works(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """numbers of Work"""
+
+    @property
+    def scheduled_s(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """differences"""
+
+    @property
+    def not_after_ms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """differences; the executor's wall clock; later: refused"""
+
+    @property
+    def attempts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """empty: 1"""
+
+    @property
+    def triggers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """empty: 0, launches by schedule"""
+
+    @property
+    def parts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """empty: 1"""
+
+    def __init__(
+        self,
+        *,
+        index: builtins.int = ...,
+        rows: collections.abc.Iterable[builtins.int] | None = ...,
+        works: collections.abc.Iterable[builtins.int] | None = ...,
+        scheduled_s: collections.abc.Iterable[builtins.int] | None = ...,
+        not_after_ms: collections.abc.Iterable[builtins.int] | None = ...,
+        attempts: collections.abc.Iterable[builtins.int] | None = ...,
+        triggers: collections.abc.Iterable[builtins.int] | None = ...,
+        parts: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "index", b"index", "not_after_ms", b"not_after_ms", "parts", b"parts", "rows", b"rows", "scheduled_s", b"scheduled_s", "triggers", b"triggers", "works", b"works"]) -> None: ...
+
+global___Batch = Batch
+
+@typing.final
+class Fence(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: builtins.int
+    ROW_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    index: builtins.int
+    row: builtins.int
+    name: builtins.str
+    """what the tombstone is known by in a Recollection"""
+    def __init__(
+        self,
+        *,
+        index: builtins.int = ...,
+        row: builtins.int = ...,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "name", b"name", "row", b"row"]) -> None: ...
+
+global___Fence = Fence
 
 @typing.final
 class Kill(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: builtins.int
     REASON_FIELD_NUMBER: builtins.int
-    name: builtins.str
+    INDEX_FIELD_NUMBER: builtins.int
+    ROW_FIELD_NUMBER: builtins.int
     reason: builtins.int
+    index: builtins.int
+    row: builtins.int
     def __init__(
         self,
         *,
-        name: builtins.str = ...,
         reason: builtins.int = ...,
+        index: builtins.int = ...,
+        row: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "reason", b"reason"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "reason", b"reason", "row", b"row"]) -> None: ...
 
 global___Kill = Kill
+
+@typing.final
+class Ack(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: builtins.int
+    ROWS_FIELD_NUMBER: builtins.int
+    index: builtins.int
+    @property
+    def rows(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """differences"""
+
+    def __init__(
+        self,
+        *,
+        index: builtins.int = ...,
+        rows: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "rows", b"rows"]) -> None: ...
+
+global___Ack = Ack
 
 @typing.final
 class OutputRequest(google.protobuf.message.Message):
