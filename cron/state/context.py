@@ -19,7 +19,7 @@ from cron.notes import (
 from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
-from cron.state.rows import PartRow, Row, RowKind
+from cron.state.rows import Chunk, PartRow, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, LostRow, Part, State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
@@ -73,6 +73,12 @@ class Context:
             row = msgspec.structs.replace(row, number=len(self.rows))
         self.rows.append(row)
         self.state.history.append(row)
+
+    def record_chunk(self, chunk: Chunk) -> None:
+        """Append rows to history, in log order; they get their numbers here."""
+        chunk = msgspec.structs.replace(chunk, number=len(self.rows))
+        self.rows += [chunk.row(i) for i in range(len(chunk))]
+        self.state.history.append_chunk(chunk)
 
     def touch(self, row: LaunchRow) -> None:
         """Call this before a launch changes."""
