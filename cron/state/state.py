@@ -333,6 +333,21 @@ class State:
         """Return the open launch under `key`."""
         return self.active.get(key) or self.due.get(key)
 
+    def open_of(self, record: JobRecord) -> dict[tuple[int, int], LaunchRow]:
+        """Return the open launches of a job by (scheduled_s, trigger), in no order; to be read
+        only, and before the next entry."""
+        return record.open
+
+    def is_open(self, record: JobRecord) -> bool:
+        """Return whether a launch of a job is open."""
+        return bool(record.open)
+
+    def active_of(self, record: JobRecord) -> list[LaunchRow]:
+        """Return the launches of a job that may be running; to be read only."""
+        if record.number not in self.running:  # the usual case, cheap
+            return []
+        return [row for row in record.open.values() if row.state in ACTIVE]
+
     def open_rows(self) -> Iterator[LaunchRow]:
         """Yield all open launches."""
         yield from self.active.values()

@@ -315,7 +315,7 @@ def test_every_instant_has_its_row_and_nothing_that_ran_is_due(
                 row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
                 row.begun_at_ms, row.launched_index, row.started_ms, by=row.by,
             )
-            for row in record.open.values()
+            for row in rig.state.open_of(record).values()
         ],
         T0,
         T0 + to_s,
