@@ -338,8 +338,8 @@ class History:
 
     def append_chunk(self, chunk: Chunk) -> None:
         """Add the rows of launches that ended at or after all others, in the order of the chunk."""
-        for i in range(len(chunk)):
-            self.append(chunk.row(i))
+        for row in chunk.rows():
+            self.append(row)
 
     def rows_after(self, index: int) -> Iterator[Row]:
         """Yield the rows of the tails with `ended_index` > `index`, in log order.

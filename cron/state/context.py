@@ -77,7 +77,7 @@ class Context:
     def record_chunk(self, chunk: Chunk) -> None:
         """Append rows to history, in log order; they get their numbers here."""
         chunk = msgspec.structs.replace(chunk, number=len(self.rows))
-        self.rows += [chunk.row(i) for i in range(len(chunk))]
+        self.rows += chunk.rows()
         self.state.history.append_chunk(chunk)
 
     def touch(self, row: LaunchRow) -> None:

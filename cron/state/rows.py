@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -127,6 +127,11 @@ def at(one: Column, number: int) -> int:
     return int.from_bytes(one[begin : begin + _WIDTH], "little", signed=True)
 
 
+def joined(names: Iterable[str]) -> str:
+    """Return the names of jobs as a chunk has them."""
+    return "\n".join(names)
+
+
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
     """Attempts of one batch that ended alike in one entry, in columns; fields as in Row.
 
@@ -144,7 +149,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
     epoch: Epoch
     executor: str
     ledger: str
-    jobs: tuple[str, ...]  # one at least
+    jobs: str  # the names of one at least, with line feeds between: see `joined`
     revisions: Column
     scheduled_s: Column
     triggers: Column = 0
@@ -159,14 +164,22 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     def __len__(self) -> int:
         """Return how many rows it has."""
-        return len(self.jobs)
+        return self.jobs.count("\n") + 1
 
-    def row(self, i: int) -> Row:
-        """Return a row, from 0."""
+    def names(self) -> list[str]:
+        """Return the job of each row."""
+        return self.jobs.split("\n")
+
+    def rows(self) -> list[Row]:
+        """Return all of its rows."""
+        return [self.row(i, job) for i, job in enumerate(self.names())]
+
+    def row(self, i: int, job: str = "") -> Row:
+        """Return a row, from 0; it costs less if its job is given."""
         scheduled_s = at(self.scheduled_s, i)
         return Row(
             RowKind.ENDED,
-            self.jobs[i],
+            job or self.names()[i],
             at(self.revisions, i),
             scheduled_s,
             at(self.triggers, i),

@@ -7,7 +7,7 @@ from typing import Any
 
 from cron.state.archive import History
 from cron.state.context import Context
-from cron.state.rows import Chunk, Row, RowKind, at, column
+from cron.state.rows import Chunk, Row, RowKind, at, column, joined
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import FIRST, T0
@@ -25,7 +25,7 @@ def chunk(rows: int = 3, **fields: Any) -> Chunk:
         "epoch": FIRST,
         "executor": "e1",
         "ledger": "l1",
-        "jobs": tuple(f"default/j{n}" for n in range(rows)),
+        "jobs": joined(f"default/j{n}" for n in range(rows)),
         "revisions": 1,
         "scheduled_s": T0,
         "launched_index": 8,
@@ -51,7 +51,8 @@ def test_a_column_of_one_value_is_that_value() -> None:
 
 def test_a_chunk_tells_its_rows() -> None:
     made = chunk(2, number=4, output_bytes=column([0, 12]), triggers=column([0, 1]))
-    first, second = made.row(0), made.row(1)
+    first, second = made.rows()
+    assert (made.row(0), made.row(1, "default/j1")) == (first, second)
     assert first == Row(
         RowKind.ENDED, "default/j0", 1, T0, 0, 1, LaunchState.SUCCEEDED, Reason.NONE, 9,
         T0 * 1000 + 40, T0, begun_index=7, begun_at_ms=T0 * 1000, epoch=FIRST, executor="e1",
