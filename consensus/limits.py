@@ -77,7 +77,7 @@ HANDOVER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of committed entries on their way to the event loop: two of the largest."""
 
 HANDOVER_BATCH: Final = 128
-"""Committed entries in one handover; the event loop may turn to others between two."""
+"""Committed entries that are handed over before the tick thread looks whether there is room."""
 
 HANDOVER_ENTRIES_MAX: Final = 4_096
 """Committed entries on their way to the event loop; a replay pauses when it is reached."""

@@ -83,7 +83,7 @@ class Backfills:
         read_at = state.index
         until_s = min(request.to_s - 1, record.horizon_s)
         job = audited_job(record)
-        is_open = {row.scheduled_s for row in record.open.values() if not row.trigger}
+        is_open = {at_s for at_s, trigger in state.open_of(record) if not trigger}
         # Up to BACKFILL_MAX instants of any schedule: a third of a second, beside the loop.
         instants = await asyncio.to_thread(
             _instants, job, record.job.schedule, request.from_s - 1, until_s

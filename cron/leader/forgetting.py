@@ -67,8 +67,10 @@ class Forgetting:
             ended_s = record.spans[-1].to_s
             if record.job is None:
                 self._removed.append((ended_s, number))
-            is_over = record.job is None and ended_s <= self._before_s and not record.open
-            if is_over or not is_compact(record, self._before_s):
+            is_over = (
+                record.job is None and ended_s <= self._before_s and not self._state.is_open(record)
+            )
+            if is_over or not is_compact(self._state, record, self._before_s):
                 spans += len(record.spans)
                 yield number
                 if spans >= SPANS_AT_ONCE:

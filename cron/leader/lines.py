@@ -77,14 +77,15 @@ class Lines:
     def _rows(self, query: WaitQuery) -> list[LaunchRow]:
         if query.collection or is_wild(query.job):
             fits = selector(Wanted(pattern=query.job, collection=query.collection))
-            records = [one for one in self._state.jobs.values() if one.open and fits(one)]
-            rows = [row for record in records for row in record.open.values()]
+            numbers = {one.number for one in self._state.jobs.values() if fits(one)}
+            rows = [row for row in self._state.open_rows() if row.number in numbers]
             return sorted(rows, key=lambda row: (row.scheduled_s, row.number, row.trigger))
         if query.job:
             record = self._state.jobs.get(query.job)
             if record is None:
                 raise unknown_job(query.job)
-            return [record.open[place] for place in sorted(record.open)]
+            found = self._state.open_of(record)
+            return [found[place] for place in sorted(found)]
         name = parse_launch_name(query.launch)
         key = self._state.key_of(name)
         row = self._state.row(key) if key is not None else None

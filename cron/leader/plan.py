@@ -42,7 +42,7 @@ from cron.scheduler.policy import (
 from cron.state import commands as c
 from cron.state.pool import Gate, GateAction
 from cron.state.state import JobRecord, State
-from launcher.launch import ACTIVE, Reason
+from launcher.launch import Reason
 
 ALLOW: Final = Overlap.ALLOW  # members of an enumeration are slow to look up
 FORBID: Final = Overlap.FORBID
@@ -405,9 +405,9 @@ class _Choice:
                 return False
         for key in self._queues.older(candidate.key):
             self._cancel_replaced(key)
-        for row in candidate.record.open.values():
-            runs = row.state in ACTIVE and row.key not in self._ended
-            if runs and row.key < candidate.key and row.cancel is Reason.NONE:
+        for row in self._view.state.active_of(candidate.record):
+            is_older = row.key < candidate.key and row.key not in self._ended
+            if is_older and row.cancel is Reason.NONE:
                 self._cancel_replaced(row.key)
         return True
 

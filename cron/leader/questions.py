@@ -326,7 +326,12 @@ class Questions:
         if names is None:
             return list(self._state.open_rows())
         jobs = self._state.jobs
-        return [row for name in names if name in jobs for row in jobs[name].open.values()]
+        return [
+            row
+            for name in names
+            if name in jobs
+            for row in self._state.open_of(jobs[name]).values()
+        ]
 
     def _open_row(self, row: LaunchRow, asked_s: int) -> OpenRow:
         """Return an open launch; one of the second that is asked about says what it waits for."""
@@ -354,7 +359,8 @@ class Questions:
             record, last = self._state.jobs[name], lasts.get(name)
             if record.job is not None:
                 view = of_row(last) if last is not None else None
-                shown = of_job(record, record.job, view, now_ms)
+                runs = self._state.running.get(record.number, 0)
+                shown = of_job(record, record.job, view, now_ms, runs)
                 gate = gates.of(record, record.job, now_ms)
                 if gate is not None:
                     shown = msgspec.structs.replace(shown, gate=of_gate(gate, gate.number))
@@ -393,7 +399,11 @@ class Questions:
     async def _audit_job(self, record: JobRecord, since_s: int, until_s: int, tally: Tally) -> bool:
         """Audit one job, window by window: its history may be longer than one look can take. Return
         whether the time of the audit was enough for it."""
-        audited, open_rows, index = audited_job(record), _open(record), self._state.index
+        audited, open_rows, index = (
+            audited_job(record),
+            _open(self._state, record),
+            self._state.index,
+        )
         if audited.forgotten_s > since_s:
             tally.forgotten_s = max(tally.forgotten_s, audited.forgotten_s)
             since_s = audited.forgotten_s
@@ -434,8 +444,9 @@ class Questions:
         audited, index = audited_job(record), self._state.index
         newest_s = audited.newest_at(at_s) if is_nearest else None
         at_s = at_s if newest_s is None else newest_s
-        open_rows = [self._open_row(row, at_s) for row in record.open.values()]
-        open_views = [self._of_open(row) for row in record.open.values() if row.scheduled_s == at_s]
+        mine = self._state.open_of(record).values()
+        open_rows = [self._open_row(row, at_s) for row in mine]
+        open_views = [self._of_open(row) for row in mine if row.scheduled_s == at_s]
         open_row = next(
             (row for row in open_rows if (row.scheduled_s, row.trigger) == (at_s, 0)), None
         )
@@ -491,8 +502,8 @@ def audited_job(record: JobRecord) -> AuditedJob:
     return AuditedJob(record.name, spans, record.horizon_s, record.forgotten_s)
 
 
-def _open(record: JobRecord) -> list[OpenRow]:
-    return [_open_row(row) for row in record.open.values()]
+def _open(state: State, record: JobRecord) -> list[OpenRow]:
+    return [_open_row(row) for row in state.open_of(record).values()]
 
 
 def _pause_of(record: JobRecord) -> PauseState | None:

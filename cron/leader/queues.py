@@ -171,7 +171,7 @@ class Queues:
         """Let in what was there at the takeover of a job whose order counts, before what is new."""
         if record.job is None or record.job.overlap is Overlap.ALLOW:
             return
-        for row in record.open.values():
+        for row in self.state.open_of(record).values():
             if row.state is LaunchState.DUE:
                 candidate = of_row(row, record)
                 self._join(candidate)

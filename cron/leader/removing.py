@@ -16,7 +16,9 @@ leader's queues."""
 def leaving(state: State, names: Iterable[str]) -> tuple[Leave, ...]:
     """Return what goes before the removal of these jobs, if as much waits as one entry may end."""
     records = (record for name in names if (record := state.jobs.get(name)) is not None)
-    return (Leave(),) if sum(len(record.open) for record in records) >= SWEPT_AT_ONCE else ()
+    return (
+        (Leave(),) if sum(len(state.open_of(record)) for record in records) >= SWEPT_AT_ONCE else ()
+    )
 
 
 def sweep(state: State) -> list[Sweep]:
@@ -41,7 +43,7 @@ def _portion(state: State, numbers: Iterable[int]) -> list[Sweep]:
     launches = 0
     for number in numbers:
         chosen.append(number)
-        launches += len(state.by_number[number].open)
+        launches += len(state.open_of(state.by_number[number]))
         if launches >= SWEPT_AT_ONCE:
             break
     return [Sweep(tuple(chosen), SWEPT_AT_ONCE)] if chosen else []

@@ -190,8 +190,10 @@ def _memory_of(row: LaunchRow, executor: str) -> str:
     )
 
 
-def of_job(record: JobRecord, job: Job, last: LaunchView | None, now_ms: int) -> JobView:
-    """Return a job as it is shown."""
+def of_job(
+    record: JobRecord, job: Job, last: LaunchView | None, now_ms: int, runs: int = 0
+) -> JobView:
+    """Return a job as it is shown; `runs`: how many of its launches do."""
     paused = record.paused if record.paused and record.paused.holds(now_ms) else None
     return JobView(
         name=record.name,
@@ -212,7 +214,7 @@ def of_job(record: JobRecord, job: Job, last: LaunchView | None, now_ms: int) ->
         revision=record.revision,
         command=job.work.argv[-1] if job.work.argv else "",
         user=job.work.user,
-        running=sum(1 for row in record.open.values() if row.state in ACTIVE),
+        running=runs,
         last=last,
         needs=_needs(record, job),
         held=unreadable(job.schedule),

@@ -13,7 +13,6 @@ from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.scopes import scope_text
 from cron.state.commands import Key
 from cron.state.state import JobRecord, LaunchRow, State
-from launcher.launch import ACTIVE
 from launcher.names import LaunchName, format_time
 
 _WAITS: Final = {
@@ -108,10 +107,9 @@ def _held(state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int
         return Reason(sentence(note_of(gate)), gate.until_ms)
     held_until_ms = row.not_before_ms
     if job.overlap is not Overlap.ALLOW:
-        for other in record.open.values():
-            if other.state in ACTIVE:
-                name = str(LaunchName("", other.scheduled_s, other.trigger))
-                return Reason(f"{name} is not over (overlap={job.overlap.name.lower()})")
+        for other in state.active_of(record):
+            name = str(LaunchName("", other.scheduled_s, other.trigger))
+            return Reason(f"{name} is not over (overlap={job.overlap.name.lower()})")
         held_until_ms = max(held_until_ms, record.held_until_ms)
     elif job.concurrency:
         runs, held = state.running.get(record.number, 0), record.held_slots(now_ms)

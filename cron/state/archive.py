@@ -26,7 +26,7 @@ import msgspec
 
 from cron.errors import InvalidInput, InvariantViolated, invariant
 from cron.state.commands import SegmentKey
-from cron.state.rows import Row, RowKind, encodable
+from cron.state.rows import Chunk, Row, RowKind, encodable
 from launcher.launch import LaunchState
 
 ROWS_MAX: Final = 1 << 24
@@ -335,6 +335,11 @@ class History:
         if not self.opened_at_ms:
             self.opened_at_ms = row.ended_at_ms
         self.tails[stream_of(row)].append(row)
+
+    def append_chunk(self, chunk: Chunk) -> None:
+        """Add the rows of launches that ended at or after all others, in the order of the chunk."""
+        for row in chunk.rows():
+            self.append(row)
 
     def rows_after(self, index: int) -> Iterator[Row]:
         """Yield the rows of the tails with `ended_index` > `index`, in log order.

@@ -19,7 +19,7 @@ from cron.notes import (
 from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
-from cron.state.rows import PartRow, Row, RowKind
+from cron.state.rows import Chunk, PartRow, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, LostRow, Part, State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
@@ -57,6 +57,14 @@ class Context:
         self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}
+        self._begun: dict[int, int] = {}  # by executor, how many rows its batch has
+
+    def take_row(self, executor: int) -> int:
+        """Return the number of the next row in the batch that this entry begins on an executor. A
+        row that is refused has its number, too: the command alone says which is which."""
+        row = self._begun.get(executor, 0)
+        self._begun[executor] = row + 1
+        return row
 
     @property
     def is_numbering(self) -> bool:
@@ -73,6 +81,12 @@ class Context:
             row = msgspec.structs.replace(row, number=len(self.rows))
         self.rows.append(row)
         self.state.history.append(row)
+
+    def record_chunk(self, chunk: Chunk) -> None:
+        """Append rows to history, in log order; they get their numbers here."""
+        chunk = msgspec.structs.replace(chunk, number=len(self.rows))
+        self.rows += chunk.rows()
+        self.state.history.append_chunk(chunk)
 
     def touch(self, row: LaunchRow) -> None:
         """Call this before a launch changes."""
@@ -109,10 +123,10 @@ class Context:
         state.running[row.number] = state.running.get(row.number, 0) + 1
         self.moved[key] = None
         if not row.parts:  # the usual case, cheap
-            state.executors[row.executor].open[key] = row
+            state.executors[row.executor].open[(row.begun_index, row.row)] = row
             return
         for start in row.starts():
-            state.executors[start.executor].open[key] = row
+            state.executors[start.executor].open[(row.begun_index, start.row)] = row
 
     def set_due(self, row: LaunchRow) -> None:
         """Move a launch that never ran back among the due."""
@@ -129,7 +143,7 @@ class Context:
         record = self.state.executors.get(part.executor)
         if record is not None:
             part.name, part.ledger = record.executor, record.ledger
-        self._leave(row, part.executor)
+        self._leave(row, part.executor, part.row)
 
     def _leave_active(self, row: LaunchRow) -> None:
         state, number = self.state, row.number
@@ -141,14 +155,15 @@ class Context:
             state.running[number] -= 1
 
     def _leave_executor(self, row: LaunchRow) -> None:
-        self._leave(row, row.executor)
+        if not row.parts:
+            self._leave(row, row.executor, row.row)
         for part in row.parts:
-            self._leave(row, part.executor)
+            self._leave(row, part.executor, part.row)
 
-    def _leave(self, row: LaunchRow, executor: int) -> None:
-        record = self.state.executors.get(executor)
-        if record is not None:
-            record.open.pop(row.key, None)
+    def _leave(self, row: LaunchRow, executor: int, number: int) -> None:
+        record, place = self.state.executors.get(executor), (row.begun_index, number)
+        if record is not None and record.open.get(place) is row:
+            del record.open[place]
 
     def end(
         self,
@@ -247,10 +262,12 @@ class Context:
                 ended.executor,
                 ended.ledger,
                 ended.parts,
+                row.begun_index,
+                tuple(part.row for part in row.parts) or (row.row,),
             )
-        lost[(row.key, row.attempt)] = known
+        self.state.remember_lost(row.key, row.attempt, known)
         while len(lost) > LOST_KEPT:
-            del lost[next(iter(lost))]
+            self.state.forget_lost(*next(iter(lost)))
 
 
 def _part_row(part: Part) -> PartRow:

@@ -42,7 +42,7 @@ def forget(context: Context, command: Forget) -> Result:
             gone += 1
         else:
             state.touch(record)
-            compact(record, before_s)
+            compact(state, record, before_s)
     for number in command.removed:
         record = state.by_number.get(number)
         if record is not None and _is_over(context, record, lost):
@@ -58,7 +58,7 @@ def _is_over(context: Context, record: JobRecord, lost: Container[int]) -> bool:
     now_s = context.at_ms // 1000
     return (
         record.job is None
-        and not record.open
+        and not context.state.is_open(record)
         and not record.dead
         and record.held_until_ms <= context.at_ms
         and not record.held_slots(context.at_ms)
@@ -74,10 +74,10 @@ def _drop(state: State, record: JobRecord) -> None:
     state.forgotten_s = max(state.forgotten_s, record.horizon_s)
 
 
-def compact(record: JobRecord, before_s: int) -> None:
+def compact(state: State, record: JobRecord, before_s: int) -> None:
     """Let a record have no more spans than it needs: those that ended by `before_s` go, all but the
     last, neighbours that say the same become one, and of too many the oldest go."""
-    before_s = _needed_from(record, before_s)
+    before_s = _needed_from(state, record, before_s)
     kept: list[Span] = []
     for span in record.spans:
         last = kept[-1] if kept else None
@@ -93,21 +93,22 @@ def compact(record: JobRecord, before_s: int) -> None:
     record.spans = kept[-SPANS_KEPT:]
 
 
-def is_compact(record: JobRecord, before_s: int) -> bool:
+def is_compact(state: State, record: JobRecord, before_s: int) -> bool:
     """Return whether a record has no span too many, if history needs nothing before `before_s`."""
     spans = record.spans
     if len(spans) == 1:
         return True
-    before_s = _needed_from(record, before_s)
+    before_s = _needed_from(state, record, before_s)
     if len(spans) > SPANS_KEPT or 0 < spans[0].to_s <= before_s:
         return False
     return not any(_goes_on(before, after) for before, after in pairwise(spans))
 
 
-def _needed_from(record: JobRecord, before_s: int) -> int:
+def _needed_from(state: State, record: JobRecord, before_s: int) -> int:
     """Return `before_s`, or what is before all instants that will have another row: launches that
     are open, and those that may be launched again."""
-    return min([before_s, *(s - 1 for kept in (record.open, record.dead) for s, _ in kept)])
+    places = (*state.open_of(record), *record.dead)
+    return min([before_s, *(scheduled_s - 1 for scheduled_s, _ in places)])
 
 
 def _goes_on(before: Span, after: Span) -> bool:

@@ -260,7 +260,8 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     if len(lost) != len(head.lost):
         raise InvariantViolated("state image cannot be read: it counts lost launches wrongly")
     names = ((key, attempt) for key, attempt, _, _ in head.lost)
-    state.lost = dict(zip(names, lost, strict=True))
+    for (key, attempt), one in zip(names, lost, strict=True):
+        state.remember_lost(key, attempt, one)
     state.staged = dict(head.staged)
     state.history = History.decode(head.history)
     state.reigns = head.reigns
@@ -308,7 +309,7 @@ def _derive(state: State) -> None:
             state.active[row.key] = row
             state.running[row.number] = state.running.get(row.number, 0) + 1
             for start in row.starts():
-                state.executors[start.executor].open[row.key] = row
+                state.executors[start.executor].open[(row.begun_index, start.row)] = row
     dead = [
         ((record.number, *place), letter)
         for record in state.by_number.values()

@@ -126,7 +126,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
     record.job = job
     record.spans.append(span)
     if state.format >= COMPACT_FORMAT:
-        forgetting.compact(record, 0)
+        forgetting.compact(state, record, 0)
     _note_change(context, record, command)
 
 

@@ -37,6 +37,7 @@ def begin(context: Context, command: c.Begin) -> Result:
 
 
 def _begin(context: Context, item: c.BeginItem) -> Verdict:
+    row_numbers = [context.take_row(executor) for executor in (item.executor, *item.others)]
     state = context.state
     row = state.due.get(item.key)
     if row is None:
@@ -75,7 +76,8 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     row.begun_at_ms = context.at_ms
     row.epoch = context.epoch
     row.executor = item.executor
-    row.parts = parts.parts_on(record.job, item)
+    row.row = row_numbers[0]
+    row.parts = parts.parts_on(record.job, item, row_numbers)
     row.not_after_ms = item.not_after_ms
     if deadline_ms != row.deadline_ms:
         row.deadline_ms, row.held_to_ms = deadline_ms, context.at_ms
@@ -220,7 +222,7 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
     if known is None or parts.is_told(known, item.part):
         return None
     if not context.is_numbering:
-        del lost[name]
+        context.state.forget_lost(*name)
         if item.part != 1:
             told = sentence(Note(NoteCode.LATE_PART, (item.part,)), item.detail)
             item = msgspec.structs.replace(item, detail=told.rstrip(": "))
@@ -233,9 +235,9 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
     elif item.part != 1 or (job is not None and job.has_parts):
         item = parts.news_of_part(item)  # recorded at format 1: nobody knows of the others
     if known.parts and item.state is LaunchState.LOST:
-        lost[name] = known
+        lost[name] = known  # where it was begun is as it was
     else:
-        del lost[name]
+        context.state.forget_lost(*name)
     context.record(_amendment(context, known, item))
     return Verdict.AMENDED
 

@@ -205,6 +205,7 @@ def _begin(
     row.begun_at_ms = ran.started_ms
     row.epoch = ran.epoch
     row.executor = ran.executor
+    row.row = ran.row
     row.launched_index = context.index if ran.started_ms else 0
     row.launched_at_ms = context.at_ms if ran.started_ms else 0
     row.started_ms = ran.started_ms
@@ -229,6 +230,7 @@ def _part(executor: ExecutorRecord | None, ran: RanItem, not_before_ms: int) -> 
         note=ran.note,
         name=executor.executor if executor is not None else "",
         ledger=executor.ledger if executor is not None else "",
+        row=ran.row,
     )
     if executor is None and ran.state in (LaunchState.LAUNCHED, LaunchState.LOST):
         part.state, part.reason = LaunchState.LOST, Reason.RESTORED
@@ -306,12 +308,13 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
             news = _news_of(context, record, ran)
             known = None
             if context.is_numbering and news.state is not LaunchState.LOST:
-                known = state.lost.pop(attempt, None)
+                known = state.lost.get(attempt)
+                state.forget_lost(*attempt)
             elif context.is_numbering:
                 known = state.lost.get(attempt)
             _record_row(context, name, news, RowKind.AMENDMENT, known.key if known else None)
         elif record is not None and state.row(attempt[0]) is None:
-            state.lost[attempt] = _runs_on(context, record, ran)
+            state.remember_lost(*attempt, _runs_on(context, record, ran))
     return Verdict.AMENDED
 
 
@@ -337,6 +340,8 @@ def _runs_on(context: Context, record: JobRecord, ran: RanItem) -> LostRow:
         epoch=ran.epoch,
         executor=executor.executor,
         ledger=executor.ledger,
+        begun_index=ran.begun_index,
+        rows=(ran.row,),
     )
 
 

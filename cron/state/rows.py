@@ -9,6 +9,9 @@ default, never reorder or reuse a place. Rows that were recorded at format 1 of 
 from __future__ import annotations
 
 import enum
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -94,6 +97,113 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
     is_redriven: bool = False  # `by` redrove its dead letter
+
+
+Column = int | bytes
+"""An integer for each row of a chunk: one that counts for all rows, or of each row 8 bytes, signed,
+the lowest byte first."""
+_WIDTH: Final = 8
+
+
+def column(values: Sequence[int]) -> Column:
+    """Return integers, one at least and each within 64 bits, as a column.
+
+    Equal integers always give equal columns, and an array of type `q` is the cheapest.
+    """
+    items = values if isinstance(values, array) and values.typecode == "q" else array("q", values)
+    if sys.byteorder == "big":
+        items = items[:]
+        items.byteswap()
+    raw = items.tobytes()
+    first = raw[:_WIDTH]
+    return items[0] if raw == first * len(items) else raw
+
+
+def at(one: Column, number: int) -> int:
+    """Return the integer of a row, by its number from 0."""
+    if isinstance(one, int):
+        return one
+    begin = _WIDTH * number
+    return int.from_bytes(one[begin : begin + _WIDTH], "little", signed=True)
+
+
+def joined(names: Iterable[str]) -> str:
+    """Return the names of jobs as a chunk has them."""
+    return "\n".join(names)
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
+    """Attempts of one batch that ended alike in one entry, in columns; fields as in Row.
+
+    Row i of it is what `row(i)` returns: ENDED, with `number + i` as its number in the entry, and
+    with nothing in the fields that a chunk does not have. `number` -1: it has none yet.
+    """
+
+    state: LaunchState
+    reason: Reason
+    exit_code: int
+    ended_index: int
+    ended_at_ms: int
+    begun_index: int
+    begun_at_ms: int
+    epoch: Epoch
+    executor: str
+    ledger: str
+    jobs: str  # the names of one at least, with line feeds between: see `joined`
+    revisions: Column
+    scheduled_s: Column
+    triggers: Column = 0
+    attempts: Column = 1
+    local_mins: Column = -1
+    launched_index: Column = 0
+    launched_at_ms: Column = 0
+    started_ms: Column = 0
+    finished_ms: Column = 0
+    output_bytes: Column = 0
+    number: int = -1
+
+    def __len__(self) -> int:
+        """Return how many rows it has."""
+        return self.jobs.count("\n") + 1
+
+    def names(self) -> list[str]:
+        """Return the job of each row."""
+        return self.jobs.split("\n")
+
+    def rows(self) -> list[Row]:
+        """Return all of its rows."""
+        return [self.row(i, job) for i, job in enumerate(self.names())]
+
+    def row(self, i: int, job: str = "") -> Row:
+        """Return a row, from 0; it costs less if its job is given."""
+        scheduled_s = at(self.scheduled_s, i)
+        return Row(
+            RowKind.ENDED,
+            job or self.names()[i],
+            at(self.revisions, i),
+            scheduled_s,
+            at(self.triggers, i),
+            at(self.attempts, i),
+            self.state,
+            self.reason,
+            self.ended_index,
+            self.ended_at_ms,
+            scheduled_s,  # last_s
+            1,  # count
+            at(self.local_mins, i),
+            self.begun_index,
+            self.begun_at_ms,
+            self.epoch,
+            self.executor,
+            self.ledger,
+            at(self.launched_index, i),
+            at(self.launched_at_ms, i),
+            at(self.started_ms, i),
+            at(self.finished_ms, i),
+            self.exit_code,
+            output_bytes=at(self.output_bytes, i),
+            number=self.number + i,
+        )
 
 
 _FIELDS_OF_FORMAT_1: Final = 28

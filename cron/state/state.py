@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -66,14 +66,17 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     note: Note | None = None
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
+    row: int = 0  # in the batch of its executor
 
 
 class Start(NamedTuple):
-    """A start of a launch that is not over: its part, and where it is."""
+    """A start of a launch that is not over: its part, where it is, and its row in the batch that
+    began there."""
 
     part: int
     executor: int
     state: LaunchState
+    row: int
 
 
 class LaunchRow(msgspec.Struct, array_like=True, gc=False):
@@ -108,6 +111,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     held_to_ms: int = 0  # until when its deadline has the time that gates held it
     note: Note | None = None  # what `detail` does not say
     is_redriven: bool = False  # `by` redrove its dead letter; else `by` asked for a backfill
+    row: int = 0  # in the batch of `begun_index` on its executor, where it has no parts
 
     @property
     def is_refused(self) -> bool:
@@ -117,9 +121,9 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     def starts(self) -> list[Start]:
         """Return what may be running of a launch that was begun."""
         if not self.parts:
-            return [Start(1, self.executor, self.state)]
+            return [Start(1, self.executor, self.state, self.row)]
         return [
-            Start(number, part.executor, part.state)
+            Start(number, part.executor, part.state, part.row)
             for number, part in enumerate(self.parts, 1)
             if part.state in ACTIVE
         ]
@@ -127,13 +131,17 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     def start_on(self, executor: int) -> Start | None:
         """Return what may be running of it on that executor."""
         if not self.parts:  # the usual case, cheap
-            return Start(1, executor, self.state) if executor == self.executor else None
+            return Start(1, executor, self.state, self.row) if executor == self.executor else None
         return next((start for start in self.starts() if start.executor == executor), None)
 
     @property
     def key(self) -> Key:
         """The key under which State has it."""
         return (self.number, self.scheduled_s, self.trigger)
+
+
+BatchRow: TypeAlias = tuple[int, str, int]
+"""Log index of a Begin, the ledger of the executor, and the row in the batch that began there."""
 
 
 class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -150,11 +158,19 @@ class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     executor: str = ""
     ledger: str = ""
     parts: tuple[PartRow, ...] = ()
+    begun_index: int = 0
+    rows: tuple[int, ...] = ()  # of its parts, each in the batch of its executor
 
     @property
     def key(self) -> tuple[int, int] | None:
         """The key of its row, None where that has none."""
         return (self.ended_index, self.number) if self.number >= 0 else None
+
+    def places(self) -> list[BatchRow]:
+        """Return where its parts were begun, in their order."""
+        ledgers = [part.ledger for part in self.parts] or [self.ledger]
+        places = zip(ledgers, self.rows, strict=False)
+        return [(self.begun_index, ledger, row) for ledger, row in places]
 
 
 class JobRecord(msgspec.Struct, array_like=True):
@@ -199,7 +215,8 @@ class JobRecord(msgspec.Struct, array_like=True):
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):
-    """One (executor id, ledger): launches begin on its number. `open` are begun or launched."""
+    """One (executor id, ledger): launches begin on its number. `open` are begun or launched, by
+    the log index of their Begin and their row in its batch."""
 
     number: int
     executor: str
@@ -207,7 +224,7 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     slots: int
     host: str
     joined_ms: int
-    open: dict[Key, LaunchRow] = {}
+    open: dict[tuple[int, int], LaunchRow] = {}
     recalled: int = 0  # the lineage in which its ledger told all it remembers (rule R13)
     version: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -306,6 +323,7 @@ class State:
         self.executor_numbers = 0
         self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
         self.lost: dict[tuple[Key, int], LostRow] = {}  # by launch and attempt
+        self.lost_at: dict[BatchRow, tuple[Key, int]] = {}  # the same, by where it was begun
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
         self.history = History()
         self.restored: Restored | None = None
@@ -333,6 +351,21 @@ class State:
         """Return the open launch under `key`."""
         return self.active.get(key) or self.due.get(key)
 
+    def open_of(self, record: JobRecord) -> dict[tuple[int, int], LaunchRow]:
+        """Return the open launches of a job by (scheduled_s, trigger), in no order; to be read
+        only, and before the next entry."""
+        return record.open
+
+    def is_open(self, record: JobRecord) -> bool:
+        """Return whether a launch of a job is open."""
+        return bool(record.open)
+
+    def active_of(self, record: JobRecord) -> list[LaunchRow]:
+        """Return the launches of a job that may be running; to be read only."""
+        if record.number not in self.running:  # the usual case, cheap
+            return []
+        return [row for row in record.open.values() if row.state in ACTIVE]
+
     def open_rows(self) -> Iterator[LaunchRow]:
         """Yield all open launches."""
         yield from self.active.values()
@@ -344,6 +377,19 @@ class State:
         return any(
             imaging.is_open for reference in self.imagings if (imaging := reference()) is not None
         )
+
+    def remember_lost(self, key: Key, attempt: int, lost: LostRow) -> None:
+        """Keep a lost attempt in mind, instead of what was known of it."""
+        self.forget_lost(key, attempt)
+        self.lost[(key, attempt)] = lost
+        for place in lost.places():
+            self.lost_at[place] = (key, attempt)
+
+    def forget_lost(self, key: Key, attempt: int) -> None:
+        """Let go of a lost attempt; no error where there is none."""
+        known = self.lost.pop((key, attempt), None)
+        for place in known.places() if known is not None else ():
+            self.lost_at.pop(place, None)
 
     @property
     def is_resolving(self) -> bool:

@@ -122,7 +122,7 @@ class Overload:
                     row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
                     row.begun_at_ms, row.launched_index, row.started_ms, revision=row.revision,
                 )
-                for row in record.open.values()
+                for row in self.machine.state.open_of(record).values()
             ]  # fmt: skip
             found += [
                 str(one)

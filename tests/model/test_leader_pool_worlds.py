@@ -280,12 +280,12 @@ class PoolWorld(World):
                 limit = most(state.limits[scope], scope)
                 assert not limit or counts[counted] <= limit, (counted, limit)
                 self.seen["limited"] += bool(limit)
-            active = [one for one in record.open.values() if one.state in ACTIVE]
+            active = state.active_of(record)
             assert not declared.concurrency or len(active) <= declared.concurrency
             for gate in gates:
                 assert not (gate.holds(self.now_ms) and fits(gate, record, declared))
             if declared.overlap is Overlap.QUEUE:
-                older = [one for one in record.open.values() if one.key < row.key]
+                older = [one for one in state.open_of(record).values() if one.key < row.key]
                 assert all(one.state in ACTIVE for one in older)
             self.check_room(row, declared)
             self.seen["begun"] += 1
@@ -328,9 +328,9 @@ class PoolWorld(World):
             gate.holds(now_ms) and fits(gate, record, declared) for gate in state.gates.values()
         ):
             return "gate"
-        active = sum(one.state in ACTIVE for one in record.open.values())
+        active = len(state.active_of(record))
         if declared.overlap is not Overlap.ALLOW:
-            is_behind = any(one.key < row.key for one in record.open.values())
+            is_behind = any(one.key < row.key for one in state.open_of(record).values())
             if active or record.held_until_ms > now_ms:
                 return "overlap"
             return (

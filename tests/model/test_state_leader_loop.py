@@ -263,8 +263,9 @@ class World:
 
     def check_overlap(self) -> None:
         """Of what began under a policy that forbids it (an edit may forbid what is running)."""
-        for record in self.machine.state.by_number.values():
-            jobs = [row.job for row in record.open.values() if row.state is not LaunchState.DUE]
+        state = self.machine.state
+        for record in state.by_number.values():
+            jobs = [row.job for row in state.active_of(record)]
             strict = [one for one in jobs if one and one.overlap is not Overlap.ALLOW]
             assert len(strict) <= 1
 
@@ -279,7 +280,7 @@ class World:
                     row.begun_at_ms, row.launched_index, row.started_ms, revision=row.revision,
                     by=row.by,
                 )
-                for row in record.open.values()
+                for row in self.machine.state.open_of(record).values()
             ]  # fmt: skip
             found = audit(audited_job(record), mine, open_rows, T0, self.now_ms // 1000)
             assert [finding for finding in found if finding.is_violation] == []

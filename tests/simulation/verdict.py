@@ -34,20 +34,19 @@ def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
         for finding in audit(job, ordered, _open(record), job.forgotten_s, record.horizon_s):
             if finding.is_violation:
                 judge.accuse("h", f"audit: {finding.kind}: {finding.message}")
-        _count_instants(judge, record, ordered)
+        waiting = [at_s for at_s, trigger in state.open_of(record) if not trigger]
+        _count_instants(judge, record, ordered, waiting)
     for row in rows:
         if row.kind is RowKind.ENDED and row.begun_index:
             # Not what was reopened and did not begin again: it keeps its attempt's number.
             _look(judge, row)
 
 
-def _count_instants(judge: Judge, record: JobRecord, rows: list[Row]) -> None:
+def _count_instants(judge: Judge, record: JobRecord, rows: list[Row], open_s: list[int]) -> None:
     """Each instant, by plain arithmetic, has one row that accounts for it (check f)."""
     expected = Counter(_instants(record))
     found: Counter[int] = Counter()
-    seen: dict[int, None] = {
-        row.scheduled_s: None for row in record.open.values() if not row.trigger
-    }
+    seen: dict[int, None] = dict.fromkeys(open_s)
     for row in rows:
         if row.trigger or row.kind is RowKind.AMENDMENT:
             continue

@@ -73,14 +73,7 @@ def said(one: Row | LaunchRow | DeadLetter | PartRow) -> str:
 
 def running_in(state: State) -> dict[int, int]:
     """How many launches of each job run, counted one by one."""
-    return dict(
-        Counter(
-            record.number
-            for record in state.by_number.values()
-            for row in record.open.values()
-            if row.state in ACTIVE
-        )
-    )
+    return dict(Counter(row.number for row in state.open_rows() if row.state in ACTIVE))
 
 
 class StateRig:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -169,8 +171,65 @@ async def test_entries_on_their_way_are_counted_until_they_are_applied() -> None
     handover.post(Committed([(b"", 3, 1)]))
     assert handover.entries == 3
     await settle()
-    assert counts == [3, 1]
+    assert counts == [3, 2, 1]
     assert handover.entries == 0
+
+
+class SlowLoop:
+    """A loop whose clock moves only when a test moves it, and that runs what is due on demand."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.due: list[Callable[[], None]] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.due.append(callback)
+
+    call_soon_threadsafe = call_soon
+
+    def turn(self) -> float:
+        """Run what is due once; return how long that held the loop."""
+        began, due = self.now, self.due
+        self.due = []
+        for callback in due:
+            callback()
+        return self.now - began
+
+
+def test_the_loop_turns_to_others_between_two_large_entries_of_one_handover() -> None:
+    loop: Any = SlowLoop()
+    got: list[int] = []
+
+    def take(event: Event) -> None:
+        assert isinstance(event, Committed)
+        got.extend(index for _, index, _ in event.entries)
+        loop.now += 0.09 * len(event.entries)  # 5,000 launches each
+
+    handover = Handover(loop, take)
+    handover.post(Committed([(b"large", index, 1) for index in range(1, 129)]))
+    holds = [loop.turn() for _ in range(128)]
+    assert got == list(range(1, 129))
+    assert max(holds) < 0.1
+    assert loop.due == []
+
+
+def test_small_entries_are_applied_many_at_a_turn() -> None:
+    loop: Any = SlowLoop()
+
+    def take(event: Event) -> None:
+        assert isinstance(event, Committed)
+        loop.now += 0.0001 * len(event.entries)
+
+    handover = Handover(loop, take)
+    handover.post(Committed([(b"small", index, 1) for index in range(1, 129)]))
+    holds = []
+    while loop.due:
+        holds.append(loop.turn())
+    assert max(holds) < 0.006
+    assert len(holds) <= 4
 
 
 async def test_entries_on_their_way_have_bounds_in_number_and_bytes() -> None:

@@ -22,7 +22,9 @@ SECOND = Schedule("@every 1s", every_s=1)
 def rows_of(replica: Replica, name: str) -> int:
     record = replica.state.jobs[name]
     tails = [row for row in replica.state.history.rows_after(0) if row.job == name]
-    return len(record.open) + sum(row.count for row in tails if row.kind is not RowKind.AMENDMENT)
+    return len(replica.state.open_of(record)) + sum(
+        row.count for row in tails if row.kind is not RowKind.AMENDMENT
+    )
 
 
 async def test_a_job_of_an_unknown_zone_is_held_and_the_others_run() -> None:

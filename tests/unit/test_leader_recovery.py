@@ -61,7 +61,7 @@ def test_what_still_runs_is_taken_in_and_holds_its_place() -> None:
     rig.resolve()
     row = rig.row(120)
     assert row.state is LaunchState.LAUNCHED
-    assert rig.state.executors[1].open == {row.key: row}
+    assert rig.state.executors[1].open == {(row.begun_index, row.row): row}
     assert rig.finished(120) is Verdict.ACCEPTED
     assert shown(since(rig))[1] == (120, "succeeded")
 
@@ -315,7 +315,7 @@ def test_every_instant_has_its_row_and_nothing_that_ran_is_due(
                 row.scheduled_s, row.trigger, row.attempt, row.state, row.begun_index,
                 row.begun_at_ms, row.launched_index, row.started_ms, by=row.by,
             )
-            for row in record.open.values()
+            for row in rig.state.open_of(record).values()
         ],
         T0,
         T0 + to_s,

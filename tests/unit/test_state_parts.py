@@ -68,8 +68,9 @@ def active(rig: StateRig) -> LaunchRow:
 def test_a_part_is_begun_on_each_executor() -> None:
     rig = begun()
     assert [part.executor for part in active(rig).parts] == [1, 2, 3]
-    assert all(KEY in record.open for record in rig.state.executors.values())
-    assert active(rig).starts() == [(number, number, LaunchState.BEGUN) for number in (1, 2, 3)]
+    places = [list(record.open) for record in rig.state.executors.values()]
+    assert places == [[(rig.state.index, 0)]] * 3
+    assert active(rig).starts() == [(number, number, LaunchState.BEGUN, 0) for number in (1, 2, 3)]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +305,8 @@ def test_an_image_keeps_parts_and_what_is_open_where() -> None:
     state = decode_state([encode_state(rig.state)])
     assert state.active[KEY].parts == active(rig).parts
     opened = {number: list(record.open) for number, record in state.executors.items()}
-    assert opened == {1: [KEY], 2: [], 3: [KEY]}
+    place = (state.active[KEY].begun_index, 0)
+    assert opened == {1: [place], 2: [], 3: [place]}
 
 
 def test_a_part_keeps_the_name_of_an_executor_that_left_before_the_launch_was_over() -> None:
