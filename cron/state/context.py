@@ -20,7 +20,7 @@ from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
 from cron.state.rows import Chunk, PartRow, Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, LostRow, Part, State
+from cron.state.state import NO_ROW, JobRecord, LaunchRow, LostRow, Part, State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
@@ -57,6 +57,7 @@ class Context:
         self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}
+        self._rows_begun: dict[int, int] = {}  # of each executor, how many
 
     @property
     def is_numbering(self) -> bool:
@@ -115,10 +116,10 @@ class Context:
         state.running[row.number] = state.running.get(row.number, 0) + 1
         self.moved[key] = None
         if not row.parts:  # the usual case, cheap
-            state.executors[row.executor].open[key] = row
+            state.executors[row.executor].add(row, row.row)
             return
         for start in row.starts():
-            state.executors[start.executor].open[key] = row
+            state.executors[start.executor].add(row, start.row)
 
     def set_due(self, row: LaunchRow) -> None:
         """Move a launch that never ran back among the due."""
@@ -126,6 +127,7 @@ class Context:
         self._leave_active(row)
         self.state.due[row.key] = row
         self.moved[row.key] = None
+        row.row = NO_ROW
         row.job = None  # the next attempt begins with what the job is then (rule R2)
         row.parts = []
 
@@ -135,7 +137,7 @@ class Context:
         record = self.state.executors.get(part.executor)
         if record is not None:
             part.name, part.ledger = record.executor, record.ledger
-        self._leave(row, part.executor)
+        self._leave(row, part.executor, part.row)
 
     def _leave_active(self, row: LaunchRow) -> None:
         state, number = self.state, row.number
@@ -147,14 +149,21 @@ class Context:
             state.running[number] -= 1
 
     def _leave_executor(self, row: LaunchRow) -> None:
-        self._leave(row, row.executor)
+        if not row.parts:  # the usual case, cheap
+            self._leave(row, row.executor, row.row)
         for part in row.parts:
-            self._leave(row, part.executor)
+            self._leave(row, part.executor, part.row)
 
-    def _leave(self, row: LaunchRow, executor: int) -> None:
+    def _leave(self, row: LaunchRow, executor: int, number: int) -> None:
         record = self.state.executors.get(executor)
         if record is not None:
-            record.open.pop(row.key, None)
+            record.drop(row, number)
+
+    def next_row(self, executor: int) -> int:
+        """Return the number of the next row that this entry begins on an executor, from 0."""
+        row = self._rows_begun.get(executor, 0)
+        self._rows_begun[executor] = row + 1
+        return row
 
     def end(
         self,

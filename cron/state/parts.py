@@ -44,11 +44,13 @@ def misfit(state: State, job: Job, item: c.BeginItem) -> Verdict | None:
     return None if fits else Verdict.WRONG_PARTS
 
 
-def parts_on(job: Job, item: c.BeginItem) -> list[Part]:
-    """Return the parts of a launch that begins; none where it is a whole on one executor."""
+def parts_on(job: Job, item: c.BeginItem, rows: tuple[int, ...]) -> list[Part]:
+    """Return the parts of a launch that begins as these rows; none where it is a whole on one
+    executor."""
     if not item.others and not job.each:
         return []
-    return [Part(executor) for executor in (item.executor, *item.others)]
+    executors = (item.executor, *item.others)
+    return [Part(executor, row=row) for executor, row in zip(executors, rows, strict=True)]
 
 
 def part_of(row: LaunchRow, number: int) -> Part | Verdict:

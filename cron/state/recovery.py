@@ -205,6 +205,7 @@ def _begin(
     row.begun_at_ms = ran.started_ms
     row.epoch = ran.epoch
     row.executor = ran.executor
+    row.row = ran.row
     row.launched_index = context.index if ran.started_ms else 0
     row.launched_at_ms = context.at_ms if ran.started_ms else 0
     row.started_ms = ran.started_ms
@@ -227,6 +228,7 @@ def _part(executor: ExecutorRecord | None, ran: RanItem, not_before_ms: int) -> 
         ran.output_bytes,
         detail=ran.detail,
         note=ran.note,
+        row=ran.row,
         name=executor.executor if executor is not None else "",
         ledger=executor.ledger if executor is not None else "",
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,6 +22,9 @@ from cron.state.rows import PartRow
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
+
+NO_ROW: Final = -1
+"""The row of what was never begun, or of what a restored cell knows by name alone."""
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True):
@@ -66,6 +69,7 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     note: Note | None = None
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
+    row: int = NO_ROW  # its own, among what its entry began on its executor
 
 
 class Start(NamedTuple):
@@ -74,6 +78,7 @@ class Start(NamedTuple):
     part: int
     executor: int
     state: LaunchState
+    row: int = NO_ROW
 
 
 class LaunchRow(msgspec.Struct, array_like=True, gc=False):
@@ -108,6 +113,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     held_to_ms: int = 0  # until when its deadline has the time that gates held it
     note: Note | None = None  # what `detail` does not say
     is_redriven: bool = False  # `by` redrove its dead letter; else `by` asked for a backfill
+    row: int = NO_ROW  # of the attempt, among what its entry began on its executor, from 0
 
     @property
     def is_refused(self) -> bool:
@@ -117,9 +123,9 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     def starts(self) -> list[Start]:
         """Return what may be running of a launch that was begun."""
         if not self.parts:
-            return [Start(1, self.executor, self.state)]
+            return [Start(1, self.executor, self.state, self.row)]
         return [
-            Start(number, part.executor, part.state)
+            Start(number, part.executor, part.state, part.row)
             for number, part in enumerate(self.parts, 1)
             if part.state in ACTIVE
         ]
@@ -127,7 +133,9 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     def start_on(self, executor: int) -> Start | None:
         """Return what may be running of it on that executor."""
         if not self.parts:  # the usual case, cheap
-            return Start(1, executor, self.state) if executor == self.executor else None
+            if executor != self.executor:
+                return None
+            return Start(1, executor, self.state, self.row)
         return next((start for start in self.starts() if start.executor == executor), None)
 
     @property
@@ -199,7 +207,11 @@ class JobRecord(msgspec.Struct, array_like=True):
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):
-    """One (executor id, ledger): launches begin on its number. `open` are begun or launched."""
+    """One (executor id, ledger): launches begin on its number. `open` are begun or launched.
+
+    Rows count what one entry begins on one executor, in the order of its Begin: so an attempt, or a
+    part of one, is known at its executor by `begun_index` and row.
+    """
 
     number: int
     executor: str
@@ -215,6 +227,24 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     memory_bytes: int = 0
     drained_by: str = ""  # who has it drained: it gets no more work
     drained_ms: int = 0
+    batches: dict[int, dict[int, LaunchRow]] = {}  # of `open`: begun_index -> row -> launch
+
+    def find(self, begun_index: int, row: int) -> LaunchRow | None:
+        """Return the open launch that is this row of what one entry began here."""
+        return self.batches.get(begun_index, {}).get(row)
+
+    def add(self, launch: LaunchRow, row: int) -> None:
+        """Note a launch that begins here, as this row of its entry."""
+        self.open[launch.key] = launch
+        if row != NO_ROW:
+            self.batches.setdefault(launch.begun_index, {})[row] = launch
+
+    def drop(self, launch: LaunchRow, row: int) -> None:
+        """Note that a launch is over here; no error where it was over before."""
+        self.open.pop(launch.key, None)
+        batch = self.batches.get(launch.begun_index, {})
+        if batch.pop(row, None) is not None and not batch:
+            del self.batches[launch.begun_index]
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
