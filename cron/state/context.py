@@ -262,10 +262,12 @@ class Context:
                 ended.executor,
                 ended.ledger,
                 ended.parts,
+                row.begun_index,
+                tuple(part.row for part in row.parts) or (row.row,),
             )
-        lost[(row.key, row.attempt)] = known
+        self.state.remember_lost(row.key, row.attempt, known)
         while len(lost) > LOST_KEPT:
-            del lost[next(iter(lost))]
+            self.state.forget_lost(*next(iter(lost)))
 
 
 def _part_row(part: Part) -> PartRow:

@@ -261,7 +261,8 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     if len(lost) != len(head.lost):
         raise InvariantViolated("state image cannot be read: it counts lost launches wrongly")
     names = ((key, attempt) for key, attempt, _, _ in head.lost)
-    state.lost = dict(zip(names, lost, strict=True))
+    for (key, attempt), one in zip(names, lost, strict=True):
+        state.remember_lost(key, attempt, one)
     state.staged = dict(head.staged)
     state.history = History.decode(head.history)
     state.reigns = head.reigns

@@ -223,7 +223,7 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
     if known is None or parts.is_told(known, item.part):
         return None
     if not context.is_numbering:
-        del lost[name]
+        context.state.forget_lost(*name)
         if item.part != 1:
             told = sentence(Note(NoteCode.LATE_PART, (item.part,)), item.detail)
             item = msgspec.structs.replace(item, detail=told.rstrip(": "))
@@ -236,9 +236,9 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
     elif item.part != 1 or (job is not None and job.has_parts):
         item = parts.news_of_part(item)  # recorded at format 1: nobody knows of the others
     if known.parts and item.state is LaunchState.LOST:
-        lost[name] = known
+        lost[name] = known  # where it was begun is as it was
     else:
-        del lost[name]
+        context.state.forget_lost(*name)
     context.record(_amendment(context, known, item))
     return Verdict.AMENDED
 

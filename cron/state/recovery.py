@@ -308,12 +308,13 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
             news = _news_of(context, record, ran)
             known = None
             if context.is_numbering and news.state is not LaunchState.LOST:
-                known = state.lost.pop(attempt, None)
+                known = state.lost.get(attempt)
+                state.forget_lost(*attempt)
             elif context.is_numbering:
                 known = state.lost.get(attempt)
             _record_row(context, name, news, RowKind.AMENDMENT, known.key if known else None)
         elif record is not None and state.row(attempt[0]) is None:
-            state.lost[attempt] = _runs_on(context, record, ran)
+            state.remember_lost(*attempt, _runs_on(context, record, ran))
     return Verdict.AMENDED
 
 
@@ -339,6 +340,8 @@ def _runs_on(context: Context, record: JobRecord, ran: RanItem) -> LostRow:
         epoch=ran.epoch,
         executor=executor.executor,
         ledger=executor.ledger,
+        begun_index=ran.begun_index,
+        rows=(ran.row,),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -144,6 +144,10 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
         return (self.number, self.scheduled_s, self.trigger)
 
 
+Place: TypeAlias = tuple[int, str, int]
+"""Log index of a Begin, an executor's ledger, and the row among what was begun there."""
+
+
 class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A launch that was recorded as lost, for late news of it (rule R9); fields as in Row.
 
@@ -158,11 +162,19 @@ class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     executor: str = ""
     ledger: str = ""
     parts: tuple[PartRow, ...] = ()
+    begun_index: int = 0
+    rows: tuple[int, ...] = ()  # of its parts, each among what its entry began on its executor
 
     @property
     def key(self) -> tuple[int, int] | None:
         """The key of its row, None where that has none."""
         return (self.ended_index, self.number) if self.number >= 0 else None
+
+    def places(self) -> list[Place]:
+        """Return where its parts were begun, in their order."""
+        ledgers = [part.ledger for part in self.parts] or [self.ledger]
+        places = zip(ledgers, self.rows, strict=False)
+        return [(self.begun_index, ledger, row) for ledger, row in places if row != NO_ROW]
 
 
 class JobRecord(msgspec.Struct, array_like=True):
@@ -336,6 +348,7 @@ class State:
         self.executor_numbers = 0
         self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
         self.lost: dict[tuple[Key, int], LostRow] = {}  # by launch and attempt
+        self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
         self.history = History()
         self.restored: Restored | None = None
@@ -389,6 +402,19 @@ class State:
         return any(
             imaging.is_open for reference in self.imagings if (imaging := reference()) is not None
         )
+
+    def remember_lost(self, key: Key, attempt: int, lost: LostRow) -> None:
+        """Keep a lost attempt in mind, instead of what was known of it."""
+        self.forget_lost(key, attempt)
+        self.lost[(key, attempt)] = lost
+        for place in lost.places():
+            self.lost_at[place] = (key, attempt)
+
+    def forget_lost(self, key: Key, attempt: int) -> None:
+        """Let go of a lost attempt; no error where there is none."""
+        known = self.lost.pop((key, attempt), None)
+        for place in known.places() if known is not None else ():
+            self.lost_at.pop(place, None)
 
     @property
     def is_resolving(self) -> bool:

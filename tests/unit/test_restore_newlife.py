@@ -26,7 +26,7 @@ from tests.unit.state_rig import StateRig
 UNTOUCHED = {
     "format", "job_numbers", "forgotten_s", "revisions", "opened", "resets",
     "digest", "at_ms", "reigns", "tzdata", "catalog", "jobs", "by_number", "due", "active",
-    "executors", "by_ledger", "executor_numbers", "requests", "lost",
+    "executors", "by_ledger", "executor_numbers", "requests", "lost", "lost_at",
     "limits", "gates", "gate_numbers", "dead", "dead_numbers", "budgets", "running", "leaving",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
