@@ -20,7 +20,7 @@ from cron.state.archive import Sealed
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
 from cron.state.rows import Chunk, PartRow, Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, LostRow, Part, State
+from cron.state.state import NO_ROW, JobRecord, LaunchRow, LostRow, Part, State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
@@ -57,14 +57,7 @@ class Context:
         self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}
-        self._begun: dict[int, int] = {}  # by executor, how many rows its batch has
-
-    def take_row(self, executor: int) -> int:
-        """Return the number of the next row in the batch that this entry begins on an executor. A
-        row that is refused has its number, too: the command alone says which is which."""
-        row = self._begun.get(executor, 0)
-        self._begun[executor] = row + 1
-        return row
+        self._rows_begun: dict[int, int] = {}  # of each executor, how many
 
     @property
     def is_numbering(self) -> bool:
@@ -123,10 +116,10 @@ class Context:
         state.running[row.number] = state.running.get(row.number, 0) + 1
         self.moved[key] = None
         if not row.parts:  # the usual case, cheap
-            state.executors[row.executor].open[(row.begun_index, row.row)] = row
+            state.executors[row.executor].add(row, row.row)
             return
         for start in row.starts():
-            state.executors[start.executor].open[(row.begun_index, start.row)] = row
+            state.executors[start.executor].add(row, start.row)
 
     def set_due(self, row: LaunchRow) -> None:
         """Move a launch that never ran back among the due."""
@@ -134,6 +127,7 @@ class Context:
         self._leave_active(row)
         self.state.due[row.key] = row
         self.moved[row.key] = None
+        row.row = NO_ROW
         row.job = None  # the next attempt begins with what the job is then (rule R2)
         row.parts = []
 
@@ -155,15 +149,21 @@ class Context:
             state.running[number] -= 1
 
     def _leave_executor(self, row: LaunchRow) -> None:
-        if not row.parts:
+        if not row.parts:  # the usual case, cheap
             self._leave(row, row.executor, row.row)
         for part in row.parts:
             self._leave(row, part.executor, part.row)
 
     def _leave(self, row: LaunchRow, executor: int, number: int) -> None:
-        record, place = self.state.executors.get(executor), (row.begun_index, number)
-        if record is not None and record.open.get(place) is row:
-            del record.open[place]
+        record = self.state.executors.get(executor)
+        if record is not None:
+            record.drop(row, number)
+
+    def next_row(self, executor: int) -> int:
+        """Return the number of the next row that this entry begins on an executor, from 0."""
+        row = self._rows_begun.get(executor, 0)
+        self._rows_begun[executor] = row + 1
+        return row
 
     def end(
         self,

@@ -111,7 +111,8 @@ def encode_head(state: State) -> bytes:
                 tzdata=state.tzdata,
                 catalog=state.catalog,
                 executors=[
-                    msgspec.structs.replace(record, open={}) for record in state.executors.values()
+                    msgspec.structs.replace(record, open={}, batches={})
+                    for record in state.executors.values()
                 ],
                 executor_numbers=state.executor_numbers,
                 requests=list(state.requests.items()),
@@ -309,7 +310,7 @@ def _derive(state: State) -> None:
             state.active[row.key] = row
             state.running[row.number] = state.running.get(row.number, 0) + 1
             for start in row.starts():
-                state.executors[start.executor].open[(row.begun_index, start.row)] = row
+                state.executors[start.executor].add(row, start.row)
     dead = [
         ((record.number, *place), letter)
         for record in state.by_number.values()

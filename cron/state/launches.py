@@ -37,7 +37,8 @@ def begin(context: Context, command: c.Begin) -> Result:
 
 
 def _begin(context: Context, item: c.BeginItem) -> Verdict:
-    row_numbers = [context.take_row(executor) for executor in (item.executor, *item.others)]
+    # What is refused has its rows as well, so that the command alone tells them.
+    rows = tuple(map(context.next_row, (item.executor, *item.others)))
     state = context.state
     row = state.due.get(item.key)
     if row is None:
@@ -76,8 +77,8 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     row.begun_at_ms = context.at_ms
     row.epoch = context.epoch
     row.executor = item.executor
-    row.row = row_numbers[0]
-    row.parts = parts.parts_on(record.job, item, row_numbers)
+    row.row = rows[0]
+    row.parts = parts.parts_on(record.job, item, rows)
     row.not_after_ms = item.not_after_ms
     if deadline_ms != row.deadline_ms:
         row.deadline_ms, row.held_to_ms = deadline_ms, context.at_ms

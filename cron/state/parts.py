@@ -45,9 +45,9 @@ def misfit(state: State, job: Job, item: c.BeginItem) -> Verdict | None:
     return None if fits else Verdict.WRONG_PARTS
 
 
-def parts_on(job: Job, item: c.BeginItem, rows: Sequence[int]) -> list[Part]:
-    """Return the parts of a launch that begins, each with its row in the batch of its executor;
-    none where it is a whole on one executor."""
+def parts_on(job: Job, item: c.BeginItem, rows: tuple[int, ...]) -> list[Part]:
+    """Return the parts of a launch that begins as these rows; none where it is a whole on one
+    executor."""
     if not item.others and not job.each:
         return []
     executors = (item.executor, *item.others)

@@ -31,4 +31,4 @@ class RanItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     part: int = 1
     parts: tuple[RanItem, ...] = ()
     note: Note | None = None
-    row: int = 0  # in the batch of `begun_index` on its executor
+    row: int = -1  # among what its entry began on that executor; -1: nobody remembers

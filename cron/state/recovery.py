@@ -228,6 +228,7 @@ def _part(executor: ExecutorRecord | None, ran: RanItem, not_before_ms: int) -> 
         ran.output_bytes,
         detail=ran.detail,
         note=ran.note,
+        row=ran.row,
         name=executor.executor if executor is not None else "",
         ledger=executor.ledger if executor is not None else "",
         row=ran.row,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,9 @@ from cron.state.rows import PartRow
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import LaunchName
 from launcher.work import Epoch
+
+NO_ROW: Final = -1
+"""The row of what was never begun, or of what a restored cell knows by name alone."""
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True):
@@ -66,7 +69,7 @@ class Part(msgspec.Struct, array_like=True, gc=False):
     note: Note | None = None
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
-    row: int = 0  # in the batch of its executor
+    row: int = NO_ROW  # its own, among what its entry began on its executor
 
 
 class Start(NamedTuple):
@@ -76,7 +79,7 @@ class Start(NamedTuple):
     part: int
     executor: int
     state: LaunchState
-    row: int
+    row: int = NO_ROW
 
 
 class LaunchRow(msgspec.Struct, array_like=True, gc=False):
@@ -111,7 +114,7 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     held_to_ms: int = 0  # until when its deadline has the time that gates held it
     note: Note | None = None  # what `detail` does not say
     is_redriven: bool = False  # `by` redrove its dead letter; else `by` asked for a backfill
-    row: int = 0  # in the batch of `begun_index` on its executor, where it has no parts
+    row: int = NO_ROW  # of the attempt, among what its entry began on its executor, from 0
 
     @property
     def is_refused(self) -> bool:
@@ -131,7 +134,9 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
     def start_on(self, executor: int) -> Start | None:
         """Return what may be running of it on that executor."""
         if not self.parts:  # the usual case, cheap
-            return Start(1, executor, self.state, self.row) if executor == self.executor else None
+            if executor != self.executor:
+                return None
+            return Start(1, executor, self.state, self.row)
         return next((start for start in self.starts() if start.executor == executor), None)
 
     @property
@@ -140,8 +145,8 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
         return (self.number, self.scheduled_s, self.trigger)
 
 
-BatchRow: TypeAlias = tuple[int, str, int]
-"""Log index of a Begin, the ledger of the executor, and the row in the batch that began there."""
+Place: TypeAlias = tuple[int, str, int]
+"""Log index of a Begin, an executor's ledger, and the row among what was begun there."""
 
 
 class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -159,18 +164,18 @@ class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ledger: str = ""
     parts: tuple[PartRow, ...] = ()
     begun_index: int = 0
-    rows: tuple[int, ...] = ()  # of its parts, each in the batch of its executor
+    rows: tuple[int, ...] = ()  # of its parts, each among what its entry began on its executor
 
     @property
     def key(self) -> tuple[int, int] | None:
         """The key of its row, None where that has none."""
         return (self.ended_index, self.number) if self.number >= 0 else None
 
-    def places(self) -> list[BatchRow]:
+    def places(self) -> list[Place]:
         """Return where its parts were begun, in their order."""
         ledgers = [part.ledger for part in self.parts] or [self.ledger]
         places = zip(ledgers, self.rows, strict=False)
-        return [(self.begun_index, ledger, row) for ledger, row in places]
+        return [(self.begun_index, ledger, row) for ledger, row in places if row != NO_ROW]
 
 
 class JobRecord(msgspec.Struct, array_like=True):
@@ -215,8 +220,11 @@ class JobRecord(msgspec.Struct, array_like=True):
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):
-    """One (executor id, ledger): launches begin on its number. `open` are begun or launched, by
-    the log index of their Begin and their row in its batch."""
+    """One (executor id, ledger): launches begin on its number. `open` are begun or launched.
+
+    Rows count what one entry begins on one executor, in the order of its Begin: so an attempt, or a
+    part of one, is known at its executor by `begun_index` and row.
+    """
 
     number: int
     executor: str
@@ -232,6 +240,24 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     memory_bytes: int = 0
     drained_by: str = ""  # who has it drained: it gets no more work
     drained_ms: int = 0
+    batches: dict[int, dict[int, LaunchRow]] = {}  # of `open`: begun_index -> row -> launch
+
+    def find(self, begun_index: int, row: int) -> LaunchRow | None:
+        """Return the open launch that is this row of what one entry began here."""
+        return self.batches.get(begun_index, {}).get(row)
+
+    def add(self, launch: LaunchRow, row: int) -> None:
+        """Note a launch that begins here, as this row of its entry."""
+        self.open[launch.key] = launch
+        if row != NO_ROW:
+            self.batches.setdefault(launch.begun_index, {})[row] = launch
+
+    def drop(self, launch: LaunchRow, row: int) -> None:
+        """Note that a launch is over here; no error where it was over before."""
+        self.open.pop(launch.key, None)
+        batch = self.batches.get(launch.begun_index, {})
+        if batch.pop(row, None) is not None and not batch:
+            del self.batches[launch.begun_index]
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -323,7 +349,7 @@ class State:
         self.executor_numbers = 0
         self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
         self.lost: dict[tuple[Key, int], LostRow] = {}  # by launch and attempt
-        self.lost_at: dict[BatchRow, tuple[Key, int]] = {}  # the same, by where it was begun
+        self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
         self.history = History()
         self.restored: Restored | None = None

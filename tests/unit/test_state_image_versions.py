@@ -11,7 +11,6 @@ from cron.job import Job, Retry
 from cron.state import pool
 from cron.state.image import IMAGE_VERSION, decode_outline, decode_state
 from cron.state.imaging import encode_state
-from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.pool import Limits
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow
@@ -88,18 +87,6 @@ def pooled() -> StateRig:
     return rig
 
 
-def test_an_image_of_version_3_is_the_state_that_it_was_of() -> None:
-    state = everything(1).state
-    again = decode_state([version_3(encode_state(state))])
-    assert encode_state(again) == encode_state(state)
-    assert again.due == state.due
-    assert again.active == state.active
-    assert again.jobs == state.jobs
-    assert again.executors == state.executors
-    assert (again.limits, again.gates, again.dead, again.budgets) == ({}, {}, {}, {})
-    assert (again.gate_numbers, again.dead_numbers) == (0, 0)
-
-
 def test_version_3_knew_nothing_of_the_pool() -> None:
     old, new = version_3(encode_state(everything(1).state)), encode_state(everything().state)
     assert len(old) < len(new)
@@ -112,18 +99,6 @@ def test_jobs_of_version_3_are_commands_that_are_tried_once() -> None:
     assert one is not None
     assert (one.retry, one.pool, one.parts, one.concurrency) == (Retry(), "command", 1, 0)
     assert {row.tries for row in again.open_rows()} == {0}
-
-
-def test_a_replica_goes_on_from_version_3_like_the_others() -> None:
-    rig = everything(1)
-    rig.machine = Machine(decode_state([version_3(encode_state(rig.state))]))
-    other = everything(1)
-    for one in (rig, other):
-        one.append(pool.SetLimits((pool.LimitItem(("a", "", -1), Limits(weight=2)),)))
-        one.finished(60, state=LaunchState.FAILED, reason=Reason.RETRY, exit_code=1)
-    assert rig.state.digest == other.state.digest
-    assert encode_state(rig.state) == encode_state(other.state)
-    assert len(rig.state.dead) == 1
 
 
 def test_an_outline_of_version_3_is_read_too() -> None:

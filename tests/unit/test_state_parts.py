@@ -68,8 +68,7 @@ def active(rig: StateRig) -> LaunchRow:
 def test_a_part_is_begun_on_each_executor() -> None:
     rig = begun()
     assert [part.executor for part in active(rig).parts] == [1, 2, 3]
-    places = [list(record.open) for record in rig.state.executors.values()]
-    assert places == [[(rig.state.index, 0)]] * 3
+    assert all(KEY in record.open for record in rig.state.executors.values())
     assert active(rig).starts() == [(number, number, LaunchState.BEGUN, 0) for number in (1, 2, 3)]
 
 

@@ -1,0 +1,125 @@
+"""Rows: by what number an attempt, or a part of one, is known at its executor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cron.limits import LOST_KEPT
+from cron.state import commands as c
+from cron.state.image import decode_state
+from cron.state.imaging import encode_state
+from cron.state.outcome import Verdict
+from cron.state.state import NO_ROW, LostRow
+from launcher.launch import LaunchState, Reason
+from tests.unit.state_rig import T0, StateRig, with_job
+
+
+def begin_item(rig: StateRig, second: int, executor: int, *others: int) -> c.BeginItem:
+    key = (1, T0 + second, 0)
+    row = rig.state.due.get(key)
+    return c.BeginItem(key, 1, 1, executor, row.deadline_ms if row else rig.at_ms, others)
+
+
+def due(*seconds: int, **fields: Any) -> StateRig:
+    """A rig with a second executor and launches that are due."""
+    rig = with_job(**fields)
+    rig.join("e2", "l2")
+    rig.to(seconds[-1]).account(*seconds)
+    return rig
+
+
+def found(rig: StateRig, executor: int, index: int, row: int) -> int | None:
+    """The second of what is found as that row."""
+    launch = rig.state.executors[executor].find(index, row)
+    return None if launch is None else launch.scheduled_s - T0
+
+
+def test_rows_count_what_an_entry_begins_on_each_executor() -> None:
+    rig = due(60, 120, 180)
+    rig.append(
+        c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 2))),
+        c.Begin((begin_item(rig, 180, 1),)),
+    )
+    index = rig.state.index
+    assert [found(rig, *at) for at in ((1, index, 0), (2, index, 0), (1, index, 1))] == [
+        60, 120, 180,
+    ]  # fmt: skip
+    assert found(rig, 2, index, 1) is None
+    assert found(rig, 1, index - 1, 0) is None
+
+
+def test_what_may_not_begin_has_a_row_as_well() -> None:
+    rig = due(60, 120)
+    items = (begin_item(rig, 61, 1), begin_item(rig, 120, 1))
+    assert rig.items(c.Begin(items)) == [Verdict.NOT_DUE, Verdict.ACCEPTED]
+    assert found(rig, 1, rig.state.index, 0) is None
+    assert found(rig, 1, rig.state.index, 1) == 120
+
+
+def test_parts_are_rows_of_their_executors() -> None:
+    rig = due(60, 120, each="role=web")
+    rig.append(c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 1, 2))))
+    index = rig.state.index
+    assert (found(rig, 1, index, 1), found(rig, 2, index, 0)) == (120, 120)
+    assert [start.row for start in rig.row(120).starts()] == [1, 0]
+
+
+def test_what_is_over_is_not_found() -> None:
+    rig = due(60, 120)
+    rig.append(c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    index = rig.state.index
+    rig.finished(60)
+    assert (found(rig, 1, index, 0), found(rig, 1, index, 1)) == (None, 120)
+    rig.refused(120)
+    assert found(rig, 1, index, 1) is None
+    assert rig.row(120).row == NO_ROW
+    assert rig.state.executors[1].batches == {}
+
+
+def test_an_image_has_the_rows() -> None:
+    rig = due(60, 120)
+    rig.append(c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    again = decode_state([encode_state(rig.state)])
+    launch = again.executors[1].find(rig.state.index, 1)
+    assert launch is not None
+    assert launch.scheduled_s == T0 + 120
+
+
+# ---- late news (rule R9)
+
+
+def test_a_lost_attempt_is_found_by_where_it_was_begun() -> None:
+    rig = due(60, 120)
+    rig.append(c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    index, attempt = rig.state.index, ((1, T0 + 120, 0), 1)
+    rig.lost(120)
+    rig.finished(60)
+    rig.append(c.ExecutorLeft(1))  # its number is not given again: the ledger says who it was
+    assert rig.state.lost_at == {(index, "l1", 1): attempt}
+    assert decode_state([encode_state(rig.state)]).lost_at == rig.state.lost_at
+    assert rig.finished(120) is Verdict.AMENDED
+    assert not rig.state.lost_at
+    assert not rig.state.lost
+
+
+def test_each_part_of_a_lost_attempt_is_found() -> None:
+    rig = due(60, each="role=web")
+    rig.begin(60, others=(2,))
+    index, attempt = rig.state.index, ((1, T0 + 60, 0), 1)
+    rig.append(c.Lost(tuple(c.LostItem(attempt[0], 1, part=part) for part in (1, 2))))
+    places = {(index, "l1", 0): attempt, (index, "l2", 0): attempt}
+    assert rig.state.lost_at == places
+    news = (attempt[0], 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
+    assert rig.item(c.Finished((c.FinishedItem(*news, part=2),))) is Verdict.AMENDED
+    assert rig.state.lost_at == places  # the other one may have its news, too
+
+
+def test_where_it_was_begun_is_forgotten_with_the_attempt() -> None:
+    rig = due(60)
+    for number in range(LOST_KEPT):
+        lost = LostRow(1, -1, ledger="l9", begun_index=number, rows=(0,))
+        rig.state.remember_lost((9, number, 0), 1, lost)
+    rig.begin(60)
+    rig.lost(60)
+    assert len(rig.state.lost_at) == len(rig.state.lost) == LOST_KEPT
+    assert (0, "l9", 0) not in rig.state.lost_at
