@@ -6,7 +6,6 @@ A part is begun, started, and ends by itself; what has become of the launch foll
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec

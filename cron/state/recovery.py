@@ -231,7 +231,6 @@ def _part(executor: ExecutorRecord | None, ran: RanItem, not_before_ms: int) -> 
         row=ran.row,
         name=executor.executor if executor is not None else "",
         ledger=executor.ledger if executor is not None else "",
-        row=ran.row,
     )
     if executor is None and ran.state in (LaunchState.LAUNCHED, LaunchState.LOST):
         part.state, part.reason = LaunchState.LOST, Reason.RESTORED

@@ -73,8 +73,7 @@ class Part(msgspec.Struct, array_like=True, gc=False):
 
 
 class Start(NamedTuple):
-    """A start of a launch that is not over: its part, where it is, and its row in the batch that
-    began there."""
+    """A start of a launch that is not over: its part, and where it is."""
 
     part: int
     executor: int
@@ -232,7 +231,7 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     slots: int
     host: str
     joined_ms: int
-    open: dict[tuple[int, int], LaunchRow] = {}
+    open: dict[Key, LaunchRow] = {}
     recalled: int = 0  # the lineage in which its ledger told all it remembers (rule R13)
     version: str = ""
     labels: tuple[tuple[str, str], ...] = ()

@@ -61,7 +61,7 @@ def test_what_still_runs_is_taken_in_and_holds_its_place() -> None:
     rig.resolve()
     row = rig.row(120)
     assert row.state is LaunchState.LAUNCHED
-    assert rig.state.executors[1].open == {(row.begun_index, row.row): row}
+    assert rig.state.executors[1].open == {row.key: row}
     assert rig.finished(120) is Verdict.ACCEPTED
     assert shown(since(rig))[1] == (120, "succeeded")
 

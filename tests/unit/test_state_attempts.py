@@ -37,7 +37,7 @@ def test_begin_is_log_point_1_of_a_due_launch() -> None:  # R1, R3, R4
     assert (row.begun_index, row.begun_at_ms) == (rig.state.index, rig.at_ms)
     assert row.epoch == rig.epoch
     assert row.job == job()
-    assert rig.state.executors[1].open == {(rig.state.index, 0): row}
+    assert list(rig.state.executors[1].open) == [(1, T0 + 60, 0)]
     assert not rig.state.due
 
 
@@ -258,7 +258,7 @@ def test_a_refused_attempt_is_followed_by_the_next_one_elsewhere() -> None:  # R
     rig.refused(60)
     assert rig.begin(60, attempt=1) is Verdict.WRONG_ATTEMPT
     assert rig.begin(60, attempt=2, executor=2) is Verdict.ACCEPTED
-    assert rig.state.executors[2].open == {(rig.state.index, 0): rig.row(60)}
+    assert list(rig.state.executors[2].open) == [(1, T0 + 60, 0)]
     assert rig.row(60).detail == ""  # what was said of attempt 1 is not said of attempt 2
     with rig.unchanged():
         assert rig.finished(60, attempt=1) is Verdict.WRONG_ATTEMPT

@@ -151,9 +151,8 @@ def test_an_image_is_the_state() -> None:
 def test_an_image_shares_its_launches_with_its_executors() -> None:
     again = decode_state([encode_state(everything().state)])
     for number, executor in again.executors.items():
-        for place, row in executor.open.items():
-            assert place == (row.begun_index, row.row)
-            assert row is again.active[row.key] is again.by_number[row.number].open[row.key[1:]]
+        for key, row in executor.open.items():
+            assert row is again.active[key] is again.by_number[key[0]].open[key[1:]]
             assert row.executor == number
 
 

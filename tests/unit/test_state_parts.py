@@ -304,8 +304,7 @@ def test_an_image_keeps_parts_and_what_is_open_where() -> None:
     state = decode_state([encode_state(rig.state)])
     assert state.active[KEY].parts == active(rig).parts
     opened = {number: list(record.open) for number, record in state.executors.items()}
-    place = (state.active[KEY].begun_index, 0)
-    assert opened == {1: [place], 2: [], 3: [place]}
+    assert opened == {1: [KEY], 2: [], 3: [KEY]}
 
 
 def test_a_part_keeps_the_name_of_an_executor_that_left_before_the_launch_was_over() -> None:
