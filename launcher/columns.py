@@ -1,0 +1,75 @@
+"""Columns of the stream between leader and executor: what rows of a batch have in common is written
+once (rpc/v1/pool.proto says how). Pure; no step in Python for a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from operator import sub
+
+
+class BadColumn(ValueError):
+    """A column does not fit its rows; the message says how."""
+
+
+def differences(values: Sequence[int]) -> list[int]:
+    """Return the first value, then how far each is from the one before."""
+    return [*values[:1], *map(sub, values[1:], values)]
+
+
+def sums(column: Iterable[int]) -> list[int]:
+    """Return the values of which `column` has the differences."""
+    return list(accumulate(column))
+
+
+def short(values: Sequence[int], default: int | None = None) -> Sequence[int]:
+    """Return a column of these values: empty where all are the default, one where all are equal."""
+    if not values or values.count(values[0]) < len(values):
+        return values
+    return [] if values[0] == default else values[:1]
+
+
+def short_times(values: Sequence[int], default: int | None = None) -> Sequence[int]:
+    """Return a column of these times, in differences where they are not equal."""
+    column = short(values, default)
+    return differences(column) if len(column) > 1 else column
+
+
+def full(column: Sequence[int], count: int, default: int = 0) -> list[int]:
+    """Return the values of `count` rows.
+
+    Raises:
+        BadColumn: it has neither none, nor one, nor one for each row.
+    """
+    if len(column) == count:
+        return list(column)
+    if len(column) > 1:
+        raise BadColumn(f"{len(column)} values are not one for each of {count} rows")
+    return list(column or (default,)) * count
+
+
+def full_times(column: Sequence[int], count: int, default: int = 0) -> list[int]:
+    """Return the times of `count` rows.
+
+    Raises:
+        BadColumn: it has neither none, nor one, nor one for each row.
+    """
+    values = full(column, count, default)
+    return sums(values) if len(column) > 1 else values
+
+
+def row_numbers(column: Sequence[int], row_max: int) -> list[int]:
+    """Return the numbers of rows, ascending, of which `column` has the differences.
+
+    Raises:
+        BadColumn: there are none, one comes twice, or one is above `row_max`.
+    """
+    if not column:
+        raise BadColumn("there are no rows")
+    if len(column) > 1 and min(column[1:]) < 1:
+        raise BadColumn("rows are not ascending")
+    rows = sums(column)
+    if rows[-1] > row_max:
+        raise BadColumn(f"row {rows[-1]} is above {row_max}")
+    return rows
