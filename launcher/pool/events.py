@@ -7,6 +7,7 @@ the one event loop; none comes after `Pool.close`.
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -15,28 +16,30 @@ from launcher.names import AttemptName
 
 
 class Fate(enum.IntEnum):
-    """What an executor's ledger says of an attempt. The numbers are those of pool.proto."""
+    """What an executor's ledger says of a row. The numbers are those of pool.proto."""
 
     ACCEPTED = 1  # the row is durable and it was started, or is about to be
-    REFUSED = 2  # durably refused: it never ran and never will under this name
+    REFUSED = 2  # durably refused: it never ran and never will
     ENDED = 3  # it ran and is over
     INTERRUPTED = 4  # it was started and the executor died: what became of it is unknown
-    FENCED = 5  # a tombstone stands under this name: it never ran and never will
+    FENCED = 5  # a tombstone stands there: it never ran and never will
     UNKNOWN = 6  # the ledger has no such row
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False):
-    """One row of an executor's ledger, as reported.
+    """One row of a batch in an executor's ledger, as reported.
 
-    `exit_code` is 128 + signal where a signal ended it. `started_ms` and `finished_ms` are the
-    executor's wall clock in epoch milliseconds, 0 for never. `detail` is for people.
-    `output_bytes` is how much output of an ended one is kept there, to be had by `Pool.output`.
-    `retry_after_ms` is when, after its end, a handler wants to be tried again; 0: it did not say.
-    `cpu_ms` and `memory_peak_bytes` are what its control group measured, 0 where there was none.
-    `is_recorded`: the ledger has the row; without it that is what the fact says.
+    `index` is the log index of the batch's Begin. `exit_code` is 128 + signal where a signal ended
+    it. `started_ms` and `finished_ms` are the executor's wall clock in epoch milliseconds, 0 for
+    never. `detail` is for people. `output_bytes` is how much output of an ended one is kept there,
+    to be had by `Pool.output`. `retry_after_ms` is when, after its end, a handler wants to be tried
+    again; 0: it did not say. `cpu_ms` and `memory_peak_bytes` are what its control group measured,
+    0 where there was none. `is_recorded`: the ledger has the row; without it that is what the fact
+    says.
     """
 
-    name: AttemptName
+    index: int
+    row: int
     fate: Fate
     reason: Reason = Reason.NONE
     exit_code: int = 0
@@ -48,6 +51,77 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
     is_recorded: bool = True
+
+
+class BatchFacts(msgspec.Struct, frozen=True, gc=False):
+    """What an executor's ledger says alike of rows of one batch, in columns; fields as in Fact.
+
+    `rows` are ascending; the other columns have a value for each row.
+    """
+
+    index: int
+    fate: Fate
+    reason: Reason
+    exit_code: int
+    rows: list[int]
+    started_ms: list[int]
+    finished_ms: list[int]
+    output_bytes: list[int]
+    detail: str = ""
+
+    def cut(self, first: int, last: int) -> BatchFacts:
+        """Return what it says of the rows at places `first` to before `last`."""
+        if first <= 0 and last >= len(self.rows):
+            return self
+        place = slice(first, last)
+        return self._with(lambda column: column[place])
+
+    def at(self, places: Sequence[int]) -> BatchFacts:
+        """Return what it says of the rows at these places, which are ascending."""
+        if len(places) == len(self.rows):
+            return self
+        return self._with(lambda column: [column[place] for place in places])
+
+    def _with(self, pick: Callable[[list[int]], list[int]]) -> BatchFacts:
+        return BatchFacts(
+            self.index,
+            self.fate,
+            self.reason,
+            self.exit_code,
+            pick(self.rows),
+            pick(self.started_ms),
+            pick(self.finished_ms),
+            pick(self.output_bytes),
+            self.detail,
+        )
+
+    def facts(self) -> Iterator[Fact]:
+        """Yield a fact for each row."""
+        columns = (self.rows, self.started_ms, self.finished_ms, self.output_bytes)
+        for row, started_ms, finished_ms, output_bytes in zip(*columns, strict=True):
+            yield Fact(
+                self.index,
+                row,
+                self.fate,
+                self.reason,
+                self.exit_code,
+                started_ms,
+                finished_ms,
+                self.detail,
+                output_bytes,
+            )
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What an executor says of rows of its ledger: one by one, and in columns."""
+
+    facts: tuple[Fact, ...] = ()
+    batches: tuple[BatchFacts, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Of how many rows it says something."""
+        return len(self.facts) + sum(len(batch.rows) for batch in self.batches)
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -80,7 +154,7 @@ class Joined(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     address: str
     offset_ms: int
-    known: tuple[Fact, ...]
+    known: Told
     can_recall: bool = False
     cpu_milli: int = 0
     memory_bytes: int = 0
@@ -94,20 +168,20 @@ class Offered(msgspec.Struct, frozen=True):
 
 
 class Recalled(msgspec.Struct, frozen=True):
-    """One row of an executor's ledger as it remembers it, acknowledged or not.
+    """One row of an executor's ledger as it remembers it, acknowledged or not, with its name.
 
-    `begun_index` is the log index of its Begin; of a tombstone one at or above that of what it
-    forbids. `epoch` is `LINEAGE.TERM.REPLICA` under which it came, empty if unknown.
+    The fact's index is that of its Begin, also of a tombstone's. `epoch` is `LINEAGE.TERM.REPLICA`
+    under which it came, empty if unknown.
     """
 
+    name: AttemptName
     fact: Fact
-    begun_index: int
     epoch: str
 
 
 class Recollected(msgspec.Struct, frozen=True):
-    """A part of all that an executor's ledger remembers (rule R13), by (begun_index, name); each
-    row comes once, and `is_last` ends it.
+    """A part of all that an executor's ledger remembers (rule R13), by (index, row); each row comes
+    once, and `is_last` ends it.
 
     It may have forgotten what was begun at or below log index `floor`. It counts for the session
     over which it came: after another Joined it begins anew. Facts of a row that come later are
@@ -137,7 +211,7 @@ class Unsent(msgspec.Struct, frozen=True):
 
     executor: str
     ledger: str
-    names: tuple[AttemptName, ...]
+    batches: tuple[tuple[int, Sequence[int]], ...]  # log index of the Begin, rows
 
 
 class Silent(msgspec.Struct, frozen=True):
@@ -155,7 +229,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     executor: str
     ledger: str
-    facts: tuple[Fact, ...]
+    told: Told
 
 
 class Beat(msgspec.Struct, frozen=True):

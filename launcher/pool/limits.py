@@ -6,10 +6,8 @@ from typing import Final
 
 from launcher.names import SCHEDULED_S_MAX
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """What this leader speaks; `Welcome.protocol` in pool.proto says what each number is."""
-PROBES_SINCE: Final = 2
-"""The protocol from which an executor knows Probe."""
 EXECUTORS_MAX: Final = 10_000
 """Connected at once: ten thousand hosts in a cell."""
 SLOTS_MAX: Final = 100_000
@@ -27,6 +25,8 @@ KNOWN_MAX: Final = 200_000
 REPORTS_MAX: Final = 50_000
 """Rows in one Reports or Recollection message: what the largest executor ends while one round trip
 takes 50 s."""
+ROW_MAX: Final = (1 << 24) - 1
+"""The highest number of a row in a batch; an entry of the log has no room for so many."""
 DETAIL_CHARS_MAX: Final = 2_000
 """What the operating system said about one launch."""
 EPOCH_CHARS_MAX: Final = 150
@@ -53,12 +53,31 @@ INDEX_MAX: Final = (1 << 63) - 1
 """Log indexes and heartbeat numbers fit a signed 64-bit integer."""
 
 ORDERS_BYTES_MAX: Final = 2 << 20
-"""One Orders message: half of what gRPC takes by default (4 MiB), about 10,000 launches."""
+"""One Orders message: half of what gRPC takes by default (4 MiB)."""
+ORDERS_ROWS_MAX: Final = 5_000
+"""Rows to start in one Orders message; between two of them the loop turns to others."""
+ROW_BYTES: Final = 24
+"""A row to start, beside its work: its columns where nothing in them is alike."""
+FENCE_BYTES: Final = 300
+"""A tombstone: two numbers and the longest name."""
+KILL_BYTES: Final = 32
+ACK_BYTES: Final = 4
+BATCH_BYTES: Final = 64
+"""What a batch, or an acknowledgement for one, takes beside its rows."""
+WORK_FRAME_BYTES: Final = 24
+WORK_NUMBERS: Final = 1 << 16
+"""Works that one stream knows at once, far more than a message has rows."""
+WORKS_KEPT: Final = 2_000_000
+"""Works that all streams know together, at about 100 bytes of the leader's memory: 200 MB."""
+WORKS_BYTES_KEPT: Final = 256 << 20
+"""Bytes of works that all streams know together, if no two know the same."""
+WORKS_KEPT_MIN: Final = 64
 WORK_BYTES_MAX: Final = 2 << 20
 """One piece of work; it travels alone if need be. Linux starts nothing with more (a quarter of an
 8 MiB stack for arguments and environment), and it must fit gRPC's 4 MiB with its frame."""
 OUTBOX_BYTES_MAX: Final = 64 << 20
-"""Orders that wait for one executor to read: 300,000 launches, or the executor is dropped."""
+"""Orders that wait for one executor to read, each start counted with its work: 300,000 launches,
+or the executor is dropped."""
 HEARTBEATS_MAX: Final = 64
 """Unanswered heartbeats kept of one session; the oldest go first, for the newest renew most."""
 OUTPUT_REQUESTS_MAX: Final = 64
@@ -104,3 +123,10 @@ def spread_ms(executors: int) -> int:
     if executors < SPREAD_FROM:
         return 0
     return min(executors * SPREAD_US_EACH // 1_000, SPREAD_MS_MAX)
+
+
+def works_kept(sharers: int) -> tuple[int, int]:
+    """Return how many works, and how many bytes of them, each of so many streams may know."""
+    streams = max(sharers, 1)
+    count = min(max(WORKS_KEPT // streams, WORKS_KEPT_MIN), WORK_NUMBERS - ORDERS_ROWS_MAX)
+    return count, WORKS_BYTES_KEPT // streams

@@ -3,51 +3,120 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Container, Sequence
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import structlog
 
+from launcher.columns import differences, full, short, short_times
 from launcher.launch import Reason
-from launcher.names import AttemptName, format_time
+from launcher.names import AttemptName
 from launcher.pool import limits
-from launcher.pool.spelling import SPELLING
+from launcher.pool.works import SentWorks, Work
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
 log = structlog.get_logger()
 
-_ORDER_FRAME_BYTES: Final = 96
-"""An order beside its name and work: numbers, the scheduled time, protobuf's tags and lengths."""
+BatchRows: TypeAlias = tuple[int, Sequence[int]]
+"""Log index of a Begin, and rows of the batch that it began on an executor."""
+_SIZE: Final = attrgetter("size")
 
 
-class StartOrder(msgspec.Struct, frozen=True):
-    """Start this, once.
+class StartBatch(msgspec.Struct, frozen=True, gc=False):
+    """Rows of one batch to start, each once; columns as in pool.proto, but without differences.
 
-    `begun_index` is the log index of its Begin (rule R4), `not_after_ms` the leader's wall time
-    after which the executor refuses it (rule R7), `work` an encoded `launcher.work.WorkSpec`.
-    `is_first`: no leader has given this order to any stream before. `deadline_ms` is the wall time
-    after which it must not start by anybody's clock; 0: there is none.
+    `index` is the log index of the Begin (rule R4), `rows` are ascending. `not_after_ms` is the
+    leader's wall time after which the executor refuses a row (rule R7), `deadlines_ms` that after
+    which it must not start by anybody's clock; 0: there is none. `is_first`: no leader has given
+    these orders to any stream before.
     """
 
-    name: AttemptName
-    begun_index: int
-    not_after_ms: int
-    work: bytes
+    index: int
+    rows: Sequence[int]
+    works: Sequence[Work]
+    scheduled_s: Sequence[int]
+    not_after_ms: Sequence[int]
+    deadlines_ms: Sequence[int] = ()
+    attempts: Sequence[int] = ()
+    triggers: Sequence[int] = ()
+    parts: Sequence[int] = ()
     is_first: bool = False
-    deadline_ms: int = 0
+
+    def cut(self, first: int, last: int) -> StartBatch:
+        """Return a batch of the rows at places `first` to before `last`."""
+        if first <= 0 and last >= len(self.rows):
+            return self
+        place = slice(first, last)
+        return self._with(self.rows[place], lambda column: column[place])
+
+    def without(self, works: Container[Work]) -> StartBatch:
+        """Return a batch without the rows that have one of these works."""
+        if len(self.works) == 1:
+            return self.cut(0, 0) if self.works[0] in works else self
+        kept = [place for place, work in enumerate(self.works) if work not in works]
+        rows = [self.rows[place] for place in kept]
+        return self._with(rows, lambda column: [column[place] for place in kept])
+
+    def _with(
+        self, rows: Sequence[int], pick: Callable[[Sequence[Any]], Sequence[Any]]
+    ) -> StartBatch:
+        """Return a batch of some rows; `pick` returns what a column has for these."""
+
+        def picked(column: Sequence[Any]) -> Sequence[Any]:
+            return pick(column) if len(column) > 1 else column
+
+        return StartBatch(
+            self.index,
+            rows,
+            picked(self.works),
+            picked(self.scheduled_s),
+            picked(self.not_after_ms),
+            picked(self.deadlines_ms),
+            picked(self.attempts),
+            picked(self.triggers),
+            picked(self.parts),
+            self.is_first,
+        )
+
+    @property
+    def size(self) -> int:
+        """How many bytes it takes if no work was sent before, about."""
+        works: int = sum(map(_SIZE, self.works))
+        if len(self.works) == 1:
+            works *= len(self.rows)
+        return limits.BATCH_BYTES + limits.ROW_BYTES * len(self.rows) + works
+
+
+class FenceOrder(msgspec.Struct, frozen=True, gc=False):
+    """A tombstone to leave for a row, unless it is known. Who forgot numbers knows it by name."""
+
+    index: int
+    row: int
+    name: AttemptName
+
+
+class KillOrder(msgspec.Struct, frozen=True, gc=False):
+    """A row to end; its Cancel is committed (rule R8)."""
+
+    index: int
+    row: int
+    reason: Reason
 
 
 class Outbox:
-    """Orders for one session. All that is queued in one turn of the loop leaves in one message."""
+    """Orders for one session. What is queued in one turn of the loop leaves in one message, unless
+    it is too much for one."""
 
     def __init__(self) -> None:
-        self._starts: deque[tuple[int, StartOrder]] = deque()  # with its size in a message
-        self._fences: deque[AttemptName] = deque()
-        self._fence_index = 0
-        self._kills: deque[tuple[AttemptName, Reason]] = deque()
-        self._acks: deque[AttemptName] = deque()
+        self._batches: deque[StartBatch] = deque()
+        self._done = 0  # rows of the first batch that have left
+        self._works = SentWorks()
+        self._fences: deque[FenceOrder] = deque()
+        self._kills: deque[KillOrder] = deque()
+        self._acks: dict[int, list[int]] = {}
         self._floor = 0
         self._bytes = 0
 
@@ -57,100 +126,143 @@ class Outbox:
         return self._bytes > limits.OUTBOX_BYTES_MAX
 
     def __bool__(self) -> bool:
-        return bool(self._starts or self._fences or self._kills or self._acks or self._floor)
+        return bool(self._batches or self._fences or self._kills or self._acks or self._floor)
 
-    def start(self, orders: Sequence[StartOrder]) -> None:
+    def start(self, batches: Sequence[StartBatch]) -> None:
         """Queue starts. Work that no message can carry is left out and logged: its attempt stays
         unanswered, and is fenced when its window is over."""
-        for order in orders:
-            if len(order.work) > limits.WORK_BYTES_MAX:
-                log.warning(
-                    "launch.withheld",
-                    launch=str(order.name),
-                    error=f"work of {len(order.work)} bytes is over {limits.WORK_BYTES_MAX}",
-                )
-                continue
-            size = _name_bytes(order.name) + len(order.work)
-            self._starts.append((size, order))
-            self._bytes += size
+        for one in batches:
+            batch = _without_large(one)
+            if batch.rows:
+                self._batches.append(batch)
+                self._bytes += batch.size
 
-    def take_starts(self) -> tuple[AttemptName, ...]:
-        """Drop all starts that no message has taken yet; return the names of those that were never
+    def take_starts(self) -> tuple[BatchRows, ...]:
+        """Drop all starts that no message has taken yet; return the rows of those that were never
         given to any stream. The others are known to the log, and are asked about again."""
-        starts, self._starts = self._starts, deque()
-        self._bytes -= sum(size for size, _ in starts)
-        return tuple(order.name for _, order in starts if order.is_first)
+        batches, done = self._batches, self._done
+        self._batches, self._done = deque(), 0
+        waiting = [batch.cut(0 if i else done, len(batch.rows)) for i, batch in enumerate(batches)]
+        self._bytes -= sum(batch.size for batch in waiting)
+        return tuple((batch.index, batch.rows) for batch in waiting if batch.is_first)
 
-    def fence(self, names: Sequence[AttemptName], index: int) -> None:
-        """Queue tombstones for attempts that were begun at or below log index `index`."""
-        self._fences.extend(names)
-        self._fence_index = max(self._fence_index, index)
-        self._bytes += sum(map(_name_bytes, names))
+    def fence(self, fences: Sequence[FenceOrder]) -> None:
+        """Queue tombstones."""
+        self._fences.extend(fences)
+        self._bytes += limits.FENCE_BYTES * len(fences)
 
-    def kill(self, kills: Sequence[tuple[AttemptName, Reason]]) -> None:
+    def kill(self, kills: Sequence[KillOrder]) -> None:
         """Queue kills."""
         self._kills.extend(kills)
-        self._bytes += sum(_name_bytes(name) for name, _ in kills)
+        self._bytes += limits.KILL_BYTES * len(kills)
 
-    def ack(self, names: Sequence[AttemptName]) -> None:
+    def ack(self, acks: Sequence[BatchRows]) -> None:
         """Queue acknowledgements of ends."""
-        self._acks.extend(names)
-        self._bytes += sum(map(_name_bytes, names))
+        for index, rows in acks:
+            waiting = self._acks.setdefault(index, [])
+            if not waiting:
+                self._bytes += limits.BATCH_BYTES
+            waiting.extend(rows)
+            self._bytes += limits.ACK_BYTES * len(rows)
 
     def raise_floor(self, index: int) -> None:
         """Queue a floor; the highest one counts."""
         self._floor = max(self._floor, index)
 
-    def take(self, epoch: Epoch, ahead_ms: int = 0) -> pool_pb2.Orders:
+    def take(self, epoch: Epoch, ahead_ms: int = 0, sharers: int = 1) -> pool_pb2.Orders:
         """Remove and return as much as fits one message; the executor's clock is `ahead_ms` ahead
         of ours, and the ends of windows are put into its time; but a deadline is one by any clock.
+        So many streams, `sharers`, remember what works they were sent.
 
         Starts leave before fences, kills and acks, each in the order of queueing; the floor leaves
         last, so that it never overtakes an order which still speaks of what is below it.
         """
         message = pool_pb2.Orders(epoch=encode_epoch(epoch))
-        room = limits.ORDERS_BYTES_MAX
-        starts = message.starts
-        while self._starts and (room >= self._starts[0][0] or not starts):
-            size, order = self._starts.popleft()
-            room -= size
-            starts.add(  # which spares a copy
-                name=SPELLING.write(order.name),
-                begun_index=order.begun_index,
-                not_after_ms=_put_into(ahead_ms, order),
-                work=order.work,
-                scheduled_time=format_time(order.name.launch.scheduled_s),
-            )
+        self._works.begin_message(sharers)
+        room = self._take_batches(message, limits.ORDERS_BYTES_MAX, ahead_ms)
+        before = room
         while self._fences and room > 0:
-            name = self._fences.popleft()
-            room -= _name_bytes(name)
-            message.fences.append(str(name))
-        if message.fences:
-            message.fence_index = self._fence_index
+            fence = self._fences.popleft()
+            room -= limits.FENCE_BYTES
+            message.fences.add(index=fence.index, row=fence.row, name=str(fence.name))
         while self._kills and room > 0:
-            name, reason = self._kills.popleft()
-            room -= _name_bytes(name)
-            message.kills.append(pool_pb2.Kill(name=str(name), reason=reason))
+            kill = self._kills.popleft()
+            room -= limits.KILL_BYTES
+            message.kills.add(index=kill.index, row=kill.row, reason=kill.reason)
         while self._acks and room > 0:
-            name = self._acks.popleft()
-            room -= _name_bytes(name)
-            message.acks.append(str(name))
-        if room > 0 and not (self._starts or self._fences or self._kills or self._acks):
+            room -= self._take_acks(message, room)
+        self._bytes -= before - room
+        if room > 0 and not (self._batches or self._fences or self._kills or self._acks):
             message.floor, self._floor = self._floor, 0
-        self._bytes = max(0, self._bytes - (limits.ORDERS_BYTES_MAX - room))
         return message
 
+    def _take_batches(self, message: pool_pb2.Orders, room: int, ahead_ms: int) -> int:
+        """Move starts into a message; return how much room is left in it."""
+        rows_left = limits.ORDERS_ROWS_MAX
+        while self._batches and rows_left > 0 and room > 0:
+            batch = self._batches[0]
+            part = batch.cut(self._done, self._done + rows_left)
+            numbers, size = self._works.numbers(part.works, message.works, room)
+            taken = len(part.rows) if len(part.works) == 1 and numbers else len(numbers)
+            if not taken:
+                return 0  # the next message has room for its work
+            part = part.cut(0, taken)
+            _write(message.batches.add(), part, numbers, ahead_ms)
+            room -= size + limits.BATCH_BYTES + limits.ROW_BYTES * taken
+            rows_left -= taken
+            self._done += taken
+            self._bytes -= part.size
+            if self._done == len(batch.rows):
+                self._batches.popleft()
+                self._done = 0
+            else:
+                self._bytes += limits.BATCH_BYTES
+        return room
 
-def _put_into(ahead_ms: int, order: StartOrder) -> int:
-    """Return the end of a window by a clock that is `ahead_ms` ahead of ours."""
-    not_after_ms = order.not_after_ms + ahead_ms
-    return min(not_after_ms, order.deadline_ms) if order.deadline_ms else not_after_ms
+    def _take_acks(self, message: pool_pb2.Orders, room: int) -> int:
+        """Move acknowledgements for one batch into a message; return what of the room they take."""
+        index, rows = next(iter(self._acks.items()))
+        count = max(1, (room - limits.BATCH_BYTES) // limits.ACK_BYTES)
+        if len(rows) > count:
+            rows[:], rows = rows[count:], rows[:count]
+            taken = 0
+        else:
+            del self._acks[index]
+            taken = limits.BATCH_BYTES
+        message.acks.add(index=index, rows=differences(sorted(set(rows))))
+        return taken + limits.ACK_BYTES * len(rows)
+
+
+def _without_large(batch: StartBatch) -> StartBatch:
+    """Return a batch without the rows whose work is too large for any message."""
+    large = {work for work in set(batch.works) if len(work.spec) > limits.WORK_BYTES_MAX}
+    for work in large:
+        error = f"work of {len(work.spec)} bytes is over {limits.WORK_BYTES_MAX}"
+        log.warning("launch.withheld", job=work.job, index=batch.index, error=error)
+    return batch.without(large) if large else batch
+
+
+def _write(into: pool_pb2.Batch, batch: StartBatch, works: Sequence[int], ahead_ms: int) -> None:
+    into.index = batch.index
+    into.rows.extend(differences(batch.rows))
+    into.works.extend(short(works))
+    into.scheduled_s.extend(short_times(batch.scheduled_s))
+    into.not_after_ms.extend(short_times(_put_into(ahead_ms, batch)))
+    into.attempts.extend(short(batch.attempts, 1))
+    into.triggers.extend(short(batch.triggers, 0))
+    into.parts.extend(short(batch.parts, 1))
+
+
+def _put_into(ahead_ms: int, batch: StartBatch) -> list[int]:
+    """Return the ends of windows by a clock that is `ahead_ms` ahead of ours."""
+    ends = [end_ms + ahead_ms for end_ms in batch.not_after_ms]
+    if not any(batch.deadlines_ms):
+        return ends
+    count = max(len(ends), len(batch.deadlines_ms))
+    both = zip(full(ends, count), full(batch.deadlines_ms, count), strict=True)
+    return [min(end_ms, deadline_ms) if deadline_ms else end_ms for end_ms, deadline_ms in both]
 
 
 def encode_epoch(epoch: Epoch) -> pool_pb2.Epoch:
     """Return the epoch as the stream carries it."""
     return pool_pb2.Epoch(lineage=epoch.lineage, term=epoch.term, replica=epoch.replica)
-
-
-def _name_bytes(name: AttemptName) -> int:
-    return len(name.launch.job) + _ORDER_FRAME_BYTES

@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
-from launcher.launch import Reason
 from launcher.names import AttemptName
 from launcher.pool import limits
 from launcher.pool.errors import (
@@ -30,18 +29,25 @@ from launcher.pool.errors import (
 from launcher.pool.events import (
     Beat,
     Event,
-    Fact,
     Facts,
     Left,
     Offer,
     Offered,
     Recollected,
     Silent,
+    Told,
     Unsent,
 )
 from launcher.pool.lease import Key, Leases, LeaseTimes
 from launcher.pool.messages import Greeting
-from launcher.pool.orders import Outbox, StartOrder, encode_epoch
+from launcher.pool.orders import (
+    BatchRows,
+    FenceOrder,
+    KillOrder,
+    Outbox,
+    StartBatch,
+    encode_epoch,
+)
 from launcher.pool.probes import Probes
 from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
 from launcher.pool.twins import Twins
@@ -214,9 +220,9 @@ class Pool:
             self._on_event(Silent(executor, ledger))
             self._give_back(session.key, session.outbox.take_starts())
 
-    def _give_back(self, key: Key, names: tuple[AttemptName, ...]) -> None:
-        if names and self._epoch is not None:
-            self._on_event(Unsent(*key, names))
+    def _give_back(self, key: Key, batches: tuple[BatchRows, ...]) -> None:
+        if batches and self._epoch is not None:
+            self._on_event(Unsent(*key, batches))
 
     # ---- leases (rule R5)
 
@@ -257,34 +263,30 @@ class Pool:
 
     # ---- orders: False if that executor with that very ledger is not connected
 
-    def start(self, executor: str, ledger: str, orders: Sequence[StartOrder]) -> bool:
+    def start(self, executor: str, ledger: str, batches: Sequence[StartBatch]) -> bool:
         """Queue starts; their Begin is applied. Returns False if nothing was queued: then, and
-        whenever a first start is dropped before its stream took it, an Unsent event names it."""
+        whenever a first start is dropped before its stream took it, an Unsent event has its row."""
         session = self._session(executor, ledger)
         if session is None or session.is_silent:
-            first = tuple(order.name for order in orders if order.is_first)
+            first = tuple((batch.index, batch.rows) for batch in batches if batch.is_first)
             self._give_back((executor, ledger), first)
             return False
         self._probes.ordered(session)
-        return self._queue(executor, ledger, lambda outbox: outbox.start(orders))
+        return self._queue(executor, ledger, lambda outbox: outbox.start(batches))
 
-    def fence(
-        self, executor: str, ledger: str, names: Sequence[AttemptName], *, index: int
-    ) -> bool:
-        """Queue tombstones; each is answered by a Fact. Returns False if nothing was queued.
+    def fence(self, executor: str, ledger: str, fences: Sequence[FenceOrder]) -> bool:
+        """Queue tombstones; each is answered by a Fact. Returns False if nothing was queued. It and
+        the start that it forbids have one log index, and end together as the floor passes it (rule
+        R4)."""
+        return self._queue(executor, ledger, lambda outbox: outbox.fence(fences))
 
-        All of them were begun at or below log index `index`: a tombstone must outlast every start
-        that it forbids, and only the floor's passing that index ends them both (rule R4).
-        """
-        return self._queue(executor, ledger, lambda outbox: outbox.fence(names, index))
-
-    def kill(self, executor: str, ledger: str, kills: Sequence[tuple[AttemptName, Reason]]) -> bool:
+    def kill(self, executor: str, ledger: str, kills: Sequence[KillOrder]) -> bool:
         """Queue kills; their Cancel is committed (R8). Returns False if nothing was queued."""
         return self._queue(executor, ledger, lambda outbox: outbox.kill(kills))
 
-    def ack(self, executor: str, ledger: str, names: Sequence[AttemptName]) -> bool:
-        """Queue names whose end is committed. Returns False if nothing was queued."""
-        return self._queue(executor, ledger, lambda outbox: outbox.ack(names))
+    def ack(self, executor: str, ledger: str, rows: Sequence[BatchRows]) -> bool:
+        """Queue rows whose end is committed. Returns False if nothing was queued."""
+        return self._queue(executor, ledger, lambda outbox: outbox.ack(rows))
 
     def floor(self, executor: str, ledger: str, index: int) -> bool:
         """Queue a floor (rule R4); the highest counts. Returns False if nothing was queued."""
@@ -344,7 +346,7 @@ class Pool:
             )
         now = self._mono_ms()
         self._make_room(greeting, address, now)
-        session = Session(greeting, address, self._epoch)
+        session = Session(greeting, address, self._epoch, lambda: self.count)
         session.connected_since_ms = self._wall_ms()
         session.heard_mono_ms = now
         session.offset_ms = greeting.wall_ms - session.connected_since_ms
@@ -378,10 +380,10 @@ class Pool:
             self._touched.add(session.key[0])
             self._on_event(Silent(*session.key, is_over=True))
 
-    def report(self, session: Session, facts: tuple[Fact, ...]) -> None:
+    def report(self, session: Session, told: Told) -> None:
         """Pass facts to the leader, unless the session is over: then nobody leads here."""
-        if facts and not session.ended:
-            self._on_event(Facts(session.key[0], session.key[1], facts))
+        if told.count and not session.ended:
+            self._on_event(Facts(session.key[0], session.key[1], told))
 
     def offer(self, session: Session, offers: tuple[Offer, ...]) -> None:
         """Keep what the workers of an executor serve; tell the leader if that changed."""

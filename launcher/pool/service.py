@@ -29,15 +29,10 @@ from launcher.pool.errors import (
     Refused,
     SeenNewerEpoch,
 )
-from launcher.pool.messages import (
-    Greeting,
-    parse_heartbeat,
-    parse_hello,
-    parse_offers,
-    parse_reports,
-)
+from launcher.pool.messages import Greeting, parse_heartbeat, parse_hello, parse_offers
 from launcher.pool.orders import encode_epoch
 from launcher.pool.pool import Pool
+from launcher.pool.reports import parse_reports
 from launcher.pool.session import End, Session
 from launcher.pool.turns import NEWER, Turn, Turns
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
@@ -216,8 +211,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
             number, running, wall_ms = parse_heartbeat(message.heartbeat, session.last_number)
             self._pool.beat(session, number, running, wall_ms)
         elif kind == "reports":
-            reports = message.reports.reports
-            self._pool.report(session, parse_reports(reports, len(reports)))
+            self._pool.report(session, parse_reports(message.reports))
         elif kind == "recollection":
             self._pool.recollect(session, message.recollection)
         elif kind == "offers":

@@ -18,8 +18,9 @@ from launcher.pool import limits
 from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
 from launcher.pool.events import Joined, Offer, Recalled
 from launcher.pool.lease import Key, LeaseTimes
-from launcher.pool.messages import Greeting, parse_recollection
+from launcher.pool.messages import Greeting
 from launcher.pool.orders import Outbox
+from launcher.pool.reports import parse_recollection
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -108,9 +109,17 @@ window that is put into the executor's time by it never ends late."""
 
 
 class Session:
-    """One accepted Hello and what followed. Lives until `end`; of two ends the first counts."""
+    """One accepted Hello and what followed. Lives until `end`; of two ends the first counts.
+    `sharers` says how many sessions there are, which share the leader's memory."""
 
-    def __init__(self, greeting: Greeting, address: str, epoch: Epoch) -> None:
+    def __init__(
+        self,
+        greeting: Greeting,
+        address: str,
+        epoch: Epoch,
+        sharers: Callable[[], int] = lambda: 1,
+    ) -> None:
+        self._sharers = sharers
         self.greeting = greeting
         self.address = address
         self.epoch = epoch
@@ -135,12 +144,13 @@ class Session:
         self._first: deque[pool_pb2.FromLeader] = deque()
         self._heartbeats: deque[Heartbeat] = deque(maxlen=limits.HEARTBEATS_MAX)
         self._asked: deque[pool_pb2.FromLeader] = deque()
+        self._is_asked_next = False
         self._answers: dict[int, asyncio.Future[OutputSlice]] = {}
         self._limits: dict[int, int] = {}
         self._last_request = 0
         self._when_settled: list[Callable[[], object]] = []
         self._recalls = False
-        self._recalled_to = (-1, "")
+        self._recalled_to = (-1, -1)
 
     def joined(self) -> Joined:
         """Return what the leader is told of it."""
@@ -279,14 +289,10 @@ class Session:
         return answer
 
     def probe(self) -> None:
-        """Queue a probe behind the orders that wait; `probe_number` is its number."""
+        """Queue a probe, behind one message of orders at the most; `probe_number` is its number."""
         self._last_request += 1
         self.probe_number = number = self._last_request
-        if self.greeting.protocol >= limits.PROBES_SINCE:
-            message = pool_pb2.FromLeader(probe=pool_pb2.Probe(number=number))
-        else:  # no attempt has an empty name; every version answers that at once
-            message = pool_pb2.FromLeader(output=pool_pb2.OutputRequest(request=number, limit=1))
-        self._asked.append(message)
+        self._asked.append(pool_pb2.FromLeader(probe=pool_pb2.Probe(number=number)))
         self.wake.set()
 
     def check_request(self, field: str, number: int) -> None:
@@ -333,25 +339,30 @@ class Session:
             raise BadMessage("recollection", "it was not asked for, or came to its last part")
         rows = parse_recollection(message, self._recalled_to)
         if rows:
-            self._recalled_to = (rows[-1].begun_index, str(rows[-1].fact.name))
+            self._recalled_to = (rows[-1].fact.index, rows[-1].fact.row)
         self._recalls = not message.last
         return rows
 
     def next_message(self) -> pool_pb2.FromLeader | None:
         """Remove and return what leaves next; None if nothing may leave now.
 
-        After the end that is one Goodbye at most: all that waited was dropped by `end`.
+        Answers to heartbeats go first. What is asked, a probe say, waits for one message of orders
+        at the most, so that no bulk holds it up. After the end there is one Goodbye at most: all
+        that waited was dropped by `end`.
         """
         if self._first:
             return self._first.popleft()
         if self.ended or not self.is_welcome:
             return None
-        if self.outbox:
-            ahead_ms = max(self._offsets, default=self.offset_ms)
-            return pool_pb2.FromLeader(orders=self.outbox.take(self.epoch, ahead_ms))
-        if self._asked:
+        if self._asked and (self._is_asked_next or not self.outbox):
+            self._is_asked_next = False
             return self._asked.popleft()
-        return None
+        if not self.outbox:
+            return None
+        self._is_asked_next = bool(self._asked)
+        ahead_ms = max(self._offsets, default=self.offset_ms)
+        orders = self.outbox.take(self.epoch, ahead_ms, self._sharers())
+        return pool_pb2.FromLeader(orders=orders)
 
     def end(self, end: End) -> bool:
         """Stop at once: from this call on nothing that was queued leaves. False if it was over."""
