@@ -178,9 +178,7 @@ def on_what_is_drained(court: PoolCourt) -> None:
     "crime", [over_a_tenants_limit, over_a_jobs_limit, through_a_gate, on_what_is_drained]
 )
 def test_what_must_not_begin_is_found(crime: Callable[[PoolCourt], None]) -> None:
-    # From format 2 on State itself refuses what is over a job's limit.
-    is_jobs = crime is over_a_jobs_limit
-    court = PoolCourt(concurrency=1, log_format=1) if is_jobs else PoolCourt()
+    court = PoolCourt()
     crime(court)
     assert "m" in court.letters
 
