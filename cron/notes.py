@@ -3,10 +3,6 @@
 Rows, open launches and dead letters hold notes, which are replicated. A sentence is made where it
 is shown, so that its words may change from release to release. In the log: append codes, never
 renumber, and append arguments of a code at the end.
-
-A cell of format 1 (`State.format`) holds sentences instead. There `apply` stores what `sentence`
-returns: the sentences of the codes up to `NO_RECORD` may change only once no release has to work
-beside one that knows format 1 alone.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ import msgspec
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX, format_time
 
-FIRST_FORMAT_WITH_NOTES: Final = 2
 TEXT_CHARS_MAX: Final = 256
 """Of a text from outside that a row holds: 1 KiB at the most."""
 GATE_REASON_CHARS_MAX: Final = 100
@@ -85,10 +80,8 @@ def sentence(note: Note | None, text: str = "") -> str:
     return f"{said}; {text}" if note.code is NoteCode.PARTS else f"{said}: {text}"
 
 
-def written(log_format: int, note: Note | None, text: str = "") -> tuple[str, Note | None]:
-    """Return text and note as a State or a command of that format holds them."""
-    if log_format < FIRST_FORMAT_WITH_NOTES:
-        return sentence(note, text), None
+def written(note: Note | None, text: str = "") -> tuple[str, Note | None]:
+    """Return text and note as State and its commands hold them."""
     return shortened(text, TEXT_CHARS_MAX), note
 
 

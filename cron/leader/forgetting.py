@@ -14,7 +14,7 @@ from typing import Final
 
 from cron.limits import REMOVED_KEPT
 from cron.state.archive import History
-from cron.state.forgetting import COMPACT_FORMAT, is_compact
+from cron.state.forgetting import is_compact
 from cron.state.removal import Forget
 from cron.state.state import State
 
@@ -41,7 +41,7 @@ class Forgetting:
     def next(self, now_ms: int) -> list[Forget]:
         """Return what to append at `now_ms` of a monotonic clock; mostly nothing."""
         state = self._state
-        if state.format < COMPACT_FORMAT or state.is_resolving or now_ms < self._look_ms:
+        if state.is_resolving or now_ms < self._look_ms:
             return []
         self._look_ms = now_ms + LOOK_MS
         if self._excess:

@@ -11,7 +11,7 @@ from cron.leader.dispatch import Dispatcher, attempt_name, is_settled
 from cron.leader.news import Digested, digest_facts, start_of
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
-from cron.notes import Note, NoteCode, written
+from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, State
@@ -181,7 +181,7 @@ class Inbox:
         makes this command stale by its Claim (rule R3).
         """
         unsent = self._dispatcher.unsent
-        detail, note = written(state.format, Note(NoteCode.UNSENT))
+        detail, note = "", Note(NoteCode.UNSENT)
         items = []
         for name, source in list(unsent.items())[:FACTS_PER_ENTRY_MAX]:
             key = state.key_of(name.launch)
@@ -228,7 +228,7 @@ class Inbox:
             refused = [fact for fact in theirs if fact.fate is REFUSED]
             if any(_is_refused_command(state, fact, now_ms) for fact in refused):
                 self._refused(*source)
-            digested = Digested(state.format)
+            digested = Digested()
             digest_facts(state, state.executor_of(*source), theirs, digested, source)
             self._send(source, digested, state.index)
             if digested.foreign:

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from cron.limits import DETAIL_CHARS_MAX
-from cron.notes import Note, NoteCode, written
+from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, LaunchRow, LostRow, Start, State
 from launcher.launch import LaunchState, Reason
@@ -37,10 +37,8 @@ Source: TypeAlias = tuple[str, str]
 
 
 class Digested(msgspec.Struct):
-    """What facts amount to: commands to append, names to acknowledge, to fence, to kill again.
-    `format` is that of the State that the commands are for."""
+    """What facts amount to: commands to append, names to acknowledge, to fence, to kill again."""
 
-    format: int
     launched: list[c.LaunchedItem] = []
     finished: list[c.FinishedItem] = []
     refused: list[c.RefusedItem] = []
@@ -98,8 +96,7 @@ def digest_facts(
 
 
 def _had(lost: LostRow, source: Source | None, part: int) -> bool:
-    """Whether a lost attempt, or that part of it, was begun on that executor and ledger. Of what
-    was lost at format 1 nobody knows where it was."""
+    """Whether a lost attempt, or that part of it, was begun on that executor and ledger."""
     if source is None:
         return True  # nobody is there to be compared
     if not lost.parts:
@@ -130,25 +127,24 @@ def _of_open(row: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
         into.finished.append(finished_item(row.key, fact))
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
-        into.lost.append(c.LostItem(row.key, attempt, 0, *_told(into, fact, part)))
+        into.lost.append(c.LostItem(row.key, attempt, 0, *_told(fact, part)))
     elif fact.fate in (Fate.REFUSED, Fate.FENCED) and start.state is LaunchState.LAUNCHED:
         # It was said to have started, and now never to have: nobody knows which is true.
-        detail, note = written(into.format, Note(NoteCode.CONTRADICTED))
-        into.lost.append(c.LostItem(row.key, attempt, 0, detail, part, note))
+        contradicted = Note(NoteCode.CONTRADICTED)
+        into.lost.append(c.LostItem(row.key, attempt, 0, "", part, contradicted))
     elif fact.fate in (Fate.REFUSED, Fate.FENCED):
-        into.refused.append(c.RefusedItem(row.key, attempt, *_told(into, fact, part)))
+        into.refused.append(c.RefusedItem(row.key, attempt, *_told(fact, part)))
     elif fact.fate is Fate.UNKNOWN and start.state is LaunchState.BEGUN:
         into.fences.append(fact.name)
 
 
-def _told(into: Digested, fact: Fact, part: int) -> tuple[str, int, Note | None]:
+def _told(fact: Fact, part: int) -> tuple[str, int, Note | None]:
     """Return why an attempt is given up or taken back: what its executor says, or else what is
     known without that. In the order of fields: detail, part, note."""
     if fact.detail and fact.is_recorded:
         return _shortened(fact.detail), part, None
     code = _WITHOUT_WORDS[fact.fate] if fact.is_recorded else NoteCode.NO_RECORD
-    detail, note = written(into.format, Note(code))
-    return detail, part, note
+    return "", part, Note(code)
 
 
 def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:

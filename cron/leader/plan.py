@@ -18,7 +18,7 @@ import msgspec
 
 from cron.job import Catchup, Job, OnLost, Overlap
 from cron.leader.queues import Queues
-from cron.notes import FIRST_FORMAT_WITH_NOTES, Note, NoteCode, written
+from cron.notes import Note, NoteCode, written
 from cron.scheduler.candidates import (
     Candidate,
     has_run,
@@ -202,7 +202,7 @@ def _at_once(view: View) -> list[Expired]:
 def _lost(state: State, gone: list[Expired]) -> list[c.LostItem]:
     """Everything that was open on executors whose lease is over."""
     items: list[c.LostItem] = []
-    detail, note = written(state.format, SILENT)
+    detail, note = "", SILENT
     for expired in gone:
         record = state.executors.get(expired.number)
         items += [
@@ -289,11 +289,9 @@ class _Choice:
         return True
 
     def _note_of(self, gate: Gate) -> Note:
-        """Return what `apply` needs to find a gate; all that is to be known of it where `apply`
-        knows no notes."""
+        """Return what `apply` needs to find a gate."""
         note = note_of(gate)
-        is_kept = self._view.state.format < FIRST_FORMAT_WITH_NOTES
-        return note if is_kept else Note(note.code, note.args[:1])
+        return Note(note.code, note.args[:1])
 
     def _reason_to_skip(self, candidate: Candidate, job: Job) -> Reason:
         """Why a due launch will not be started any more, NONE where it may be."""
@@ -361,7 +359,7 @@ class _Choice:
             detail, note = "", held
         elif reason is Reason.DEADLINE and not detail and self._detailed < LACKING_MAX:
             detail = self._lacking(candidate.key)
-        detail, note = written(self._view.state.format, note, detail)
+        detail, note = written(note, detail)
         if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):
             self._skip[candidate.key] = c.SkippedItem(candidate.key, reason, detail, note)
             self._detailed += bool(detail)

@@ -19,7 +19,7 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
 from cron.leader.news import finished_item
 from cron.limits import DETAIL_CHARS_MAX
-from cron.notes import FIRST_FORMAT_WITH_NOTES, Note, NoteCode, sentence, written
+from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import account_for, nominal_min, skipped_run
 from cron.state import commands as c
 from cron.state.ran import RanItem
@@ -57,18 +57,16 @@ def gather(state: State, memories: Memories) -> Gathered:
                 _gather_one(state, number, recalled, gathered)
     for job_number, items in gathered.by_job.items():
         job = state.by_number[job_number].job
-        _join_parts(items, job.parts if job is not None else 1, state.format)
+        _join_parts(items, job.parts if job is not None else 1)
     for items in gathered.strangers.values():
-        _join_parts(items, 1, state.format)
+        _join_parts(items, 1)
     return gathered
 
 
-def _join_parts(items: list[RanItem], count: int, log_format: int) -> None:
+def _join_parts(items: list[RanItem], count: int) -> None:
     items.sort(key=_place)
     items[:] = [
-        one
-        for _, parts in groupby(items, key=_place)
-        for one in _whole(list(parts), count, log_format)
+        one for _, parts in groupby(items, key=_place) for one in _whole(list(parts), count)
     ]
 
 
@@ -76,7 +74,7 @@ def _place(item: RanItem) -> tuple[int, int, int]:
     return (item.scheduled_s, item.trigger, item.attempt)
 
 
-def _whole(told: list[RanItem], count: int, log_format: int) -> list[RanItem]:
+def _whole(told: list[RanItem], count: int) -> list[RanItem]:
     """Return what is recorded of one attempt, which may have run in several parts: in `count`, if
     its job was then as it is in the snapshot. A part that nobody remembers is lost.
 
@@ -86,21 +84,19 @@ def _whole(told: list[RanItem], count: int, log_format: int) -> list[RanItem]:
     numbers = range(1, max(count, *known) + 1)
     if len(numbers) == 1:
         return told
-    parts = tuple(
-        known.get(number) or _forgotten(told[0], number, log_format) for number in numbers
-    )
+    parts = tuple(known.get(number) or _forgotten(told[0], number) for number in numbers)
     ends = (LaunchState.LAUNCHED, LaunchState.LOST, LaunchState.FAILED, LaunchState.CANCELLED)
     of_state = {item.state: item for item in reversed(parts)}
     worst = next((of_state[end] for end in ends if end in of_state), parts[0])
     said = Note(NoteCode.PARTS, tuple(int(item.state) for item in parts))
-    detail, note = written(log_format, said, worst.detail)
+    detail, note = written(said, worst.detail)
     detail = detail[:DETAIL_CHARS_MAX]
     return [msgspec.structs.replace(worst, detail=detail, note=note, part=1, parts=parts)]
 
 
-def _forgotten(other: RanItem, number: int, log_format: int) -> RanItem:
+def _forgotten(other: RanItem, number: int) -> RanItem:
     """Return a part of which nobody knows anything, beside one that somebody remembers."""
-    detail, note = written(log_format, Note(NoteCode.FORGOTTEN))
+    detail, note = "", Note(NoteCode.FORGOTTEN)
     return RanItem(
         scheduled_s=other.scheduled_s,
         trigger=other.trigger,
@@ -307,9 +303,6 @@ def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> li
                 continue  # it is open again, or still: what comes is news of that
             name = recalled.fact.name.launch.job
             item = _ran_item(number, recalled)
-            if item.part != 1 and state.format < FIRST_FORMAT_WITH_NOTES:
-                told = sentence(Note(NoteCode.LATE_PART, (item.part,)), item.detail)
-                item = msgspec.structs.replace(item, detail=told[:DETAIL_CHARS_MAX])
             if key is None:
                 gathered.strangers.setdefault(name, []).append(item)
             else:

@@ -24,7 +24,7 @@ from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.scheduler.policy import nominal_min
 from cron.state import commands as c
-from cron.state.clock import CLOCK_FORMAT, LEAST_MS
+from cron.state.clock import LEAST_MS
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
 from launcher.names import format_time
@@ -92,13 +92,6 @@ class Resetting:
         return ClockReport(cell_ms=before_ms, clock_ms=now_ms, jobs=jobs, spent=spent, is_done=True)
 
     async def _set_back(self, to_ms: int, by: str) -> None:
-        # A replica that knows format 1 alone cannot read the command: it would end, and again at
-        # each start. So it must not be in the log.
-        if self._state.format < CLOCK_FORMAT:
-            raise Conflict(
-                "the cell's time cannot be reset while a replica of an earlier version is in it",
-                "upgrade all replicas; `raftcron status` shows their versions",
-            )
         _, results = await self._leader.submit(appending(c.ResetClock(to_ms, by)))
         verdict = results[0].verdict
         if verdict is not Verdict.ACCEPTED:

@@ -218,7 +218,7 @@ def _may_be_news(state: State, recalled: Recalled) -> bool:
 
 def _settle(state: State, told: dict[int, _Memory]) -> list[c.Command]:
     """Return the ends, and the second log points, of what was open in the snapshot."""
-    digested = Digested(state.format)
+    digested = Digested()
     for number, memory in told.items():
         facts = facts_of_open(state, number, memory.rows, memory.floor)
         digest_facts(state, state.executors.get(number), facts, digested)

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from cron.job import Job
 from cron.notes import Note, NoteCode
 from cron.state.pool import HELD_MS_MAX, Gate, GateAction
-from cron.state.pooling import HOLDS_DEADLINES
 from cron.state.state import JobRecord, LaunchRow, State
 from launcher.launch import LaunchState
 from launcher.names import split_job_name
@@ -128,8 +127,6 @@ class Closed(NamedTuple):
 
 def times_closed(state: State, record: JobRecord, job: Job) -> list[Closed]:
     """Return when gates let the launches of a job wait, the earliest first."""
-    if state.format < HOLDS_DEADLINES:
-        return []
     times = [
         Closed(one.gate.since_ms, one.at_ms) for one in state.opened if fits(one.gate, record, job)
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cron.notes import written
 from cron.state import commands as c
 from cron.state.context import Context, pause_note
 from cron.state.outcome import Result, Verdict
@@ -103,7 +104,7 @@ def _record_skipped(context: Context, record: JobRecord, item: c.SkipItem) -> No
     counts = record.counts
     counts[LaunchState.SKIPPED] = counts.get(LaunchState.SKIPPED, 0) + item.count
     record.local_horizon_min = max(record.local_horizon_min, item.local_min)
-    detail, note = context.written(pause_note(context.state, record, item.reason))
+    detail, note = written(pause_note(context.state, record, item.reason))
     context.record(
         Row(
             kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,

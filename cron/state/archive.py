@@ -26,7 +26,7 @@ import msgspec
 
 from cron.errors import InvalidInput, InvariantViolated, invariant
 from cron.state.commands import SegmentKey
-from cron.state.rows import Chunk, Row, RowKind, encodable
+from cron.state.rows import Chunk, Row, RowKind
 from launcher.launch import LaunchState
 
 ROWS_MAX: Final = 1 << 24
@@ -223,7 +223,7 @@ class Tail:
     def append(self, row: Row) -> None:
         """Add the row of a launch that ended at or after all others of this tail."""
         invariant(row.ended_index >= self.last_index, "history: log index went back")
-        _encoder.encode_into(encodable(row), self.content, -1)
+        _encoder.encode_into(row, self.content, -1)
         self._note(row)
 
     def _note(self, row: Row) -> None:

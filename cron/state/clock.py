@@ -18,8 +18,6 @@ from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord, LaunchRow, Paused, Reset, Span, State
 from launcher.launch import LaunchState
 
-CLOCK_FORMAT: Final = 2
-"""From this format of State on (`State.format`) all replicas can read these commands."""
 LEAST_MS: Final = 1_000
 """By less a clock is not set back: the log stands still for that long all by itself."""
 HELD_MS_MAX: Final = 600_000
@@ -36,7 +34,7 @@ def reset_clock(context: Context, command: ResetClock) -> Result:
     state = context.state
     if state.is_resolving:
         return Result(Verdict.RESOLVING)
-    if state.format < CLOCK_FORMAT or len(state.resets) >= RESETS_MAX:
+    if len(state.resets) >= RESETS_MAX:
         return Result(Verdict.WRONG_STATE)
     if not 0 < command.to_ms <= state.at_ms - LEAST_MS:
         return Result(Verdict.ALREADY)

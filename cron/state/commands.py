@@ -6,7 +6,7 @@ hot commands a job is the number that State gave it and a launch its key, so tha
 about a hundred bytes of log.
 
 A `note` says what the leader found, by code and arguments, beside a `detail` that came from
-outside; in a cell of format 1 the leader writes sentences into `detail` instead.
+outside.
 
 Evolution: append fields at the end with a default, never reorder, rename a tag or reuse one; a new
 command is shipped decodable before it is ever emitted.
@@ -26,9 +26,11 @@ from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
 ENTRY_VERSION: Final = 1
-FORMAT: Final = 2
+FORMAT: Final = 3
 """The newest format of commands and State that this program can apply (DESIGN.md, "Determinism
 and evolution")."""
+LEAST_FORMAT: Final = 3
+"""The oldest that it can apply: cells of formats 1 and 2 are refused."""
 
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""

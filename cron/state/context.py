@@ -8,7 +8,6 @@ import msgspec
 
 from cron.limits import LOST_KEPT
 from cron.notes import (
-    FIRST_FORMAT_WITH_NOTES,
     GATE_REASON_CHARS_MAX,
     TEXT_CHARS_MAX,
     Note,
@@ -38,9 +37,6 @@ class Ran(NamedTuple):
 ENDED: Final = RowKind.ENDED  # members of an enumeration are slow to look up
 LOST: Final = LaunchState.LOST
 NOTHING_TOLD: Final = Ran()
-NUMBERS_ROWS: Final = 2
-"""The first format at which rows have numbers, amendments name what they amend, parts are amended
-one by one, what waits for its next attempt has the number of that, and usage is kept."""
 
 
 class Context:
@@ -59,18 +55,9 @@ class Context:
         self.moved: dict[Key, None] = {}
         self._rows_begun: dict[int, int] = {}  # of each executor, how many
 
-    @property
-    def is_numbering(self) -> bool:
-        """Whether State is of format `NUMBERS_ROWS` or above."""
-        return self.state.format >= NUMBERS_ROWS
-
-    def written(self, note: Note | None, text: str = "") -> tuple[str, Note | None]:
-        """Return a text and a note as State holds them."""
-        return written(self.state.format, note, text)
-
     def record(self, row: Row) -> None:
         """Append a row to history, in log order; it gets its number here, if it has none."""
-        if row.number < 0 and self.is_numbering:
+        if row.number < 0:
             row = msgspec.structs.replace(row, number=len(self.rows))
         self.rows.append(row)
         self.state.history.append(row)
@@ -180,7 +167,7 @@ class Context:
         What waited for its next attempt has the number of that.
         """
         key = row.key
-        if row.attempt and not row.begun_index and self.is_numbering:
+        if row.attempt and not row.begun_index:
             row.attempt += 1
         record = self.state.by_number[row.number]
         self.state.touch(record)
@@ -191,7 +178,7 @@ class Context:
         del record.open[(row.scheduled_s, row.trigger)]
         record.ended_index = self.index
         record.counts[state] = record.counts.get(state, 0) + 1
-        told = self.written(note, detail) if detail or note else (row.detail, row.note)
+        told = written(note, detail) if detail or note else (row.detail, row.note)
         ended = self._row_of(row, record.name, (state, reason), ran, told)
         if state is LOST:
             self._remember_lost(row, ended)
@@ -208,9 +195,6 @@ class Context:
         """Return the row that history keeps of a launch as it stands now."""
         executor = self.state.executors.get(row.executor) if row.begun_index else None
         detail, note = told
-        number, cpu_ms, memory_peak_bytes = -1, 0, 0
-        if self.is_numbering:
-            number, cpu_ms, memory_peak_bytes = len(self.rows), ran.cpu_ms, ran.memory_peak_bytes
         # By place, in the order of Row: with names it takes five times as long, for each launch.
         return Row(
             ENDED,
@@ -241,30 +225,28 @@ class Context:
             ran.output_bytes,
             tuple(map(_part_row, row.parts)) if row.parts else (),
             note,
-            number,
+            len(self.rows),
             None,  # amends
-            cpu_ms,
-            memory_peak_bytes,
+            ran.cpu_ms,
+            ran.memory_peak_bytes,
             row.is_redriven,
         )
 
     def _remember_lost(self, row: LaunchRow, ended: Row) -> None:
         """Keep a lost attempt in mind for late news, within a bound (rule R9)."""
         lost = self.state.lost
-        known = LostRow(row.revision, row.local_min)
-        if self.is_numbering:
-            known = LostRow(
-                row.revision,
-                row.local_min,
-                ended.ended_index,
-                ended.number,
-                ended.epoch,
-                ended.executor,
-                ended.ledger,
-                ended.parts,
-                row.begun_index,
-                tuple(part.row for part in row.parts) or (row.row,),
-            )
+        known = LostRow(
+            row.revision,
+            row.local_min,
+            ended.ended_index,
+            ended.number,
+            ended.epoch,
+            ended.executor,
+            ended.ledger,
+            ended.parts,
+            row.begun_index,
+            tuple(part.row for part in row.parts) or (row.row,),
+        )
         self.state.remember_lost(row.key, row.attempt, known)
         while len(lost) > LOST_KEPT:
             self.state.forget_lost(*next(iter(lost)))
@@ -293,8 +275,7 @@ def pause_note(state: State, record: JobRecord, reason: Reason) -> Note | None:
     paused = record.paused
     if reason is not Reason.PAUSED or paused is None:
         return None
-    is_short = state.format >= FIRST_FORMAT_WITH_NOTES
-    why = shortened(paused.reason, TEXT_CHARS_MAX) if is_short else paused.reason
+    why = shortened(paused.reason, TEXT_CHARS_MAX)
     return Note(NoteCode.PAUSED, (paused.by, paused.until_ms, why))
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Container
 from itertools import pairwise
-from typing import Final
 
 from cron.limits import SPANS_KEPT
 from cron.state.context import Context
@@ -18,16 +17,11 @@ from cron.state.outcome import Result, Verdict
 from cron.state.removal import Forget
 from cron.state.state import JobRecord, Span, State
 
-COMPACT_FORMAT: Final = 2
-"""From this format of State on (`State.format`) records are forgotten and spans merged."""
-
 
 def forget(context: Context, command: Forget) -> Result:
     """Forget what history does not need of jobs; `number` is how many records went. A cell that was
     restored keeps everything until it knows what ran (rule R13)."""
     state = context.state
-    if state.format < COMPACT_FORMAT:
-        return Result(Verdict.WRONG_STATE)
     if state.is_resolving:
         return Result(Verdict.RESOLVING)
     lost = {key[0] for key, _ in state.lost}

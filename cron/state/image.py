@@ -21,7 +21,7 @@ from cron.errors import InvariantViolated, TooOld
 from cron.job import Job
 from cron.scopes import Scope
 from cron.state.archive import History
-from cron.state.commands import FORMAT, Key
+from cron.state.commands import FORMAT, LEAST_FORMAT, Key
 from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.state import (
     ExecutorRecord,
@@ -36,11 +36,8 @@ from cron.state.state import (
 from launcher.launch import LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 5
-_VERSION_OF_FORMAT_1: Final = 4
-_READABLE: Final = (3, 4, 5)
-"""Version 3 knew nothing of limits, gates and dead letters. Version 4 is that of format 1: who
-knows no other format would read a newer image as one of format 1, and diverge."""
+IMAGE_VERSION: Final = 6
+"""The only one that is read: earlier ones are of formats 1 and 2 of the log."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes."""
@@ -61,23 +58,22 @@ class _Head(msgspec.Struct, array_like=True):
     executors: list[ExecutorRecord]
     executor_numbers: int
     requests: list[tuple[str, Key]]
-    lost: list[tuple[Key, int, int, int]]
+    lost: list[tuple[Key, int, LostRow]]
     staged: list[tuple[str, list[tuple[Job, ...]]]]
     history: bytes
     reigns: list[Reign]
     restored: Restored | None
-    limits: list[tuple[Scope, Limits]] = []
-    gates: list[Gate] = []
-    gate_numbers: int = 0
-    dead_numbers: int = 0
-    budgets: list[tuple[str, int]] = []
-    format: int = 1
-    job_numbers: int = 0
-    forgotten_s: int = 0
-    opened: list[OpenedGate] = []
-    lost_rows: list[LostRow] = []  # in the order of `lost`, where they say more
-    resets: list[Reset] = []
-    revisions: list[Revision] = []
+    limits: list[tuple[Scope, Limits]]
+    gates: list[Gate]
+    gate_numbers: int
+    dead_numbers: int
+    budgets: list[tuple[str, int]]
+    format: int
+    job_numbers: int
+    forgotten_s: int
+    opened: list[OpenedGate]
+    resets: list[Reset]
+    revisions: list[Revision]
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -101,7 +97,7 @@ def encode_head(state: State) -> bytes:
     return _part(
         _encoder.encode(
             _Head(
-                version=IMAGE_VERSION if state.format > 1 else _VERSION_OF_FORMAT_1,
+                version=IMAGE_VERSION,
                 jobs=len(state.by_number),
                 term=state.term,
                 index=state.index,
@@ -116,10 +112,7 @@ def encode_head(state: State) -> bytes:
                 ],
                 executor_numbers=state.executor_numbers,
                 requests=list(state.requests.items()),
-                lost=[
-                    (key, attempt, one.revision, one.local_min)
-                    for (key, attempt), one in state.lost.items()
-                ],
+                lost=[(key, attempt, one) for (key, attempt), one in state.lost.items()],
                 staged=list(state.staged.items()),
                 history=state.history.encode(),
                 reigns=state.reigns,
@@ -134,7 +127,6 @@ def encode_head(state: State) -> bytes:
                 revisions=state.revisions,
                 forgotten_s=state.forgotten_s,
                 opened=state.opened,
-                lost_rows=list(state.lost.values()) if state.format > 1 else [],
                 resets=state.resets,
             )
         )
@@ -238,16 +230,21 @@ def _parts(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 def _decode_head(part: bytes) -> tuple[State, int]:
     version = _versions.decode(part).version
-    if version not in _READABLE:
-        raise InvariantViolated(
+    if version > IMAGE_VERSION:
+        raise TooOld(
             f"state image has version {version}, this program knows {IMAGE_VERSION}: "
             "upgrade this replica"
+        )
+    if version < IMAGE_VERSION:
+        raise InvariantViolated(
+            f"state image has version {version}, this program reads none before {IMAGE_VERSION}: "
+            "this replica's directory is of an earlier version of raftcron; start a new cell"
         )
     head = _heads.decode(part)
     check_format(head.format)
     state = State()
     state.format = head.format
-    state.job_numbers = head.job_numbers or head.jobs  # no number was free before it was counted
+    state.job_numbers = head.job_numbers
     state.forgotten_s = head.forgotten_s
     state.revisions = head.revisions
     state.term, state.index, state.digest = head.term, head.index, head.digest
@@ -257,11 +254,7 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.by_ledger = {(record.executor, record.ledger): record for record in head.executors}
     state.executor_numbers = head.executor_numbers
     state.requests = dict(head.requests)
-    lost = head.lost_rows or [LostRow(revision, local) for _, _, revision, local in head.lost]
-    if len(lost) != len(head.lost):
-        raise InvariantViolated("state image cannot be read: it counts lost launches wrongly")
-    names = ((key, attempt) for key, attempt, _, _ in head.lost)
-    for (key, attempt), one in zip(names, lost, strict=True):
+    for key, attempt, one in head.lost:
         state.remember_lost(key, attempt, one)
     state.staged = dict(head.staged)
     state.history = History.decode(head.history)
@@ -280,11 +273,16 @@ def check_format(format_: int) -> None:
     """Refuse a format that this program cannot apply.
 
     Raises:
-        TooOld: it is newer than this program.
+        TooOld: it is newer than this program. InvariantViolated: it is an earlier version's.
     """
     if format_ > FORMAT:
         raise TooOld(
             f"the cell has format {format_}, this program knows {FORMAT}: upgrade this replica"
+        )
+    if format_ < LEAST_FORMAT:
+        raise InvariantViolated(
+            f"the cell has format {format_}, this program knows none before {LEAST_FORMAT}: "
+            "it is of an earlier version of raftcron; start a new cell"
         )
 
 

@@ -11,9 +11,7 @@ from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state import forgetting, removal
 from cron.state.context import Context
-from cron.state.forgetting import COMPACT_FORMAT
 from cron.state.outcome import Result, Verdict
-from cron.state.revisions import REVISIONS_FORMAT
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX
@@ -125,14 +123,12 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
     record.horizon_s = command.effective_s
     record.job = job
     record.spans.append(span)
-    if state.format >= COMPACT_FORMAT:
-        forgetting.compact(state, record, 0)
+    forgetting.compact(state, record, 0)
     _note_change(context, record, command)
 
 
 def _note_change(context: Context, record: JobRecord, command: c.PutJobs) -> None:
-    if context.state.format >= REVISIONS_FORMAT:
-        record.changed_by, record.changed_ms = command.by[:NOTE_CHARS_MAX], context.at_ms
+    record.changed_by, record.changed_ms = command.by[:NOTE_CHARS_MAX], context.at_ms
 
 
 def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:

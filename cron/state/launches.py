@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from cron.job import Job, Overlap
 from cron.limits import ATTEMPTS_MAX, HELD_KEPT, REQUEST_IDS_KEPT
-from cron.notes import Note, NoteCode, sentence
+from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
 from cron.state import parts
 from cron.state.clock import first_trigger
 from cron.state.context import Context, Ran, pause_note, with_gate
 from cron.state.outcome import Result, Verdict
-from cron.state.pooling import HOLDS_DEADLINES
 from cron.state.retries import after_failure, after_loss, after_skip, after_success
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, LostRow, State
 from launcher.launch import REOPENABLE, LaunchState, Reason, may_follow
 
-HELD_FORMAT: Final = 2
-"""From this format of State on (`State.format`) lost launches hold the slots of `concurrency`."""
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 ALLOW: Final = Overlap.ALLOW
 BEGUN: Final = LaunchState.BEGUN
@@ -56,7 +51,7 @@ def _begin(context: Context, item: c.BeginItem) -> Verdict:
     if misfit is not None:
         return misfit
     deadline_ms = row.deadline_ms
-    if item.deadline_ms and state.format >= HOLDS_DEADLINES:
+    if item.deadline_ms:
         # Never more than a launch has that comes due now, whatever held its clock.
         most_ms = context.at_ms + record.job.deadline_s * 1000
         deadline_ms = max(deadline_ms, min(item.deadline_ms, most_ms))
@@ -96,7 +91,7 @@ def holds_slot(state: State, record: JobRecord, now_ms: int) -> bool:
 def _holds_all(state: State, record: JobRecord, job: Job, now_ms: int) -> bool:
     """Whether as many launches of a job may be running as it allows, with those that are lost. What
     is in doubt after a restore may be any number (rule R13)."""
-    if state.format < HELD_FORMAT or job.overlap is not ALLOW:
+    if job.overlap is not ALLOW:
         return False
     runs = state.running.get(record.number, 0)
     return record.held_until_ms > now_ms or runs + record.held_slots(now_ms) >= job.concurrency
@@ -222,19 +217,12 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
     known = lost.get(name)
     if known is None or parts.is_told(known, item.part):
         return None
-    if not context.is_numbering:
-        context.state.forget_lost(*name)
-        if item.part != 1:
-            told = sentence(Note(NoteCode.LATE_PART, (item.part,)), item.detail)
-            item = msgspec.structs.replace(item, detail=told.rstrip(": "))
-        context.record(_amendment(context, known, item))
-        return Verdict.AMENDED
     job = context.state.by_number[item.key[0]].job
     if known.parts:
         known = parts.with_news(known, item)
         item = parts.amended(known.parts, item)
     elif item.part != 1 or (job is not None and job.has_parts):
-        item = parts.news_of_part(item)  # recorded at format 1: nobody knows of the others
+        item = parts.news_of_part(item)  # nobody knows of the others
     if known.parts and item.state is LaunchState.LOST:
         lost[name] = known  # where it was begun is as it was
     else:
@@ -244,7 +232,7 @@ def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
 
 
 def _amendment(context: Context, known: LostRow, item: c.FinishedItem) -> Row:
-    detail, note = context.written(item.note, item.detail)
+    detail, note = written(item.note, item.detail)
     return Row(
         kind=RowKind.AMENDMENT,
         job=context.state.by_number[item.key[0]].name,
@@ -269,8 +257,8 @@ def _amendment(context: Context, known: LostRow, item: c.FinishedItem) -> Row:
         parts=known.parts,
         note=note,
         amends=known.key,
-        cpu_ms=item.cpu_ms if context.is_numbering else 0,
-        memory_peak_bytes=item.memory_peak_bytes if context.is_numbering else 0,
+        cpu_ms=item.cpu_ms,
+        memory_peak_bytes=item.memory_peak_bytes,
     )
 
 
@@ -288,7 +276,7 @@ def refused(context: Context, command: c.Refused) -> Result:
         elif row.state is not LaunchState.BEGUN:
             items.append(Verdict.WRONG_STATE)
         else:
-            _take_back(context, row, context.written(item.note, item.detail))
+            _take_back(context, row, written(item.note, item.detail))
             items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 
@@ -348,7 +336,7 @@ def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:
     record = context.state.by_number[row.number]
     if row.job is not None and row.job.overlap is not Overlap.ALLOW:
         record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
-    elif row.job is not None and row.job.concurrency and context.state.format >= HELD_FORMAT:
+    elif row.job is not None and row.job.concurrency:
         _hold_one(context, record, item.held_until_ms)
     context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail, note=item.note)
     after_loss(context, record, row, item.held_until_ms)

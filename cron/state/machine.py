@@ -32,7 +32,6 @@ from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.image import check_format
 from cron.state.outcome import Outcome, Result, Verdict
-from cron.state.rows import encodable
 from cron.state.state import Reign, State
 from launcher.names import SCHEDULED_S_MAX
 
@@ -81,7 +80,7 @@ class Machine:
         """Roll the digest forward: it covers the entries and all that they brought about."""
         rolling = hashlib.blake2b(self.state.digest, digest_size=16)
         rolling.update(data)
-        rolling.update(_encoder.encode((outcome.results, tuple(map(encodable, outcome.rows)))))
+        rolling.update(_encoder.encode((outcome.results, outcome.rows)))
         self.state.digest = rolling.digest()
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from cron.job import Job, Retry
-from cron.notes import Note, NoteCode, about_part
+from cron.notes import Note, NoteCode, about_part, written
 from cron.state import commands as c
 from cron.state.context import Context
 from cron.state.outcome import Verdict
@@ -94,9 +94,8 @@ def finished(context: Context, row: LaunchRow, item: c.FinishedItem) -> Verdict:
     part.reason, part.exit_code = item.reason, item.exit_code
     part.finished_ms, part.output_bytes = item.finished_ms, item.output_bytes
     part.retry_after_ms = item.retry_after_ms
-    if context.is_numbering:
-        part.cpu_ms, part.memory_peak_bytes = item.cpu_ms, item.memory_peak_bytes
-    _end(context, row, item.part, item.state, context.written(item.note, item.detail))
+    part.cpu_ms, part.memory_peak_bytes = item.cpu_ms, item.memory_peak_bytes
+    _end(context, row, item.part, item.state, written(item.note, item.detail))
     return Verdict.ACCEPTED
 
 
@@ -108,7 +107,7 @@ def refused(context: Context, row: LaunchRow, item: c.RefusedItem) -> Verdict:
     if part.state is not LaunchState.BEGUN:
         return Verdict.WRONG_STATE
     part.reason = Reason.FENCED
-    _end(context, row, item.part, LaunchState.SKIPPED, context.written(item.note, item.detail))
+    _end(context, row, item.part, LaunchState.SKIPPED, written(item.note, item.detail))
     return Verdict.ACCEPTED
 
 
@@ -119,7 +118,7 @@ def lost(context: Context, row: LaunchRow, item: c.LostItem) -> Verdict:
         return part
     part.reason = Reason.EXECUTOR_LOST
     part.held_until_ms = item.held_until_ms
-    _end(context, row, item.part, LaunchState.LOST, context.written(item.note, item.detail))
+    _end(context, row, item.part, LaunchState.LOST, written(item.note, item.detail))
     return Verdict.ACCEPTED
 
 

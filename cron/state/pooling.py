@@ -15,8 +15,6 @@ from cron.state.retries import retry_budget
 from cron.state.state import LaunchRow
 from launcher.launch import LaunchState
 
-HOLDS_DEADLINES: Final = 2
-"""The first format at which gates hold the clocks of deadlines."""
 COUNT_MAX: Final = 10**12
 """Of what a limit counts: a million starts a second, in a thousand seconds, and room above."""
 
@@ -86,7 +84,7 @@ def lift_gates(context: Context, command: p.LiftGates) -> Result:
 def _remember(context: Context, gate: p.Gate, at_ms: int) -> None:
     """Keep a gate in mind that let launches wait, for as long as their deadlines may need it."""
     state = context.state
-    if state.format < HOLDS_DEADLINES or gate.action is not p.GateAction.PAUSE:
+    if gate.action is not p.GateAction.PAUSE:
         return
     end_ms = min(at_ms, gate.until_ms) if gate.until_ms else at_ms
     since_ms = context.at_ms - p.HELD_MS_MAX
@@ -125,7 +123,7 @@ def _redrive(context: Context, key: tuple[int, int, int], by: str) -> Verdict:
             revision=record.revision,
             by=by,
             due_at_ms=letter.due_at_ms,
-            is_redriven=context.is_numbering,
+            is_redriven=True,
         ),
     )
     return Verdict.ACCEPTED

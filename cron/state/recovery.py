@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from cron.job import OnLost
-from cron.notes import Note, NoteCode, about_part
+from cron.notes import Note, NoteCode, about_part, written
 from cron.state import commands as c
 from cron.state.context import Context, Ran
 from cron.state.outcome import Result, Verdict
@@ -306,12 +306,9 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
         attempt = ((item.number, ran.scheduled_s, ran.trigger), ran.attempt)
         if ran.state is not LaunchState.LAUNCHED:
             news = _news_of(context, record, ran)
-            known = None
-            if context.is_numbering and news.state is not LaunchState.LOST:
-                known = state.lost.get(attempt)
+            known = state.lost.get(attempt)
+            if news.state is not LaunchState.LOST:
                 state.forget_lost(*attempt)
-            elif context.is_numbering:
-                known = state.lost.get(attempt)
             _record_row(context, name, news, RowKind.AMENDMENT, known.key if known else None)
         elif record is not None and state.row(attempt[0]) is None:
             state.remember_lost(*attempt, _runs_on(context, record, ran))
@@ -323,7 +320,7 @@ def _news_of(context: Context, record: JobRecord | None, ran: RanItem) -> RanIte
     nobody knows of the others."""
     job = record.job if record is not None else None
     is_part = ran.part != 1 or (job is not None and job.has_parts)
-    if not is_part or not context.is_numbering or ran.state is not LaunchState.SUCCEEDED:
+    if not is_part or ran.state is not LaunchState.SUCCEEDED:
         return ran
     note = about_part(NoteCode.LATE_PART, (ran.part, int(ran.state)), ran.note)
     return msgspec.structs.replace(ran, state=LaunchState.LOST, reason=Reason.RESTORED, note=note)
@@ -332,7 +329,7 @@ def _news_of(context: Context, record: JobRecord | None, ran: RanItem) -> RanIte
 def _runs_on(context: Context, record: JobRecord, ran: RanItem) -> LostRow:
     """Return an attempt that runs on an executor which came too late, for news of its end."""
     executor = context.state.executors.get(ran.executor)
-    if executor is None or not context.is_numbering:
+    if executor is None:
         return LostRow(record.revision, ran.local_min)
     return LostRow(
         record.revision,
@@ -354,7 +351,7 @@ def _record_row(
 ) -> None:
     runs_on = ran.state is LaunchState.LAUNCHED
     executor = context.state.executors.get(ran.executor)
-    detail, note = context.written(ran.note, ran.detail)
+    detail, note = written(ran.note, ran.detail)
     context.record(
         Row(
             kind=kind,

@@ -33,7 +33,7 @@ class Sweep(msgspec.Struct, frozen=True, array_like=True, tag="sweep"):
 class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
     """History has no row of before `before_s`: of the jobs with these `numbers` the schedules that
     ended by then are forgotten, and the records of those that were removed by then. The records in
-    `removed` are forgotten whatever history has. From format 2 on."""
+    `removed` are forgotten whatever history has."""
 
     numbers: tuple[int, ...]
     before_s: int

@@ -12,6 +12,7 @@ from typing import Final
 
 from cron.job import Job, OnLost, Retry
 from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT
+from cron.notes import written
 from cron.state.commands import FinishedItem, SkippedItem
 from cron.state.context import Context
 from cron.state.pool import DeadLetter, Limits
@@ -24,10 +25,6 @@ RETRY_COST_MILLI: Final = 1_000
 SUCCESS_EARNS_MILLI: Final = 100
 SNOOZE_MS: Final = 1_000
 """The least that a snooze lasts: a handler that asks for no time at all would run without end."""
-ADDED_FORMAT: Final = 2
-"""From this format of State on (`State.format`) no rest is shorter than `backoff` says."""
-BOUNDED_FORMAT: Final = 2
-"""From this format of State on (`State.format`) the tenants in debt are bounded."""
 _ASKED: Final = (Reason.RETRY, Reason.SNOOZE)
 _TOO_LATE: Final = (Reason.DEADLINE, Reason.FENCED)
 """Why launches are skipped whose deadline is over; the second where an executor refused them."""
@@ -149,7 +146,7 @@ def _has_budget(context: Context, record: JobRecord) -> bool:
     if spent > budget * RETRY_COST_MILLI:
         return False
     state.budgets[tenant] = spent
-    if state.format >= BOUNDED_FORMAT and len(state.budgets) > BUDGETS_KEPT:
+    if len(state.budgets) > BUDGETS_KEPT:
         del state.budgets[next(iter(state.budgets))]
     return True
 
@@ -161,18 +158,15 @@ def _rest_ends_ms(context: Context, row: LaunchRow, item: FinishedItem, job: Job
     if item.retry_after_ms > 0:
         return context.at_ms + item.retry_after_ms
     name = f"{context.state.launch_name(row.key)}#{row.attempt}"
-    format_ = context.state.format
-    return context.at_ms + backoff_ms(job.retry, row.tries + 1, name, format_=format_)
+    return context.at_ms + backoff_ms(job.retry, row.tries + 1, name)
 
 
-def backoff_ms(retry: Retry, failures: int, name: str, *, format_: int = ADDED_FORMAT) -> int:
+def backoff_ms(retry: Retry, failures: int, name: str) -> int:
     """Return how long a launch rests after so many failures, in milliseconds: twice as long each
     time, within a bound, and up to a tenth more by the name of its attempt, the same on every
-    replica. In a cell of an older format it is a tenth more or less."""
+    replica."""
     rest_ms = max(min(retry.backoff_ms << min(failures - 1, 32), retry.backoff_max_ms), 0)
     drawn = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big")
-    if format_ < ADDED_FORMAT:
-        return rest_ms * 9 // 10 + rest_ms * drawn // (5 << 32)
     return rest_ms + rest_ms * drawn // (10 << 32)
 
 
@@ -216,7 +210,7 @@ def _bury(
     state = context.state
     state.dead_numbers += 1
     executor = state.executors.get(row.executor)
-    detail, note = context.written(item.note, item.detail)
+    detail, note = written(item.note, item.detail)
     letter = DeadLetter(
         state.dead_numbers,
         row.attempt,

@@ -17,14 +17,11 @@ from cron.state.outcome import Result, Verdict
 from cron.state.state import Revision
 from launcher.launch import Reason
 
-REVISIONS_FORMAT: Final = 2
-"""From this format of State on (`State.format`) it keeps who changed what."""
-
 
 def note(context: Context, command: c.Command, result: Result) -> None:
     """Keep that a person changed something, if the command did."""
     state = context.state
-    if state.format < REVISIONS_FORMAT or not isinstance(command, _KEPT):
+    if not isinstance(command, _KEPT):
         return
     if isinstance(command, c.Cancel) and any(
         item.reason is not Reason.KILLED for item in command.items

@@ -1,9 +1,8 @@
 """A row of the ledger once its launch is over: what history keeps, audits and shows.
 
 Rows are appended in log order, the same bytes on every replica. Append fields at the end with a
-default, never reorder or reuse a place. Rows that were recorded at format 1 of State have the first
-28 fields, and sentences in `detail`; since format 2 `detail` is text that came from outside, and
-`note` says the rest.
+default, never reorder or reuse a place. `detail` is text that came from outside, and `note` says
+the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import enum
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -92,7 +91,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     output_bytes: int = 0  # what its executor kept of its output when it ended; 0: none is known
     parts: tuple[PartRow, ...] = ()  # where it ran in several; `output_bytes` is of the first
     note: Note | None = None
-    number: int = -1  # among the rows of its entry, from 0; -1: recorded at format 1
+    number: int = -1  # among the rows of its entry, from 0; -1: it has none yet
     amends: tuple[int, int] | None = None
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
@@ -204,17 +203,3 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
             output_bytes=at(self.output_bytes, i),
             number=self.number + i,
         )
-
-
-_FIELDS_OF_FORMAT_1: Final = 28
-_PART_FIELDS_OF_FORMAT_1: Final = 9
-
-
-def encodable(row: Row) -> Row | tuple[Any, ...]:
-    """Return what is encoded of a row: one of format 1 has the same bytes as in the release that
-    knew no other format."""
-    if row.number >= 0:
-        return row
-    *fields, parts = msgspec.structs.astuple(row)[:_FIELDS_OF_FORMAT_1]
-    cut = tuple(msgspec.structs.astuple(part)[:_PART_FIELDS_OF_FORMAT_1] for part in parts)
-    return (*fields, cut)

@@ -16,7 +16,7 @@ from cron.job import Job, Overlap, Schedule
 from cron.notes import Note
 from cron.scopes import Scope
 from cron.state.archive import History
-from cron.state.commands import Key
+from cron.state.commands import LEAST_FORMAT, Key
 from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate
 from cron.state.rows import PartRow
 from launcher.launch import ACTIVE, LaunchState, Reason
@@ -149,10 +149,7 @@ Place: TypeAlias = tuple[int, str, int]
 
 
 class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A launch that was recorded as lost, for late news of it (rule R9); fields as in Row.
-
-    A lost launch of a cell of format 1 has nothing but its revision and its local time.
-    """
+    """A launch that was recorded as lost, for late news of it (rule R9); fields as in Row."""
 
     revision: int
     local_min: int
@@ -332,7 +329,7 @@ class State:
         self.epoch = Epoch()
         self.reigns: list[Reign] = []  # the newest, oldest first, for stories
         self.tzdata = ""
-        self.format = 1  # what its entries mean and what its image holds; raised by `RaiseFormat`
+        self.format = LEAST_FORMAT  # what entries and image mean; raised by `RaiseFormat`
         self.catalog = 0  # revision of the set of jobs
         self.jobs: dict[str, JobRecord] = {}
         self.by_number: dict[int, JobRecord] = {}  # in ascending order

@@ -27,15 +27,13 @@ PERIOD_S = 60
 class Court:
     """A judge, a log that a test writes, and a clock that it turns."""
 
-    def __init__(
-        self, overlap: Overlap = Overlap.ALLOW, log_format: int = c.FORMAT, **fields: Any
-    ) -> None:
+    def __init__(self, overlap: Overlap = Overlap.ALLOW, **fields: Any) -> None:
         self.ms = T0 * 1000
         self.judge = Judge(lambda: self.ms, lambda _line: None)
         self.eyes = Eyes(self.judge)
         self.index = 0
         self.epoch = FIRST
-        self.write(c.Claim(format=log_format))
+        self.write(c.Claim(format=c.FORMAT))
         self.write(c.ExecutorJoined("e1", LEDGER, 9))
         every = msgspec.structs.replace(job().schedule, text="@every 60s", every_s=PERIOD_S)
         declared = msgspec.structs.replace(

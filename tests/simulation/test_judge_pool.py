@@ -11,6 +11,7 @@ import pytest
 
 from cron.job import Retry
 from cron.state import commands as c
+from cron.state import launches
 from cron.state import pool as p
 from launcher.launch import LaunchState, Reason
 from tests.simulation.bounds import UNSEEN_MS
@@ -157,11 +158,6 @@ def over_a_tenants_limit(court: PoolCourt) -> None:
     court.begin(court.due(2))
 
 
-def over_a_jobs_limit(court: PoolCourt) -> None:
-    court.begin(court.due(1))
-    court.begin(court.due(2))
-
-
 def through_a_gate(court: PoolCourt) -> None:
     court.write(p.CloseGate(p.Gate(0, p.GateAction.PAUSE, "", "", 0, jobs="default/*")))
     court.ms += 2 * UNSEEN_MS
@@ -174,14 +170,20 @@ def on_what_is_drained(court: PoolCourt) -> None:
     court.begin(court.due(1))
 
 
-@pytest.mark.parametrize(
-    "crime", [over_a_tenants_limit, over_a_jobs_limit, through_a_gate, on_what_is_drained]
-)
+@pytest.mark.parametrize("crime", [over_a_tenants_limit, through_a_gate, on_what_is_drained])
 def test_what_must_not_begin_is_found(crime: Callable[[PoolCourt], None]) -> None:
-    # From format 2 on State itself refuses what is over a job's limit.
-    is_jobs = crime is over_a_jobs_limit
-    court = PoolCourt(concurrency=1, log_format=1) if is_jobs else PoolCourt()
+    court = PoolCourt()
     crime(court)
+    assert "m" in court.letters
+
+
+def test_what_is_over_a_jobs_limit_is_found_where_state_does_not_refuse_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launches, "_holds_all", lambda *_: False)
+    court = PoolCourt(concurrency=1)
+    court.begin(court.due(1))
+    court.begin(court.due(2))
     assert "m" in court.letters
 
 

@@ -31,7 +31,7 @@ def judge_rows(judge: Judge, state: State, rows: list[Row]) -> None:
     for name, record in state.jobs.items():
         ordered = sorted(by_job[name], key=lambda row: row.scheduled_s)
         job = audited_job(record)
-        for finding in audit(job, ordered, _open(record), job.forgotten_s, record.horizon_s):
+        for finding in audit(job, ordered, _open(state, record), job.forgotten_s, record.horizon_s):
             if finding.is_violation:
                 judge.accuse("h", f"audit: {finding.kind}: {finding.message}")
         waiting = [at_s for at_s, trigger in state.open_of(record) if not trigger]

@@ -8,11 +8,10 @@ from typing import Any
 from cron.cli.rows import launch_row
 from cron.leader.news import Digested, digest_facts
 from cron.leader.shown import of_row
-from cron.state import commands as c
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, Row
 from launcher.executor.turn import record
-from launcher.launch import LaunchState, Reason
+from launcher.launch import Reason
 from launcher.pool.messages import parse_reports
 from tests.unit.state_rig import T0, StateRig, with_job
 
@@ -37,11 +36,11 @@ def reported(path: Path, news: list[Any]) -> Any:
     return row.report()
 
 
-def recorded(path: Path, news: list[Any], log_format: int = c.FORMAT) -> StateRig:
-    rig = with_job(log_format=log_format)
+def recorded(path: Path, news: list[Any]) -> StateRig:
+    rig = with_job()
     rig.to(60).account(60)
     rig.begin(60)
-    into = Digested(rig.state.format)
+    into = Digested()
     facts = parse_reports([reported(path, news)], 1)
     digest_facts(rig.state, rig.state.executors[1], list(facts), into)
     rig.append(*into.commands())
@@ -59,8 +58,3 @@ def test_what_nothing_measured_is_not_known(tmp_path: Path) -> None:
     (row,) = recorded(tmp_path, ended(0, 0)[:-2]).rows
     shown = launch_row(of_row(row))
     assert shown["cpu_ms"] is shown["memory_peak_bytes"] is None
-
-
-def test_a_cell_of_format_1_keeps_nothing_of_it(tmp_path: Path) -> None:
-    (row,) = recorded(tmp_path, ended(1_250, 96 * MIB), log_format=1).rows
-    assert (row.state, row.cpu_ms) == (LaunchState.SUCCEEDED, 0)

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from cron.job import Catchup
-from cron.scheduler.gates import Gates, shown_deadline_ms
+from cron.scheduler.gates import shown_deadline_ms
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from cron.state.pool import HELD_MS_MAX, CloseGate, Gate, GateAction, LiftGates
+from cron.state.pool import HELD_MS_MAX, GateAction, LiftGates
 from tests.unit.queues_rig import QueuesRig
-from tests.unit.state_rig import T0, StateRig, job
+from tests.unit.state_rig import T0, job
 
 DEADLINE_S = 60
 WEEK_S = HELD_MS_MAX // 1000
@@ -156,29 +156,3 @@ def test_no_deadline_is_put_off_by_more_than_a_launch_has_that_comes_due(more_s:
     late_ms = rig.now_ms + more_s * 1000
     item = c.BeginItem((1, T0 + 60, 0), 1, rig.state.by_number[1].revision, 1, late_ms, (), late_ms)
     assert rig.append(c.Begin((item,))) == [[Verdict.BAD_TIMES]]
-
-
-def test_before_all_replicas_are_upgraded_deadlines_are_as_they_were() -> None:
-    rig = waiting()
-    rig.state.format = 1
-    assert rig.turn() == []
-    rig.to(900)
-    item = c.BeginItem(
-        (1, T0 + 60, 0), 1, rig.state.by_number[1].revision, 1, rig.now_ms, (), rig.now_ms
-    )
-    assert rig.append(c.Begin((item,))) == [[Verdict.BAD_TIMES]]
-    assert rig.turn() == ["skip 1@60 deadline"]
-    opened(rig, 901)
-    assert not rig.state.opened
-
-
-def test_gates_hold_clocks_from_the_moment_that_the_format_is_raised() -> None:
-    rig = StateRig(log_format=1)
-    rig.put(job())
-    rig.to(10).answer(CloseGate(Gate(0, GateAction.PAUSE, "", "anna", 0)))
-    gates = Gates(rig.state)
-    record = rig.record()
-    assert record.job is not None
-    assert gates.times_closed(record, record.job) == []
-    rig.answer(c.RaiseFormat(c.FORMAT))
-    assert gates.times_closed(record, record.job) == [((T0 + 10) * 1000, 0)]

@@ -7,7 +7,6 @@ import pytest
 
 from cron.leader.news import Digested, digest_facts
 from cron.state import commands as c
-from cron.state.commands import FORMAT
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
@@ -29,7 +28,7 @@ def begun() -> StateRig:
 
 
 def digested(rig: StateRig, *facts: Fact, executor: int = 1) -> Digested:
-    into = Digested(FORMAT)
+    into = Digested()
     digest_facts(rig.state, rig.state.executors.get(executor), list(facts), into)
     return into
 
@@ -143,10 +142,10 @@ def test_nobody_but_its_executor_and_ledger_amend_a_lost_attempt(source: tuple[s
     rig = begun()
     rig.lost(60)
     for fate in Fate:
-        into = Digested(FORMAT)
+        into = Digested()
         digest_facts(rig.state, None, [Fact(named(), fate)], into, source)
         assert (into.commands(), into.foreign) == ([], [named()])
-    into = Digested(FORMAT)
+    into = Digested()
     digest_facts(rig.state, None, [Fact(named(), Fate.ENDED)], into, ("e1", "l1"))
     assert (commit(rig, into), into.foreign) == ([Verdict.AMENDED], [])
 
@@ -164,10 +163,10 @@ def test_of_several_parts_each_is_amended_by_its_own_executor() -> None:
         rig.append(c.Lost((c.LostItem(KEY, 1, 0, "silent", part),)))
     second = msgspec.structs.replace(named(), part=2)
     for name, source in ((named(), ("e2", "l2")), (second, ("e1", "l1"))):
-        into = Digested(FORMAT)
+        into = Digested()
         digest_facts(rig.state, None, [Fact(name, Fate.ENDED)], into, source)
         assert (into.commands(), into.foreign) == ([], [name])
-    into = Digested(FORMAT)
+    into = Digested()
     digest_facts(rig.state, None, [Fact(second, Fate.ENDED)], into, ("e2", "l2"))
     assert commit(rig, into) == [Verdict.AMENDED]
 

@@ -11,7 +11,7 @@ import pytest
 
 from cron.api.views import ClockRequest
 from cron.calendar.schedule import compile as compile_schedule
-from cron.errors import Conflict, NotNow
+from cron.errors import NotNow
 from cron.history.store import RowStore
 from cron.job import Overlap
 from cron.leader.resetting import Resetting
@@ -198,14 +198,6 @@ async def test_a_time_that_is_right_and_a_leader_that_is_wrong_reset_nothing(
     assert wrong.state.resets == []
 
 
-def test_an_old_replica_in_the_cell_keeps_the_command_out() -> None:
-    rig = StateRig(log_format=1)
-    rig.put(job())
-    answer = rig.answer(c.ResetClock(T0 * 1000 - HOUR_S * 1000, BY))
-    assert answer.verdict is Verdict.WRONG_STATE
-    assert rig.state.resets == []
-
-
 def test_a_reset_survives_a_snapshot_and_refuses_rows_of_spent_names() -> None:
     rig = StateRig()
     rig.put(job())
@@ -227,17 +219,3 @@ def test_a_reset_survives_a_snapshot_and_refuses_rows_of_spent_names() -> None:
     over = c.AccountItem(1, 1, T0 + 60, T0 + 130)
     assert rig.item(c.Account((over,))) is Verdict.ACCEPTED
     assert rig.state.by_number[1].spent == []
-
-
-async def test_in_the_format_of_the_release_before_nothing_is_appended(
-    row_store: RowStore,
-) -> None:
-    story = Story(row_store)
-    story.state.format = 1
-    story.set_clock(HOUR_S)
-    story.append(c.Pause((), "", 0, BY))
-    story.set_clock(0)
-    before = len(story.log)
-    with pytest.raises(Conflict, match="an earlier version"):
-        await story.resetting.reset(ClockRequest(by=BY))
-    assert len(story.log) == before, "an older replica cannot read that entry, and would end"

@@ -70,13 +70,6 @@ def test_times_until_which_slots_are_held_are_bounded(monkeypatch: pytest.Monkey
     assert rig.record().held == {(T0 + 320) * 1000: 2, (T0 + 330) * 1000: 2}
 
 
-def test_in_the_format_of_the_release_before_a_loss_frees_its_slot() -> None:
-    rig = two_at_once(log_format=1)
-    rig.lost(60, held_until=330)
-    assert rig.record().held == {}
-    assert rig.begin(180) is Verdict.ACCEPTED
-
-
 def test_a_plan_begins_no_more_than_may_run_beside_what_it_gives_up() -> None:
     rig = two_at_once()
     other = rig.join("e2")

@@ -78,28 +78,6 @@ def test_a_job_that_was_away_for_a_while_has_a_span_for_each_time() -> None:
     assert spans(rig) == [(1, 0, 60), (3, 120, 0)]
 
 
-def test_in_the_format_of_the_release_before_each_change_has_its_span() -> None:
-    rig = with_job(log_format=1)
-    for minute in (1, 2):
-        rig.to(60 * minute).account(60 * minute)
-        rig.put(built(minute))
-    assert spans(rig) == [(1, 0, 60), (2, 60, 120), (3, 120, 0)]
-    with rig.unchanged():
-        assert rig.answer(Forget((1,), T0 + 60)).verdict is Verdict.WRONG_STATE
-
-
-def test_spans_of_the_release_before_are_merged_once_the_format_is_raised() -> None:
-    rig = with_job(log_format=1)
-    for minute in range(1, 40):
-        rig.to(60 * minute).account(60 * minute)
-        rig.put(built(minute))
-    rig.append(c.RaiseFormat(2))
-    for command in Forgetting(rig.state).next(0):
-        rig.append(command)
-    assert spans(rig) == [(1, 0, 0)]
-    assert rig.record().forgotten_s == 0, "no schedule is forgotten by that"
-
-
 def test_the_schedule_of_a_launch_that_is_not_over_is_kept() -> None:
     rig = with_job(deadline_s=4000).to(60)
     rig.account(60)

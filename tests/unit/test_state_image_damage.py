@@ -142,7 +142,7 @@ async def test_a_snapshot_whose_state_cannot_be_read_is_told_and_the_next_is_sto
         await rig.launch(3)
         shelf = rig.leader.shelf
         header = SnapshotHeader(CELL, 1, 1, rig.leader.state.index, bytes(16), rig.clock.ms)
-        file = write_snapshot(shelf.folders.snapshots, header, [part(b"\x92\x03\xc0")])
+        file = write_snapshot(shelf.folders.snapshots, header, [part(b"\x92\x06\xc0")])
         with pytest.raises(SnapshotCorrupt, match="cannot be read"):
             uploads.outline_of(file)
         shelf.files.insert(0, file)

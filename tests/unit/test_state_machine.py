@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cron.errors import InvariantViolated
+from cron.errors import InvariantViolated, TooOld
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.image import decode_state, image_digest
@@ -114,9 +114,9 @@ def test_fields_of_a_later_release_are_read_over() -> None:
     assert rig.machine.apply(1, 1000, entry).verdict is Verdict.ACCEPTED
 
 
-def everything(log_format: int = c.FORMAT) -> StateRig:
+def everything() -> StateRig:
     """A rig with something in every corner of State."""
-    rig = with_job(deadline_s=4000, log_format=log_format)
+    rig = with_job(deadline_s=4000)
     rig.put(job("other"), source="b")
     rig.put(job("gone"))
     rig.put(removed=("default/gone",))
@@ -177,7 +177,7 @@ def test_a_damaged_image_is_not_taken_for_a_state(cut: int) -> None:
 
 def test_an_image_of_an_unknown_version_is_refused() -> None:
     _, *jobs = image_parts(encode_state(everything().state))
-    with pytest.raises(InvariantViolated, match="version 9"):
+    with pytest.raises(TooOld, match="version 9"):
         decode_state([image_of([[9, "whatever it holds"], *jobs])])
 
 

@@ -9,7 +9,6 @@ from cron.leader.recovery import gather
 from cron.state import commands as c
 from cron.state.archive import decode_rows
 from cron.state.codec import decode_entry, encode_entry
-from cron.state.commands import FORMAT
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
@@ -80,7 +79,7 @@ def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
     rig.begin(60)
     name = AttemptName(LaunchName("default/backup", T0 + 60))
     fact = Fact(name, Fate.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
-    into = Digested(FORMAT)
+    into = Digested()
     digest_facts(rig.state, rig.state.executors[1], [fact], into)
     rig.append(*into.commands())
     assert rig.rows[-1].output_bytes == 4321

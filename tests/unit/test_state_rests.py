@@ -39,23 +39,12 @@ def test_no_rest_is_shorter_than_its_job_says() -> None:
     assert PATIENT.backoff_ms <= rest_ms(rig) <= PATIENT.backoff_ms * 11 // 10
 
 
-def test_a_cell_of_the_format_before_rests_as_its_older_replicas_do() -> None:
-    rig = running(log_format=1)
-    fail(rig)
-    name = "default/backup@2026-11-20T16:01:00Z#1"
-    assert rest_ms(rig) == backoff_ms(PATIENT, 1, name, format_=1) < PATIENT.backoff_ms
-
-
 def test_a_rest_is_the_same_in_every_release() -> None:
     """Replicas of two releases apply the same entries, and old logs are read again."""
     retry = Retry(tries=9)
     name = "default/backup@2026-11-20T16:01:00Z#"
-    for format_, rests in ((1, [9695, 18279, 36937]), (2, [10347, 20139, 40468])):
-        found = [
-            backoff_ms(retry, failures, f"{name}{failures}", format_=format_)
-            for failures in (1, 2, 3)
-        ]
-        assert found == rests
+    found = [backoff_ms(retry, failures, f"{name}{failures}") for failures in (1, 2, 3)]
+    assert found == [10347, 20139, 40468]
 
 
 def test_attempts_of_one_launch_and_launches_of_one_instant_rest_apart() -> None:

@@ -88,12 +88,6 @@ def test_a_job_says_who_applied_it_last_and_when() -> None:
     assert (view.changed_by, view.changed_ms) == ("bob", (T0 + 60) * 1000)
 
 
-def test_in_the_format_of_the_release_before_nothing_of_it_is_kept() -> None:
-    rig = with_job(log_format=1)
-    assert told(rig) == []
-    assert rig.record().changed_by == ""
-
-
 async def test_the_leaders_log_has_a_line_of_each_change() -> None:
     async with reigning() as replica:
         with structlog.testing.capture_logs() as lines:
