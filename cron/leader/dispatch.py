@@ -6,19 +6,23 @@ append, which may be lost (DESIGN.md, "A reign").
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Final, TypeAlias
 
 import msgspec
 
 from cron.failpoints import hit
+from cron.job import Job
 from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Outcome, Result, Verdict
-from cron.state.state import ExecutorRecord, LaunchRow, State
+from cron.state.state import NO_ROW, ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import Reason
 from launcher.names import AttemptName
-from launcher.pool.orders import StartOrder
+from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.pool.pool import Pool
+from launcher.pool.works import Work, work_of
 
 _ENDED = (
     Verdict.ACCEPTED,
@@ -28,6 +32,8 @@ _ENDED = (
     Verdict.WRONG_STATE,
 )
 """Verdicts after which an executor need not report the end of that attempt again."""
+Source: TypeAlias = tuple[str, str]
+"""Executor id and the UUID of its ledger."""
 
 
 class Dispatcher:
@@ -35,14 +41,12 @@ class Dispatcher:
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
-        self._work: dict[tuple[int, int], bytes] = {}  # (job number, revision) -> encoded work
-        self.unsent: dict[AttemptName, tuple[str, str]] = {}
-        """Starts that never left and never will, by the executor and ledger that they were for,
-        until the log has taken them back: nothing may order them meanwhile."""
+        self._works: dict[tuple[int, int], Work] = {}  # by job number and revision
+        self.unsent = Unsents()
 
     def clear(self) -> None:
         """Forget what was encoded; at a takeover and when jobs change."""
-        self._work.clear()
+        self._works.clear()
 
     def follow(self, state: State, outcome: Outcome) -> None:
         """Send starts, kills and acknowledgements for one applied entry of our own."""
@@ -55,60 +59,148 @@ class Dispatcher:
             elif isinstance(command, c.Launched):
                 hit("after-launched")
 
-    def start_order(
-        self, state: State, row: LaunchRow, part: int = 1, *, is_first: bool = False
-    ) -> StartOrder | None:
-        """Return the order to start a part of a begun attempt; None if its job cannot be found, or
-        if the log is about to take the attempt back."""
-        if row.job is None:
-            return None
-        cached = self._work.get((row.number, row.revision))
-        if cached is None:
-            work = row.job.work
-            if row.job.is_limited and not work.guarded:  # declared to an older release
-                work = msgspec.structs.replace(work, guarded=True)
-            cached = encode_work(work)
-            self._work[(row.number, row.revision)] = cached
-        name = attempt_name(state, row.key, row.attempt, part)
-        if name in self.unsent:
-            return None
-        return StartOrder(
-            name, row.begun_index, row.not_after_ms, cached, is_first, row.deadline_ms
-        )
-
     def _start(self, state: State, command: c.Begin, result: Result) -> None:
-        by_executor: dict[int, list[StartOrder]] = {}
+        by_executor: dict[int, StartRows] = {}
         for item, verdict in zip(command.items, result.items, strict=True):
-            row = None if verdict else state.active.get(item.key)  # 0 is ACCEPTED
-            if row is None:
+            launch = None if verdict else state.active.get(item.key)  # 0 is ACCEPTED
+            if launch is None:
                 continue
-            for start in row.starts():
-                order = self.start_order(state, row, start.part, is_first=True)
-                if order is not None:
-                    by_executor.setdefault(start.executor, []).append(order)
-        for number, orders in by_executor.items():
+            for start in launch.starts():
+                rows = by_executor.setdefault(start.executor, StartRows())
+                self.add_start(state, rows, launch, start)
+        for number, rows in by_executor.items():
             record = state.executors.get(number)
             if record is not None:
-                self._pool.start(record.executor, record.ledger, orders)
+                self._pool.start(record.executor, record.ledger, rows.batches(is_first=True))
+
+    def add_start(self, state: State, rows: StartRows, launch: LaunchRow, start: Start) -> None:
+        """Add the start of a part of a begun attempt to rows that are to be ordered; not if its job
+        cannot be found."""
+        if launch.job is None or start.row == NO_ROW:
+            return
+        work = self._works.get((launch.number, launch.revision))
+        if work is None:
+            name = state.by_number[launch.number].name
+            work = self._works[(launch.number, launch.revision)] = _work(name, launch.job)
+        rows.add(launch, start, work)
 
     def _kill(self, state: State, command: c.Cancel, result: Result) -> None:
         for item, verdict in zip(command.items, result.items, strict=True):
-            row = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
-            if row is not None:
-                self.kill(state, row)
+            launch = state.active.get(item.key) if verdict == Verdict.ACCEPTED else None
+            if launch is not None:
+                self.kill(state, launch)
 
-    def kill(self, state: State, row: LaunchRow) -> None:
+    def kill(self, state: State, launch: LaunchRow) -> None:
         """Order the end of an attempt whose Cancel is committed, part by part (rule R8)."""
-        for start in row.starts() if row.cancel is not Reason.NONE else ():
+        for start in launch.starts():
             record = state.executors.get(start.executor)
             if record is not None:
-                name = attempt_name(state, row.key, row.attempt, start.part)
-                self._pool.kill(record.executor, record.ledger, [(name, row.cancel)])
+                self.kill_on(record, launch, start)
 
-    def acknowledge(self, executor: ExecutorRecord, names: Sequence[AttemptName]) -> None:
+    def kill_on(self, record: ExecutorRecord, launch: LaunchRow, start: Start) -> None:
+        """Order the end of a part of an attempt whose Cancel is committed."""
+        if launch.cancel is not Reason.NONE and start.row != NO_ROW:
+            order = KillOrder(launch.begun_index, start.row, launch.cancel)
+            self._pool.kill(record.executor, record.ledger, [order])
+
+    def acknowledge(self, source: Source, rows: Sequence[BatchRows]) -> None:
         """Tell an executor that these ends are committed."""
-        if names:
-            self._pool.ack(executor.executor, executor.ledger, names)
+        if rows:
+            self._pool.ack(*source, rows)
+
+
+class StartRows:
+    """Starts for one executor, in columns, by the log index of their Begin."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, list[tuple[int, LaunchRow, int, Work]]] = {}
+
+    def add(self, launch: LaunchRow, start: Start, work: Work) -> None:
+        """Add a part of a begun attempt."""
+        found = self._found.setdefault(launch.begun_index, [])
+        found.append((start.row, launch, start.part, work))
+
+    def batches(self, *, is_first: bool = False) -> list[StartBatch]:
+        """Return the orders, oldest batch first."""
+        return [
+            _batch(index, sorted(found, key=_ROW), is_first=is_first)
+            for index, found in sorted(self._found.items())
+        ]
+
+
+_ROW: Final = itemgetter(0)
+
+
+def _batch(
+    index: int, found: Sequence[tuple[int, LaunchRow, int, Work]], *, is_first: bool
+) -> StartBatch:
+    launches = [launch for _, launch, _, _ in found]
+    return StartBatch(
+        index,
+        [row for row, _, _, _ in found],
+        [work for _, _, _, work in found],
+        [launch.scheduled_s for launch in launches],
+        [launch.not_after_ms for launch in launches],
+        [launch.deadline_ms for launch in launches],
+        [launch.attempt for launch in launches],
+        [launch.trigger for launch in launches],
+        [part for _, _, part, _ in found],
+        is_first,
+    )
+
+
+class Unsents:
+    """Starts that never left and never will, by the executor and ledger that they were for, until
+    the log has taken them back: nothing may order them meanwhile."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Source, dict[int, set[int]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def clear(self) -> None:
+        """Forget all; at the end of leadership."""
+        self._rows.clear()
+
+    def add(self, source: Source, batches: Sequence[BatchRows]) -> None:
+        """Note what the pool gave back."""
+        of_source = self._rows.setdefault(source, {})
+        for index, rows in batches:
+            of_source.setdefault(index, set()).update(rows)
+
+    def has(self, source: Source, index: int, row: int) -> bool:
+        """Whether that row was given back."""
+        return row in self._rows.get(source, {}).get(index, ())
+
+    def remove(self, source: Source, index: int, row: int) -> None:
+        """Forget a row: the log has taken it back, or it is over; no error where there is none."""
+        rows = self._rows.get(source, {}).get(index)
+        if rows is None:
+            return
+        rows.discard(row)
+        if not rows:
+            del self._rows[source][index]
+        if not self._rows[source]:
+            del self._rows[source]
+
+    def __iter__(self) -> Iterator[tuple[Source, int, int]]:
+        """Yield source, index and row of each, the oldest batch of an executor first."""
+        for source, batches in self._rows.items():
+            for index, rows in sorted(batches.items()):
+                for row in sorted(rows):
+                    yield source, index, row
+
+
+def fence_order(state: State, launch: LaunchRow, start: Start) -> FenceOrder:
+    """Return the order to leave a tombstone for a part of an attempt."""
+    name = attempt_name(state, launch.key, launch.attempt, start.part)
+    return FenceOrder(launch.begun_index, start.row, name)
+
+
+def source_of(record: ExecutorRecord) -> Source:
+    """Return the executor and ledger of a record."""
+    return (record.executor, record.ledger)
 
 
 def is_settled(verdict: int) -> bool:
@@ -117,5 +209,12 @@ def is_settled(verdict: int) -> bool:
 
 
 def attempt_name(state: State, key: c.Key, attempt: int, part: int = 1) -> AttemptName:
-    """Return the name that the executor's ledger has it under."""
+    """Return the name that people and a restored cell know it by."""
     return AttemptName(state.launch_name(key), attempt, part)
+
+
+def _work(name: str, job: Job) -> Work:
+    work = job.work
+    if job.is_limited and not work.guarded:  # declared to an older release
+        work = msgspec.structs.replace(work, guarded=True)
+    return work_of(name, encode_work(work))

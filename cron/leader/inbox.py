@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 import structlog
 
-from cron.leader.dispatch import Dispatcher, attempt_name, is_settled
-from cron.leader.news import Digested, digest_facts, start_of
+from cron.leader.dispatch import Dispatcher, Source, is_settled
+from cron.leader.news import Digested, End, digest, start_of
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
 from cron.notes import Note, NoteCode
@@ -16,8 +18,8 @@ from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, State
 from launcher.launch import LaunchState
-from launcher.names import AttemptName
 from launcher.pool.events import (
+    BatchFacts,
     Beat,
     Event,
     Fact,
@@ -28,6 +30,7 @@ from launcher.pool.events import (
     Offered,
     Recollected,
     Silent,
+    Told,
     Unsent,
 )
 from launcher.pool.pool import Pool
@@ -46,8 +49,6 @@ FLOORS_PER_TURN = 256
 """Executors that are told of a new floor in one turn; the rest are told in the next ones."""
 
 REFUSED: Final = Fate.REFUSED  # members of an enumeration are slow to look up
-
-_Source = tuple[str, str]  # executor, ledger
 
 
 class Inbox:
@@ -76,11 +77,11 @@ class Inbox:
         self._wake = wake
         self._beat = beat
         self._refused = refused
-        self._joined: dict[_Source, Joined] = {}  # of one that came again only the last counts
+        self._joined: dict[Source, Joined] = {}  # of one that came again only the last counts
         self._left: list[Left] = []
-        self._to_floor: list[_Source] = []
-        self._facts: list[tuple[_Source, Fact]] = []
-        self._sources: dict[tuple[c.Key, int, int], _Source] = {}
+        self._to_floor: list[Source] = []
+        self._told: deque[tuple[Source, Fact | BatchFacts]] = deque()
+        self._ending: dict[End, tuple[Source, int, int]] = {}  # whose end is it, which row
         self._is_backed_up = is_backed_up
 
     def clear(self) -> None:
@@ -91,14 +92,14 @@ class Inbox:
         self._joined.clear()
         self._left.clear()
         self._to_floor.clear()
-        self._facts.clear()
-        self._sources.clear()
+        self._told.clear()
+        self._ending.clear()
 
     def _resolving(self) -> Resolving:
         pool, mono_ms = self._pool, self._mono_ms
         return Resolving(mono_ms, pool.lease.give_up_ms, lambda: pool.expired(mono_ms()))
 
-    def joining(self) -> frozenset[_Source]:
+    def joining(self) -> frozenset[Source]:
         """Return the executors whose joining is in no entry yet. Of any other State says whether it
         is one of ours; one that was let go by the very entry in which it joined is not."""
         return frozenset(self._joined)
@@ -122,14 +123,19 @@ class Inbox:
         elif isinstance(event, Recollected):
             self.resolving.hear(event)
         elif isinstance(event, Unsent):
-            source = (event.executor, event.ledger)
-            self._dispatcher.unsent.update(dict.fromkeys(event.names, source))
-            _log.warning("launches.unsent", executor=event.executor, count=len(event.names))
+            self._dispatcher.unsent.add((event.executor, event.ledger), event.batches)
+            count = sum(len(rows) for _, rows in event.batches)
+            _log.warning("launches.unsent", executor=event.executor, count=count)
         elif isinstance(event, Silent):
             self._tell_silence(event)
         elif isinstance(event, Facts):
-            self._facts += [((event.executor, event.ledger), fact) for fact in event.facts]
+            self._keep((event.executor, event.ledger), event.told)
         self._wake()
+
+    def _keep(self, source: Source, told: Told) -> None:
+        """Keep what an executor says for the next entries."""
+        self._told.extend((source, batch) for batch in told.batches)
+        self._told.extend((source, fact) for fact in told.facts)
 
     def _tell_left(self, state: State) -> None:
         """Log whose stream has ended, and how many launches are in doubt where it was cut off."""
@@ -170,27 +176,45 @@ class Inbox:
         if state.is_resolving:
             return commands  # what executors report waits until what they remember is recorded
         self._settle_ready(state, now_ms)
-        facts_max = min(facts_max, FACTS_PER_ENTRY_MAX)
-        facts, self._facts = self._facts[:facts_max], self._facts[facts_max:]
-        return [*commands, *self._digest(state, facts, now_ms), *self._taken_back(state)]
+        told = self._take_told(min(facts_max, FACTS_PER_ENTRY_MAX))
+        return [*commands, *self._digest(state, told, now_ms), *self._taken_back(state)]
+
+    def _take_told(self, rows_max: int) -> dict[Source, Told]:
+        """Remove and return what was said, of so many rows at the most."""
+        facts: dict[Source, list[Fact]] = {}
+        batches: dict[Source, list[BatchFacts]] = {}
+        while self._told and rows_max > 0:
+            source, one = self._told.popleft()
+            if isinstance(one, Fact):
+                facts.setdefault(source, []).append(one)
+                rows_max -= 1
+                continue
+            batches.setdefault(source, []).append(one.cut(0, rows_max))
+            if len(one.rows) > rows_max:
+                self._told.appendleft((source, one.cut(rows_max, len(one.rows))))
+            rows_max -= len(one.rows)
+        sources = [*batches, *(source for source in facts if source not in batches)]
+        return {
+            source: Told(tuple(facts.get(source, ())), tuple(batches.get(source, ())))
+            for source in sources
+        }
 
     def _taken_back(self, state: State) -> list[c.Command]:
         """Return that attempts never ran whose first order never left: they may begin elsewhere.
 
-        Nothing sends that order any more (`Dispatcher.start_order`), and a later leader, who may,
+        Nothing sends that order any more (`Settler`), and a later leader, who may,
         makes this command stale by its Claim (rule R3).
         """
-        unsent = self._dispatcher.unsent
-        detail, note = "", Note(NoteCode.UNSENT)
-        items = []
-        for name, source in list(unsent.items())[:FACTS_PER_ENTRY_MAX]:
-            key = state.key_of(name.launch)
-            row = state.active.get(key) if key is not None else None
-            start = start_of(row, state.executor_of(*source), name) if row is not None else None
-            if row is not None and start is not None and start.state is LaunchState.BEGUN:
-                items.append(c.RefusedItem(row.key, name.attempt, detail, name.part, note))
+        unsent, items = self._dispatcher.unsent, []
+        note = Note(NoteCode.UNSENT)
+        for source, index, row in list(islice(unsent, FACTS_PER_ENTRY_MAX)):
+            record = state.executor_of(*source)
+            launch = record.find(index, row) if record is not None else None
+            start = start_of(launch, record, row)
+            if launch is not None and start is not None and start.state is LaunchState.BEGUN:
+                items.append(c.RefusedItem(launch.key, launch.attempt, "", start.part, note))
             else:
-                del unsent[name]
+                unsent.remove(source, index, row)
         return [c.Refused(tuple(items))] if items else []
 
     def _take_joined(self) -> list[Joined]:
@@ -199,7 +223,7 @@ class Inbox:
         if len(self._joined) > JOINED_PER_ENTRY_MAX:
             there = {s: e for s, e in self._joined.items() if self._pool.is_connected(*s)}
             self._joined = there
-        taken: list[_Source] = []
+        taken: list[Source] = []
         room = JOINED_BYTES_PER_ENTRY_MAX
         for source, event in self._joined.items():
             if len(taken) == JOINED_PER_ENTRY_MAX or room <= 0:
@@ -214,65 +238,54 @@ class Inbox:
         for source in self._settler.waiting:
             record = state.executor_of(*source)
             if record is not None and self._pool.is_leased(*source):
-                facts = self._settler.ready(state, record, now_ms)
-                self._facts += [(source, fact) for fact in facts]
+                self._keep(source, self._settler.ready(state, record, now_ms))
 
-    def _digest(
-        self, state: State, facts: list[tuple[_Source, Fact]], now_ms: int
-    ) -> list[c.Command]:
-        by_source: dict[_Source, list[Fact]] = {}
-        for source, fact in facts:
-            by_source.setdefault(source, []).append(fact)
+    def _digest(self, state: State, told: dict[Source, Told], now_ms: int) -> list[c.Command]:
         commands: list[c.Command] = []
-        for source, theirs in by_source.items():
-            refused = [fact for fact in theirs if fact.fate is REFUSED]
-            if any(_is_refused_command(state, fact, now_ms) for fact in refused):
+        for source, theirs in told.items():
+            record = state.executor_of(*source)
+            if record is not None and _refuses_commands(record, theirs, now_ms):
                 self._refused(*source)
             digested = Digested()
-            digest_facts(state, state.executor_of(*source), theirs, digested, source)
-            self._send(source, digested, state.index)
+            digest(state, record, theirs, digested, source)
+            self._send(source, digested)
             if digested.foreign:
+                index, row = digested.foreign[0]
                 _log.warning(
                     "reports.rejected",
                     executor=source[0],
                     ledger=source[1],
                     count=len(digested.foreign),
-                    launch=str(digested.foreign[0]),
-                    error="it never got these attempts",
+                    index=index,
+                    error=f"nothing was begun at that log index, of which it tells row {row}",
                 )
-            news = digested.commands()
-            for command in news:
-                for item in _ends(command):
-                    self._sources[(item.key, item.attempt, item.part)] = source
-            commands += news
+            for end, place in digested.ended_at.items():
+                self._ending[end] = (source, *place)
+            commands += digested.commands()
         return commands
 
-    def _send(self, source: _Source, digested: Digested, index: int) -> None:
+    def _send(self, source: Source, digested: Digested) -> None:
         """Send what needs no entry: known ends are acknowledged, open questions asked again."""
-        executor, ledger = source
         if digested.acks:
-            self._pool.ack(executor, ledger, digested.acks)
+            self._pool.ack(*source, list(digested.acks.items()))
         if digested.fences:
-            self._pool.fence(executor, ledger, digested.fences, index=index)
+            self._pool.fence(*source, digested.fences)
         if digested.kills:
-            self._pool.kill(executor, ledger, digested.kills)
+            self._pool.kill(*source, digested.kills)
 
     def follow(
         self, state: State, command: c.Finished | c.Refused | c.Lost, result: Result
     ) -> None:
         """Acknowledge ends that are committed now to the executors that reported them."""
-        names: dict[_Source, list[AttemptName]] = {}
-        unsent = self._dispatcher.unsent
-        if unsent and isinstance(command, c.Refused):
-            for refused in command.items:
-                unsent.pop(attempt_name(state, refused.key, refused.attempt, refused.part), None)
-        for item, verdict in zip(_ends(command), result.items, strict=True):
-            source = self._sources.pop((item.key, item.attempt, item.part), None)
-            if source is not None and is_settled(Verdict(verdict)):
-                name = attempt_name(state, item.key, item.attempt, item.part)
-                names.setdefault(source, []).append(name)
-        for (executor, ledger), theirs in names.items():
-            self._pool.ack(executor, ledger, theirs)
+        acks: dict[Source, dict[int, list[int]]] = {}
+        items: Sequence[c.FinishedItem | c.RefusedItem | c.LostItem] = command.items
+        for item, verdict in zip(items, result.items, strict=True):
+            ended = self._ending.pop((item.key, item.attempt, item.part), None)
+            if ended is not None and is_settled(Verdict(verdict)):
+                source, index, row = ended
+                acks.setdefault(source, {}).setdefault(index, []).append(row)
+        for source, batches in acks.items():
+            self._pool.ack(*source, list(batches.items()))
 
     def stale(self, state: State, now_ms: int) -> None:
         """Ask again about what nobody answered, and go on with what was not done in one turn."""
@@ -296,30 +309,39 @@ class Inbox:
         for executor, ledger in some:
             record = state.executor_of(executor, ledger)
             if record is not None:
-                floor = min(_unstarted_on(record), default=state.index + 1) - 1
+                floor = _first_unstarted_on(record, state.index + 1) - 1
                 if self._is_backed_up:
                     # What a restore may have to ask about must not be forgotten.
                     floor = min(floor, state.history.backup.index)
                 self._pool.floor(executor, ledger, floor)
 
 
-def _unstarted_on(record: ExecutorRecord) -> Iterator[int]:
-    """Yield the log indexes at which launches were begun on an executor that may not have a row."""
-    for row in record.open.values():
-        start = row.start_on(record.number)
-        if start is not None and start.state is LaunchState.BEGUN:
-            yield row.begun_index
+def _first_unstarted_on(record: ExecutorRecord, otherwise: int) -> int:
+    """Return the first log index at which launches were begun on an executor that may not have a
+    row of one."""
+    for index in sorted(record.batches):
+        for row, launch in record.batches[index].items():
+            start = start_of(launch, record, row)
+            if start is not None and start.state is LaunchState.BEGUN:
+                return index
+    return otherwise
 
 
-def _is_refused_command(state: State, fact: Fact, now_ms: int) -> bool:
+def _refuses_commands(record: ExecutorRecord, told: Told, now_ms: int) -> bool:
     """Whether what an executor would not start is a command, and was not just too late for it: it
     would refuse the next one too. What it says of a handler is about its workers, and it offers
     what these serve anyway."""
-    key = state.key_of(fact.name.launch)
-    row = state.active.get(key) if key is not None else None
-    if row is None or row.job is None or now_ms > row.not_after_ms:
-        return False
-    return not row.job.work.handler
+    refused = [(fact.index, fact.row) for fact in told.facts if fact.fate is REFUSED]
+    refused += [
+        (batch.index, row) for batch in told.batches if batch.fate is REFUSED for row in batch.rows
+    ]
+    for place in refused:
+        launch = record.find(*place)
+        if launch is None or launch.job is None or now_ms > launch.not_after_ms:
+            continue
+        if not launch.job.work.handler:
+            return True
+    return False
 
 
 def _joined(event: Joined) -> c.ExecutorJoined:
@@ -333,10 +355,3 @@ def _joined(event: Joined) -> c.ExecutorJoined:
         event.cpu_milli,
         event.memory_bytes,
     )
-
-
-def _ends(command: c.Command) -> Sequence[c.FinishedItem | c.RefusedItem | c.LostItem]:
-    """Return the items of a command that ends attempts, none of any other."""
-    if isinstance(command, c.Finished | c.Refused | c.Lost):
-        return command.items
-    return ()

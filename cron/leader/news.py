@@ -10,13 +10,14 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from cron.leader.dispatch import Source, fence_order
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
-from cron.state.state import ExecutorRecord, LaunchRow, LostRow, Start, State
+from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
-from launcher.names import AttemptName
-from launcher.pool.events import Fact, Fate
+from launcher.pool.events import BatchFacts, Fact, Fate, Told
+from launcher.pool.orders import FenceOrder, KillOrder
 
 ACCEPTED: Final = Fate.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
@@ -32,21 +33,26 @@ _WITHOUT_WORDS: Final = {
 }
 
 
-Source: TypeAlias = tuple[str, str]
-"""Executor id and the UUID of its ledger."""
+End: TypeAlias = tuple[c.Key, int, int]
+"""Key, attempt and part of what is to end."""
 
 
 class Digested(msgspec.Struct):
-    """What facts amount to: commands to append, names to acknowledge, to fence, to kill again."""
+    """What facts amount to: commands to append, rows to acknowledge, to fence, to kill again.
+
+    `ended_at` has the batch and row of each end that is to be appended: once that is committed it
+    is acknowledged. `foreign` are rows that cannot be: nothing was begun at that log index yet.
+    """
 
     launched: list[c.LaunchedItem] = []
     finished: list[c.FinishedItem] = []
     refused: list[c.RefusedItem] = []
     lost: list[c.LostItem] = []
-    acks: list[AttemptName] = []
-    fences: list[AttemptName] = []
-    kills: list[tuple[AttemptName, Reason]] = []
-    foreign: list[AttemptName] = []
+    ended_at: dict[End, tuple[int, int]] = {}
+    acks: dict[int, list[int]] = {}
+    fences: list[FenceOrder] = []
+    kills: list[KillOrder] = []
+    foreign: list[tuple[int, int]] = []
 
     def commands(self) -> list[c.Command]:
         """Return the commands, ends after starts."""
@@ -61,81 +67,122 @@ class Digested(msgspec.Struct):
             result.append(c.Lost(tuple(self.lost)))
         return result
 
+    def ack(self, index: int, row: int) -> None:
+        """Note that nothing more need be said of a row."""
+        self.acks.setdefault(index, []).append(row)
 
-def digest_facts(
+
+def digest(
+    state: State, executor: ExecutorRecord | None, told: Told, into: Digested, source: Source
+) -> None:
+    """Add to `into` what an executor and ledger, `source`, say of their rows.
+
+    `executor` is their record, None where the cell has let go of it: then what they say can only be
+    late news (rule R9). What is over is acknowledged, and so is what cannot be, so that it is not
+    said again.
+    """
+    for batch in told.batches:
+        _digest_batch(state, executor, batch, into, source)
+    for fact in told.facts:
+        launch = executor.find(fact.index, fact.row) if executor is not None else None
+        start = start_of(launch, executor, fact.row)
+        if launch is None or start is None:
+            _of_closed(state, fact, into, source)
+        else:
+            _of_open(state, launch, start, fact, into)
+
+
+def _digest_batch(
     state: State,
     executor: ExecutorRecord | None,
-    facts: list[Fact],
+    batch: BatchFacts,
     into: Digested,
-    source: Source | None = None,
+    source: Source,
 ) -> None:
-    """Add to `into` what the facts of one executor and ledger mean.
-
-    `executor` is its record, None where the cell has let go of it: then its facts can only be late
-    news (rule R9). `source` is the executor and ledger that report, those of the record if left
-    out. What they say of attempts that they never got is `foreign` and changes nothing; it is
-    acknowledged, so that it is not said again.
-    """
-    if source is None and executor is not None:
-        source = (executor.executor, executor.ledger)
-    for fact in facts:
-        key, attempt = state.key_of(fact.name.launch), fact.name.attempt
-        row = None if key is None else state.active.get(key)
-        start = None if row is None else start_of(row, executor, fact.name)
-        if row is not None and start is not None:
-            _of_open(row, start, fact, into)
-            continue
-        lost = None if key is None else state.lost.get((key, attempt))
-        is_its = lost is None or _had(lost, source, fact.name.part)
-        if not is_its or (row is not None and row.attempt == attempt and not row.parts):
-            into.foreign.append(fact.name)
-        if key is not None and lost is not None and fact.fate is Fate.ENDED and is_its:
-            into.finished.append(finished_item(key, fact))
-        elif fact.fate is not Fate.ACCEPTED:
-            into.acks.append(fact.name)
-
-
-def _had(lost: LostRow, source: Source | None, part: int) -> bool:
-    """Whether a lost attempt, or that part of it, was begun on that executor and ledger."""
-    if source is None:
-        return True  # nobody is there to be compared
-    if not lost.parts:
-        return not lost.executor or (lost.executor, lost.ledger) == source
-    if not 1 <= part <= len(lost.parts):
-        return False
-    one = lost.parts[part - 1]
-    return (one.executor, one.ledger) == source
+    """Take what is said alike of rows of one batch. Those that are open and whole launches, which
+    is nearly all, are told by columns."""
+    launches = executor.batches.get(batch.index, {}) if executor is not None else {}
+    end = result_of(batch.reason, batch.exit_code)
+    columns = zip(batch.rows, batch.started_ms, batch.finished_ms, batch.output_bytes, strict=True)
+    is_usual = batch.fate in (ACCEPTED, ENDED)
+    detail = _shortened(batch.detail)
+    for row, started_ms, finished_ms, kept in columns:
+        launch = launches.get(row)
+        if launch is None or launch.parts or not is_usual or launch.cancel is not NONE:
+            fact = Fact(
+                batch.index, row, batch.fate, batch.reason, batch.exit_code, started_ms,
+                finished_ms, batch.detail, kept,
+            )  # fmt: skip
+            digest(state, executor, Told((fact,)), into, source)
+        elif batch.fate is ENDED:
+            into.ended_at[(launch.key, launch.attempt, 1)] = (batch.index, row)
+            into.finished.append(
+                c.FinishedItem(
+                    launch.key, launch.attempt, end, batch.reason, batch.exit_code, started_ms,
+                    finished_ms, detail, kept,
+                )
+            )  # fmt: skip
+        elif launch.state is BEGUN:
+            into.launched.append(c.LaunchedItem(launch.key, launch.attempt, started_ms))
 
 
-def start_of(row: LaunchRow, executor: ExecutorRecord | None, name: AttemptName) -> Start | None:
-    """Return the open start of that name on an executor, None where it has none."""
-    if executor is None or row.attempt != name.attempt:
+def start_of(launch: LaunchRow | None, executor: ExecutorRecord | None, row: int) -> Start | None:
+    """Return the open start that is this row at an executor, None where there is none."""
+    if launch is None or executor is None:
         return None
-    start = row.start_on(executor.number)
-    return start if start is not None and start.part == name.part else None
+    start = launch.start_on(executor.number)
+    return start if start is not None and start.row == row else None
 
 
-def _of_open(row: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
+def _of_closed(state: State, fact: Fact, into: Digested, source: Source) -> None:
+    """A fact about a row that is not open at the executor that has it."""
+    if fact.index > state.index:
+        into.foreign.append((fact.index, fact.row))
+    found = state.lost_at.get((fact.index, source[1], fact.row))
+    if found is not None and fact.fate is ENDED:
+        key, attempt = found
+        part = state.lost[found].part_at(source[1], fact.row)
+        into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
+        into.finished.append(finished_item(key, attempt, part, fact))
+    elif fact.fate is not ACCEPTED:
+        into.ack(fact.index, fact.row)
+
+
+def lost_fact(launch: LaunchRow, start: Start) -> Fact:
+    """Return that a part of a launch is lost since its executor has no record of it."""
+    return Fact(launch.begun_index, start.row, Fate.INTERRUPTED, is_recorded=False)
+
+
+def _of_open(state: State, launch: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
     """A fact about an open part of an attempt, from the executor that has it."""
-    attempt, part = fact.name.attempt, start.part
+    key, attempt, part = launch.key, launch.attempt, start.part
     if fact.fate is ACCEPTED:
         if start.state is BEGUN:
-            into.launched.append(c.LaunchedItem(row.key, attempt, fact.started_ms, part))
-        if row.cancel is not NONE:
-            into.kills.append((fact.name, row.cancel))
-    elif fact.fate is ENDED:
-        into.finished.append(finished_item(row.key, fact))
+            into.launched.append(c.LaunchedItem(key, attempt, fact.started_ms, part))
+        if launch.cancel is not NONE:
+            into.kills.append(KillOrder(fact.index, fact.row, launch.cancel))
+    elif fact.fate is Fate.UNKNOWN:
+        if start.state is BEGUN:
+            into.fences.append(fence_order(state, launch, start))
+    else:
+        into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
+        _end_open(launch, start, fact, into)
+
+
+def _end_open(launch: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
+    """The end of an open part, or that it never ran."""
+    key, attempt, part = launch.key, launch.attempt, start.part
+    if fact.fate is ENDED:
+        into.finished.append(finished_item(key, attempt, part, fact))
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
-        into.lost.append(c.LostItem(row.key, attempt, 0, *_told(fact, part)))
-    elif fact.fate in (Fate.REFUSED, Fate.FENCED) and start.state is LaunchState.LAUNCHED:
+        into.lost.append(c.LostItem(key, attempt, 0, *_told(fact, part)))
+    elif start.state is LaunchState.LAUNCHED:
         # It was said to have started, and now never to have: nobody knows which is true.
-        contradicted = Note(NoteCode.CONTRADICTED)
-        into.lost.append(c.LostItem(row.key, attempt, 0, "", part, contradicted))
-    elif fact.fate in (Fate.REFUSED, Fate.FENCED):
-        into.refused.append(c.RefusedItem(row.key, attempt, *_told(fact, part)))
-    elif fact.fate is Fate.UNKNOWN and start.state is LaunchState.BEGUN:
-        into.fences.append(fact.name)
+        note = Note(NoteCode.CONTRADICTED)
+        into.lost.append(c.LostItem(key, attempt, 0, "", part, note))
+    else:
+        into.refused.append(c.RefusedItem(key, attempt, *_told(fact, part)))
 
 
 def _told(fact: Fact, part: int) -> tuple[str, int, Note | None]:
@@ -147,18 +194,21 @@ def _told(fact: Fact, part: int) -> tuple[str, int, Note | None]:
     return "", part, Note(code)
 
 
-def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
-    """Return what the log keeps of an attempt that ran and is over."""
-    if fact.exit_code == 0 and fact.reason is NONE:
-        state = SUCCEEDED
-    elif fact.reason in (Reason.KILLED, Reason.REPLACED, Reason.SNOOZE):
-        state = LaunchState.CANCELLED
-    else:
-        state = LaunchState.FAILED
+def result_of(reason: Reason, exit_code: int) -> LaunchState:
+    """Return what an attempt is that ran and ended so."""
+    if exit_code == 0 and reason is NONE:
+        return SUCCEEDED
+    if reason in (Reason.KILLED, Reason.REPLACED, Reason.SNOOZE):
+        return LaunchState.CANCELLED
+    return LaunchState.FAILED
+
+
+def finished_item(key: c.Key, attempt: int, part: int, fact: Fact) -> c.FinishedItem:
+    """Return what the log keeps of a part of an attempt that ran and is over."""
     return c.FinishedItem(
         key,
-        fact.name.attempt,
-        state,
+        attempt,
+        result_of(fact.reason, fact.exit_code),
         fact.reason,
         fact.exit_code,
         fact.started_ms,
@@ -166,7 +216,7 @@ def finished_item(key: c.Key, fact: Fact) -> c.FinishedItem:
         _shortened(fact.detail),
         fact.output_bytes,
         fact.retry_after_ms,
-        fact.name.part,
+        part,
         None,  # note
         fact.cpu_ms,
         fact.memory_peak_bytes,

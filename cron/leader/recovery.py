@@ -17,13 +17,13 @@ import msgspec
 from cron.calendar.schedule import Ticks, compile_or_none, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
-from cron.leader.news import finished_item
+from cron.leader.news import lost_fact, result_of
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import account_for, nominal_min, skipped_run
 from cron.state import commands as c
 from cron.state.ran import RanItem
-from cron.state.state import JobRecord, State
+from cron.state.state import ExecutorRecord, JobRecord, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, AttemptName
 from launcher.pool.events import Fact, Fate, Recalled
@@ -114,7 +114,7 @@ def _forgotten(other: RanItem, number: int) -> RanItem:
 
 
 def _gather_one(state: State, number: int, recalled: Recalled, into: Gathered) -> None:
-    launch = recalled.fact.name.launch
+    launch = recalled.name.launch
     item = _ran_item(number, recalled)
     record = state.jobs.get(launch.job)
     if record is None:
@@ -140,30 +140,31 @@ def _is_new(state: State, recalled: Recalled) -> bool:
     """Whether the attempt began after the snapshot, in a life of the cell before this one. Who
     tells late may have had work from this life meanwhile, which is no news."""
     restored = state.restored
-    if restored is None or not restored.index < recalled.begun_index < state.index:
+    if restored is None or not restored.index < recalled.fact.index < state.index:
         return False
     return _epoch(recalled.epoch).lineage < restored.lineage
 
 
 def _ran_item(executor: int, recalled: Recalled) -> RanItem:
-    fact = recalled.fact
-    launch = fact.name.launch
+    fact, name = recalled.fact, recalled.name
+    launch = name.launch
     state, reason = _ended(fact)
     return RanItem(
         scheduled_s=launch.scheduled_s,
         trigger=launch.trigger,
-        attempt=fact.name.attempt,
+        attempt=name.attempt,
         state=state,
         reason=reason,
         executor=executor,
-        begun_index=recalled.begun_index,
+        begun_index=fact.index,
         exit_code=fact.exit_code if fact.fate is Fate.ENDED else -1,
         started_ms=fact.started_ms,
         finished_ms=fact.finished_ms,
         epoch=_epoch(recalled.epoch),
-        detail=finished_item((0, 0, 0), fact).detail,
+        detail=fact.detail[:DETAIL_CHARS_MAX],
         output_bytes=fact.output_bytes if fact.fate is Fate.ENDED else 0,
-        part=fact.name.part,
+        part=name.part,
+        row=fact.row,
     )
 
 
@@ -172,8 +173,7 @@ def _ended(fact: Fact) -> tuple[LaunchState, Reason]:
         return LaunchState.LAUNCHED, Reason.NONE
     if fact.fate is Fate.INTERRUPTED:
         return LaunchState.LOST, Reason.EXECUTOR_LOST
-    end = finished_item((0, 0, 0), fact)
-    return end.state, end.reason
+    return result_of(fact.reason, fact.exit_code), fact.reason
 
 
 def _epoch(text: str) -> Epoch:
@@ -298,10 +298,10 @@ def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> li
     gathered = Gathered()
     for recalled in memory.values():
         if recalled.fact.fate in _RAN and _is_new(state, recalled):
-            key = state.key_of(recalled.fact.name.launch)
+            key = state.key_of(recalled.name.launch)
             if key is not None and state.row(key) is not None:
                 continue  # it is open again, or still: what comes is news of that
-            name = recalled.fact.name.launch.job
+            name = recalled.name.launch.job
             item = _ran_item(number, recalled)
             if key is None:
                 gathered.strangers.setdefault(name, []).append(item)
@@ -318,25 +318,27 @@ def amend_items(state: State, number: int, memory: Mapping[str, Recalled]) -> li
 
 
 def facts_of_open(
-    state: State, number: int, memory: Mapping[str, Recalled], floor: int
+    state: State, record: ExecutorRecord, memory: Mapping[str, Recalled], floor: int
 ) -> list[Fact]:
     """Return a fact for each launch that State holds open on an executor that has told all.
 
     It saw this life's epoch before it told, so no start of an older one can arrive any more: an
     attempt that it does not remember never ran there, unless it may have been forgotten.
     """
-    record = state.executors.get(number)
     facts: list[Fact] = []
-    for row in record.open.values() if record is not None else ():
-        start = row.start_on(number)
+    for row in record.open.values():
+        start = row.start_on(record.number)
         if start is None:
             continue
         name = AttemptName(state.launch_name(row.key), row.attempt, start.part)
         recalled = memory.get(str(name))
         if recalled is not None:
-            facts.append(recalled.fact)
+            # The name is what counts here: a life may have forgotten the numbers of the one before.
+            place = {"index": row.begun_index, "row": start.row}
+            facts.append(msgspec.structs.replace(recalled.fact, **place))
         elif start.state is LaunchState.BEGUN and row.begun_index > floor:
-            facts.append(Fact(name, Fate.REFUSED, is_recorded=False))
+            never = Fact(row.begun_index, start.row, Fate.REFUSED, is_recorded=False)
+            facts.append(never)
         else:
-            facts.append(Fact(name, Fate.INTERRUPTED, is_recorded=False))
+            facts.append(lost_fact(row, start))
     return facts

@@ -18,7 +18,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from cron.leader.news import Digested, digest_facts
+from cron.leader.dispatch import source_of
+from cron.leader.news import Digested, digest
 from cron.leader.recovery import (
     Gathered,
     amend_items,
@@ -29,7 +30,7 @@ from cron.leader.recovery import (
 )
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, State
-from launcher.pool.events import Joined, Recalled, Recollected
+from launcher.pool.events import Joined, Recalled, Recollected, Told
 
 _log = structlog.get_logger()
 
@@ -133,7 +134,7 @@ class Resolving:
         memory = self._memories.setdefault(source, _Memory())
         for recalled in event.rows:
             if _may_be_news(state, recalled):
-                memory.rows[str(recalled.fact.name)] = recalled
+                memory.rows[str(recalled.name)] = recalled
         memory.floor = event.floor
         memory.is_whole = memory.is_whole or event.is_last
 
@@ -207,9 +208,9 @@ class Resolving:
 def _may_be_news(state: State, recalled: Recalled) -> bool:
     """Whether State may lack it; millions of rows that it has are not kept in memory."""
     restored = state.restored
-    if restored is not None and recalled.begun_index > restored.index:
+    if restored is not None and recalled.fact.index > restored.index:
         return True
-    key = state.key_of(recalled.fact.name.launch)
+    key = state.key_of(recalled.name.launch)
     if key is None:
         return False
     record = state.by_number[key[0]]
@@ -220,8 +221,10 @@ def _settle(state: State, told: dict[int, _Memory]) -> list[c.Command]:
     """Return the ends, and the second log points, of what was open in the snapshot."""
     digested = Digested()
     for number, memory in told.items():
-        facts = facts_of_open(state, number, memory.rows, memory.floor)
-        digest_facts(state, state.executors.get(number), facts, digested)
+        record = state.executors.get(number)
+        if record is not None:
+            facts = facts_of_open(state, record, memory.rows, memory.floor)
+            digest(state, record, Told(tuple(facts)), digested, source_of(record))
     return digested.commands()
 
 

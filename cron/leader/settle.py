@@ -8,34 +8,33 @@ either changes the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from cron.leader.dispatch import Dispatcher
-from cron.state import commands as c
+from cron.leader.dispatch import Dispatcher, Source, StartRows, fence_order, source_of
+from cron.leader.news import lost_fact
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
-from launcher.launch import LaunchState, Reason
-from launcher.names import AttemptName
-from launcher.pool.events import Fact, Fate, Joined
+from launcher.launch import LaunchState
+from launcher.pool.events import Fact, Joined, Told
+from launcher.pool.orders import FenceOrder
 from launcher.pool.pool import Pool
-from launcher.pool.settle import OpenAttempt, settle
+from launcher.pool.settle import UNREPORTED, Move, Standing, standing, unreported
 
 MARGIN_MS = 200
 """A start this close to the end of its window is not sent again: it would be refused on arrival."""
 STALE_MS = 3_000
 """An unanswered start is this old before it is sent again."""
 
-
-_Started = tuple[c.Key, int, int]  # key, attempt, part
+_Place = tuple[int, int]  # log index of a Begin, row
 
 
 class _Report(NamedTuple):
-    """What an executor said when it joined, the log index at which State stood then, and what of
-    its State had as launched."""
+    """What an executor said when it joined, the log index at which State stood then, and which of
+    its rows State had as launched."""
 
-    joined: Joined
+    known: Told
     at_index: int
-    launched: frozenset[_Started]
+    launched: frozenset[_Place]
 
 
 class Settler:
@@ -44,7 +43,7 @@ class Settler:
     def __init__(self, pool: Pool, dispatcher: Dispatcher) -> None:
         self._pool = pool
         self._dispatcher = dispatcher
-        self._reports: dict[tuple[str, str], _Report] = {}
+        self._reports: dict[Source, _Report] = {}
 
     def clear(self) -> None:
         """Forget reports; at the end of leadership."""
@@ -56,7 +55,7 @@ class Settler:
         return bool(self._reports)
 
     @property
-    def waiting(self) -> frozenset[tuple[str, str]]:
+    def waiting(self) -> frozenset[Source]:
         """The executors and ledgers whose reports wait."""
         return frozenset(self._reports)
 
@@ -65,105 +64,114 @@ class Settler:
         what that has."""
         record = state.executor_of(event.executor, event.ledger)
         launched = frozenset() if record is None else frozenset(_launched_on(record))
-        self._reports[(event.executor, event.ledger)] = _Report(event, state.index, launched)
+        self._reports[(event.executor, event.ledger)] = _Report(event.known, state.index, launched)
 
-    def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> list[Fact]:
+    def ready(self, state: State, record: ExecutorRecord, now_ms: int) -> Told:
         """Settle with an executor that may get orders now; nothing if it was settled before.
 
-        Sends starts, fences, kills and acknowledgements; returns the facts to record.
+        Sends starts and fences for what the executor does not know; returns what it said, which is
+        news like any other, and what is lost since it said nothing of it.
         """
-        report = self._reports.pop((record.executor, record.ledger), None)
+        report = self._reports.pop(source_of(record), None)
         if report is None:
-            return []
-        known = {fact.name: fact for fact in report.joined.known}
-        attempts = [
-            item
-            for row in record.open.values()
-            if (start := row.start_on(record.number)) is not None
-            and (item := self._open_attempt(state, row, start, report, known)) is not None
-        ]
-        settlement = settle(attempts, known, now_ms, MARGIN_MS, _lost_names(state, known))
-        executor, ledger = record.executor, record.ledger
-        if settlement.starts:
-            self._pool.start(executor, ledger, settlement.starts)
-        if settlement.fences:
-            self._pool.fence(executor, ledger, settlement.fences, index=state.index)
-        if settlement.kills:
-            self._pool.kill(executor, ledger, settlement.kills)
-        self._dispatcher.acknowledge(record, settlement.acks)
-        return [*settlement.facts, *map(_never_heard_of, settlement.lost)]
-
-    def _open_attempt(
-        self,
-        state: State,
-        row: LaunchRow,
-        start: Start,
-        report: _Report,
-        known: Container[AttemptName],
-    ) -> OpenAttempt | None:
-        """Return what the log knows of an attempt that the report knows of, or would know of."""
-        order = self._dispatcher.start_order(state, row, start.part)
-        if order is None:
-            return None
-        is_launched = start.state is LaunchState.LAUNCHED
-        was_launched = (row.key, row.attempt, start.part) in report.launched
-        is_newer = row.begun_index > report.at_index or (is_launched and not was_launched)
-        if is_newer and order.name not in known:
-            return None  # it came after the report: its own answer is on the way
-        return OpenAttempt(
-            name=order.name,
-            begun_index=order.begun_index,
-            not_after_ms=order.not_after_ms,
-            is_launched=is_launched,
-            cancel=row.cancel,
-            work=order.work,
-            deadline_ms=order.deadline_ms,
-        )
+            return Told()
+        known, lost = _rows_of(report.known), list[Fact]()
+        questions = _Questions(state, record, self._dispatcher)
+        for launch, start in _starts_on(record):
+            if start.row in known.get(launch.begun_index, ()) or _is_newer(launch, start, report):
+                continue
+            where = _standing(launch, start, now_ms)
+            move = unreported(where, report.known.count)
+            if move is Move.LOSE:
+                lost.append(lost_fact(launch, start))
+            else:
+                questions.ask(launch, start, move)
+        questions.send(self._pool)
+        return Told((*report.known.facts, *lost), report.known.batches)
 
     def stale(self, state: State, now_ms: int) -> None:
         """Ask again about starts and kills that nobody answered for a while.
 
         A callback, a message or a wake-up may be lost; nothing may hang on any of them.
         """
-        for row in state.active.values():
-            if now_ms - row.begun_at_ms < STALE_MS:
-                continue
-            if row.cancel is not Reason.NONE:
-                self._dispatcher.kill(state, row)
-            for start in row.starts():
-                record = state.executors.get(start.executor)
-                if record is not None and start.state is LaunchState.BEGUN:
-                    self._ask_again(state, record, row, start.part, now_ms)
+        for record in state.executors.values():
+            questions = _Questions(state, record, self._dispatcher)
+            for launch, start in _starts_on(record):
+                if now_ms - launch.begun_at_ms < STALE_MS:
+                    continue
+                self._dispatcher.kill_on(record, launch, start)
+                where = _standing(launch, start, now_ms)
+                if where is not Standing.LAUNCHED:
+                    questions.ask(launch, start, UNREPORTED[where])
+            questions.send(self._pool)
 
-    def _ask_again(
-        self, state: State, record: ExecutorRecord, row: LaunchRow, part: int, now_ms: int
-    ) -> None:
-        order = self._dispatcher.start_order(state, row, part)
-        if order is None:
+
+class _Questions:
+    """What is written to one executor of which it says nothing."""
+
+    def __init__(self, state: State, record: ExecutorRecord, dispatcher: Dispatcher) -> None:
+        self._state = state
+        self._record = record
+        self._source = source_of(record)
+        self._dispatcher = dispatcher
+        self._again = StartRows()
+        self._fences: list[FenceOrder] = []
+
+    def ask(self, launch: LaunchRow, start: Start, move: Move) -> None:
+        """Have a part started again, or fenced. What the log is about to take back since its first
+        order never left, nothing may order meanwhile."""
+        if self._dispatcher.unsent.has(self._source, launch.begun_index, start.row):
             return
-        is_wanted = row.cancel is Reason.NONE and now_ms + MARGIN_MS < row.not_after_ms
-        if is_wanted:
-            self._pool.start(record.executor, record.ledger, [order])
-        else:
-            self._pool.fence(record.executor, record.ledger, [order.name], index=row.begun_index)
+        if move is Move.START:
+            self._dispatcher.add_start(self._state, self._again, launch, start)
+        elif move is Move.FENCE:
+            self._fences.append(fence_order(self._state, launch, start))
+
+    def send(self, pool: Pool) -> None:
+        """Send it, a batch for each log index."""
+        batches = self._again.batches()
+        if batches:
+            pool.start(*self._source, batches)
+        if self._fences:
+            pool.fence(*self._source, self._fences)
 
 
-def _launched_on(record: ExecutorRecord) -> Iterator[_Started]:
-    for row in record.open.values():
-        start = row.start_on(record.number)
-        if start is not None and start.state is LaunchState.LAUNCHED:
-            yield row.key, row.attempt, start.part
+def _starts_on(record: ExecutorRecord) -> Iterator[tuple[LaunchRow, Start]]:
+    """Yield what is open at an executor."""
+    for launch in record.open.values():
+        start = launch.start_on(record.number)
+        if start is not None:
+            yield launch, start
 
 
-def _never_heard_of(name: AttemptName) -> Fact:
-    return Fact(name, Fate.INTERRUPTED, is_recorded=False)
+def _launched_on(record: ExecutorRecord) -> Iterator[_Place]:
+    for launch, start in _starts_on(record):
+        if start.state is LaunchState.LAUNCHED:
+            yield launch.begun_index, start.row
 
 
-def _lost_names(state: State, known: dict[AttemptName, Fact]) -> frozenset[AttemptName]:
-    """Return those of the reported attempts that the log holds for lost (rule R9)."""
-    names = []
-    for name in known:
-        key: c.Key | None = state.key_of(name.launch)
-        if key is not None and (key, name.attempt) in state.lost:
-            names.append(name)  # each part has its own to tell
-    return frozenset(names)
+def _rows_of(told: Told) -> dict[int, set[int]]:
+    """Return the rows of which an executor says something, by the log index of their Begin."""
+    known: dict[int, set[int]] = {}
+    for fact in told.facts:
+        known.setdefault(fact.index, set()).add(fact.row)
+    for batch in told.batches:
+        known.setdefault(batch.index, set()).update(batch.rows)
+    return known
+
+
+def _is_newer(launch: LaunchRow, start: Start, report: _Report) -> bool:
+    """Whether a row came after a report: its own answer is on the way."""
+    is_launched = start.state is LaunchState.LAUNCHED
+    was_launched = (launch.begun_index, start.row) in report.launched
+    return launch.begun_index > report.at_index or (is_launched and not was_launched)
+
+
+def _standing(launch: LaunchRow, start: Start, now_ms: int) -> Standing:
+    return standing(
+        is_launched=start.state is LaunchState.LAUNCHED,
+        cancel=launch.cancel,
+        not_after_ms=launch.not_after_ms,
+        now_wall_ms=now_ms,
+        margin_ms=MARGIN_MS,
+    )

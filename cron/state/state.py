@@ -173,6 +173,11 @@ class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
         places = zip(ledgers, self.rows, strict=False)
         return [(self.begun_index, ledger, row) for ledger, row in places if row != NO_ROW]
 
+    def part_at(self, ledger: str, row: int) -> int:
+        """Return the part that was begun as this row at the executor with that ledger."""
+        ledgers = [part.ledger for part in self.parts] or [self.ledger]
+        return list(zip(ledgers, self.rows, strict=False)).index((ledger, row)) + 1
+
 
 class JobRecord(msgspec.Struct, array_like=True):
     """A job, its past and its bookkeeping. When the job is deleted it stays while anything of the
