@@ -11,11 +11,13 @@ import grpc
 
 from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
+from launcher.pool import limits
 from launcher.pool.events import Event, Fact, Fate, Joined, Left
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import StartOrder
+from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
+from launcher.pool.works import work_of
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.work import Epoch
 
@@ -26,7 +28,7 @@ OTHER_LEDGER = "11111111-2222-4333-8444-555555555555"
 WALL_MS = 1_795_190_400_000
 WITHIN_S = 30.0
 MANY = 50
-"""Starts of a MiB: more than any system has in its pipes, at times twenty."""
+"""Starts with work of a MiB: more than any system has in its pipes, at times twenty."""
 T = TypeVar("T")
 
 
@@ -35,16 +37,44 @@ def attempt(number: int, job: str = "default/backup", tried: int = 1) -> Attempt
     return AttemptName(LaunchName(job, 1_795_190_400 + 60 * number), tried)
 
 
-def order(number: int, work: bytes = b"work") -> StartOrder:
-    return StartOrder(attempt(number), 100 + number, WALL_MS + 60_000, work)
+def order(number: int, work: bytes = b"work", *, is_first: bool = False) -> StartBatch:
+    """A batch that has one row, and work of its own."""
+    at_s = attempt(number).launch.scheduled_s
+    works = [work_of("default/backup", work)]
+    return StartBatch(100 + number, [0], works, [at_s], [WALL_MS + 60_000], is_first=is_first)
+
+
+def batch(index: int, *jobs: str, **fields: Any) -> StartBatch:
+    """A batch with a row for each job, whose work says its name."""
+    works = [work_of(f"default/{job}", job.encode()) for job in jobs]
+    usual = {"scheduled_s": [1_795_190_400], "not_after_ms": [WALL_MS + 60_000]}
+    return StartBatch(index, list(range(len(jobs))), works, **usual | fields)
+
+
+def fence(number: int) -> FenceOrder:
+    return FenceOrder(100 + number, 0, attempt(number))
+
+
+def kill(number: int, reason: Reason = Reason.KILLED) -> KillOrder:
+    return KillOrder(100 + number, 0, reason)
+
+
+def place(number: int) -> BatchRows:
+    """Where `order(number)` is."""
+    return (100 + number, [0])
+
+
+def started(orders: pool_pb2.Orders) -> list[int]:
+    """The numbers of those that are to start."""
+    return [batch.index - 100 for batch in orders.batches]
 
 
 def report(number: int, fate: Fate = Fate.ENDED, **fields: Any) -> pool_pb2.Report:
-    return pool_pb2.Report(**{"name": str(attempt(number)), "fate": int(fate)} | fields)
+    return pool_pb2.Report(**{"index": 100 + number, "fate": int(fate)} | fields)
 
 
-def fact(number: int, fate: Fate, reason: Reason = Reason.NONE) -> Fact:
-    return Fact(attempt(number), fate, reason)
+def fact(number: int, fate: Fate, reason: Reason = Reason.NONE, **fields: Any) -> Fact:
+    return Fact(100 + number, 0, fate, reason, **fields)
 
 
 def hello(**fields: Any) -> pool_pb2.Hello:
@@ -59,6 +89,7 @@ def hello(**fields: Any) -> pool_pb2.Hello:
         "pid": 4242,
         "version": "0.1.0",
         "wall_ms": WALL_MS,
+        "protocol": limits.PROTOCOL,
     }
     return pool_pb2.Hello(**sound | fields)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,13 +14,23 @@ from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Fate
-from launcher.pool.messages import parse_heartbeat, parse_hello, parse_name, parse_reports
+from launcher.pool.events import BatchFacts, Fact, Fate
+from launcher.pool.messages import parse_heartbeat, parse_hello
+from launcher.pool.reports import parse_name, parse_reports
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
-from tests.unit.pool_rig import CELL, LEDGER, attempt, hello, report
+from tests.unit.pool_rig import CELL, LEDGER, hello, report
 
 MANY_LABELS = {f"k{i}": "v" for i in range(limits.LABELS_MAX + 1)}
+
+
+def told(*rows: pool_pb2.Report, batches: Sequence[pool_pb2.BatchReport] = ()) -> pool_pb2.Reports:
+    return pool_pb2.Reports(reports=rows, batches=batches)
+
+
+def ends(index: int, rows: Sequence[int], **fields: Any) -> pool_pb2.BatchReport:
+    usual = {"index": index, "rows": rows, "fate": int(Fate.ENDED), "started_ms": [5]}
+    return pool_pb2.BatchReport(**usual | fields)
 
 
 def read(**fields: Any) -> Any:
@@ -64,9 +75,13 @@ def read(**fields: Any) -> Any:
         ("highest_epoch", pool_pb2.Epoch(lineage=1 << 63), "hello.highest_epoch.lineage"),
         ("highest_epoch", pool_pb2.Epoch(term=1 << 63), "hello.highest_epoch.term"),
         ("highest_epoch", pool_pb2.Epoch(replica="r/1"), "hello.highest_epoch.replica"),
-        ("known", [report(1), report(1)], "hello.known[1].name"),
-        ("known", [report(1, Fate.UNKNOWN)], "hello.known[0].fate"),
-        ("known", [report(1), report(2, reason=99)], "hello.known[1].reason"),
+        ("known", told(report(1), report(1)), "hello.known.reports[1].row"),
+        ("known", told(report(1, Fate.UNKNOWN)), "hello.known.reports[0].fate"),
+        ("known", told(report(1), report(2, reason=99)), "hello.known[1].reason"),
+        ("known", told(report(1), batches=[ends(101, [0])]), "hello.known.batches[0].rows"),
+        ("known", told(batches=[ends(1, [4]), ends(1, [3, 1])]), "hello.known.batches[1].rows"),
+        ("protocol", limits.PROTOCOL - 1, "hello.protocol"),
+        ("protocol", limits.PROTOCOL + 1, "hello.protocol"),
     ],
 )
 def test_a_bad_hello_is_refused_with_its_field(field: str, value: Any, place: str) -> None:
@@ -97,6 +112,16 @@ def test_a_hello_at_its_bounds_is_taken(field: str, value: Any) -> None:
     assert getattr(read(**{field: value}), field) == value
 
 
+@pytest.mark.parametrize(
+    ("theirs", "who"),
+    [(0, "the executor"), (limits.PROTOCOL - 1, "the executor"), (9, "the replicas")],
+)
+def test_who_speaks_another_protocol_is_told_what_to_upgrade(theirs: int, who: str) -> None:
+    text = f"speaks {theirs}, and this replica speaks {limits.PROTOCOL}; upgrade {who}$"
+    with pytest.raises(BadMessage, match=text):
+        read(protocol=theirs, cell="")  # whatever else an older one says
+
+
 def test_an_executor_that_never_saw_a_leader_has_the_lowest_epoch() -> None:
     assert read().highest_epoch == Epoch()
     assert read(highest_epoch=pool_pb2.Epoch(lineage=1, term=2, replica="r3")).highest_epoch == (
@@ -106,17 +131,18 @@ def test_an_executor_that_never_saw_a_leader_has_the_lowest_epoch() -> None:
 
 def test_more_known_rows_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KNOWN_MAX", 2)
-    assert len(read(known=[report(1), report(2)]).known) == 2
+    assert read(known=told(report(1), batches=[ends(7, [0])])).known.count == 2
     with pytest.raises(BadMessage, match=r"hello\.known: 3 rows are more than 2"):
-        read(known=[report(1), report(2), report(3)])
+        read(known=told(report(1), batches=[ends(7, [0, 1])]))
 
 
 def test_more_reports_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REPORTS_MAX", 2)
-    rows = [report(1), report(2), report(3)]
-    assert len(parse_reports(rows[:2], 2)) == 2
-    with pytest.raises(BadMessage, match="reports: 3 rows are more than 2; send fewer"):
-        parse_reports(rows, 3)
+    assert parse_reports(told(report(1), report(2))).count == 2
+    for rows in ([report(1), report(2), report(3)], [report(1)]):
+        batches = [ends(7, [0, 1])] if len(rows) == 1 else []
+        with pytest.raises(BadMessage, match="reports: 3 rows are more than 2; send fewer"):
+            parse_reports(told(*rows, batches=batches))
 
 
 @pytest.mark.parametrize(
@@ -132,19 +158,72 @@ def test_more_reports_than_the_bound_are_refused(monkeypatch: pytest.MonkeyPatch
         ({"finished_ms": -1}, "finished_ms"),
         ({"finished_ms": limits.WALL_MS_MAX + 1}, "finished_ms"),
         ({"detail": "x" * (limits.DETAIL_CHARS_MAX + 1)}, "detail"),
-        ({"name": ""}, "name"),
+        ({"index": 0}, "index"),
+        ({"index": 1 << 63}, "index"),
+        ({"row": limits.ROW_MAX + 1}, "row"),
     ],
 )
 def test_a_bad_report_is_refused_with_its_place(fields: dict[str, Any], place: str) -> None:
     with pytest.raises(BadMessage) as caught:
-        parse_reports([report(1), report(2, **fields)], 2)
+        parse_reports(told(report(1), report(2, **fields)))
     assert caught.value.field == f"reports[1].{place}"
+
+
+# ---- columns
+
+
+def test_columns_are_read_in_full() -> None:
+    batch = ends(7, [3, 1, 2], started_ms=[100], finished_ms=[110, -5, 20], output_bytes=[0, 9, 0])
+    (found,) = parse_reports(told(batches=[batch])).batches
+    assert found == BatchFacts(
+        7, Fate.ENDED, Reason.NONE, 0, [3, 4, 6], [100, 100, 100], [110, 105, 125], [0, 9, 0]
+    )
+    (bare,) = parse_reports(told(batches=[ends(7, [3], fate=1, started_ms=[])])).batches
+    assert (bare.started_ms, bare.finished_ms, bare.output_bytes) == ([0], [0], [0])
+
+
+def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
+    batch = ends(7, [3, 1], started_ms=[100, 1], exit_code=2, reason=int(Reason.USER), detail="no")
+    (found,) = parse_reports(told(batches=[batch])).batches
+    facts = [Fact(7, row, Fate.ENDED, Reason.USER, 2, 97 + row, 0, "no") for row in (3, 4)]
+    assert list(found.facts()) == facts
+    assert [list(found.cut(*place).facts()) for place in ((0, 1), (1, 2))] == [
+        facts[:1],
+        facts[1:],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"index": 0}, "index"),
+        ({"fate": 0}, "fate"),
+        ({"fate": int(Fate.UNKNOWN)}, "fate"),
+        ({"reason": 99}, "reason"),
+        ({"exit_code": 256}, "exit_code"),
+        ({"detail": "x" * (limits.DETAIL_CHARS_MAX + 1)}, "detail"),
+        ({"rows": []}, "rows"),
+        ({"rows": [0, 0, 1]}, "rows"),
+        ({"rows": [0, 1, limits.ROW_MAX]}, "rows"),
+        ({"started_ms": [1, 2]}, "started_ms"),
+        ({"started_ms": [1, 2, -9]}, "started_ms"),
+        ({"started_ms": [1, 1, 1, 1]}, "started_ms"),
+        ({"finished_ms": [limits.WALL_MS_MAX + 1]}, "finished_ms"),
+        ({"output_bytes": [1, 2]}, "output_bytes"),
+        ({"output_bytes": [0, 0, limits.OUTPUT_KEPT_BYTES_MAX + 1]}, "output_bytes"),
+    ],
+)
+def test_a_bad_column_is_refused_with_its_place(fields: dict[str, Any], place: str) -> None:
+    batch = ends(**{"index": 7, "rows": [0, 1, 1]} | fields)
+    with pytest.raises(BadMessage) as caught:
+        parse_reports(told(batches=[ends(7, [0]), batch]))
+    assert caught.value.field == f"reports.batches[1].{place}"
 
 
 @pytest.mark.parametrize("fate", list(Fate))
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_fate_and_every_reason_is_read(fate: Fate, reason: Reason) -> None:
-    [fact] = parse_reports([report(1, fate, reason=int(reason))], 1)
+    [fact] = parse_reports(told(report(1, fate, reason=int(reason)))).facts
     assert (fact.fate, fact.reason) == (fate, reason)
 
 
@@ -231,4 +310,4 @@ def test_a_bad_heartbeat_is_refused_with_its_field(fields: dict[str, int], place
 
 def test_all_of_a_message_is_checked_before_any_of_it_counts() -> None:
     with pytest.raises(BadMessage):
-        parse_reports([report(1), report(2), report(3, name=f"{attempt(3)} ")], 3)
+        parse_reports(told(report(1), report(2), report(3, exit_code=999)))

@@ -13,7 +13,8 @@ from launcher.launch import Reason
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
 from launcher.pool.events import Facts, Joined, Offer, Offered
-from launcher.pool.messages import parse_hello, parse_offers, parse_reports
+from launcher.pool.messages import parse_hello, parse_offers
+from launcher.pool.reports import parse_reports
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import CELL, LEDGER, hello, report, rigged
 
@@ -91,7 +92,7 @@ async def test_when_a_handler_wants_another_try_is_in_its_fact() -> None:
     async with rigged() as rig, rig.joined() as fake:
         rows = [report(1, reason=int(Reason.SNOOZE), retry_after_ms=90_000)]
         await fake.send(reports=pool_pb2.Reports(reports=rows))
-        [fact] = (await rig.heard(Facts)).facts
+        [fact] = (await rig.heard(Facts)).told.facts
         assert (fact.reason, fact.retry_after_ms) == (Reason.SNOOZE, 90_000)
 
 
@@ -154,7 +155,7 @@ def test_what_a_host_has_is_within_bounds(field: str, most: int) -> None:
 @pytest.mark.parametrize("after_ms", [-1, limits.RETRY_AFTER_MS_MAX + 1])
 def test_a_time_of_the_next_try_that_cannot_be_is_refused(after_ms: int) -> None:
     with pytest.raises(BadMessage) as caught:
-        parse_reports([report(1, retry_after_ms=after_ms)], 1)
+        parse_reports(pool_pb2.Reports(reports=[report(1, retry_after_ms=after_ms)]))
     assert caught.value.field == "reports[0].retry_after_ms"
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import grpc
+import msgspec
 import pytest
 
+from launcher.columns import sums
 from launcher.launch import Reason
 from launcher.pool import limits
 from launcher.pool.events import Left
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import Outbox, StartOrder
+from launcher.pool.orders import Outbox
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import (
     EPOCH,
@@ -19,9 +22,13 @@ from tests.unit.pool_rig import (
     MANY,
     OTHER_LEDGER,
     WALL_MS,
-    attempt,
+    batch,
+    fence,
+    kill,
     order,
+    place,
     rigged,
+    started,
     until,
 )
 
@@ -38,27 +45,19 @@ async def test_all_that_is_queued_in_one_turn_leaves_as_one_message_with_the_epo
         pool = rig.pool
         assert pool.floor("executor-7", LEDGER, 40)
         assert pool.floor("executor-7", LEDGER, 30)
-        assert pool.ack("executor-7", LEDGER, [attempt(3)])
-        assert pool.kill("executor-7", LEDGER, [(attempt(2), Reason.TIMEOUT)])
-        assert pool.fence("executor-7", LEDGER, [attempt(1)], index=7)
+        assert pool.ack("executor-7", LEDGER, [place(3), (103, [7, 2])])
+        assert pool.kill("executor-7", LEDGER, [kill(2, Reason.TIMEOUT)])
+        assert pool.fence("executor-7", LEDGER, [fence(1)])
         assert pool.start("executor-7", LEDGER, [order(4, b"w4"), order(5, b"w5")])
         orders = await executor.orders()
         assert (orders.epoch.lineage, orders.epoch.term, orders.epoch.replica) == (0, 7, "r1")
-        assert [start.name for start in orders.starts] == [str(attempt(4)), str(attempt(5))]
-        assert list(orders.fences) == ["default/backup@2026-11-20T16:01:00Z#1"]
-        assert orders.fence_index == 7
-        assert [(kill.name, kill.reason) for kill in orders.kills] == [(str(attempt(2)), 6)]
-        assert list(orders.acks) == [str(attempt(3))]
+        assert started(orders) == [4, 5]
+        (tombstone,) = orders.fences
+        name = "default/backup@2026-11-20T16:01:00Z#1"
+        assert (tombstone.index, tombstone.row, tombstone.name) == (101, 0, name)
+        assert [(kill.index, kill.row, kill.reason) for kill in orders.kills] == [(102, 0, 6)]
+        assert [(ack.index, list(ack.rows)) for ack in orders.acks] == [(103, [0, 2, 5])]
         assert orders.floor == 40
-
-
-async def test_a_start_carries_all_that_the_executor_checks() -> None:
-    async with rigged() as rig, rig.joined() as executor:
-        rig.pool.start("executor-7", LEDGER, [StartOrder(attempt(0), 77, WALL_MS + 5, b"\x00w")])
-        [start] = (await executor.orders()).starts
-        assert start.name == "default/backup@2026-11-20T16:00:00Z#1"
-        assert (start.begun_index, start.not_after_ms, start.work) == (77, WALL_MS + 5, b"\x00w")
-        assert start.scheduled_time == "2026-11-20T16:00:00Z"
 
 
 async def test_a_thousand_starts_of_one_turn_are_one_message() -> None:
@@ -66,48 +65,47 @@ async def test_a_thousand_starts_of_one_turn_are_one_message() -> None:
         for i in range(1_000):
             assert rig.pool.start("executor-7", LEDGER, [order(i)])
         orders = await executor.orders()
-        assert [start.begun_index for start in orders.starts] == [100 + i for i in range(1_000)]
+        assert started(orders) == list(range(1_000))
 
 
 async def test_what_is_queued_in_a_later_turn_is_a_later_message() -> None:
     async with rigged() as rig, rig.joined() as executor:
         rig.pool.start("executor-7", LEDGER, [order(1)])
-        assert len((await executor.orders()).starts) == 1
+        assert started(await executor.orders()) == [1]
         rig.pool.start("executor-7", LEDGER, [order(2), order(3)])
-        assert len((await executor.orders()).starts) == 2
+        assert started(await executor.orders()) == [2, 3]
 
 
 async def test_orders_for_an_executor_that_is_not_there_say_so() -> None:
     async with rigged() as rig, rig.joined():
         for executor, ledger in (("executor-8", LEDGER), ("executor-7", OTHER_LEDGER)):
             assert not rig.pool.start(executor, ledger, [order(1)])
-            assert not rig.pool.fence(executor, ledger, [attempt(1)], index=7)
-            assert not rig.pool.kill(executor, ledger, [(attempt(1), Reason.KILLED)])
-            assert not rig.pool.ack(executor, ledger, [attempt(1)])
+            assert not rig.pool.fence(executor, ledger, [fence(1)])
+            assert not rig.pool.kill(executor, ledger, [kill(1)])
+            assert not rig.pool.ack(executor, ledger, [place(1)])
             assert not rig.pool.floor(executor, ledger, 1)
 
 
 def test_no_message_is_larger_than_the_bound_and_nothing_is_left_out() -> None:
     outbox = Outbox()
     outbox.start([order(i, bytes(1_000)) for i in range(8_000)])
-    outbox.fence([attempt(i) for i in range(30_000)], 7)
-    outbox.kill([(attempt(i), Reason.KILLED) for i in range(30_000)])
-    outbox.ack([attempt(i) for i in range(30_000)])
+    outbox.fence([fence(i) for i in range(30_000)])
+    outbox.kill([kill(i) for i in range(90_000)])
+    outbox.ack([(100 + i % 7, range(i, i + 100)) for i in range(0, 1_000_000, 100)])
     outbox.raise_floor(9)
     messages = drained(outbox)
     assert all(message.ByteSize() <= limits.ORDERS_BYTES_MAX for message in messages)
-    assert sum(len(message.starts) for message in messages) == 8_000
+    assert [number for message in messages for number in started(message)] == list(range(8_000))
     assert sum(len(message.fences) for message in messages) == 30_000
-    assert sum(len(message.kills) for message in messages) == 30_000
-    assert [name for message in messages for name in message.acks] == [
-        str(attempt(i)) for i in range(30_000)
-    ]
+    assert sum(len(message.kills) for message in messages) == 90_000
+    rows = [row for one in messages for ack in one.acks for row in sums(ack.rows)]
+    assert sorted(rows) == list(range(1_000_000))
     # The floor never overtakes what still speaks of launches below it.
     assert [message.floor for message in messages] == [0] * (len(messages) - 1) + [9]
-    assert 8 <= len(messages) <= 20
+    assert 8 <= len(messages) <= 30
 
 
-def test_one_start_of_the_largest_work_travels_alone_and_a_larger_one_not_at_all() -> None:
+def test_one_start_of_the_largest_work_fits_and_a_larger_one_does_not() -> None:
     outbox = Outbox()
     outbox.start(
         [
@@ -118,12 +116,64 @@ def test_one_start_of_the_largest_work_travels_alone_and_a_larger_one_not_at_all
         ]
     )
     messages = drained(outbox)
-    assert [[start.begun_index for start in message.starts] for message in messages] == [
-        [101],
-        [102],
-        [104],
-    ]
+    assert [started(message) for message in messages] == [[1], [2], [4]]
     assert all(message.ByteSize() < 4 << 20 for message in messages)  # gRPC's own bound
+
+
+def test_a_row_is_a_few_bytes() -> None:
+    """The usual launch has no message of its own, and nothing of it is said that all have."""
+    outbox = Outbox()
+    one = batch(10**12, *[f"job-{i}" for i in range(200)])
+    outbox.start([one])
+    first = outbox.take(EPOCH)
+    assert [len(column) for column in (first.works, first.batches[0].works)] == [200, 200]
+    outbox.start([msgspec.structs.replace(one, index=10**12 + 1)])
+    second = outbox.take(EPOCH)
+    assert not second.works
+    (sent,) = second.batches
+    columns = (sent.scheduled_s, sent.not_after_ms, sent.attempts, sent.triggers, sent.parts)
+    assert [list(column) for column in columns] == [[1_795_190_400], [WALL_MS + 60_000], [], [], []]
+    assert second.ByteSize() < 200 * 3 + 50
+
+
+def test_what_rows_differ_in_is_in_columns() -> None:
+    outbox = Outbox()
+    at_s = [1_795_190_400, 1_795_190_460, 1_795_190_430]
+    fields = {"attempts": [1, 2, 1], "triggers": [0, 0, 3], "parts": [1, 4, 1]}
+    one = msgspec.structs.replace(batch(7, "a", "b", "a", **fields), rows=[2, 3, 9])
+    outbox.start([msgspec.structs.replace(one, scheduled_s=at_s)])
+    (sent,) = outbox.take(EPOCH).batches
+    assert (sums(sent.rows), sums(sent.scheduled_s)) == ([2, 3, 9], at_s)
+    assert {name: list(getattr(sent, name)) for name in fields} == fields
+
+
+def test_a_batch_leaves_in_slices_and_other_orders_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "ORDERS_ROWS_MAX", 3)
+    outbox = Outbox()
+    at_s = [1_795_190_400 + i for i in range(5)]
+    outbox.start([batch(7, *"abcde", scheduled_s=at_s), batch(8, "f")])
+    outbox.raise_floor(6)
+    outbox.ack([(5, [1])])
+    messages = drained(outbox)
+    found = [[(one.index, sums(one.rows)) for one in message.batches] for message in messages]
+    assert found == [[(7, [0, 1, 2])], [(7, [3, 4]), (8, [0])]]
+    assert sums(messages[1].batches[0].scheduled_s) == at_s[3:]
+    assert [message.floor for message in messages] == [0, 6]
+
+
+def test_what_is_taken_back_is_what_no_message_has_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "ORDERS_ROWS_MAX", 2)
+    outbox = Outbox()
+    outbox.start([batch(7, *"abc", is_first=True), batch(8, "d"), batch(9, "e", is_first=True)])
+    outbox.take(EPOCH)
+    assert [(index, list(rows)) for index, rows in outbox.take_starts()] == [(7, [2]), (9, [0])]
+    assert not outbox
+    assert outbox._bytes == 0
+    outbox.start([batch(10, "x")])
+    (sent,) = outbox.take(EPOCH).batches
+    assert (sent.index, list(sent.rows)) == (10, [0])
 
 
 def test_an_empty_outbox_has_nothing_to_send() -> None:
@@ -140,7 +190,7 @@ def test_the_outbox_knows_when_more_waits_than_the_bound(monkeypatch: pytest.Mon
     outbox = Outbox()
     outbox.start([order(1, bytes(500))])
     assert not outbox.is_full
-    outbox.ack([attempt(i) for i in range(6)])
+    outbox.ack([place(i) for i in range(10)])
     assert outbox.is_full
     drained(outbox)
     assert not outbox.is_full
@@ -149,13 +199,13 @@ def test_the_outbox_knows_when_more_waits_than_the_bound(monkeypatch: pytest.Mon
 @pytest.mark.parametrize("kind", ["start", "fence", "kill", "ack"])
 def test_every_kind_of_order_counts_and_counts_back(kind: str) -> None:
     outbox = Outbox()
-    items = {
+    items: Any = {
         "start": [order(1)],
-        "fence": [attempt(1)],
-        "kill": [(attempt(1), Reason.KILLED)],
-        "ack": [attempt(1)],
+        "fence": [fence(1)],
+        "kill": [kill(1)],
+        "ack": [place(1)],
     }[kind]
-    getattr(outbox, kind)(items, *([7] if kind == "fence" else []))
+    getattr(outbox, kind)(items)
     assert outbox._bytes > 0
     drained(outbox)
     assert outbox._bytes == 0
@@ -182,7 +232,7 @@ async def test_the_stream_of_an_executor_that_does_not_read_is_cut() -> None:
         rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(MANY)])
         await rig.gone()
         # It reads at last: of many starts only what was in the pipe is there, then the end.
-        arrived = sum(len(message.orders.starts) for message in await executor.rest())
+        arrived = sum(len(message.orders.batches) for message in await executor.rest())
         assert arrived < MANY
         assert await executor.call.code() is not grpc.StatusCode.OK
 
@@ -205,7 +255,7 @@ async def test_one_that_does_not_read_holds_up_nobody_else() -> None:
         rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(MANY)])
         await asyncio.sleep(0)
         rig.pool.start("executor-8", LEDGER, [order(1)])
-        assert len((await other.orders()).starts) == 1
+        assert started(await other.orders()) == [1]
 
 
 async def test_a_burst_to_an_executor_that_reads_arrives_whole() -> None:
@@ -214,6 +264,6 @@ async def test_a_burst_to_an_executor_that_reads_arrives_whole() -> None:
         assert rig.pool.start("executor-7", LEDGER, sent)
         arrived: list[int] = []
         while len(arrived) < 100:
-            arrived += [start.begun_index for start in (await executor.orders()).starts]
-        assert arrived == [item.begun_index for item in sent]
+            arrived += started(await executor.orders())
+        assert arrived == list(range(100))
         await until(lambda: not rig.pool._sessions["executor-7"].outbox)

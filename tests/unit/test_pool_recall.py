@@ -20,17 +20,17 @@ from launcher.launch import Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Fact, Facts, Fate, Joined, Left, Recalled, Recollected
-from launcher.pool.messages import parse_recollection
+from launcher.pool.events import Facts, Fate, Joined, Left, Recalled, Recollected
+from launcher.pool.reports import parse_recollection
 from launcher.rpc.v1 import pool_pb2
-from tests.unit.pool_rig import LEDGER, FakeExecutor, Rig, attempt, report, rigged
+from tests.unit.pool_rig import LEDGER, FakeExecutor, Rig, attempt, fact, report, rigged
 
-START = (-1, "")
+START = (-1, -1)
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
 def row(number: int, **fields: Any) -> pool_pb2.Report:
-    return report(number, **{"begun_index": 100 + number, "epoch": "0.7.r1"} | fields)
+    return report(number, **{"name": str(attempt(number)), "epoch": "0.7.r1"} | fields)
 
 
 def part(*rows: pool_pb2.Report, last: bool = False, floor: int = 0) -> pool_pb2.Recollection:
@@ -54,14 +54,15 @@ async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
         await fake.send(recollection=part(first, row(2, fate=int(Fate.FENCED)), floor=50))
         await fake.send(recollection=part(last=True, floor=60))
         await rig.heard(Recollected, 2)
-        fact = Fact(attempt(1), Fate.ENDED, Reason.USER, exit_code=3, detail="no", output_bytes=77)
+        more = {"exit_code": 3, "detail": "no", "output_bytes": 77}
+        ended = fact(1, Fate.ENDED, Reason.USER, **more)
         assert rig.of(Recollected) == [
             Recollected(
                 "executor-7",
                 LEDGER,
                 (
-                    Recalled(fact, 101, "0.7.r1"),
-                    Recalled(Fact(attempt(2), Fate.FENCED), 102, "0.7.r1"),
+                    Recalled(attempt(1), ended, "0.7.r1"),
+                    Recalled(attempt(2), fact(2, Fate.FENCED), "0.7.r1"),
                 ),
                 is_last=False,
                 floor=50,
@@ -108,7 +109,7 @@ async def test_a_row_of_an_earlier_part_does_not_come_again() -> None:
         await fake.send(recollection=part(row(1), row(2)))
         await fake.send(recollection=part(row(2)))
         details = await ended_over(rig, fake)
-        assert details.startswith("recollection.reports[0].begun_index: ")
+        assert details.startswith("recollection.reports[0].row: ")
         assert "does not follow" in details
 
 
@@ -157,7 +158,9 @@ async def test_of_two_welcomes_the_first_counts() -> None:
         ("finished_ms", limits.WALL_MS_MAX + 1),
         ("detail", "x" * (limits.DETAIL_CHARS_MAX + 1)),
         ("output_bytes", limits.OUTPUT_KEPT_BYTES_MAX + 1),
-        ("begun_index", limits.INDEX_MAX + 1),
+        ("index", limits.INDEX_MAX + 1),
+        ("index", 0),
+        ("row", limits.ROW_MAX + 1),
         ("epoch", "1"),
         ("epoch", "1.2"),
         ("epoch", "01.2.r1"),
@@ -180,7 +183,8 @@ def test_a_wrong_field_is_named_with_its_row(field: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("begun_index", limits.INDEX_MAX),
+        ("index", limits.INDEX_MAX),
+        ("row", limits.ROW_MAX),
         ("epoch", ""),
         ("epoch", "0.0."),
         ("epoch", f"{limits.INDEX_MAX}.{limits.INDEX_MAX}." + "r" * 100),
@@ -189,13 +193,8 @@ def test_a_wrong_field_is_named_with_its_row(field: str, value: Any) -> None:
 )
 def test_a_field_at_its_bound_is_taken(field: str, value: Any) -> None:
     [recalled] = parse_recollection(part(row(1, **{field: value})), START)
-    found = recalled.fact.output_bytes if field == "output_bytes" else getattr(recalled, field)
+    found = getattr(recalled if field == "epoch" else recalled.fact, field)
     assert found == value
-
-
-def test_log_index_zero_is_one() -> None:
-    # A fence that reached a new ledger before any start.
-    assert parse_recollection(part(row(1, begun_index=0)), START)[0].begun_index == 0
 
 
 def test_the_floor_is_an_index() -> None:
@@ -213,11 +212,11 @@ def test_too_many_rows_are_refused_before_any_is_read() -> None:
     [
         (row(2), row(1)),
         (row(1), row(1)),
-        (row(2, begun_index=5), row(1, begun_index=5)),
+        (row(2, index=5, row=7), row(1, index=5, row=6)),
     ],
 )
 def test_rows_out_of_log_order_are_refused(rows: tuple[pool_pb2.Report, ...]) -> None:
-    with pytest.raises(BadMessage, match=r"^recollection\.reports\[1\]\.begun_index: .* follow"):
+    with pytest.raises(BadMessage, match=r"^recollection\.reports\[1\]\.row: .* follow"):
         parse_recollection(part(*rows), START)
 
 

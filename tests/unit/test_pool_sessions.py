@@ -11,7 +11,7 @@ import structlog
 
 from launcher.launch import Reason
 from launcher.pool import limits, service
-from launcher.pool.events import Beat, Fact, Facts, Fate, Joined, Left
+from launcher.pool.events import Beat, Facts, Fate, Joined, Left, Told
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.service import PoolServicer
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
@@ -25,11 +25,13 @@ from tests.unit.pool_rig import (
     WALL_MS,
     Ending,
     Rig,
-    attempt,
+    fact,
+    fence,
     hello,
     order,
     report,
     rigged,
+    started,
     until,
 )
 
@@ -38,14 +40,15 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_hello_makes_a_session_and_the_leader_hears_all_of_it() -> None:
-    known = [report(1, Fate.ENDED, exit_code=137, reason=int(Reason.TIMEOUT), started_ms=5)]
+    ended = report(1, Fate.ENDED, exit_code=137, reason=int(Reason.TIMEOUT), started_ms=5)
+    known = pool_pb2.Reports(reports=[ended])
     async with (
         rigged() as rig,
         rig.executor(known=known, labels={"zone": "a"}, wall_ms=WALL_MS + 250),
     ):
         joined = await rig.heard(Joined)
-        assert joined.known == (
-            Fact(attempt(1), Fate.ENDED, Reason.TIMEOUT, exit_code=137, started_ms=5),
+        assert joined.known == Told(
+            (fact(1, Fate.ENDED, Reason.TIMEOUT, exit_code=137, started_ms=5),)
         )
         assert (joined.executor, joined.ledger, joined.incarnation) == ("executor-7", LEDGER, "a1")
         assert (joined.slots, joined.host, joined.pid) == (8, "host-7.example", 4242)
@@ -68,7 +71,7 @@ async def test_welcome_carries_the_epoch_and_the_lease_and_leaves_before_any_ord
         assert (welcome.epoch.term, welcome.epoch.replica) == (7, "r1")
         assert (welcome.heartbeat_ms, welcome.self_kill_ms) == (5_000, 20_000)
         assert welcome.wall_ms == WALL_MS
-        assert len((await executor.orders()).starts) == 1
+        assert started(await executor.orders()) == [1]
 
 
 async def test_welcome_of_a_ledger_that_was_replaced_meanwhile_lets_nobody_in() -> None:
@@ -167,7 +170,7 @@ async def test_the_newer_stream_of_one_process_replaces_the_older() -> None:
         assert [type(event) for event in rig.events] == [Joined, Left, Joined]
         assert (await older.status())[0] is grpc.StatusCode.ABORTED
         assert rig.pool.start("executor-7", LEDGER, [order(1)])
-        assert len((await newer.orders()).starts) == 1
+        assert started(await newer.orders()) == [1]
         assert len(rig.pool.sessions()) == 1
 
 
@@ -181,7 +184,7 @@ async def test_a_second_process_under_a_living_id_is_refused_and_told_who_holds_
         assert "4242" in details
         assert [type(event) for event in rig.events] == [Joined]
         assert rig.pool.start("executor-7", LEDGER, [order(1)])
-        assert len((await holder.orders()).starts) == 1
+        assert started(await holder.orders()) == [1]
 
 
 async def test_a_restarted_process_replaces_one_that_fell_silent() -> None:
@@ -273,8 +276,8 @@ async def test_bytes_that_are_no_message_end_the_stream() -> None:
         ({}, "kind"),
         ({"heartbeat": pool_pb2.Heartbeat(number=0)}, "heartbeat.number"),
         (
-            {"reports": pool_pb2.Reports(reports=[report(1), report(2, name="x")])},
-            "reports[1].name",
+            {"reports": pool_pb2.Reports(reports=[report(1), report(2, row=1 << 30)])},
+            "reports[1].row",
         ),
         ({"output": pool_pb2.OutputChunk(request=1)}, "output.request"),
     ],
@@ -302,9 +305,9 @@ async def test_reports_reach_the_leader_in_order() -> None:
         reports = [report(2, Fate.ACCEPTED, started_ms=9), report(1, Fate.REFUSED, detail="late")]
         await executor.send(reports=pool_pb2.Reports(reports=reports))
         facts = await rig.heard(Facts)
-        assert facts.facts == (
-            Fact(attempt(2), Fate.ACCEPTED, started_ms=9),
-            Fact(attempt(1), Fate.REFUSED, detail="late"),
+        assert facts.told.facts == (
+            fact(2, Fate.ACCEPTED, started_ms=9),
+            fact(1, Fate.REFUSED, detail="late"),
         )
         assert (facts.executor, facts.ledger) == ("executor-7", LEDGER)
 
@@ -325,7 +328,7 @@ async def test_nothing_queued_leaves_after_close_but_a_goodbye() -> None:
         await executor.beat(1)
         await rig.heard(Beat)
         assert rig.pool.start("executor-7", LEDGER, [order(i) for i in range(100)])
-        assert rig.pool.fence("executor-7", LEDGER, [attempt(1)], index=7)
+        assert rig.pool.fence("executor-7", LEDGER, [fence(1)])
         rig.pool.answer_heartbeats(rig.mono)
         events = list(rig.events)
         rig.pool.close("r2 leads", "127.0.0.1:7402")
@@ -349,12 +352,12 @@ async def test_after_close_there_is_nobody_to_order_and_no_lease() -> None:
 async def test_an_executor_that_reads_nothing_cannot_hold_up_close() -> None:
     async with rigged() as rig, rig.joined() as executor:
         rig.pool.start("executor-7", LEDGER, [order(i, bytes(1 << 20)) for i in range(MANY)])
-        await until(lambda: len(rig.pool._sessions["executor-7"].outbox._starts) < MANY)
-        given = MANY - len(rig.pool._sessions["executor-7"].outbox._starts)
+        await until(lambda: len(rig.pool._sessions["executor-7"].outbox._batches) < MANY)
+        given = MANY - len(rig.pool._sessions["executor-7"].outbox._batches)
         rig.pool.close("r2 leads", None)
         assert rig.pool.sessions() == []
         # What gRPC had been given before may arrive; the executor refuses it by its epoch.
-        arrived = sum(len(message.orders.starts) for message in await executor.rest())
+        arrived = sum(len(message.orders.batches) for message in await executor.rest())
         assert arrived <= given < MANY
 
 

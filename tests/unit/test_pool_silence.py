@@ -7,10 +7,9 @@ from typing import Any
 import grpc
 import pytest
 
-from launcher.launch import Reason
 from launcher.pool import limits
 from launcher.pool.events import Silent, Unsent
-from launcher.pool.orders import StartOrder
+from launcher.pool.orders import StartBatch
 from launcher.pool.probes import (
     LOOK_MS,
     PROBE_EVERY_MS,
@@ -20,18 +19,25 @@ from launcher.pool.probes import (
 )
 from launcher.pool.session import End, SessionView
 from launcher.rpc.v1 import pool_pb2
-from tests.unit.pool_rig import LEDGER, WALL_MS, FakeExecutor, Rig, attempt, rigged, until
+from tests.unit.pool_rig import (
+    LEDGER,
+    FakeExecutor,
+    Rig,
+    kill,
+    order,
+    place,
+    rigged,
+    started,
+    until,
+)
 
-NEWEST = limits.PROTOCOL
 
-
-def first(number: int) -> StartOrder:
+def first(number: int) -> StartBatch:
     """A start that no leader has sent before."""
-    return StartOrder(attempt(number), 100 + number, WALL_MS + 60_000, b"work", is_first=True)
+    return order(number, is_first=True)
 
 
-def again(number: int) -> StartOrder:
-    return StartOrder(attempt(number), 100 + number, WALL_MS + 60_000, b"work")
+again = order
 
 
 def view(rig: Rig) -> SessionView:
@@ -63,7 +69,7 @@ async def probe(fake: FakeExecutor) -> int:
 
 
 async def test_an_executor_that_leaves_a_probe_unanswered_gets_no_work_until_it_answers() -> None:
-    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+    async with rigged() as rig, rig.joined() as fake:
         await leased(rig, fake)
         rig.pool.probe()
         number = await probe(fake)
@@ -80,7 +86,7 @@ async def test_an_executor_that_leaves_a_probe_unanswered_gets_no_work_until_it_
 
 
 async def test_an_executor_that_answers_is_probed_again_and_stays_fit() -> None:
-    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+    async with rigged() as rig, rig.joined() as fake:
         await leased(rig, fake)
         rig.pool.probe()
         for n in range(4):
@@ -91,23 +97,9 @@ async def test_an_executor_that_answers_is_probed_again_and_stays_fit() -> None:
         assert not rig.of(Silent)
 
 
-async def test_an_older_executor_is_probed_by_what_every_version_answers() -> None:
-    async with rigged() as rig, rig.joined(protocol=1) as fake:
-        await leased(rig, fake)
-        rig.pool.probe()
-        message = await fake.read()
-        assert message.WhichOneof("kind") == "output"
-        assert message.output.name == ""
-        look(rig, UNANSWERED_MS)
-        assert not view(rig).gets_work
-        await fake.send(output=pool_pb2.OutputChunk(request=message.output.request, ended=True))
-        await rig.heard(Silent, 2)
-        assert view(rig).gets_work
-
-
 async def test_a_leader_that_stood_still_has_not_read_the_answers() -> None:
     """Measured by the clock alone every executor would have been silent for as long."""
-    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+    async with rigged() as rig, rig.joined() as fake:
         await leased(rig, fake)
         rig.pool.probe()
         await fake.send(probe=pool_pb2.ProbeAnswer(number=await probe(fake)))
@@ -123,40 +115,56 @@ async def test_a_leader_that_stood_still_has_not_read_the_answers() -> None:
 async def test_first_starts_that_wait_for_a_silent_executor_are_given_back_and_never_leave() -> (
     None
 ):
-    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+    async with rigged() as rig, rig.joined() as fake:
         rig.pool.probe()
         number = await probe(fake)
         look(rig, UNANSWERED_MS - LOOK_MS)
         assert rig.pool.start("executor-7", LEDGER, [first(1), again(2), first(3)])
         look(rig, LOOK_MS)
-        assert rig.of(Unsent) == [Unsent("executor-7", LEDGER, (attempt(1), attempt(3)))]
+        assert rig.of(Unsent) == [Unsent("executor-7", LEDGER, (place(1), place(3)))]
         assert not rig.pool.start("executor-7", LEDGER, [first(4), again(5)])
-        assert rig.of(Unsent)[1:] == [Unsent("executor-7", LEDGER, (attempt(4),))]
+        assert rig.of(Unsent)[1:] == [Unsent("executor-7", LEDGER, (place(4),))]
         # Other orders wait for it, and what comes after its answer is sent.
-        rig.pool.kill("executor-7", LEDGER, [(attempt(9), Reason.KILLED)])
+        rig.pool.kill("executor-7", LEDGER, [kill(9)])
         await fake.send(probe=pool_pb2.ProbeAnswer(number=number))
         await rig.heard(Silent, 2)
         assert rig.pool.start("executor-7", LEDGER, [first(6)])
-        names = []
-        while str(attempt(6)) not in names:
-            names += [start.name for start in (await fake.orders()).starts]
-        assert names == [str(attempt(6))]
+        numbers: list[int] = []
+        while 6 not in numbers:
+            numbers += started(await fake.orders())
+        assert numbers == [6]
+
+
+async def test_a_probe_waits_for_one_message_of_orders_at_the_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind ten seconds of bulk it would find an executor silent that only has much to read."""
+    monkeypatch.setattr(limits, "ORDERS_ROWS_MAX", 1)
+    async with rigged() as rig, rig.joined() as fake:
+        rig.pool.start("executor-7", LEDGER, [order(number) for number in range(3)])
+        rig.pool.probe()
+        kinds = [(await fake.read()).WhichOneof("kind") for _ in range(4)]
+        assert kinds == ["orders", "probe", "orders", "orders"]
+        rig.pool.start("executor-7", LEDGER, [order(4)])
+        rig.pool.ack("executor-7", LEDGER, [place(1)])
+        look(rig, PROBE_EVERY_MS)
+        assert (await fake.read()).WhichOneof("kind") == "orders", "orders before a probe are first"
 
 
 async def test_first_starts_for_an_executor_that_is_gone_are_given_back() -> None:
-    async with rigged() as rig, rig.joined(protocol=NEWEST):
+    async with rigged() as rig, rig.joined():
         session = rig.pool._sessions["executor-7"]
         assert rig.pool.start("executor-7", LEDGER, [first(1), again(2)])
         rig.pool.drop(session, End(grpc.StatusCode.CANCELLED, "the stream broke"))
         assert not rig.pool.start("executor-7", LEDGER, [first(3)])
         assert rig.of(Unsent) == [
-            Unsent("executor-7", LEDGER, (attempt(1),)),
-            Unsent("executor-7", LEDGER, (attempt(3),)),
+            Unsent("executor-7", LEDGER, (place(1),)),
+            Unsent("executor-7", LEDGER, (place(3),)),
         ]
 
 
 async def test_what_a_stream_has_taken_is_never_given_back() -> None:
-    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+    async with rigged() as rig, rig.joined() as fake:
         rig.pool.probe()
         await probe(fake)
         assert rig.pool.start("executor-7", LEDGER, [first(1)])
@@ -168,7 +176,7 @@ async def test_what_a_stream_has_taken_is_never_given_back() -> None:
 
 async def test_nothing_is_given_back_once_leadership_is_lost() -> None:
     """The next leader asks the executor, and whatever this one concluded would be stale."""
-    async with rigged() as rig, rig.joined(protocol=NEWEST):
+    async with rigged() as rig, rig.joined():
         assert rig.pool.start("executor-7", LEDGER, [first(1)])
         rig.pool.close("another leads", None)
         rig.pool.start("executor-7", LEDGER, [first(2)])
@@ -178,7 +186,7 @@ async def test_nothing_is_given_back_once_leadership_is_lost() -> None:
 
 @pytest.mark.parametrize("kind", ["probe", "output"])
 async def test_an_answer_that_was_never_asked_for_ends_the_stream(kind: str) -> None:
-    async with rigged() as rig, rig.joined(protocol=NEWEST) as fake:
+    async with rigged() as rig, rig.joined() as fake:
         if kind == "probe":
             await fake.send(probe=pool_pb2.ProbeAnswer(number=7))
         else:

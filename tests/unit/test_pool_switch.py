@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from launcher.pool.errors import NotLeading
-from launcher.pool.events import Fate, Joined, Left
+from launcher.pool.events import Fate, Joined, Left, Told
 from launcher.pool.messages import parse_hello
 from launcher.pool.service import PoolServicer
 from launcher.pool.session import End, Session
@@ -22,8 +22,8 @@ from tests.unit.pool_rig import (
     LEDGER,
     WITHIN_S,
     Rig,
-    attempt,
     fact,
+    fence,
     hello,
     order,
     rigged,
@@ -73,7 +73,7 @@ async def test_what_a_stream_still_brings_after_close_reaches_nobody() -> None:
     rig, session = led()
     rig.pool.close("lost", None)
     before = list(rig.events)
-    rig.pool.report(session, (fact(1, Fate.ENDED),))
+    rig.pool.report(session, Told((fact(1, Fate.ENDED),)))
     rig.pool.beat(session, 1, 0, 0)
     rig.pool.drop(session, End(grpc.StatusCode.OK, "it ended its stream"))
     rig.pool.answer_heartbeats(rig.mono)
@@ -83,7 +83,7 @@ async def test_what_a_stream_still_brings_after_close_reaches_nobody() -> None:
 
 async def test_an_empty_report_is_no_event() -> None:
     rig, session = led()
-    rig.pool.report(session, ())
+    rig.pool.report(session, Told())
     assert [type(event) for event in rig.events] == [Joined]
 
 
@@ -112,7 +112,7 @@ async def test_a_pool_that_is_closed_takes_nobody_and_opens_again() -> None:
     rig.pool.open(Epoch(0, 8, "r1"))
     session = rig.pool.join(parse_hello(hello(), CELL), "127.0.0.1:9")
     assert session.epoch == Epoch(0, 8, "r1")
-    assert rig.pool.fence("executor-7", LEDGER, [attempt(1)], index=7)
+    assert rig.pool.fence("executor-7", LEDGER, [fence(1)])
 
 
 class Gone:

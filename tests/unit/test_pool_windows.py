@@ -17,18 +17,18 @@ async def test_a_window_is_put_into_the_time_of_the_executor(ahead_ms: int) -> N
         await fake.beat(1, wall_ms=WALL_MS + ahead_ms)
         await rig.heard(Beat)
         assert rig.pool.start("executor-7", LEDGER, [order(1)])
-        (start,) = (await fake.orders()).starts
-        assert start.not_after_ms == order(1).not_after_ms + ahead_ms
+        (start,) = (await fake.orders()).batches
+        assert list(start.not_after_ms) == [order(1).not_after_ms[0] + ahead_ms]
 
 
 async def test_a_deadline_is_one_by_any_clock() -> None:
     """A leader whose clock was behind let launches start past their deadline."""
     async with rigged() as rig, rig.joined(wall_ms=WALL_MS + 6_000) as fake:
         due = order(1)
-        some = msgspec.structs.replace(due, deadline_ms=due.not_after_ms + 2_000)
+        some = msgspec.structs.replace(due, deadlines_ms=[due.not_after_ms[0] + 2_000])
         assert rig.pool.start("executor-7", LEDGER, [some])
-        (start,) = (await fake.orders()).starts
-        assert start.not_after_ms == some.deadline_ms
+        (start,) = (await fake.orders()).batches
+        assert list(start.not_after_ms) == some.deadlines_ms
 
 
 async def test_a_heartbeat_that_was_late_shortens_no_window() -> None:
@@ -38,8 +38,8 @@ async def test_a_heartbeat_that_was_late_shortens_no_window() -> None:
         await fake.beat(2, wall_ms=WALL_MS - 3_000)
         await rig.heard(Beat, 2)
         assert rig.pool.start("executor-7", LEDGER, [order(1)])
-        (start,) = (await fake.orders()).starts
-        assert start.not_after_ms == order(1).not_after_ms
+        (start,) = (await fake.orders()).batches
+        assert list(start.not_after_ms) == order(1).not_after_ms
 
 
 async def test_a_clock_that_was_set_back_lengthens_no_window() -> None:
@@ -49,5 +49,5 @@ async def test_a_clock_that_was_set_back_lengthens_no_window() -> None:
         await fake.beat(2)
         await rig.heard(Beat, 2)
         assert rig.pool.start("executor-7", LEDGER, [order(1)])
-        (start,) = (await fake.orders()).starts
-        assert start.not_after_ms == order(1).not_after_ms
+        (start,) = (await fake.orders()).batches
+        assert list(start.not_after_ms) == order(1).not_after_ms
