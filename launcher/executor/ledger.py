@@ -26,6 +26,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from launcher.columns import (
+    differences,
+    full,
+    full_times,
+    short,
+    short_times,
+    sums,
+)
 from launcher.errors import InvariantViolated, LedgerForeign
 from launcher.executor import records
 from launcher.executor.batch import (
@@ -37,14 +45,6 @@ from launcher.executor.batch import (
     code_of,
     column_of,
     listed,
-)
-from launcher.executor.columns import (
-    differences,
-    full,
-    full_times,
-    shortened,
-    shortened_times,
-    values,
 )
 from launcher.executor.disk import LocalDisk
 from launcher.executor.journal import Disk, Journal, damaged, old
@@ -152,18 +152,18 @@ class Ledger:
             batch.index,
             batch.epoch,
             differences(batch.rows),
-            shortened([job.number for job in batch.jobs]),
-            shortened_times(listed(batch.scheduled)),
-            shortened(listed(batch.attempts), 1),
-            shortened(listed(batch.triggers)),
-            shortened(listed(batch.parts), 1),
+            list(short([job.number for job in batch.jobs], 0)),
+            list(short_times(listed(batch.scheduled), 0)),
+            list(short(listed(batch.attempts), 1)),
+            list(short(listed(batch.triggers), 0)),
+            list(short(listed(batch.parts), 1)),
             states[:1] if states.count(states[0]) == len(states) else states,
             extras=batch.extras,
         )
         if is_whole:
-            record.started_ms = shortened_times(batch.started)
-            record.finished_ms = shortened_times(batch.finished)
-            record.codes = shortened(batch.codes)
+            record.started_ms = list(short_times(batch.started, 0))
+            record.finished_ms = list(short_times(batch.finished, 0))
+            record.codes = list(short(batch.codes, 0))
         yield record
 
     def close(self) -> None:
@@ -249,7 +249,7 @@ class Ledger:
             self._jobs.append(Job(name, digest, len(self._jobs)))
 
     def _apply_accepted(self, record: records.Accepted) -> None:
-        rows = values(record.rows)
+        rows = sums(record.rows)
         count = len(rows)
         batch = Batch(
             record.index,
@@ -290,7 +290,7 @@ class Ledger:
         self._record(records.Starting(index, differences(rows)))
 
     def _apply_starting(self, record: records.Starting) -> None:
-        for batch, place in self._open_places(record.index, values(record.rows)):
+        for batch, place in self._open_places(record.index, sums(record.rows)):
             batch.states[place] |= STARTING
 
     def changed(self, fates: Fates) -> None:
@@ -350,7 +350,7 @@ class Ledger:
 
     def _apply_acked(self, record: records.Acked) -> None:
         batches = self._batches.get(record.index, ())
-        for row in values(record.rows):
+        for row in sums(record.rows):
             for batch in batches:
                 place = batch.place(row)
                 if place >= 0:

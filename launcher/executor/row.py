@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from launcher import logs
-from launcher.executor.columns import differences, full_times, values
+from launcher.columns import differences, full_times, sums
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -73,7 +73,7 @@ class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
         """Return (row, started_ms, finished_ms) of each row."""
         count = len(self.rows)
         started, finished = full_times(self.started_ms, count), full_times(self.finished_ms, count)
-        return zip(values(self.rows), started, finished, strict=True)
+        return zip(sums(self.rows), started, finished, strict=True)
 
     def message(self) -> pool_pb2.BatchReport:
         """Return it as the leader is told."""

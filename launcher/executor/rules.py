@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from launcher.columns import BadColumn, full, full_times, row_numbers, sums
 from launcher.executor.attempt import Attempt
 from launcher.executor.batch import STARTING, Batch, column_of, tombstone
-from launcher.executor.columns import BadColumn, full, full_times, values
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import (
     ACCEPTED,
@@ -167,7 +167,7 @@ def settle(
     _settle_kills(ledger, orders.kills, settled)
     for ack in orders.acks:
         if ledger.knows(ack.index):
-            ledger.ack(ack.index, values(ack.rows))
+            ledger.ack(ack.index, sums(ack.rows))
     settled.forgotten = ledger.raise_floor(orders.floor)
     return settled
 
@@ -176,15 +176,14 @@ def _given(message: pool_pb2.Batch, works: Works) -> _Given:
     """Return a batch of a message.
 
     Raises:
-        BadOrders, BadColumn: it cannot be read.
+        BadOrders: work has a number that is not known.
+        BadColumn: a column cannot be read.
     """
-    steps = list(message.rows)
-    if not steps or 0 in steps[1:] or sum(steps) > ROW_MAX:
-        raise BadOrders(f"batch {message.index} has rows that are none, twice there, or too high")
-    count = len(steps)
+    rows = row_numbers(message.rows, ROW_MAX)
+    count = len(rows)
     return _Given(
         message.index,
-        values(steps),
+        rows,
         works.of(full(message.works, count)),
         full_times(message.scheduled_s, count),
         full_times(message.not_after_ms, count),

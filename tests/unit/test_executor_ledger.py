@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from launcher.columns import differences
 from launcher.errors import InvariantViolated, LedgerStuck
 from launcher.executor import journal as journal_module
 from launcher.executor import ledger as ledger_module
-from launcher.executor.columns import differences
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Fates
 from launcher.limits import DETAIL_CHARS_MAX

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launcher.executor.watches import Watch
 
 from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms
@@ -24,7 +25,6 @@ from launcher.executor.groups import SurvivorsRemain, kill_workers
 from launcher.executor.line import Peer
 from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED
 from launcher.executor.spawn import start_ticks
-from launcher.executor.watches import Watch
 from launcher.launch import Reason
 from launcher.worker import wire
 from launcher.worker.wire import Result
@@ -290,9 +290,9 @@ async def test_a_restarted_executor_kills_the_workers_of_the_last_before_it_conc
     shop.ledger.is_same_boot = True
     reaper = asyncio.create_task(puppet.exit_code())
     in_thread = shop.thread.submit(interrupt_all, shop.ledger, "executor")
-    names = await asyncio.wrap_future(in_thread)
+    lost = await asyncio.wrap_future(in_thread)
     assert await reaper == -signal.SIGKILL
-    assert sorted(names) == [A, B]
+    assert sorted(row.name for row in lost) == [A, B]
     assert shop.on_disk(A) == shop.on_disk(B) == INTERRUPTED
     assert await asyncio.wrap_future(shop.thread.submit(shop.ledger.workers)) == []
 
