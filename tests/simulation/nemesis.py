@@ -270,7 +270,7 @@ class Nemesis:
     def _strike_ghost(self, stream: Stream, message: Any) -> bool:
         """The starts reach their executor just when another leader has welcomed it."""
         self._say(f"starts to {stream.executor} wait for its next welcome")
-        self._world.hosts[stream.executor].ghosts.append(message.orders)
+        self._world.hosts[stream.executor].haunt(message.orders)
         stream.break_(loses_all=False, replica_learns_s=0.01, executor_learns_s=0.01)
         self._spawn(self._depose())
         return True

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launcher.executor.watches import Watch
 
 from launcher.executor import main as executor
+from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms
 from launcher.executor.foreman import interrupt_all
 from launcher.executor.groups import SurvivorsRemain, kill_workers
@@ -184,8 +184,8 @@ async def test_a_frozen_worker_is_silent_and_killed(shop: Floor) -> None:
     assert await puppet.exit_code() == -signal.SIGKILL
 
 
-def later(watch: Watch, before_ms: int) -> bool:
-    return watch.silent_at_ms > before_ms
+def later(attempt: Attempt, before_ms: int) -> bool:
+    return attempt.silent_at_ms > before_ms
 
 
 async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
@@ -195,12 +195,12 @@ async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
     puppet.start(A)
     await shop.told(A, ACCEPTED)
     [worker] = shop.foreman.workers._groups.workers()
-    watch = worker.begun[A]
+    attempt = worker.begun[A]
     for _ in range(3):
-        before = watch.silent_at_ms
-        await until(lambda: boot_ms() + 60_000 > watch.silent_at_ms)
+        before = attempt.silent_at_ms
+        await until(lambda: boot_ms() + 60_000 > attempt.silent_at_ms)
         puppet.say(wire.Beat([A, "of another"]))
-        await until(functools.partial(later, watch, before))
+        await until(functools.partial(later, attempt, before))
     puppet.finish(A)
     assert (await shop.told(A, ENDED)).reason == Reason.NONE
 
