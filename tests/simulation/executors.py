@@ -26,10 +26,11 @@ from launcher.executor.leader_watch import LeaderWatch
 from launcher.executor.ledger import Ledger
 from launcher.executor.offers import Offer
 from launcher.executor.row import Fates, Row, epoch_of
-from launcher.executor.rules import Conditions
+from launcher.executor.rules import Conditions, _given
 from launcher.executor.stream import StreamEnded, Visit, Way, _hint
 from launcher.executor.turn import Turn, Written
 from launcher.executor.works import Works
+from launcher.names import format_time
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.simulation.crews import Crew, Gang
@@ -67,6 +68,21 @@ class Ghost:
 
     def leave(self, reason: str) -> None:
         """It is left already."""
+
+
+def names_in(orders: pool_pb2.Orders, known: Works | None = None) -> list[str]:
+    """The names of what a message has to be started, in a stream in which some work is known."""
+    works = Works()
+    works._works = dict((known or works)._works)
+    works.learn(orders.works)
+    return [
+        f"{work.job.name}@{format_time(scheduled_s)}{f'+t{trigger}' if trigger else ''}#{attempt}"
+        f"{f'/{part}' if part != 1 else ''}"
+        for given in (_given(batch, works) for batch in orders.batches)
+        for work, scheduled_s, trigger, attempt, part in zip(
+            given.works, given.scheduled_s, given.triggers, given.attempts, given.parts, strict=True
+        )
+    ]
 
 
 class SimCommands(Commands):
@@ -193,10 +209,15 @@ class Host:
         self._disk = MemoryDisk()
         self.ledger = self._new_ledger()
 
+    @property
+    def works(self) -> Works:
+        """What the leader of its stream said of work."""
+        visit = self._way._visit if self._way is not None else None
+        return visit.works if visit is not None else Works()
+
     def haunt(self, orders: pool_pb2.Orders) -> None:
         """Let orders that are on their way arrive after the next welcome."""
-        visit = self._way._visit if self._way is not None else None
-        self.ghosts.append((Ghost(visit.works if visit is not None else Works()), orders))
+        self.ghosts.append((Ghost(self.works), orders))
 
     def boot_ms(self) -> int:
         """The boot-time clock."""
