@@ -7,27 +7,21 @@ and only until it goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from launcher import logs
 from launcher.config import ExecutorConfig
+from launcher.executor.attempt import Attempt, News
 from launcher.executor.cgroups import Limits
-from launcher.executor.children import News
 from launcher.executor.outputs import Outputs
-from launcher.executor.rules import Accepted
 from launcher.executor.surroundings import UserRefused, order_of
 from launcher.launch import Reason
-from launcher.names import BadName
 
 log = logs.get()
 
-
-class _Place(NamedTuple):
-    """Where a command runs: its control group, empty for none, and the memory that it has there."""
-
-    group: str = ""
-    memory_bytes: int = 0
+_CANNOT_START = {int(Reason.USER): 126}
+"""Exit code of a command that could not be started, as shells count; 127 for any other reason."""
 
 
 class Commands:
@@ -40,86 +34,116 @@ class Commands:
         self._ledger = ledger
         self._outputs = outputs
         self._limits = limits
-        self._places: dict[str, _Place] = {}
+        self._here: dict[str, Attempt] = {}
+        self._groups: dict[str, str] = {}
         self._guarded: set[str] = set()
         self._has_warned = False
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._here)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._here
 
     @property
     def guarded(self) -> int:
         """How many of them must not outlive the executor's lease."""
         return len(self._guarded)
 
-    def orders(self, some: Iterable[Accepted]) -> tuple[list[News], list[News]]:
-        """Return what the spawner is told to start, and news of what it cannot be told."""
-        orders: list[News] = []
-        failures: list[News] = []
-        for accepted in some:
-            name = accepted.start.name
-            self._places[name] = _Place()
-            if accepted.work.guarded:
+    def orders(self, some: Iterable[Attempt], news: News, wall_ms: int) -> list[list[Any]]:
+        """Return what the spawner is told to start; `news` gets what it cannot be told."""
+        orders: list[list[Any]] = []
+        for attempt in some:
+            name = attempt.name
+            if name in self._here:
+                news.refuse(attempt, "an attempt of this name is here")
+                continue
+            self._here[name] = attempt
+            if attempt.spec.guarded:
                 self._guarded.add(name)
             try:
-                orders.append(["start", self._order(name, accepted)])
+                orders.append(["start", self._order(attempt)])
             except UserRefused as error:
-                failures.append(["failed", name, int(Reason.USER), str(error)])
-            except BadName as error:
-                failures.append(["failed", name, int(Reason.SPAWN), str(error)])
-        return orders, failures
+                _fail(attempt, int(Reason.USER), str(error), wall_ms)
+                news.end(attempt)
+        return orders
 
-    def _order(self, name: str, accepted: Accepted) -> dict[str, Any]:
-        order = order_of(accepted, self._config.users, self._ledger)
+    def _order(self, attempt: Attempt) -> dict[str, Any]:
+        name = attempt.name
+        order = order_of(attempt, self._config.users, self._ledger)
         order["output"] = self._outputs.stem(name)
         order["output_bytes_max"] = self._config.output_bytes_max
         order["term_grace_ms"] = self._config.term_grace_ms
-        work = accepted.work
+        work = attempt.spec
         if work.cpu_milli or work.memory_bytes:
             group = self._limits.enter(name, work.cpu_milli, work.memory_bytes)
             if group is not None:
-                order["cgroup"] = group
-                self._places[name] = _Place(group, work.memory_bytes)
+                order["cgroup"] = self._groups[name] = group
             elif self._limits.problem and not self._has_warned:
                 self._has_warned = True
                 log.warning("launch.unlimited", launch=name, error=self._limits.problem)
         return order
 
-    def heard(self, news: list[News]) -> list[News]:
-        """Return what the spawner said, with what the groups of those that are over add to it."""
-        return [self._left(one) for one in news]
+    def heard(self, said: Sequence[Sequence[Any]], wall_ms: int) -> News:
+        """Return what the spawner said, with what the groups of those that are over add to it. Of
+        what is not here it says nothing that counts."""
+        news = News()
+        for verb, name, *rest in said:
+            attempt = self._here.get(name)
+            if attempt is None:
+                continue
+            if verb == "started":
+                attempt.pid, attempt.ticks, attempt.started_ms = rest
+                news.started.append(attempt)
+                continue
+            group = self._groups.pop(name, "")
+            if verb == "refused":
+                news.refuse(attempt, rest[0])
+            elif verb == "failed":
+                _fail(attempt, rest[0], rest[1], wall_ms)
+                news.end(attempt)
+            else:
+                attempt.exit_code, attempt.reason, attempt.finished_ms = rest[:3]
+                attempt.output_bytes, attempt.detail = rest[3:5]
+                if group:
+                    self._measure(attempt, group)
+                news.end(attempt)
+            if group and verb != "ended":
+                self._limits.left(group)
+        return news
 
-    def _left(self, one: News) -> News:
-        verb, name, *rest = one
-        place = self._places.get(name)
-        if verb == "started" or place is None or not place.group:
-            return one
-        usage = self._limits.left(place.group)
-        self._places[name] = _Place()
+    def _measure(self, attempt: Attempt, group: str) -> None:
+        usage = self._limits.left(group)
         # Who ended it first has said why; and what went well although a part of it was killed
         # (kernels without memory.oom.group) went well.
-        if verb == "ended" and usage.oom_killed and rest[0] and not rest[1]:
-            rest[1] = int(Reason.MEMORY)
-            rest[4] = f"it was killed at its limit of memory, {_size(place.memory_bytes)}"
-        if verb == "ended" and (usage.cpu_usec or usage.memory_peak):
-            rest += [-(-usage.cpu_usec // 1_000), usage.memory_peak]
-        return [verb, name, *rest]
+        if usage.oom_killed and attempt.exit_code and not attempt.reason:
+            attempt.reason = int(Reason.MEMORY)
+            limit = _size(attempt.spec.memory_bytes)
+            attempt.detail = f"it was killed at its limit of memory, {limit}"
+        attempt.cpu_ms = -(-usage.cpu_usec // 1_000)
+        attempt.memory_peak_bytes = usage.memory_peak
 
-    def recorded(self, name: str) -> None:
+    def recorded(self, attempt: Attempt) -> None:
         """Its end is in the ledger: the slot is free."""
-        self._places.pop(name, None)
-        self._guarded.discard(name)
+        if self._here.get(attempt.name) is attempt:
+            del self._here[attempt.name]
+            self._guarded.discard(attempt.name)
 
     def clear(self) -> None:
         """They are over, all of them: their spawner is dead."""
-        for place in self._places.values():
-            if place.group:
-                self._limits.left(place.group)
-        self._places.clear()
+        for group in self._groups.values():
+            self._limits.left(group)
+        for attempt in self._here.values():
+            attempt.is_over = True
+        self._groups.clear()
+        self._here.clear()
         self._guarded.clear()
+
+
+def _fail(attempt: Attempt, reason: int, detail: str, wall_ms: int) -> None:
+    """It could not be started."""
+    attempt.exit_code = _CANNOT_START.get(reason, 127)
+    attempt.reason, attempt.detail, attempt.finished_ms = reason, detail, wall_ms
 
 
 def _size(count: int) -> str:

@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Any, Final
 
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
+from launcher.executor.attempt import Attempt, News
 from launcher.executor.cgroups import Limits
-from launcher.executor.children import Children, News
+from launcher.executor.children import Children
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.commands import Commands
 from launcher.executor.groups import SurvivorsRemain, kill_groups, kill_workers
@@ -27,7 +28,7 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
-from launcher.executor.row import FailureLog
+from launcher.executor.row import ENDED, INTERRUPTED, REFUSED, FailureLog, Fates, Row, fates_of_rows
 from launcher.executor.rules import LEASE_OVER, Conditions
 from launcher.executor.turn import Turn, Written, record, write
 from launcher.executor.workers import Workers
@@ -154,14 +155,14 @@ class Foreman:
 
     # ---- what the spawner and the workers say
 
-    def hear(self, news: list[News]) -> None:
+    def hear(self, news: News) -> None:
         """Take what became of launches."""
-        self._next.news += news
+        self._next.news.add(news)
         self._wake.set()
 
-    def _hear_spawner(self, news: list[News]) -> None:
+    def _hear_spawner(self, said: list[list[Any]]) -> None:
         self._note_lease()  # before the ends that it brought are counted
-        self.hear(self._commands.heard(news))
+        self.hear(self._commands.heard(said, wall_ms()))
 
     def came(self, pid: int, ticks: int) -> None:
         """Remember a worker process, durably, before it is fed."""
@@ -173,9 +174,9 @@ class Foreman:
         self._next.went.append(pid)
         self._wake.set()
 
-    def starting(self, names: list[str]) -> None:
+    def starting(self, some: list[Attempt]) -> None:
         """Record, durably, that launches which waited are about to start."""
-        self._next.starting += names
+        self._next.starting += some
         self._wake.set()
 
     def offered(self) -> None:
@@ -265,24 +266,28 @@ class Foreman:
     async def run_once(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take one turn: write all that has arrived, then act on it."""
         turn, self._next = self._next, Turn()
-        if any(orders.starts for _, orders in turn.orders):
+        if any(orders.batches for _, orders in turn.orders):
             hit("before-ledger")
-        if any(news[0] == "started" for news in turn.news):
+        if turn.news.started:
             hit("after-start")
         loop = asyncio.get_running_loop()
-        lost: list[str] | None = None
+        news, early, lost = turn.news, Fates(), list[Row]()
         if turn.spawner_died:
-            lost = await self._interrupted(ledger_thread, turn.news)
+            early, lost = await self._interrupted(ledger_thread, news)
+            turn.news = News()
         conditions, lapses, was_full = self._conditions(), self._lapses, self._is_full
-        written = await loop.run_in_executor(ledger_thread, self._write, turn, conditions, lost)
+        written = await loop.run_in_executor(ledger_thread, self._write, turn, conditions)
         self.highest = self._ledger.highest
-        if lost is not None:
+        if turn.spawner_died:
             await self._replace_spawner()
-        self._count(turn.news)
+        self._count(news)
         self.workers.enlisted([pid for pid, _ in turn.came])
         self.workers.may_start(turn.starting)
         self._act(written, has_lapsed=self._lapses != lapses)
-        self._tell(written)
+        self._note_failures(news, lost)
+        early.add(fates_of_rows(lost))
+        early.add(written.fates)
+        self._tell(early)
         if turn.arriving is not None:
             self._outlet = turn.arriving
             self._outlet.begin(written.known, self.highest)
@@ -292,15 +297,24 @@ class Foreman:
         if turn.recall is not None and turn.recall.outlet is self._outlet:
             self._recollect(turn.recall, written.page)
 
-    async def _interrupted(self, ledger_thread: ThreadPoolExecutor, news: list[News]) -> list[str]:
-        """Interrupt what the dead spawner ran, however long it takes; in this time the stream is
-        left, so that the leader gives this executor up rather than wait for it."""
+    async def _interrupted(
+        self, ledger_thread: ThreadPoolExecutor, news: News
+    ) -> tuple[Fates, list[Row]]:
+        """Record what the dead spawner still said, and interrupt what it ran, however long it
+        takes; in this time the stream is left, so that the leader gives this executor up rather
+        than wait for it. Returns what became of both."""
         loop = asyncio.get_running_loop()
+
+        def write_news() -> Fates:
+            with self._ledger.transaction():
+                return record(self._ledger, news)
+
+        early = await loop.run_in_executor(ledger_thread, write_news)
         while True:
             try:
                 lost = await loop.run_in_executor(
                     ledger_thread,
-                    lambda: interrupt_all(self._ledger, "spawner", news, self.workers),
+                    lambda: interrupt_all(self._ledger, "spawner", self.workers),
                 )
             except SurvivorsRemain as error:
                 log.error("launches.survive", error=str(error), hint=error.hint)
@@ -308,7 +322,7 @@ class Foreman:
                 await asyncio.sleep(SURVIVORS_PAUSE_S)
             else:
                 self.able.set()
-                return lost
+                return early, lost
 
     def _conditions(self) -> Conditions:
         obstacle = ""
@@ -329,56 +343,64 @@ class Foreman:
             groups_idle=self.workers.idle(),
         )
 
-    def _write(self, turn: Turn, conditions: Conditions, lost: list[str] | None) -> Written:
+    def _write(self, turn: Turn, conditions: Conditions) -> Written:
         """In the ledger's thread: one transaction for the whole turn."""
-        return write(self._ledger, turn, conditions, lost, read_page)
+        return write(self._ledger, turn, conditions, read_page)
 
-    def _count(self, news: list[News]) -> None:
+    def _count(self, news: News) -> None:
         killed = 0
-        for verb, name, *rest in news:
-            if verb != "started":
-                self._commands.recorded(name)
-                self.workers.recorded(name)
-            if verb in ("ended", "done"):
-                self._outputs.finished(name, rest[3])
-            killed += verb == "ended" and rest[1] == Reason.EXECUTOR_LOST
+        for attempt in news.over:
+            if attempt.spec.handler:
+                self.workers.recorded(attempt)
+                continue
+            self._commands.recorded(attempt)
+            killed += attempt.reason == Reason.EXECUTOR_LOST
+        for attempt in news.ended:
+            if attempt.output_bytes:
+                self._outputs.finished(attempt.name, attempt.output_bytes)
         if killed and not self.stopping:
             log.warning("launches.killed", count=killed, error="guarded, and the lease is over")
 
     def _act(self, written: Written, *, has_lapsed: bool) -> None:
         accepted = [one for _, settled in written.settled for one in settled.accepted]
         kills = [kill for _, settled in written.settled for kill in settled.kills]
+        news = News()
         if has_lapsed:  # while it was written: the lease that is valid now is not theirs
-            self.hear([["refused", one.start.name, LEASE_OVER] for one in accepted])
+            for attempt in accepted:
+                news.refuse(attempt, LEASE_OVER)
             accepted.clear()
         if accepted:
             hit("after-ledger")
-        commands = [one for one in accepted if not one.work.handler]
-        messages, failures = self._commands.orders(commands)
-        if failures:
-            self.hear(failures)
-        self.workers.accept(one for one in accepted if one.work.handler)
+        commands = [one for one in accepted if not one.spec.handler]
+        messages = self._commands.orders(commands, news, wall_ms())
+        if news:
+            self.hear(news)
+        if len(commands) < len(accepted):
+            self.workers.accept(one for one in accepted if one.spec.handler)
         for name, reason in kills:
             if not self.workers.kill(name, Reason(reason)):
                 messages.append(["kill", name, reason])
         self._children.send(messages)
         for outlet, settled in written.settled:
-            if settled.is_stale:
-                log.warning("orders.ignored", error="older epoch", highest=str(self.highest))
-                outlet.leave("older epoch")
+            if problem := "older epoch" if settled.is_stale else settled.problem:
+                log.warning("orders.ignored", error=problem, highest=str(self.highest))
+                outlet.leave(problem)
             for name in settled.withdrawn:
                 self.workers.withdraw(name)
             for name in settled.mismatched:
                 log.warning("launch.repeated", launch=name, error="with other work than before")
 
-    def _tell(self, written: Written) -> None:
-        rows = [row for row in written.changed if not row.is_pending]
-        rows += [row for _, settled in written.settled for row in settled.answers]
-        self._failures.note(written.changed, wall_ms())
-        if rows:
+    def _note_failures(self, news: News, lost: Sequence[Row]) -> None:
+        now_ms = wall_ms()
+        self._failures.note(ENDED, news.ended, now_ms)
+        self._failures.note(REFUSED, news.refused, now_ms)
+        self._failures.note(INTERRUPTED, lost, now_ms)
+
+    def _tell(self, fates: Fates) -> None:
+        if fates:
             hit("before-report")
             if self._outlet is not None:
-                self._outlet.send(rows)
+                self._outlet.send(fates)
 
     def _note_room(self) -> None:
         """See whether the ledger takes more rows, and log where that has changed."""
@@ -410,34 +432,33 @@ class Foreman:
         self._replaced.set()
 
 
-def interrupt_all(
-    ledger: Ledger, died: str, news: Sequence[News] = (), spared: Container[str] = ()
-) -> list[str]:
+def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> list[Row]:
     """Kill the groups of all rows without a result and record them as interrupted (rule R4).
 
-    `died` says who did, `news` is what was still said, `spared` what did not die with it. Where the
-    executor died, its workers are killed as well. What has no start record is refused. In the
-    ledger's thread. Returns the names of what was interrupted.
+    `died` says who did, `spared` has the names of what did not die with it. Where the executor
+    died, its workers are killed as well. What has no start record is refused. In the ledger's
+    thread. Returns the rows that were interrupted or refused, as they are now.
 
     Raises:
         SurvivorsRemain: something still lives; no row is interrupted. Call it again.
     """
-    if news:
-        with ledger.transaction():
-            record(ledger, news, wall_ms())
     if died == "executor":
         _end_workers(ledger)
     rows = [row for row in ledger.accepted() if row.name not in spared]
     killed = kill_groups(rows, ledger.uuid) if ledger.is_same_boot or died == "spawner" else []
-    waiting = [row.name for row in rows if not row.is_starting]
-    names = [row.name for row in rows if row.is_starting]
+    for row in rows:
+        if row.is_starting:
+            row.fate, row.finished_ms = INTERRUPTED, wall_ms()
+            row.detail = f"the {died} died while it ran or was to start"
+        else:
+            row.fate, row.detail = REFUSED, WAITED
     if rows:
         with ledger.transaction():
-            ledger.refused((name, WAITED) for name in waiting)
-            ledger.interrupted(names, wall_ms(), f"the {died} died while it ran or was to start")
-        counts = {"count": len(names), "waiting": len(waiting), "killed": len(killed)}
+            ledger.changed(fates_of_rows(rows))
+        lost = sum(row.fate == INTERRUPTED for row in rows)
+        counts = {"count": lost, "waiting": len(rows) - lost, "killed": len(killed)}
         log.warning("launches.interrupted", **counts, error=died)
-    return names
+    return rows
 
 
 def _end_workers(ledger: Ledger) -> None:

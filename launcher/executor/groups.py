@@ -29,7 +29,7 @@ class SurvivorsRemain(LauncherError):
 
 def kill_groups(rows: Iterable[Row], ledger: str = "") -> list[str]:
     """Kill what runs of `rows`, and spawners of the ledger with the UUID `ledger`; return once
-    they are gone, with the names of which something was there.
+    they are gone, with the names of those of which something was there.
 
     Raises:
         SurvivorsRemain: not within DEATH_WAIT_MS; what could be killed is.

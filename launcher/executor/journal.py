@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 from zlib import crc32
 
-from launcher.errors import LedgerDamaged, LedgerStuck
+from launcher.errors import LedgerDamaged, LedgerOld, LedgerStuck
 
-VERSION: Final = 1
+VERSION: Final = 2
 REWRITE_BYTES_MIN: Final = 1 << 20
 """A journal is written anew when it is longer than this, and twice what it then was."""
 _HEAD: Final = struct.Struct("<8sIQ16s")
@@ -107,6 +107,7 @@ class Journal:
 
         Raises:
             LedgerDamaged: something is missing or damaged that was synced.
+            LedgerOld: an older version wrote it.
             LedgerStuck: the disk cannot be read.
         """
         try:
@@ -118,6 +119,8 @@ class Journal:
         try:
             found = read(data)
             self._check_end(found)
+        except _OldVersion as error:
+            raise old(self._disk.path) from error
         except ValueError as error:
             raise damaged(self._disk.path, str(error)) from error
         self.uuid, self._base = found.uuid, found.end
@@ -207,6 +210,19 @@ class Journal:
         return self._stuck
 
 
+class _OldVersion(ValueError):
+    """A journal of a version before this one."""
+
+
+def old(path: Path) -> LedgerOld:
+    """Return what an operator is told of a ledger that an older version wrote."""
+    return LedgerOld(
+        f"ledger {path}: was written by a version of raftcron that this one cannot read",
+        f"let that version end what it runs, then move {path.parent} away; the executor "
+        "begins a new ledger, and the cell takes what is still open in this one for lost",
+    )
+
+
 def damaged(path: Path, problem: str) -> LedgerDamaged:
     """Return what an operator is told of a journal that cannot be believed."""
     return LedgerDamaged(
@@ -226,6 +242,8 @@ def read(data: bytes) -> Contents:
     if len(data) < at or _CRC.unpack_from(data, _HEAD.size)[0] != crc32(data[: _HEAD.size]):
         raise ValueError("its head is damaged")
     magic, version, base, identity = _HEAD.unpack_from(data)
+    if magic == _MAGIC and version < VERSION:
+        raise _OldVersion(f"version {version} is older than {VERSION}")
     if magic != _MAGIC or version != VERSION:
         raise ValueError(f"version {version} is not {VERSION}")
     records: list[bytes] = []

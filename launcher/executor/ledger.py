@@ -1,42 +1,62 @@
-"""What was started here, by name, durably: a repeated request is answered and not repeated.
+"""What was started here, durably: a repeated request is answered and not repeated.
 
-Theory of operation. All rows are in memory, and each change of them is a record (`records.py`) in
-the journal (`journal.py`). A start is made only after a start record that names it is on the disk
-(rule R4). So after any crash a name without a row was never started, a row without a start record
-was not either, and a row with one and without a result may have run. Rows and tombstones go only
-when the leader has raised the floor past them and has acknowledged their end.
+Theory of operation. A launch is a row of a batch: the log index of its Begin, and its number in
+that batch. All rows are in memory, as columns (`batch.py`), and each change of them is a record
+(`records.py`) in the journal (`journal.py`). A start is made only after a start record of its row
+is on the disk (rule R4). So after any crash what has no row was never started, a row without a
+start record was not either, and a row with one and without a result may have run. Rows and
+tombstones go only when the leader has raised the floor past them and has acknowledged their end.
 
 A transaction is one record of the journal's file. Starts and acknowledgements of rows that are
 there already are written without waiting for the disk: they matter after a crash of the process,
 not of the host.
 
-Rows that are returned are the ledger's own: read them before the next transaction, and change
-nothing. Not thread-safe: everything happens in the thread that opened it.
+A `Row` that is returned says what was so at that moment. Not thread-safe: everything happens in the
+thread that opened it.
 """
 
 from __future__ import annotations
 
 import bisect
 import contextlib
-import heapq
 import secrets
 import uuid
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from launcher.errors import InvariantViolated, LedgerForeign, LedgerOld
+from launcher.columns import (
+    differences,
+    full,
+    full_times,
+    short,
+    short_times,
+    sums,
+)
+from launcher.errors import InvariantViolated, LedgerForeign
 from launcher.executor import records
+from launcher.executor.batch import (
+    ACKED,
+    FATE,
+    STARTING,
+    Batch,
+    Job,
+    code_of,
+    column_of,
+    listed,
+)
 from launcher.executor.disk import LocalDisk
-from launcher.executor.journal import Disk, Journal, damaged
-from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
+from launcher.executor.journal import Disk, Journal, damaged, old
+from launcher.executor.row import ACCEPTED, REFUSED, Change, Fates, Row
 from launcher.limits import DETAIL_CHARS_MAX
 from launcher.work import Epoch
 
 FILE: Final = "journal"
 OLD_FILE: Final = "ledger.sqlite"
 """What executors wrote before they had a journal."""
-_ROWS_PER_RECORD: Final = 4_096
+_RECORDS_AT_ONCE: Final = 64
+"""Batches in one piece of a journal that is written anew."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -51,7 +71,7 @@ class Ledger:
         Raises:
             LedgerDamaged: there is one, and it cannot be read.
             LedgerForeign: it is another executor's.
-            LedgerOld: it is of a version that had no journal.
+            LedgerOld: it is of an older version.
             LedgerStuck: it cannot be written: the disk is full, or fails.
         """
         self.path = path
@@ -60,10 +80,11 @@ class Ledger:
         self.boot_id = _boot_id()
         self.is_same_boot = False
         self._newest_index = 0
-        self._rows: dict[str, Row] = {}
-        self._unacked: dict[str, Row] = {}
-        self._begun: dict[int, list[Row]] = {}
+        self._batches: dict[int, list[Batch]] = {}
         self._indexes: list[int] = []
+        self._unacked: set[int] = set()
+        self._count = 0
+        self._jobs: list[Job] = []
         self._workers: dict[int, int] = {}
         self._owner = records.Owner(owner, self.boot_id)
         self._pending: list[records.Record] = []
@@ -81,7 +102,7 @@ class Ledger:
                 for body in bodies:
                     for record in records.decode(body):
                         _APPLY[type(record)](self, record)
-            except ValueError as error:
+            except (ValueError, LookupError, OverflowError) as error:
                 raise damaged(self.path, str(error)) from error
         self._journal.rewrite(self._everything())
 
@@ -99,7 +120,7 @@ class Ledger:
         self._owner = records.Owner(ours or record.executor, self.boot_id)
 
     def _everything(self) -> Iterator[bytes]:
-        """The records of a journal that is written anew."""
+        """The records of a journal that is written anew, in which jobs have new numbers."""
         first: list[records.Record] = [
             self._owner,
             records.EpochRaised(self.highest),
@@ -107,9 +128,43 @@ class Ledger:
             records.Workers(list(self._workers.items()), []),
         ]
         yield records.encode(first)
-        rows = list(self._rows.values())
-        for at in range(0, len(rows), _ROWS_PER_RECORD):
-            yield records.encode([records.Added(rows[at : at + _ROWS_PER_RECORD])])
+        for job in self._jobs:
+            job.number = -1
+        self._jobs = []
+        for at in range(0, len(self._indexes), _RECORDS_AT_ONCE):
+            some: list[records.Record] = []
+            for index in self._indexes[at : at + _RECORDS_AT_ONCE]:
+                for batch in self._batches[index]:
+                    some += self._recorded(batch, is_whole=True)
+            yield records.encode(some)
+
+    def _recorded(self, batch: Batch, *, is_whole: bool = False) -> Iterator[records.Record]:
+        """The records of a batch: of a new one, or of one with all that became of its rows."""
+        fresh = [job for job in batch.jobs if job.number < 0]
+        if fresh:
+            fresh = list(dict.fromkeys(fresh))
+            for number, job in enumerate(fresh, len(self._jobs)):
+                job.number = number
+            self._jobs += fresh
+            yield records.Jobs([job.name for job in fresh], [job.digest for job in fresh])
+        states = bytes(batch.states)
+        record = records.Accepted(
+            batch.index,
+            batch.epoch,
+            differences(batch.rows),
+            list(short([job.number for job in batch.jobs], 0)),
+            list(short_times(listed(batch.scheduled), 0)),
+            list(short(listed(batch.attempts), 1)),
+            list(short(listed(batch.triggers), 0)),
+            list(short(listed(batch.parts), 1)),
+            states[:1] if states.count(states[0]) == len(states) else states,
+            extras=batch.extras,
+        )
+        if is_whole:
+            record.started_ms = list(short_times(batch.started, 0))
+            record.finished_ms = list(short_times(batch.finished, 0))
+            record.codes = list(short(batch.codes, 0))
+        yield record
 
     def close(self) -> None:
         """Close the files; what was committed is there."""
@@ -155,165 +210,157 @@ class Ledger:
         """Forget acknowledged rows begun at or below `floor`; return how many. Never lowers it."""
         if floor <= self.floor:
             return 0
-        before = len(self._rows)
+        before = self._count
         self._record(records.FloorRaised(floor))
-        return before - len(self._rows)
+        return before - self._count
 
     def _apply_floor(self, record: records.FloorRaised) -> None:
         self.floor = record.floor
         self._newest_index = max(self._newest_index, record.floor)
-        count = bisect.bisect_right(self._indexes, record.floor)
+        end = bisect.bisect_right(self._indexes, record.floor)
         kept: list[int] = []
-        for index in self._indexes[:count]:
-            rows = self._begun.pop(index)
-            if left := [row for row in rows if not row.acked]:
-                self._begun[index] = left
-                kept.append(index)
-            for row in rows:
-                if row.acked:
-                    del self._rows[row.name]
-        self._indexes[:count] = kept
+        for index in self._indexes[:end]:
+            if index not in self._unacked:
+                self._count -= sum(map(len, self._batches.pop(index)))
+                continue
+            kept.append(index)
+            batches = self._batches[index]
+            left = [_unacked_only(batch) for batch in batches if batch.unacked]
+            self._count += sum(map(len, left)) - sum(map(len, batches))
+            self._batches[index] = left
+        self._indexes[:end] = kept
 
-    def insert(self, rows: Iterable[Row]) -> None:
-        """Add rows under names that are not there yet; a tombstone without an index gets the
-        highest that this ledger has seen."""
-        accepted: list[Row] = []
-        others: list[Row] = []
-        for row in rows:
-            if row.name in self._rows:
-                raise InvariantViolated(f"{row.name} has a row already")
-            if row.begun_index > self._newest_index:
-                self._newest_index = row.begun_index
-            row.begun_index = row.begun_index or self._newest_index
-            if row.detail:
-                row.detail = _bounded(row.detail)
-            is_plain = row.fate == ACCEPTED and not row.started_ms
-            (accepted if is_plain else others).append(row)
-        self._add(accepted)
-        self._add(others)
-        epochs = {row.epoch for row in accepted}
-        if len(epochs) == 1:
-            waiting = [place for place, row in enumerate(accepted) if not row.is_starting]
-            self._pending.append(
-                records.Accepted(
-                    epochs.pop(),
-                    [row.name for row in accepted],
-                    [row.begun_index for row in accepted],
-                    [row.digest for row in accepted],
-                    waiting,
-                )
-            )
-        else:
-            others += accepted
-        if others:
-            self._pending.append(records.Added(others))
+    def insert(self, batch: Batch) -> None:
+        """Add rows that are not there yet: accepted, or refused, ended or fenced at once.
+
+        Raises:
+            InvariantViolated: one is there already.
+        """
+        for known in self._batches.get(batch.index, ()):
+            if any(known.place(row) >= 0 for row in batch.rows):
+                raise InvariantViolated(f"batch {batch.index} has one of these rows already")
+        for extra in batch.extras.values():
+            extra.detail = _bounded(extra.detail)
+        self._add(batch)
+        self._pending += self._recorded(batch, is_whole=any(batch.finished))
+
+    def _apply_jobs(self, record: records.Jobs) -> None:
+        for name, digest in zip(record.names, record.digests, strict=True):
+            self._jobs.append(Job(name, digest, len(self._jobs)))
 
     def _apply_accepted(self, record: records.Accepted) -> None:
-        columns = zip(record.names, record.begun, record.digests, strict=True)
-        rows = [
-            Row(name, ACCEPTED, begun, record.epoch, digest, is_starting=True)
-            for name, begun, digest in columns
-        ]
-        for place in record.waiting:
-            rows[place].is_starting = False
-        self._add(rows)
+        rows = sums(record.rows)
+        count = len(rows)
+        batch = Batch(
+            record.index,
+            record.epoch,
+            rows,
+            [self._jobs[number] for number in full(record.jobs, count)],
+            column_of(full_times(record.scheduled_s, count)),
+            column_of(full(record.attempts, count, 1)),
+            column_of(full(record.triggers, count)),
+            column_of(full(record.parts, count, 1)),
+        )
+        batch.states = bytearray(full(record.states, count))
+        batch.started = array("q", full_times(record.started_ms, count))
+        batch.finished = array("q", full_times(record.finished_ms, count))
+        batch.codes = array("H", full(record.codes, count))
+        batch.extras = record.extras
+        self._add(batch)
 
-    def _apply_added(self, record: records.Added) -> None:
-        self._add(record.rows)
-
-    def _add(self, rows: Sequence[Row]) -> None:
-        by_name = {row.name: row for row in rows}
-        self._rows.update(by_name)
-        self._unacked.update(by_name)
-        for row in rows:
-            if row.acked:
-                del self._unacked[row.name]
-            index = row.begun_index
-            begun = self._begun.get(index)
-            if begun is None:
-                begun = self._begun[index] = []
+    def _add(self, batch: Batch) -> None:
+        index = batch.index
+        batches = self._batches.get(index)
+        if batches is not None:
+            batches.append(batch)
+        else:
+            self._batches[index] = [batch]
+            if index > (self._indexes[-1] if self._indexes else -1):
+                self._indexes.append(index)
+            else:
                 bisect.insort(self._indexes, index)
-                self._newest_index = max(self._newest_index, index)
-            begun.append(row)
+            self._newest_index = max(self._newest_index, index)
+        self._count += len(batch)
+        batch.count_unacked()
+        if batch.unacked:
+            self._unacked.add(index)
 
-    def starting(self, names: Iterable[str]) -> None:
-        """Record that accepted rows which waited are about to start."""
-        self._record(records.Starting(list(names)))
+    def starting(self, index: int, rows: Sequence[int]) -> None:
+        """Record that accepted rows of a batch which waited, ascending, are about to start."""
+        self._record(records.Starting(index, differences(rows)))
 
     def _apply_starting(self, record: records.Starting) -> None:
-        for name in record.names:
-            if (row := self._open_row(name)) is not None:
-                row.is_starting = True
+        for batch, place in self._open_places(record.index, sums(record.rows)):
+            batch.states[place] |= STARTING
 
-    def started(self, starts: Sequence[tuple[str, int, int, int]]) -> None:
-        """Record (name, pid, ticks, started_ms) of accepted rows."""
-        if starts:
-            self._record(records.Started(list(starts)))
+    def changed(self, fates: Fates) -> None:
+        """Record what became of accepted rows; what is over already, or was refused although it
+        had started, stays as it is."""
+        for change in fates.changes:
+            change.detail = _bounded(change.detail)
+            self._record(change)
+        for row in fates.rows:
+            row.detail = _bounded(row.detail)
+            self._record(row)
 
-    def _apply_started(self, record: records.Started) -> None:
-        for name, pid, ticks, started_ms in record.starts:
-            if (row := self._open_row(name)) is not None:
-                row.pid, row.ticks, row.started_ms = pid, ticks, started_ms
-                row.is_starting = True
+    def _apply_change(self, record: Change) -> None:
+        index, fate = record.index, record.fate
+        code = code_of(record.reason, record.exit_code)
+        for row, started_ms, finished_ms in record.each():
+            for batch, place in self._open_places(index, (row,)):
+                self._become(batch, place, fate, code, started_ms, finished_ms)
+                if record.detail and batch.states[place] & FATE != ACCEPTED:
+                    batch.beside(place).detail = record.detail
 
-    def ended(self, ends: Sequence[records.End]) -> None:
-        """Record how accepted rows ended; a start that is on record already stays."""
-        for end in ends:
-            if end.detail:
-                end.detail = _bounded(end.detail)
-        if ends:
-            self._record(records.Ended(list(ends)))
+    def _apply_row(self, row: Row) -> None:
+        for batch, place in self._open_places(row.index, (row.row,)):
+            code = code_of(row.reason, row.exit_code)
+            self._become(batch, place, row.fate, code, row.started_ms, row.finished_ms)
+            extra = batch.beside(place)
+            extra.detail, extra.retry_after_ms = row.detail, row.retry_after_ms
+            extra.cpu_ms, extra.memory_peak_bytes = row.cpu_ms, row.memory_peak_bytes
+            extra.pid, extra.ticks = row.pid, row.ticks
 
-    def _apply_ended(self, record: records.Ended) -> None:
-        for end in record.ends:
-            if (row := self._open_row(end.name)) is not None:
-                row.fate = ENDED
-                row.started_ms = row.started_ms or end.started_ms
-                row.finished_ms, row.exit_code = end.finished_ms, end.exit_code
-                row.reason, row.detail = end.reason, end.detail
-                row.retry_after_ms = end.retry_after_ms
-                row.cpu_ms, row.memory_peak_bytes = end.cpu_ms, end.memory_peak_bytes
+    def _become(
+        self, batch: Batch, place: int, fate: int, code: int, started_ms: int, finished_ms: int
+    ) -> None:
+        if fate == ACCEPTED:
+            batch.states[place] |= STARTING
+        elif fate == REFUSED and batch.started[place]:
+            return
+        elif batch.extras:
+            batch.extras.pop(place, None)  # a process that has ended
+        batch.change(place, fate, code, started_ms, finished_ms)
 
-    def refused(self, refusals: Iterable[tuple[str, str]]) -> None:
-        """Record (name, detail) of accepted rows that were not started after all, provably."""
-        if some := [(name, _bounded(detail)) for name, detail in refusals]:
-            self._record(records.Refused(some))
+    def _open_places(self, index: int, rows: Iterable[int]) -> Iterator[tuple[Batch, int]]:
+        """Those of some rows that are accepted and have no result: where they are."""
+        batches = self._batches.get(index, ())
+        for row in rows:
+            for batch in batches:
+                place = batch.place(row)
+                if place >= 0:
+                    if batch.states[place] & FATE == ACCEPTED:
+                        yield batch, place
+                    break
 
-    def _apply_refused(self, record: records.Refused) -> None:
-        for name, detail in record.refusals:
-            row = self._open_row(name)
-            if row is not None and not row.started_ms:
-                row.fate, row.detail = REFUSED, detail
-
-    def interrupted(self, names: Sequence[str], now_ms: int, detail: str) -> None:
-        """Record that nobody knows what became of accepted rows (rule R4)."""
-        if names:
-            self._record(records.Interrupted(list(names), now_ms, detail))
-
-    def _apply_interrupted(self, record: records.Interrupted) -> None:
-        for name in record.names:
-            if (row := self._open_row(name)) is not None:
-                row.fate, row.finished_ms, row.detail = (
-                    INTERRUPTED,
-                    record.finished_ms,
-                    record.detail,
-                )
-
-    def _open_row(self, name: str) -> Row | None:
-        """The row under `name` if it is accepted and has no result."""
-        row = self._unacked.get(name)
-        return row if row is not None and row.fate == ACCEPTED else None
-
-    def ack(self, names: Iterable[str]) -> None:
-        """Mark rows whose end is committed in the cell's log; open ones stay as they are."""
-        self._record(records.Acked(list(names)))
+    def ack(self, index: int, rows: Sequence[int]) -> None:
+        """Mark rows of a batch, ascending, whose end is committed in the cell's log; open ones stay
+        as they are."""
+        self._record(records.Acked(index, differences(rows)))
 
     def _apply_acked(self, record: records.Acked) -> None:
-        for name in record.names:
-            row = self._unacked.get(name)
-            if row is not None and row.fate != ACCEPTED:
-                row.acked = 1
-                del self._unacked[name]
+        batches = self._batches.get(record.index, ())
+        for row in sums(record.rows):
+            for batch in batches:
+                place = batch.place(row)
+                if place >= 0:
+                    state = batch.states[place]
+                    if state & FATE != ACCEPTED and not state & ACKED:
+                        batch.states[place] = state | ACKED
+                        batch.unacked -= 1
+                    break
+        if not any(batch.unacked for batch in batches):
+            self._unacked.discard(record.index)
 
     def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
         """Remember (pid, ticks) of worker processes before they are given anything (rule R4), and
@@ -330,57 +377,87 @@ class Ledger:
     @property
     def count(self) -> int:
         """How many rows it holds, acknowledged ones as well."""
-        return len(self._rows)
+        return self._count
 
     @property
     def newest_index(self) -> int:
         """The highest log index at which anything was begun that this ledger has seen."""
         return self._newest_index
 
-    def rows(self, names: Iterable[str]) -> dict[str, Row]:
-        """Return the rows that stand under `names`; names without one are left out."""
-        found = self._rows
-        return {name: found[name] for name in names if name in found}
+    def knows(self, index: int) -> bool:
+        """Whether any row of a batch is here."""
+        return index in self._batches
+
+    def row(self, index: int, row: int) -> Row | None:
+        """Return what is known of a row; None if nothing is."""
+        for batch in self._batches.get(index, ()):
+            place = batch.place(row)
+            if place >= 0:
+                return batch.row(place)
+        return None
+
+    def job(self, index: int, row: int) -> Job | None:
+        """Return what a row was to do; None if the row is not here."""
+        for batch in self._batches.get(index, ()):
+            place = batch.place(row)
+            if place >= 0:
+                return batch.jobs[place]
+        return None
 
     def workers(self) -> list[tuple[int, int]]:
         """Return (pid, ticks) of the worker processes that are on record."""
         return sorted(self._workers.items())
 
     def accepted(self) -> list[Row]:
-        """Return the rows without a result, oldest first."""
-        return [row for row in self.unacked() if row.fate == ACCEPTED]
+        """Return the rows without a result, in the order of the log."""
+        return [
+            batch.row(place)
+            for index in sorted(self._unacked)
+            for batch in self._batches[index]
+            for place in batch.places(only_open=True)
+        ]
 
     def unacked(self) -> list[Row]:
-        """Return the rows whose end the leader has not acknowledged, oldest first."""
-        return sorted(self._unacked.values(), key=lambda row: row.begun_index)
+        """Return the rows whose end the leader has not acknowledged, in the order of the log."""
+        return [
+            batch.row(place)
+            for index in sorted(self._unacked)
+            for batch in self._batches[index]
+            for place in batch.places()
+        ]
 
-    def page(self, after: tuple[int, str], until: int, count: int) -> list[Row]:
-        """Return up to `count` rows that follow (begun_index, name) `after`, begun at or below log
+    def page(self, after: tuple[int, int], until: int, count: int) -> list[Row]:
+        """Return up to `count` rows that follow (log index, row) `after`, begun at or below log
         index `until`, in this order; acknowledged ones as well."""
         page: list[Row] = []
         first = bisect.bisect_left(self._indexes, after[0])
         last = bisect.bisect_right(self._indexes, until)
         for index in self._indexes[first:last]:
-            rows = self._begun[index]
-            if index == after[0]:
-                rows = [row for row in rows if row.name > after[1]]
-            page += heapq.nsmallest(count - len(page), rows, key=lambda row: row.name)
+            found = sorted(
+                (row, batch, place)
+                for batch in self._batches[index]
+                for place, row in enumerate(batch.rows)
+                if (index, row) > after
+            )
+            page += [batch.row(place) for _, batch, place in found[: count - len(page)]]
             if len(page) >= count:
                 break
         return page
+
+
+def _unacked_only(batch: Batch) -> Batch:
+    return batch if batch.unacked == len(batch) else batch.only(list(batch.places()))
 
 
 _APPLY: Final[dict[type, Callable[[Ledger, Any], None]]] = {
     records.Owner: Ledger._apply_owner,
     records.EpochRaised: Ledger._apply_epoch,
     records.FloorRaised: Ledger._apply_floor,
+    records.Jobs: Ledger._apply_jobs,
     records.Accepted: Ledger._apply_accepted,
-    records.Added: Ledger._apply_added,
     records.Starting: Ledger._apply_starting,
-    records.Started: Ledger._apply_started,
-    records.Ended: Ledger._apply_ended,
-    records.Refused: Ledger._apply_refused,
-    records.Interrupted: Ledger._apply_interrupted,
+    Change: Ledger._apply_change,
+    Row: Ledger._apply_row,
     records.Acked: Ledger._apply_acked,
     records.Workers: Ledger._apply_workers,
 }
@@ -407,10 +484,6 @@ def _bounded(detail: str) -> str:
 
 
 def _refuse_old(path: Path) -> None:
-    old = path.with_name(OLD_FILE)
-    if old.exists():
-        raise LedgerOld(
-            f"ledger {old}: was written by a version of raftcron that this one cannot read",
-            f"let that version end what it runs, then move {path.parent} away; the executor "
-            "begins a new ledger, and the cell takes what is still open in this one for lost",
-        )
+    sqlite = path.with_name(OLD_FILE)
+    if sqlite.exists():
+        raise old(sqlite)

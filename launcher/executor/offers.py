@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from launcher.executor.buffer import Buffer, Waiting
+from launcher.executor.attempt import Attempt
+from launcher.executor.buffer import Buffer
 from launcher.executor.rules import LEASE_OVER
 from launcher.executor.worker import Worker
 from launcher.limits import (
@@ -51,7 +52,7 @@ class Group:
         self.name = name
         self.workers: dict[int, Worker] = {}
         self.buffer = Buffer()
-        self.starting: dict[str, Waiting] = {}
+        self.starting: dict[str, Attempt] = {}
         self.ready = Buffer()
         self.opened = 0
         self.ahead = -1

@@ -8,18 +8,21 @@ from typing import Protocol
 import msgspec
 
 from launcher.executor.offers import Offer
-from launcher.executor.row import Row
+from launcher.executor.row import Fates, Row
+from launcher.executor.works import Works
 from launcher.work import Epoch
 
 
 class Outlet(Protocol):
-    """Where reports go: one stream to a leader."""
+    """Where reports go: one stream to a leader. `works` is what the leader said of work in it."""
+
+    works: Works
 
     def begin(self, known: list[Row], highest: Epoch) -> None:
         """Say hello with all rows whose end is not acknowledged. Called once, before `send`."""
 
-    def send(self, rows: list[Row]) -> None:
-        """Report rows; never waits."""
+    def send(self, fates: Fates) -> None:
+        """Report what became of rows; never waits."""
 
     def offer(self, offers: Sequence[Offer]) -> None:
         """Tell what the workers of this host serve, whole; never waits."""
@@ -37,7 +40,7 @@ class RecallOutlet(Outlet, Protocol):
 
 
 class Recall(msgspec.Struct, frozen=True):
-    """A question for the next page of the ledger: what follows (begun index, name) `after`.
+    """A question for the next page of the ledger: what follows (log index, row) `after`.
 
     `until` is the newest log index that the ledger knew when the first page was read, -1 before.
     What is begun behind it came from the leader who asks; an executor that starts a thousand
@@ -45,7 +48,7 @@ class Recall(msgspec.Struct, frozen=True):
     """
 
     outlet: RecallOutlet
-    after: tuple[int, str] = (-1, "")
+    after: tuple[int, int] = (-1, -1)
     until: int = -1
 
 

@@ -2,7 +2,7 @@
 
 Theory of operation. A page is read in a turn, in the ledger's thread, after the turn's transaction:
 so the epoch of the leader that asks is durable before the first page is read, and no start of an
-older one can come behind a page. Pages follow (begun index, name), which never changes in a row;
+older one can come behind a page. Pages follow (log index, row), by which a row is known;
 what is written between two pages lies behind the cursor, or is reported as any change is.
 
 A row that is pending (row.py) is told to nobody, and to leave it out would say that it never ran:
@@ -30,5 +30,5 @@ def read_page(ledger: Ledger, recall: Recall, rows_max: int = RECALL_ROWS_MAX) -
         return Page(rows, ledger.floor, None)
     if not rows:
         return None
-    rest = msgspec.structs.replace(recall, after=(rows[-1].begun_index, rows[-1].name))
+    rest = msgspec.structs.replace(recall, after=(rows[-1].index, rows[-1].row))
     return Page(rows, ledger.floor, rest)

@@ -1,8 +1,11 @@
 """What an executor writes into its journal: one record for each thing that a turn changed.
 
 A record of the journal's file is a list of these: what a turn changed is there whole, or not at
-all. Launches are in columns, one list for each thing that is known of them, since a message of the
-leader brings many. Replaying the records in order gives the ledger that wrote them.
+all. Launches are rows of batches, in columns (`columns.py`). Replaying the records in order gives
+the ledger that wrote them.
+
+A job's name and the digest of its work are written once, and are known by a number afterwards: the
+n-th that was written since the journal was written anew has number n - 1.
 
 Fields are added at the end with a default, and tags are never used again.
 """
@@ -13,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from launcher.executor.row import Row
+from launcher.executor.batch import Extra
+from launcher.executor.row import Change, Row
 from launcher.work import Epoch
 
 
@@ -40,77 +44,51 @@ class FloorRaised(_Record, tag=2):
     floor: int
 
 
-class Accepted(_Record, tag=3):
-    """Starts that were accepted under one epoch. Those at the places `waiting` are not to start
-    yet; for the others this is the start record."""
+class Jobs(_Record, tag=3):
+    """Names of jobs, and digests of what they are to do, with the next numbers."""
 
-    epoch: str
     names: list[str]
-    begun: list[int]
     digests: list[bytes]
-    waiting: list[int]
 
 
-class Added(_Record, tag=4):
-    """Rows as they are: refusals, tombstones, and all rows of a journal that is written anew."""
+class Accepted(_Record, tag=4):
+    """Rows of a batch that are new here, under the epoch by which they came; `jobs` are numbers.
 
-    rows: list[Row]
+    `states` has a byte for each row, or one for all: a fate, with `batch.STARTING` for a start
+    record. Usually nothing else is known. The last four have more only where a journal is written
+    anew: the reason and the exit code as `batch.code_of` has them.
+    """
+
+    index: int
+    epoch: str
+    rows: list[int]
+    jobs: list[int]
+    scheduled_s: list[int]
+    attempts: list[int]
+    triggers: list[int]
+    parts: list[int]
+    states: bytes
+    started_ms: list[int] = []
+    finished_ms: list[int] = []
+    codes: list[int] = []
+    extras: dict[int, Extra] = {}
 
 
 class Starting(_Record, tag=5):
     """The start record of rows that waited: they are about to start, or have."""
 
-    names: list[str]
+    index: int
+    rows: list[int]
 
 
-class Started(_Record, tag=6):
-    """Rows that have begun, as the spawner or a worker says: (name, pid, ticks, started_ms)."""
-
-    starts: list[tuple[str, int, int, int]]
-
-
-class End(msgspec.Struct, array_like=True, gc=False):
-    """How an attempt ended. `started_ms` counts where no start is on record; what a control group
-    measured is 0 where there was none."""
-
-    name: str
-    finished_ms: int
-    exit_code: int
-    reason: int
-    detail: str = ""
-    retry_after_ms: int = 0
-    started_ms: int = 0
-    cpu_ms: int = 0
-    memory_peak_bytes: int = 0
-
-
-class Ended(_Record, tag=7):
-    """Accepted rows that are over."""
-
-    ends: list[End]
-
-
-class Refused(_Record, tag=8):
-    """Accepted rows that were not started after all: (name, detail)."""
-
-    refusals: list[tuple[str, str]]
-
-
-class Interrupted(_Record, tag=9):
-    """Rows of which nobody knows what became."""
-
-    names: list[str]
-    finished_ms: int
-    detail: str
-
-
-class Acked(_Record, tag=10):
+class Acked(_Record, tag=8):
     """Rows whose end is committed in the cell's log."""
 
-    names: list[str]
+    index: int
+    rows: list[int]
 
 
-class Workers(_Record, tag=11):
+class Workers(_Record, tag=9):
     """Worker processes, (id, start time in ticks), that came, and the ids of dead ones, which went
     before."""
 
@@ -119,19 +97,9 @@ class Workers(_Record, tag=11):
 
 
 Record = (
-    Owner
-    | EpochRaised
-    | FloorRaised
-    | Accepted
-    | Added
-    | Starting
-    | Started
-    | Ended
-    | Refused
-    | Interrupted
-    | Acked
-    | Workers
+    Owner | EpochRaised | FloorRaised | Jobs | Accepted | Starting | Change | Row | Acked | Workers
 )
+"""`Change` and `Row` say what became of rows."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[Record])
 

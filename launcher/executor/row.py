@@ -1,86 +1,225 @@
-"""One row of an executor's ledger, and what is reported of it."""
+"""What became of rows, as ledger, journal and leader are told: in columns where it is usual.
+
+A `Change` says the same of many rows of a batch. A `Row` is all that is known of one: what a change
+has no column for (usage, a process, when to try again), and what is asked for row by row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from launcher import logs
+from launcher.columns import differences, full_times, sums
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
-ACCEPTED = int(pool_pb2.ACCEPTED)
-REFUSED = int(pool_pb2.REFUSED)
-ENDED = int(pool_pb2.ENDED)
-INTERRUPTED = int(pool_pb2.INTERRUPTED)
-FENCED = int(pool_pb2.FENCED)
-UNKNOWN = int(pool_pb2.UNKNOWN)
+ACCEPTED: Final = int(pool_pb2.ACCEPTED)
+REFUSED: Final = int(pool_pb2.REFUSED)
+ENDED: Final = int(pool_pb2.ENDED)
+INTERRUPTED: Final = int(pool_pb2.INTERRUPTED)
+FENCED: Final = int(pool_pb2.FENCED)
+UNKNOWN: Final = int(pool_pb2.UNKNOWN)
 _FATES: Final = {int(number): name.lower() for name, number in pool_pb2.Fate.items()}
 _REASONS: Final = {int(reason): reason.label for reason in Reason}
-_REPORTED: Final = (
-    *("reason", "exit_code", "started_ms", "finished_ms", "detail"),
-    *("retry_after_ms", "cpu_ms", "memory_peak_bytes"),
-)
 _GOOD: Final = (ACCEPTED, ENDED, FENCED)
+_ROW: Final = attrgetter("row")
 LINES_MAX: Final = 10
 """Lines a second about attempts that failed."""
 
 log = logs.get()
 
 
-class Row(msgspec.Struct, gc=False, array_like=True):
-    """What is known under one attempt name.
+class Result(Protocol):
+    """One row and what became of it: an attempt that is here, or a row of the ledger."""
 
-    `begun_index` is the log index of its Begin; for a tombstone the highest one that this ledger
-    had seen when it was set. `pid` is also the process group; `ticks` is when the process started,
-    in clock ticks since boot; both are 0 of what a worker runs. Times are wall clock milliseconds,
-    0 for never. `retry_after_ms` is when, after its end, a handler wants to be tried again.
-    `cpu_ms` and `memory_peak_bytes` are what its control group measured, 0 where there was none.
-    `is_starting`: it has a start record, so that it is about to start, or may have.
+    index: int
+    row: int
+    name: str
+    reason: int
+    exit_code: int
+    detail: str
+    started_ms: int
+    finished_ms: int
+    retry_after_ms: int
+    cpu_ms: int
+    memory_peak_bytes: int
+    output_bytes: int
+
+
+class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
+    """The same of some rows of the batch of log index `index`: in the columns that pool.proto
+    describes, rows ascending. It is what the journal has of them, and what the leader is told; of
+    output the journal has no need."""
+
+    index: int
+    fate: int
+    reason: int
+    exit_code: int
+    rows: list[int]
+    started_ms: list[int] = []
+    finished_ms: list[int] = []
+    detail: str = ""
+    output_bytes: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def each(self) -> Iterable[tuple[int, int, int]]:
+        """Return (row, started_ms, finished_ms) of each row."""
+        count = len(self.rows)
+        started, finished = full_times(self.started_ms, count), full_times(self.finished_ms, count)
+        return zip(sums(self.rows), started, finished, strict=True)
+
+    def message(self) -> pool_pb2.BatchReport:
+        """Return it as the leader is told."""
+        return pool_pb2.BatchReport(
+            index=self.index,
+            fate=pool_pb2.Fate.ValueType(self.fate),
+            reason=self.reason,
+            exit_code=self.exit_code,
+            rows=self.rows,
+            started_ms=self.started_ms,
+            finished_ms=self.finished_ms,
+            output_bytes=self.output_bytes,
+            detail=self.detail,
+        )
+
+
+class Row(msgspec.Struct, array_like=True, gc=False, tag=7):
+    """All that is known of one row.
+
+    `name` is that of its attempt, `epoch` that under which it came. `pid` is the process group of a
+    command that runs, `ticks` when it started, in clock ticks since boot. Times are wall clock
+    milliseconds, 0 for never. `retry_after_ms` is when, after its end, a handler wants to be tried
+    again. `cpu_ms` and `memory_peak_bytes` are what its control group measured, 0 where there was
+    none. `is_starting`: it has a start record, so that it is about to start, or may have.
     """
 
-    name: str
+    index: int
+    row: int
     fate: int
-    begun_index: int = 0
+    name: str = ""
     epoch: str = ""
-    digest: bytes = b""
-    pid: int = 0
-    ticks: int = 0
+    reason: int = 0
+    exit_code: int = 0
     started_ms: int = 0
     finished_ms: int = 0
-    exit_code: int = 0
-    reason: int = 0
     detail: str = ""
-    acked: int = 0
     retry_after_ms: int = 0
     cpu_ms: int = 0
     memory_peak_bytes: int = 0
+    pid: int = 0
+    ticks: int = 0
     is_starting: bool = False
+    acked: bool = False
+    output_bytes: int = 0
 
     @property
     def is_pending(self) -> bool:
         """Accepted, and not yet known whether it could be started: the answer is on its way."""
         return self.fate == ACCEPTED and not self.started_ms
 
-    def report(self, output_bytes: int = 0) -> pool_pb2.Report:
-        """Return what the leader is told of this row, of which so much output is kept."""
-        report = pool_pb2.Report(name=self.name, fate=pool_pb2.Fate.ValueType(self.fate))
-        # Most of it is nothing for most rows, and to set nothing costs as much as to set something.
-        for field in _REPORTED:
-            if value := getattr(self, field):
-                setattr(report, field, value)
-        if output_bytes:
-            report.output_bytes = output_bytes
+    def report(self) -> pool_pb2.Report:
+        """Return what the leader is told of this row."""
+        return pool_pb2.Report(
+            index=self.index,
+            row=self.row,
+            fate=pool_pb2.Fate.ValueType(self.fate),
+            reason=self.reason,
+            exit_code=self.exit_code,
+            started_ms=self.started_ms,
+            finished_ms=self.finished_ms,
+            detail=self.detail,
+            retry_after_ms=self.retry_after_ms,
+            cpu_ms=self.cpu_ms,
+            memory_peak_bytes=self.memory_peak_bytes,
+            output_bytes=self.output_bytes,
+        )
+
+    def recollection(self) -> pool_pb2.Report:
+        """Return what a leader is told that does not know where the row comes from."""
+        report = self.report()
+        report.name, report.epoch = self.name, self.epoch
         return report
 
-    def recollection(self, output_bytes: int = 0) -> pool_pb2.Report:
-        """Return what a leader is told that does not know where the row comes from."""
-        report = self.report(output_bytes)
-        report.begun_index, report.epoch = self.begun_index, self.epoch
-        return report
+
+class Fates(msgspec.Struct):
+    """What became of rows: of most in columns, of each of the others by itself."""
+
+    changes: list[Change] = []
+    rows: list[Row] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.rows)
+
+    def add(self, other: Fates) -> None:
+        """Tell `other` as well, afterwards."""
+        self.changes += other.changes
+        self.rows += other.rows
+
+
+def fates_of(fate: int, some: Iterable[Result]) -> Fates:
+    """Return how rows are told of that have come to the same fate."""
+    groups: dict[tuple[int, int, int, str], list[Result]] = {}
+    said = Fates()
+    for one in some:
+        if one.retry_after_ms or one.cpu_ms or one.memory_peak_bytes:
+            said.rows.append(_row(fate, one))
+            continue
+        key = (one.index, one.reason, one.exit_code, one.detail)
+        group = groups.get(key)
+        if group is None:
+            groups[key] = [one]
+        else:
+            group.append(one)
+    for (index, reason, exit_code, detail), group in groups.items():
+        if len(group) > 1:
+            group.sort(key=_ROW)
+        change = Change(index, fate, reason, exit_code, differences([one.row for one in group]))
+        change.started_ms = _times([one.started_ms for one in group])
+        change.finished_ms = _times([one.finished_ms for one in group])
+        change.detail = detail
+        if any(kept := [one.output_bytes for one in group]):
+            change.output_bytes = kept
+        said.changes.append(change)
+    return said
+
+
+def fates_of_rows(rows: Iterable[Row]) -> Fates:
+    """Return how rows of the ledger are told of, of any fate, each once."""
+    by_fate: dict[int, list[Row]] = {}
+    for row in {(row.index, row.row): row for row in rows}.values():
+        by_fate.setdefault(row.fate, []).append(row)
+    every = Fates()
+    for fate, some in by_fate.items():
+        every.add(fates_of(fate, some))
+    return every
+
+
+def _times(column: list[int]) -> list[int]:
+    return differences(column) if any(column) else []
+
+
+def _row(fate: int, one: Result) -> Row:
+    return Row(
+        one.index,
+        one.row,
+        fate,
+        reason=one.reason,
+        exit_code=one.exit_code,
+        started_ms=one.started_ms,
+        finished_ms=one.finished_ms,
+        detail=one.detail,
+        retry_after_ms=one.retry_after_ms,
+        cpu_ms=one.cpu_ms,
+        memory_peak_bytes=one.memory_peak_bytes,
+        output_bytes=one.output_bytes,
+    )
 
 
 class FailureLog:
@@ -90,31 +229,31 @@ class FailureLog:
     def __init__(self) -> None:
         self._second = self._lines = self._omitted = 0
 
-    def note(self, rows: Iterable[Row], now_ms: int) -> None:
-        """Log those of `rows` that failed, or were not started after all."""
+    def note(self, fate: int, some: Sequence[Result], now_ms: int) -> None:
+        """Log those of `some` that failed, or were not started after all, as `fate` says."""
         if now_ms // 1000 != self._second:
             self._second, self._lines = now_ms // 1000, 0
             if self._omitted:
                 log.info("launches.failed", count=self._omitted)
                 self._omitted = 0
-        for row in rows:
-            if row.fate in _GOOD and not (row.exit_code or row.reason):
+        for one in some:
+            if fate in _GOOD and not (one.exit_code or one.reason):
                 continue
             if self._lines < LINES_MAX:
                 self._lines += 1
-                log.info("launch.failed", **_said(row))
+                log.info("launch.failed", **_said(fate, one))
             else:
                 self._omitted += 1
 
 
-def _said(row: Row) -> dict[str, Any]:
+def _said(fate: int, one: Result) -> dict[str, Any]:
     return {
-        "launch": row.name,
-        "fate": _FATES[row.fate],
-        "reason": _REASONS.get(row.reason, str(row.reason)),
-        "exit_code": row.exit_code,
-        "ran_ms": max(0, row.finished_ms - row.started_ms) if row.started_ms else 0,
-        "detail": row.detail,
+        "launch": one.name,
+        "fate": _FATES[fate],
+        "reason": _REASONS.get(one.reason, str(one.reason)),
+        "exit_code": one.exit_code,
+        "ran_ms": max(0, one.finished_ms - one.started_ms) if one.started_ms else 0,
+        "detail": one.detail,
     }
 
 

@@ -1,19 +1,20 @@
-"""What an executor answers to orders: which starts it accepts, which it durably refuses, and why.
+"""What an executor answers to orders: which rows it accepts, which it durably refuses, and why.
 
-Everything that decides whether a name may be started is in this file (rules R3, R4, R5, R7).
+Everything that decides whether an attempt may be started is in this file (rules R3, R4, R5, R7).
 Called inside a transaction of the ledger: nothing of what is decided may be acted on, or told to
 anybody, before that transaction is on the disk.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from launcher.columns import BadColumn, full, full_times, row_numbers, sums
+from launcher.executor.attempt import Attempt
+from launcher.executor.batch import STARTING, Batch, column_of, tombstone
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import (
     ACCEPTED,
@@ -25,11 +26,15 @@ from launcher.executor.row import (
     Row,
     epoch_of,
 )
-from launcher.limits import WORK_BYTES_CACHED, WORK_SPECS_CACHED
+from launcher.executor.works import BadOrders, Work, Works
+from launcher.launch import Reason
+from launcher.names import BadName
 from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch, WorkSpec
+from launcher.work import WorkSpec
 
 LEASE_OVER: Final = "the executor's lease is over"
+ROW_MAX: Final = (1 << 32) - 1
+_REASONS: Final = frozenset(int(reason) for reason in Reason)
 
 
 class Conditions(msgspec.Struct, frozen=True):
@@ -60,15 +65,15 @@ class _Room:
         self.idle = dict(conditions.groups_idle)
         self._handlers = conditions.handlers
 
-    def refusal(self, work: WorkSpec) -> str:
-        """Why there is no room for `work`, or nothing."""
-        if not work.handler:
+    def refusal(self, spec: WorkSpec) -> str:
+        """Why there is no room for `spec`, or nothing."""
+        if not spec.handler:
             return "no free slot" if self.commands <= 0 else ""
-        group = self._handlers.get(work.handler)
+        group = self._handlers.get(spec.handler)
         if group is None:
-            return f"no worker here serves {work.handler}"
+            return f"no worker here serves {spec.handler}"
         if self.groups[group] <= 0:
-            return f"no free slot in group {group} of workers, which serves {work.handler}"
+            return f"no free slot in group {group} of workers, which serves {spec.handler}"
         return ""
 
     def left(self, conditions: Conditions) -> Conditions:
@@ -80,44 +85,60 @@ class _Room:
             groups_idle=self.idle,
         )
 
-    def take(self, work: WorkSpec) -> bool:
+    def take(self, spec: WorkSpec) -> bool:
         """Give it a slot; return whether it is to start at once, and does not wait for a worker."""
-        if not work.handler:
+        if not spec.handler:
             self.commands -= 1
             return True
-        group = self._handlers[work.handler]
+        group = self._handlers[spec.handler]
         self.groups[group] -= 1
-        self.idle[group] = self.idle.get(group, 0) - 1
-        return self.idle[group] >= 0
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """A start whose row is in the ledger. Once that is durable it may be started, if it is
-    `starting`: its row is a start record as well. Otherwise it waits for one."""
-
-    start: pool_pb2.Start
-    work: WorkSpec
-    epoch: Epoch
-    is_starting: bool = True
+        idle = self.idle[group] = self.idle.get(group, 0) - 1
+        return idle >= 0
 
 
 class Settled(msgspec.Struct):
-    """What orders come to. `mismatched` are known names that came with other work than before;
-    `withdrawn` are fenced ones that are accepted and may not have begun: they need not. `left` is
-    what is true for the next message, where starts were accepted."""
+    """What orders come to. `accepted` are attempts whose rows are in the ledger: once that is
+    durable those that are `is_starting` may be started, since their rows are start records as well.
 
-    accepted: list[Accepted] = []
+    `mismatched` are names that came with other work than before; `withdrawn` are fenced ones that
+    are accepted and may not have begun: they need not. `left` is what is true for the next message,
+    where starts were accepted. `problem` is why nothing was done, and the stream is to be left.
+    """
+
+    accepted: list[Attempt] = []
     answers: list[Row] = []
     kills: list[tuple[str, int]] = []
     mismatched: list[str] = []
     withdrawn: list[str] = []
     forgotten: int = 0
     is_stale: bool = False
+    problem: str = ""
     left: Conditions | None = None
 
 
-def settle(ledger: Ledger, orders: pool_pb2.Orders, conditions: Conditions) -> Settled:
-    """Decide on one message of the leader and write what was decided into `ledger`.
+class _Given(msgspec.Struct):
+    """A batch of a message, read: a value for each row."""
+
+    index: int
+    rows: list[int]
+    works: list[Work]
+    scheduled_s: list[int]
+    not_after_ms: list[int]
+    attempts: list[int]
+    triggers: list[int]
+    parts: list[int]
+
+    def only(self, places: Sequence[int]) -> _Given:
+        """Return it with the rows at some places."""
+        columns = (getattr(self, name) for name in self.__struct_fields__[1:])
+        return _Given(self.index, *([column[place] for place in places] for column in columns))
+
+
+def settle(
+    ledger: Ledger, orders: pool_pb2.Orders, works: Works, conditions: Conditions
+) -> Settled:
+    """Decide on one message of the leader and write what was decided into `ledger`. `works` is what
+    its stream said of work before.
 
     Orders of an epoch below the highest seen change nothing and are answered by nothing (R3).
     """
@@ -126,110 +147,173 @@ def settle(ledger: Ledger, orders: pool_pb2.Orders, conditions: Conditions) -> S
     if epoch < ledger.highest:
         settled.is_stale = True
         return settled
+    try:
+        works.learn(orders.works)
+        batches = [_given(message, works) for message in orders.batches]
+        fences = {
+            (fence.index, fence.row): tombstone(fence.index, fence.row, fence.name, str(epoch))
+            for fence in orders.fences
+        }
+    except (BadOrders, BadColumn, BadName) as error:
+        settled.problem = str(error)
+        return settled
     ledger.raise_epoch(epoch)
-    _settle_starts(ledger, orders, conditions, settled)
-    _settle_fences(ledger, orders, settled)
-    _settle_kills(ledger, orders, settled)
-    if orders.acks:
-        ledger.ack(orders.acks)
+    if batches:
+        room = _Room(conditions)
+        for given in batches:
+            _settle_batch(ledger, given, str(epoch), conditions, room, settled)
+        settled.left = room.left(conditions)
+    _settle_fences(ledger, fences, settled)
+    _settle_kills(ledger, orders.kills, settled)
+    for ack in orders.acks:
+        if ledger.knows(ack.index):
+            ledger.ack(ack.index, sums(ack.rows))
     settled.forgotten = ledger.raise_floor(orders.floor)
     return settled
 
 
-def _settle_starts(
-    ledger: Ledger, orders: pool_pb2.Orders, conditions: Conditions, settled: Settled
+def _given(message: pool_pb2.Batch, works: Works) -> _Given:
+    """Return a batch of a message.
+
+    Raises:
+        BadOrders: work has a number that is not known.
+        BadColumn: a column cannot be read.
+    """
+    rows = row_numbers(message.rows, ROW_MAX)
+    count = len(rows)
+    return _Given(
+        message.index,
+        rows,
+        works.of(full(message.works, count)),
+        full_times(message.scheduled_s, count),
+        full_times(message.not_after_ms, count),
+        full(message.attempts, count, 1),
+        full(message.triggers, count),
+        full(message.parts, count, 1),
+    )
+
+
+def _settle_batch(
+    ledger: Ledger,
+    given: _Given,
+    epoch: str,
+    conditions: Conditions,
+    room: _Room,
+    settled: Settled,
 ) -> None:
-    if not orders.starts:
+    """Accept or refuse the rows of a batch that are new; answer for the others."""
+    if ledger.knows(given.index):
+        given = given.only(_new(ledger, given, settled))
+    if given.index <= ledger.floor:
+        settled.answers += [_forgotten(given.index, row, ledger.floor) for row in given.rows]
         return
-    epoch = epoch_of(orders.epoch)
-    known = ledger.rows([start.name for start in orders.starts])
-    rows: list[Row] = []
-    under = str(epoch)
-    room = _Room(conditions)
-    for start in orders.starts:
-        if (row := known.get(start.name)) is not None:
-            _answer(row, settled)
-            if row.digest and row.digest != digest_of(start.work):
-                settled.mismatched.append(start.name)
+    if not given.rows:
+        return
+    batch = Batch(
+        given.index,
+        epoch,
+        given.rows,
+        [work.job for work in given.works],
+        column_of(given.scheduled_s),
+        column_of(given.attempts),
+        column_of(given.triggers),
+        column_of(given.parts),
+    )
+    if obstacle := _obstacle(conditions):
+        refused = dict.fromkeys(range(len(batch)), obstacle)
+    else:
+        refused = _admit(given, batch, conditions, room, settled)
+    for place, detail in refused.items():
+        batch.states[place] = REFUSED
+        batch.beside(place).detail = detail
+    ledger.insert(batch)
+    settled.answers += [batch.row(place) for place in refused]
+    if not conditions.executes:
+        settled.answers += map(batch.row, [at for at in range(len(batch)) if at not in refused])
+
+
+def _new(ledger: Ledger, given: _Given, settled: Settled) -> list[int]:
+    """Answer for the rows that are known; return the places of the others."""
+    new: list[int] = []
+    for place, number in enumerate(given.rows):
+        row, job = ledger.row(given.index, number), ledger.job(given.index, number)
+        if row is None or job is None:
+            new.append(place)
             continue
-        if start.begun_index <= ledger.floor:
-            settled.answers.append(_forgotten(start, ledger.floor))
-            continue
-        row, work = _admit(start, under, conditions, room)
-        known[start.name] = row
-        rows.append(row)
-        if work is not None and row.fate == ACCEPTED:
-            row.is_starting = room.take(work)
-            settled.accepted.append(Accepted(start, work, epoch, row.is_starting))
-        else:
-            settled.answers.append(row)
-    ledger.insert(rows)
-    if settled.accepted:
-        settled.left = room.left(conditions)
+        _answer(row, settled)
+        other = given.works[place].job
+        if job.digest and (job.digest, job.name) != (other.digest, other.name):
+            settled.mismatched.append(row.name)
+    return new
+
+
+def _obstacle(conditions: Conditions) -> str:
+    """Why nothing at all may be started, or nothing."""
+    if conditions.obstacle:
+        return conditions.obstacle
+    return "" if conditions.lease_valid else LEASE_OVER
 
 
 def _admit(
-    start: pool_pb2.Start, epoch: str, conditions: Conditions, room: _Room
-) -> tuple[Row, WorkSpec | None]:
-    work, digest = _read(start.work)
-    row = Row(start.name, ACCEPTED, start.begun_index, epoch, digest)
-    row.detail = _refusal(start, work, conditions, room)
-    if row.detail:
-        row.fate = REFUSED
-    elif not conditions.executes:
-        row.fate = ENDED
-        row.started_ms = row.finished_ms = conditions.wall_ms
-    return row, work
+    given: _Given, batch: Batch, conditions: Conditions, room: _Room, settled: Settled
+) -> dict[int, str]:
+    """Accept what may be started of a batch; return why the rows at other places may not."""
+    refused: dict[int, str] = {}
+    wall_ms, accepted, states = conditions.wall_ms, settled.accepted, batch.states
+    if not conditions.executes:
+        states[:] = bytes([ENDED]) * len(batch)
+    columns = zip(given.rows, given.works, batch.names(), given.not_after_ms, strict=True)
+    for place, (row, work, name, not_after_ms) in enumerate(columns):
+        spec = work.spec
+        if wall_ms > not_after_ms:
+            refused[place] = f"{wall_ms - not_after_ms} ms too late"
+        elif spec is None:
+            refused[place] = "the work cannot be read by this executor"
+        elif not conditions.executes:
+            batch.started[place] = batch.finished[place] = wall_ms
+        elif detail := room.refusal(spec):
+            refused[place] = detail
+        else:
+            is_starting = room.take(spec)
+            if is_starting:
+                states[place] = ACCEPTED | STARTING
+            accepted.append(
+                Attempt(batch, place, given.index, row, name, spec, not_after_ms, is_starting)
+            )
+    return refused
 
 
-def _refusal(
-    start: pool_pb2.Start, work: WorkSpec | None, conditions: Conditions, room: _Room
-) -> str:
-    """Why `start` must not be started, or nothing."""
-    if conditions.obstacle:
-        return conditions.obstacle
-    if not conditions.lease_valid:
-        return LEASE_OVER
-    if conditions.wall_ms > start.not_after_ms:
-        return f"{conditions.wall_ms - start.not_after_ms} ms too late"
-    if work is None:
-        return "the work cannot be read by this executor"
-    return room.refusal(work) if conditions.executes else ""
-
-
-def _forgotten(start: pool_pb2.Start, floor: int) -> Row:
+def _forgotten(index: int, row: int, floor: int) -> Row:
     # Not REFUSED: that would say that it never ran, and what this ledger knew of it may be gone.
-    detail = f"begun at log index {start.begun_index}, at or below this ledger's floor {floor}"
-    return Row(start.name, INTERRUPTED, start.begun_index, detail=detail)
+    detail = f"begun at log index {index}, at or below this ledger's floor {floor}"
+    return Row(index, row, INTERRUPTED, detail=detail)
 
 
-def _settle_fences(ledger: Ledger, orders: pool_pb2.Orders, settled: Settled) -> None:
-    fences = list(dict.fromkeys(orders.fences))
-    if not fences:
-        return
-    known = ledger.rows(fences)
-    epoch = str(epoch_of(orders.epoch))
-    # A tombstone lasts until the floor has passed what it forbids, whose start may be under way.
-    index = orders.fence_index
-    tombstones = [Row(name, FENCED, index, epoch) for name in fences if name not in known]
-    ledger.insert(tombstones)
-    for row in known.values():
-        _answer(row, settled)
-        if row.is_pending:
-            settled.withdrawn.append(row.name)
-    settled.answers += tombstones
-
-
-def _settle_kills(ledger: Ledger, orders: pool_pb2.Orders, settled: Settled) -> None:
-    if not orders.kills:
-        return
-    known = ledger.rows([kill.name for kill in orders.kills])
-    for kill in orders.kills:
-        row = known.get(kill.name)
+def _settle_fences(
+    ledger: Ledger, fences: Mapping[tuple[int, int], Batch], settled: Settled
+) -> None:
+    """Leave a tombstone for what is not known. It lasts until the floor has passed what it forbids,
+    whose start may be under way."""
+    for (index, number), grave in fences.items():
+        row = ledger.row(index, number)
         if row is None:
-            settled.answers.append(Row(kill.name, UNKNOWN))
+            grave.states[0] = FENCED
+            ledger.insert(grave)
+            settled.answers.append(grave.row(0))
+        else:
+            _answer(row, settled)
+            if row.is_pending:
+                settled.withdrawn.append(row.name)
+
+
+def _settle_kills(ledger: Ledger, kills: Sequence[pool_pb2.Kill], settled: Settled) -> None:
+    for kill in kills:
+        row = ledger.row(kill.index, kill.row)
+        if row is None:
+            settled.answers.append(Row(kill.index, kill.row, UNKNOWN))
         elif row.fate == ACCEPTED:
-            settled.kills.append((kill.name, kill.reason))
+            reason = kill.reason if kill.reason in _REASONS else int(Reason.KILLED)
+            settled.kills.append((row.name, reason))
         else:
             _answer(row, settled)
 
@@ -238,36 +322,3 @@ def _answer(row: Row, settled: Settled) -> None:
     # A pending row is answered once it is known whether it could be started.
     if not row.is_pending:
         settled.answers.append(row)
-
-
-def work_of(raw: bytes) -> WorkSpec | None:
-    """Return the work in `raw`, or None where it cannot be read."""
-    return _read(raw)[0]
-
-
-def _read(raw: bytes) -> tuple[WorkSpec | None, bytes]:
-    """The work in `raw`, and its digest. Equal bytes are read once, but for large ones, which are
-    some handler's payload and hardly come again."""
-    return _cached(raw) if len(raw) <= WORK_BYTES_CACHED else _once(raw)
-
-
-def _once(raw: bytes) -> tuple[WorkSpec | None, bytes]:
-    return _decoded(raw), digest_of(raw)
-
-
-def _decoded(raw: bytes) -> WorkSpec | None:
-    try:
-        work = msgspec.msgpack.decode(raw, type=WorkSpec)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    if work.handler:
-        return work if not work.argv else None
-    return work if work.argv and work.argv[0] else None
-
-
-_cached = lru_cache(maxsize=WORK_SPECS_CACHED)(_once)
-
-
-def digest_of(raw: bytes) -> bytes:
-    """Return 16 bytes that tell work from other work."""
-    return hashlib.blake2b(raw, digest_size=16).digest()

@@ -20,8 +20,9 @@ from launcher.executor.leader_watch import LeaderWatch, Told
 from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.pace import Pace
-from launcher.executor.row import Row, epoch_message, epoch_of
+from launcher.executor.row import Fates, Row, epoch_message, epoch_of
 from launcher.executor.words import Words
+from launcher.executor.works import Works
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
 from launcher.renewal import Current
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
@@ -85,6 +86,7 @@ class Visit:
         words: Words | None = None,
         pace: Pace | None = None,
     ) -> None:
+        self.works = Works()
         self.welcomed = False
         self.epoch = Epoch()  # that of the leader, once it has said so
         self.ended = asyncio.Event()
@@ -108,15 +110,15 @@ class Visit:
         hello = self._words.hello(self._config, self._foreman.ledger_uuid, self._incarnation)
         hello.wall_ms = wall_ms()
         hello.highest_epoch.CopyFrom(epoch_message(highest))
-        hello.known.extend(self._words.reports(known[:HELLO_ROWS_MAX]))
+        first = self._words.known(known[:HELLO_ROWS_MAX])
+        for reports in self._words.reports(first, HELLO_ROWS_MAX):
+            hello.known.CopyFrom(reports)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(hello=hello))
-        self.send(known[HELLO_ROWS_MAX:])
+        self.send(self._words.known(known[HELLO_ROWS_MAX:]))
 
-    def send(self, rows: list[Row]) -> None:
-        """Report rows, a bounded number in one message."""
-        for at in range(0, len(rows), REPORTS_PER_MESSAGE_MAX):
-            some = self._words.reports(rows[at : at + REPORTS_PER_MESSAGE_MAX])
-            reports = pool_pb2.Reports(reports=some)
+    def send(self, fates: Fates) -> None:
+        """Report what became of rows, of a bounded number in one message."""
+        for reports in self._words.reports(fates, REPORTS_PER_MESSAGE_MAX):
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
 
     def offer(self, offers: Sequence[Offer]) -> None:

@@ -12,10 +12,10 @@ import pwd
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from launcher.executor.rules import Accepted
+from launcher.executor.attempt import Attempt
 from launcher.executor.trees import LEDGER_MARK
 from launcher.launch import Reason
-from launcher.names import parse_attempt_name
+from launcher.names import format_time
 
 PATH: Final = "/usr/bin:/bin"
 ROOT: Final = "root"
@@ -87,54 +87,53 @@ def choose_account(user: str, allowed: tuple[str, ...]) -> Account:
     return account
 
 
-def environment_of(accepted: Accepted, account: Account) -> dict[str, str]:
+def environment_of(attempt: Attempt, account: Account) -> dict[str, str]:
     """Return the environment of a command, complete and in order."""
-    name = parse_attempt_name(accepted.start.name)
+    job = attempt.batch.jobs[attempt.place].name
     return {
-        "SHELL": accepted.work.argv[0],
+        "SHELL": attempt.spec.argv[0],
         "PATH": PATH,
         "HOME": account.home,
         "LOGNAME": account.name,
         "USER": account.name,
-        **dict(accepted.work.env),
-        "RAFTCRON_LAUNCH": str(name.launch),
-        "RAFTCRON_JOB": name.launch.job,
-        "RAFTCRON_SCHEDULED_TIME": accepted.start.scheduled_time,
-        "RAFTCRON_ATTEMPT": str(name.attempt),
-        "RAFTCRON_PART": str(name.part),
-        "RAFTCRON_EPOCH": str(accepted.epoch),
-        "RAFTCRON_FENCE": str(accepted.start.begun_index),
+        **dict(attempt.spec.env),
+        "RAFTCRON_LAUNCH": attempt.launch,
+        "RAFTCRON_JOB": job,
+        "RAFTCRON_SCHEDULED_TIME": format_time(attempt.scheduled_s),
+        "RAFTCRON_ATTEMPT": str(attempt.number),
+        "RAFTCRON_PART": str(attempt.part),
+        "RAFTCRON_EPOCH": attempt.batch.epoch,
+        "RAFTCRON_FENCE": str(attempt.index),
     }
 
 
-def directory_of(accepted: Accepted, environment: dict[str, str]) -> str:
+def directory_of(attempt: Attempt, environment: dict[str, str]) -> str:
     """Return the directory of a command; a relative `cwd` is below HOME."""
     home = os.path.join("/", environment["HOME"])
-    return os.path.join(home, accepted.work.cwd) if accepted.work.cwd else home
+    return os.path.join(home, attempt.spec.cwd) if attempt.spec.cwd else home
 
 
-def order_of(accepted: Accepted, allowed: tuple[str, ...], ledger: str = "") -> dict[str, Any]:
+def order_of(attempt: Attempt, allowed: tuple[str, ...], ledger: str = "") -> dict[str, Any]:
     """Return what the spawner has to know of the command itself, which gets the UUID `ledger` of
     this executor's ledger into its environment: by it an executor finds what it started.
 
     Raises:
         UserRefused: it must not run as the user it asks for.
-        BadName: the start carries no attempt name.
     """
-    work = accepted.work
+    work = attempt.spec
     account = choose_account(work.user, allowed)
-    environment = environment_of(accepted, account)
+    environment = environment_of(attempt, account)
     if ledger:
         environment[LEDGER_MARK] = ledger
     is_self = account.uid == own_account().uid
     return {
-        "name": accepted.start.name,
+        "name": attempt.name,
         "argv": list(work.argv),
         "env": environment,
-        "cwd": directory_of(accepted, environment),
+        "cwd": directory_of(attempt, environment),
         "stdin": work.stdin,
         "login": None if is_self else [account.name, account.uid, account.gid],
         "timeout_ms": work.timeout_ms,
         "guarded": work.guarded,
-        "not_after_ms": accepted.start.not_after_ms,
+        "not_after_ms": attempt.not_after_ms,
     }

@@ -5,18 +5,15 @@ All of it in one transaction, in the ledger's thread; nothing is acted on here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from launcher.executor.children import News
+from launcher.executor.attempt import Attempt, News
 from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Outlet, Page, Recall
-from launcher.executor.records import End
-from launcher.executor.row import Row
+from launcher.executor.row import ACCEPTED, ENDED, REFUSED, Fates, Row, fates_of, fates_of_rows
 from launcher.executor.rules import Conditions, Settled, settle
-from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 
@@ -25,11 +22,11 @@ ReadPage = Callable[[Ledger, Recall], Page | None]
 
 class Turn(msgspec.Struct):
     """What arrived since the last turn, in the order it is served in. `came` are worker processes
-    (id, start time) that wait to be fed, `went` the ids of dead ones; `starting` are launches that
+    (id, start time) that wait to be fed, `went` the ids of dead ones; `starting` are attempts that
     waited and are about to get a worker; `offered`: what workers serve has changed. The first
     `unleased` orders came before a gap between two leases."""
 
-    news: list[News] = []
+    news: News = msgspec.field(default_factory=News)
     orders: list[tuple[Outlet, pool_pb2.Orders]] = []
     unleased: int = 0
     epoch: Epoch | None = None
@@ -38,7 +35,7 @@ class Turn(msgspec.Struct):
     spawner_died: bool = False
     came: list[tuple[int, int]] = []
     went: list[int] = []
-    starting: list[str] = []
+    starting: list[Attempt] = []
     offered: bool = False
 
     def __bool__(self) -> bool:
@@ -48,46 +45,46 @@ class Turn(msgspec.Struct):
 
     def must_sync(self, ledger: Ledger) -> bool:
         """Whether something of it may be acted on, or told, only once it is on the disk."""
-        if self.came or self.starting or any(news[0] != "started" for news in self.news):
+        if self.came or self.starting or self.news.ended or self.news.refused:
             return True
         if self.epoch is not None and self.epoch > ledger.highest:
             return True
         return any(
-            orders.starts or orders.fences or orders.floor > ledger.floor
+            orders.batches or orders.fences or orders.floor > ledger.floor
             for _, orders in self.orders
         )
 
 
 class Written(msgspec.Struct):
-    """What a turn came to, now durable."""
+    """What a turn came to, now durable. `fates` is what the leader is told."""
 
-    changed: list[Row] = []
+    fates: Fates = msgspec.field(default_factory=Fates)
     settled: list[tuple[Outlet, Settled]] = []
     known: list[Row] = []
     page: Page | None = None
 
 
-def write(
-    ledger: Ledger, turn: Turn, conditions: Conditions, lost: list[str] | None, read: ReadPage
-) -> Written:
-    """Write a turn in one transaction; return what it came to. `lost` are names that a dead spawner
-    ran, `read` gives the page that is asked for."""
+def write(ledger: Ledger, turn: Turn, conditions: Conditions, read: ReadPage) -> Written:
+    """Write a turn in one transaction; return what it came to. `read` gives the page that is asked
+    for."""
     written = Written()
     with ledger.transaction(synced=turn.must_sync(ledger)):
-        record(ledger, turn.news, conditions.wall_ms)
+        written.fates = record(ledger, turn.news)
         if turn.came or turn.went:
             ledger.record_workers(turn.came, turn.went)
-        if turn.starting:
-            ledger.starting(turn.starting)
+        for index, some in _by_index(turn.starting).items():
+            ledger.starting(index, sorted(some))
         if turn.epoch is not None:
             ledger.raise_epoch(turn.epoch)
         gone = msgspec.structs.replace(conditions, lease_valid=False)
         for place, (outlet, orders) in enumerate(turn.orders):
-            settled = settle(ledger, orders, conditions if place >= turn.unleased else gone)
+            now = conditions if place >= turn.unleased else gone
+            settled = settle(ledger, orders, outlet.works, now)
             conditions = settled.left or conditions
             written.settled.append((outlet, settled))
-    names = list(dict.fromkeys([news[1] for news in turn.news] + (lost or [])))
-    written.changed = list(ledger.rows(names).values())
+    answers = [row for _, settled in written.settled for row in settled.answers]
+    if answers:
+        written.fates.add(fates_of_rows(answers))
     if turn.arriving is not None:
         written.known = [row for row in ledger.unacked() if not row.is_pending]
     if turn.recall is not None:
@@ -95,29 +92,25 @@ def write(
     return written
 
 
-def record(ledger: Ledger, news: Sequence[News], now_ms: int) -> None:
-    """Write what the spawner and the workers said, inside a transaction."""
-    started: list[Any] = []
-    refused: list[Any] = []
-    ends: list[End] = []
-    for one in news:
-        verb, name, *rest = one
-        if verb == "started":
-            started.append((name, *rest))
-        elif verb == "refused":
-            refused.append((name, *rest))
-        elif verb == "failed":
-            reason, detail = rest
-            ends.append(End(name, now_ms, 126 if reason == Reason.USER else 127, reason, detail))
-        elif verb == "ended":
-            exit_code, reason, finished_ms, _, detail, *used = rest
-            end = End(name, finished_ms, exit_code, reason, detail)
-            if used:
-                end.cpu_ms, end.memory_peak_bytes = used
-            ends.append(end)
-        else:
-            exit_code, reason, finished_ms, _, detail, after_ms, started_ms = rest
-            ends.append(End(name, finished_ms, exit_code, reason, detail, after_ms, started_ms))
-    ledger.started(started)
-    ledger.refused(refused)
-    ledger.ended(ends)
+def record(ledger: Ledger, news: News) -> Fates:
+    """Write what the spawner and the workers said, inside a transaction; return what of it the
+    leader is told. Of an attempt that is over already only that."""
+    started = [one for one in dict.fromkeys(news.started) if not one.is_over]
+    said = fates_of(ACCEPTED, started)
+    said.add(fates_of(ENDED, news.ended))
+    said.add(fates_of(REFUSED, news.refused))
+    # The leader has no use for processes, and the next life of this executor kills by them.
+    processes = [
+        Row(one.index, one.row, ACCEPTED, started_ms=one.started_ms, pid=one.pid, ticks=one.ticks)
+        for one in started
+        if one.pid
+    ]
+    ledger.changed(Fates(said.changes, processes + said.rows))
+    return said
+
+
+def _by_index(some: Iterable[Attempt]) -> dict[int, list[int]]:
+    rows: dict[int, list[int]] = {}
+    for one in some:
+        rows.setdefault(one.index, []).append(one.row)
+    return rows

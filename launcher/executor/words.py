@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from importlib import metadata
 from typing import Final
@@ -13,10 +13,10 @@ from launcher.config import ExecutorConfig
 from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page
 from launcher.executor.resources import UNLIMITED, Capacity
-from launcher.executor.row import ENDED, Row
+from launcher.executor.row import ENDED, Change, Fates, Row, fates_of_rows
 from launcher.rpc.v1 import pool_pb2
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """What this executor speaks; `Welcome.protocol` in pool.proto says what each number is."""
 
 
@@ -57,20 +57,42 @@ class Words:
             ]
         )
 
-    def reports(self, rows: Sequence[Row]) -> list[pool_pb2.Report]:
-        """Return what a leader is told of rows whose Begin it has in its log."""
-        return [row.report(self._output_bytes(row)) for row in rows]
+    def known(self, rows: Sequence[Row]) -> Fates:
+        """Return what a leader is told of rows of the ledger."""
+        self._add_outputs(rows)
+        return fates_of_rows(rows)
+
+    def reports(self, fates: Fates, rows_max: int) -> Iterator[pool_pb2.Reports]:
+        """Return messages of at most `rows_max` rows each with what became of rows. A change is not
+        cut: the rows of one batch are no more than a leader begins at once."""
+        message, count = pool_pb2.Reports(), 0
+        parts: list[Change | Row] = [*fates.changes, *fates.rows]
+        for part in parts:
+            size = len(part) if isinstance(part, Change) else 1
+            if count and count + size > rows_max:
+                yield message
+                message, count = pool_pb2.Reports(), 0
+            count += size
+            if isinstance(part, Change):
+                message.batches.append(part.message())
+            else:
+                message.reports.append(part.report())
+        if count:
+            yield message
 
     def recollection(self, page: Page) -> pool_pb2.Recollection:
         """Return what a leader is told that may not know where the rows come from."""
+        self._add_outputs(page.rows)
         return pool_pb2.Recollection(
-            reports=[row.recollection(self._output_bytes(row)) for row in page.rows],
+            reports=[row.recollection() for row in page.rows],
             last=page.rest is None,
             floor=page.floor,
         )
 
-    def _output_bytes(self, row: Row) -> int:
-        return self._kept(row.name) if row.fate == ENDED else 0
+    def _add_outputs(self, rows: Sequence[Row]) -> None:
+        for row in rows:
+            if row.fate == ENDED:
+                row.output_bytes = self._kept(row.name)
 
 
 @lru_cache(maxsize=1)

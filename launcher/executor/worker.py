@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from launcher.executor.buffer import Waiting
+from launcher.executor.attempt import Attempt, pace_us
 from launcher.executor.line import Line, Peer
-from launcher.executor.rules import Accepted
-from launcher.executor.watches import Ending, Watch, pace_us
 from launcher.launch import Reason
 from launcher.limits import PIECE_BYTES_PENDING_MAX
-from launcher.names import parse_attempt_name, split_job_name
 from launcher.worker import wire
 
 AHEAD_US: Final = 20_000
@@ -25,32 +22,6 @@ LOOK_MS_MAX: Final = 1_000
 """What one look may add to a worker's silence."""
 UNSENT_BYTES_MAX: Final = 1 << 20
 """A worker that leaves so much unread hears of no lease: it could not obey."""
-
-
-def waiting_of(accepted: Accepted) -> Waiting:
-    """Return a start of a handler as it waits here.
-
-    Raises:
-        BadName: it carries no attempt name.
-    """
-    start, work = accepted.start, accepted.work
-    name = parse_attempt_name(start.name)
-    task = wire.Task(
-        name=start.name,
-        handler=work.handler,
-        payload=work.payload,
-        attempt=name.attempt,
-        scheduled_s=name.launch.scheduled_s,
-        trigger=name.launch.trigger,
-        timeout_ms=work.timeout_ms,
-        heartbeat_ms=work.heartbeat_ms,
-        guarded=work.guarded,
-        epoch=str(accepted.epoch),
-        tenant=split_job_name(name.launch.job)[0],
-        priority=work.priority,
-        fence=start.begun_index,
-    )
-    return Waiting(task, start.not_after_ms)
 
 
 class Worker:
@@ -66,8 +37,8 @@ class Worker:
         self.threads = hello.threads
         self.capacity = hello.threads + hello.buffer
         self.served: Mapping[str, wire.Served] = {one.name: one for one in hello.handlers}
-        self.given: dict[str, Watch] = {}
-        self.begun: dict[str, Watch] = {}
+        self.given: dict[str, Attempt] = {}
+        self.begun: dict[str, Attempt] = {}
         self.memory_max_bytes = hello.memory_max_bytes
         self.memory_bytes = 0
         self.pulse_ms = hello.pulse_ms
@@ -117,17 +88,11 @@ class Worker:
         self.silent_ms += passed_ms
         return 0 < silence_ms <= self.silent_ms and self.silent_ms > 2 * self.pulse_ms
 
-    def give(self, some: list[Waiting]) -> None:
+    def give(self, some: list[Attempt]) -> None:
         """Send it launches to run."""
-        tasks = []
-        for waiting in some:
-            task, served = waiting.task, self.served[waiting.task.handler]
-            self.given[task.name] = Watch(
-                waiting,
-                wire.timeout_of(task.timeout_ms, served.timeout_ms),
-                wire.effective_ms(task.heartbeat_ms, served.heartbeat_ms),
-            )
-            tasks.append(task)
+        served = self.served
+        tasks = [attempt.task(served[attempt.spec.handler]) for attempt in some]
+        self.given.update((attempt.name, attempt) for attempt in some)
         self.line.send_frames(wire.encode_each(wire.Run, tasks))
 
     def lease(self, until_ms: int) -> None:
@@ -139,17 +104,8 @@ class Worker:
         """Ask it to end a launch."""
         self.line.send(wire.Cancel([(name, int(reason))]))
 
-    def begin(self, name: str, now_ms: int, wall_ms: int) -> bool:
-        """It has begun with a launch; return whether it was given that one, and this is news."""
-        watch = self.given.get(name)
-        if watch is None or watch.began_ms:
-            return False
-        watch.begin(now_ms, wall_ms)
-        self.begun[name] = watch
-        return True
-
-    def take_back(self, name: str) -> Watch | None:
-        """Return what is watched of a launch that it no longer has; None if it never had it."""
+    def take_back(self, name: str) -> Attempt | None:
+        """Return a launch that it no longer has; None if it never had it."""
         self.begun.pop(name, None)
         return self.given.pop(name, None)
 
@@ -157,10 +113,3 @@ class Worker:
         """Learn how long its launches take."""
         self.has_run = True
         self._pace_us = max(0, pace_us(self._pace_us, ran_ms))
-
-
-def death(worker: Worker, watch: Watch, wall_ms: int) -> Ending:
-    """Return how an attempt ended whose worker is dead."""
-    reason = watch.reason or Reason.WORKER_DIED
-    detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
-    return Ending(watch.waiting.name, reason, detail, watch.started_ms or wall_ms, wall_ms)

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from launcher import logs
 from launcher.config import ExecutorConfig
+from launcher.executor.attempt import ANSWER_MS, Attempt, News, Step
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.deaths import CUT, Deaths
 from launcher.executor.door import Door
@@ -23,17 +24,14 @@ from launcher.executor.launches import KILLED, STOPPING, Launches
 from launcher.executor.lease import Lease
 from launcher.executor.offers import Groups, Offer
 from launcher.executor.outputs import Outputs
-from launcher.executor.rules import LEASE_OVER, Accepted
+from launcher.executor.rules import LEASE_OVER
 from launcher.executor.scribe import Scribe
-from launcher.executor.watches import ANSWER_MS, Step, Watch
-from launcher.executor.worker import Worker, death
+from launcher.executor.worker import Worker
 from launcher.launch import Reason
 from launcher.limits import PIECE_BYTES_PENDING_MAX
 from launcher.worker import wire
 
 log = logs.get()
-
-News = list[Any]
 
 TICK_MS: Final = 100
 FLOOD_PAUSE_S: Final = 0.01
@@ -42,7 +40,7 @@ FLOOD_PAUSE_S: Final = 0.01
 class Listener(Protocol):
     """Who writes down what happens here, and takes turns to do so."""
 
-    def hear(self, news: list[News]) -> None:
+    def hear(self, news: News) -> None:
         """Take what became of launches."""
 
     def came(self, pid: int, ticks: int) -> None:
@@ -51,7 +49,7 @@ class Listener(Protocol):
     def went(self, pid: int) -> None:
         """A worker is gone, and all that it ran is over."""
 
-    def starting(self, names: list[str]) -> None:
+    def starting(self, some: list[Attempt]) -> None:
         """Launches are about to start: `Workers.may_start` once the ledger has that."""
 
     def offered(self) -> None:
@@ -129,14 +127,14 @@ class Workers:
             directory = Path(self._config.data)
             self._door = Door(directory, self._config.workers_group, self._entrance.enter)
 
-    def accept(self, some: Iterable[Accepted]) -> None:
+    def accept(self, some: Iterable[Attempt]) -> None:
         """Take launches whose rows are in the ledger."""
         self._launches.accept(some)
         self._launches.flush()
 
-    def may_start(self, names: Iterable[str]) -> None:
+    def may_start(self, some: Iterable[Attempt]) -> None:
         """The ledger has the start records of these."""
-        self._launches.may_start(names)
+        self._launches.may_start(some)
         self._launches.flush()
 
     def kill(self, name: str, reason: Reason) -> bool:
@@ -176,9 +174,9 @@ class Workers:
                 self._launches.dispatch(self._groups.of(worker.group))
         self._launches.flush()
 
-    def recorded(self, name: str) -> None:
+    def recorded(self, attempt: Attempt) -> None:
         """The end of a launch is in the ledger: its slot is free."""
-        self._launches.recorded(name)
+        self._launches.recorded(attempt)
 
     # ---- life
 
@@ -253,13 +251,15 @@ class Workers:
         if not self._groups.remove(worker):
             return
         self._unwatch(worker)
-        unbegun: list[Watch] = []
+        unbegun: list[Attempt] = []
         now_wall_ms = wall_ms()
-        for watch in list(worker.given.values()):
-            if watch.began_ms or worker.is_unheard:
-                self._launches.end(worker, death(worker, watch, now_wall_ms))
+        detail = f"its worker, process {worker.pid}, is dead: {worker.killed_for}"
+        for attempt in list(worker.given.values()):
+            if attempt.began_ms or worker.is_unheard:
+                attempt.die(Reason.WORKER_DIED, detail, now_wall_ms)
+                self._launches.end(worker, attempt)
             else:
-                unbegun.append(watch)
+                unbegun.append(attempt)
         self._launches.give_back(worker, unbegun)
         log.info("worker.left", pid=worker.pid, group=worker.group, error=worker.killed_for)
         self._listener.went(worker.pid)
@@ -297,12 +297,12 @@ class Workers:
         now_ms = boot_ms()
         for name in message.names:
             # One that has just ended may have said so late: that is no mistake.
-            if (watch := worker.begun.get(name)) is not None:
-                watch.beat(now_ms)
+            if (attempt := worker.begun.get(name)) is not None:
+                attempt.beat(now_ms)
 
     def _hear_output(self, worker: Worker, message: wire.Output) -> None:
-        watch, size = worker.begun.get(message.name), len(message.piece)
-        if watch is None:
+        attempt, size = worker.begun.get(message.name), len(message.piece)
+        if attempt is None:
             _confused(worker, message.name)
             return
 
@@ -311,7 +311,7 @@ class Workers:
             if worker.unwritten_bytes <= PIECE_BYTES_PENDING_MAX:
                 asyncio.get_running_loop().call_later(FLOOD_PAUSE_S, worker.line.resume)
 
-        watch.has_output = True
+        attempt.has_output = True
         worker.unwritten_bytes += size
         if worker.unwritten_bytes > PIECE_BYTES_PENDING_MAX:
             worker.line.pause()
@@ -319,8 +319,8 @@ class Workers:
 
     def _hear_leaving(self, worker: Worker, message: wire.Leaving) -> None:
         worker.is_leaving = True
-        watches = [worker.given[name] for name in message.returned if name in worker.given]
-        self._launches.give_back(worker, watches)
+        returned = [worker.given[name] for name in message.returned if name in worker.given]
+        self._launches.give_back(worker, returned)
         self._reoffer()
 
     # ---- what is done with them
@@ -329,9 +329,9 @@ class Workers:
         """Have launches end: the worker is asked, and killed after the grace."""
         now_ms, asked = boot_ms(), []
         for name in names:
-            watch = worker.given[name]
-            is_urgent = watch.began_ms or self._launches.is_stopping
-            if watch.order(reason, now_ms, grace_ms if is_urgent else ANSWER_MS):
+            attempt = worker.given[name]
+            is_urgent = attempt.began_ms or self._launches.is_stopping
+            if attempt.order(reason, now_ms, grace_ms if is_urgent else ANSWER_MS):
                 asked.append((name, int(reason)))
         if asked:
             worker.line.send(wire.Cancel(asked))
@@ -376,31 +376,31 @@ class Workers:
 
     def _look(self, worker: Worker, now_ms: int, now_wall_ms: int) -> None:
         if worker.look(now_ms, self._config.worker_silence_ms):
-            for watch in worker.begun.values():
-                watch.reason = watch.reason or Reason.SILENT
+            for attempt in worker.begun.values():
+                attempt.stopping = attempt.stopping or Reason.SILENT
             self._kill(worker, SILENT.format(self._config.worker_silence_ms / 1000))
             return
         late: list[str] = []
-        for name, watch in worker.given.items():
-            step = watch.look(now_ms, self._config.term_grace_ms)
+        for name, attempt in worker.given.items():
+            step = attempt.look(now_ms, self._config.term_grace_ms)
             if step is Step.KILL:
                 self._kill(worker, f"{name} did not end when it was told to")
                 return
             if step is Step.ASK:
-                worker.ask_end(name, watch.reason)
-            elif watch.is_late(now_wall_ms):
+                worker.ask_end(name, attempt.stopping)
+            elif attempt.is_late(now_wall_ms):
                 late.append(name)
         self._order(worker, late, Reason.DEADLINE, ANSWER_MS)
 
     def _end_lease(self, worker: Worker) -> None:
         """Rule R6, after the worker's own watch and its parent's: no guarded launch goes on."""
-        guarded = [watch for watch in worker.given.values() if watch.waiting.task.guarded]
-        for watch in guarded:
-            watch.reason = watch.reason or Reason.EXECUTOR_LOST
+        guarded = [attempt for attempt in worker.given.values() if attempt.spec.guarded]
+        for attempt in guarded:
+            attempt.stopping = attempt.stopping or Reason.EXECUTOR_LOST
         if guarded:
             self._kill(worker, LEASE_OVER)
             return
-        unbegun = [name for name, watch in worker.given.items() if not watch.began_ms]
+        unbegun = [name for name, attempt in worker.given.items() if not attempt.began_ms]
         self._order(worker, unbegun, Reason.EXECUTOR_LOST, ANSWER_MS)
 
 

@@ -23,16 +23,25 @@ import structlog
 from launcher.errors import LedgerDamaged, LedgerStuck
 from launcher.executor import journal as journal_module
 from launcher.executor import ledger as ledger_module
+from launcher.executor.batch import STARTING
 from launcher.executor.foreman import interrupt_all
 from launcher.executor.journal import Journal
 from launcher.executor.ledger import Ledger
-from launcher.executor.records import End
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from launcher.executor.row import (
+    ACCEPTED,
+    ENDED,
+    FENCED,
+    INTERRUPTED,
+    REFUSED,
+    Row,
+    fates_of_rows,
+)
 from launcher.executor.rules import Conditions, Settled, settle
-from launcher.rpc.v1 import pool_pb2
+from launcher.executor.works import Works
 from launcher.work import Epoch, WorkSpec
 from tests.simulation.patching import patched
 from tests.unit.journal_rig import MemoryDisk
+from tests.unit.rows_rig import Start, batch_of, found, name_of, number_of, orders
 
 SEEDS: Final = range(40)
 STEPS: Final = 120
@@ -111,22 +120,25 @@ class Remembered:
 
 def seen(ledger: Ledger) -> Any:
     """What a ledger knows, as `Remembered.seen` says it; by each way in which it can be asked."""
-    rows = ledger.page((-1, ""), 1 << 40, 1_000)
-    assert {row.name: row for row in rows} == ledger.rows(NAMES)
-    assert sorted(row.name for row in ledger.unacked()) == sorted(
-        row.name for row in rows if not row.acked
-    )
-    assert [(row.begun_index, row.name) for row in rows] == sorted(
-        (row.begun_index, row.name) for row in rows
-    )
+    rows = ledger.page((-1, -1), 1 << 40, 1_000)
+    assert all(ledger.row(row.index, row.row) == row for row in rows)
+    assert ledger.count == len(rows)
+    assert _sorted(ledger.unacked()) == [row for row in rows if not row.acked]
+    assert _sorted(ledger.accepted()) == [row for row in rows if row.fate == ACCEPTED]
+    keys = [(row.index, row.row) for row in rows]
+    assert keys == sorted(set(keys))
     said = {
         row.name: (
-            row.fate, row.begun_index, row.is_starting, row.pid, row.started_ms, row.exit_code,
-            row.detail, row.acked,
+            row.fate, row.index, row.epoch, row.is_starting, row.pid, row.started_ms,
+            row.exit_code, row.detail, row.retry_after_ms, row.acked,
         )
         for row in rows
     }  # fmt: skip
     return said, ledger.highest, ledger.floor, ledger.newest_index, ledger.workers()
+
+
+def _sorted(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row.index, row.row))
 
 
 def change(ledger: Ledger, known: Remembered, chance: Random) -> None:
@@ -136,12 +148,13 @@ def change(ledger: Ledger, known: Remembered, chance: Random) -> None:
     if which <= 1:
         insert(ledger, known, chance, [name for name in some if name not in known.rows])
     elif which <= 3:
-        go_on(ledger, known, chance.randrange(4), some)
+        go_on(ledger, known, chance.randrange(5), some)
     elif which == 4:
-        ledger.ack(some)
+        for index, rows in by_index(known, some).items():
+            ledger.ack(index, rows)
         for name in some:
             if name in known.rows and known.open(name) is None:
-                known.rows[name]["acked"] = 1
+                known.rows[name]["acked"] = True
         raise_floor(ledger, known, known.floor + chance.randrange(4))
     else:
         epoch = Epoch(0, chance.randrange(50), "r1")
@@ -153,46 +166,70 @@ def change(ledger: Ledger, known: Remembered, chance: Random) -> None:
         known.workers[came] = len(known.rows)
 
 
+def index_of(known: Remembered, name: str) -> int:
+    """Where a name was begun; somewhere, if it was not."""
+    return known.rows[name]["index"] if name in known.rows else known.newest
+
+
+def by_index(known: Remembered, names: Iterable[str]) -> dict[int, list[int]]:
+    """The rows of some names, ascending, by the log index of their batch."""
+    rows: dict[int, list[int]] = {}
+    for name in sorted(names, key=number_of):
+        rows.setdefault(index_of(known, name), []).append(number_of(name))
+    return rows
+
+
 def go_on(ledger: Ledger, known: Remembered, how: int, some: list[str]) -> None:
     """Let open rows get a start record, a start, an end or a refusal."""
     if how == 0:
-        ledger.starting(some)
-    elif how == 1:
-        ledger.started([(name, 7, 8, 9) for name in some])
-    elif how == 2:
-        ledger.ended([End(name, 20, 3, 0, "why", 0, 5) for name in some])
+        for index, numbers in by_index(known, some).items():
+            ledger.starting(index, numbers)
     else:
-        ledger.refused((name, "late") for name in some)
+        told: dict[str, Any] = {
+            1: {"fate": ACCEPTED, "started_ms": 9, "pid": 7, "ticks": 8},
+            2: {"fate": ENDED, "started_ms": 5, "finished_ms": 20, "exit_code": 3, "detail": "why"},
+            3: {"fate": REFUSED, "detail": "late"},
+            4: {"fate": ENDED, "started_ms": 5, "finished_ms": 20, "retry_after_ms": 6},
+        }[how]
+        rows = [Row(index_of(known, name), number_of(name), **told) for name in some]
+        fates = fates_of_rows(rows)
+        if how == 1:
+            fates.rows = rows
+        ledger.changed(fates)
     for name in some:
         if (row := known.open(name)) is None:
             continue
         if how == 0:
             row["is_starting"] = True
         elif how == 1:
-            row.update(is_starting=True, pid=7, started_ms=9)
+            row.update(is_starting=True, pid=7, started_ms=row["started_ms"] or 9)
         elif how == 2:
-            started_ms = row["started_ms"] or 5
-            row.update(fate=ENDED, started_ms=started_ms, exit_code=3, detail="why")
+            row.update(fate=ENDED, started_ms=row["started_ms"] or 5, exit_code=3, detail="why")
+            row["pid"] = 0
+        elif how == 4:
+            row.update(fate=ENDED, started_ms=row["started_ms"] or 5, retry_after_ms=6, pid=0)
         elif not row["started_ms"]:
             row.update(fate=REFUSED, detail="late")
 
 
 def insert(ledger: Ledger, known: Remembered, chance: Random, names: list[str]) -> None:
-    """Add rows of all sorts."""
-    rows = []
+    """Add rows of all sorts, of one batch or of several."""
+    places: dict[tuple[int, str], list[str]] = {}
     for name in names:
-        fate = chance.choice((ACCEPTED, ACCEPTED, REFUSED, FENCED))
-        index = known.floor + chance.randrange(1, 9) if fate != FENCED else 0
-        rows.append(Row(name, fate, index, chance.choice(("0.1.r1", "0.2.r1"))))
-        rows[-1].is_starting = fate == ACCEPTED and chance.random() < 0.5
-    for row in rows:
-        known.newest = max(known.newest, row.begun_index)
-        known.rows[row.name] = {
-            "fate": row.fate, "begun_index": row.begun_index or known.newest,
-            "is_starting": row.is_starting, "pid": 0, "started_ms": 0, "exit_code": 0,
-            "detail": "", "acked": 0,
-        }  # fmt: skip
-    ledger.insert(rows)
+        key = known.floor + chance.randrange(1, 5), chance.choice(("0.1.r1", "0.2.r1"))
+        places.setdefault(key, []).append(name)
+    for (index, epoch), some in places.items():
+        batch = batch_of(*some, index=index, epoch=epoch)
+        for place, number in enumerate(batch.rows):
+            fate = chance.choice((ACCEPTED, ACCEPTED, REFUSED, FENCED))
+            is_starting = fate == ACCEPTED and chance.random() < 0.5
+            batch.states[place] = fate | (STARTING if is_starting else 0)
+            known.rows[name_of(number)] = {
+                "fate": fate, "index": index, "epoch": epoch, "is_starting": is_starting, "pid": 0,
+                "started_ms": 0, "exit_code": 0, "detail": "", "retry_after_ms": 0, "acked": False,
+            }  # fmt: skip
+        known.newest = max(known.newest, index)
+        ledger.insert(batch)
 
 
 def raise_floor(ledger: Ledger, known: Remembered, floor: int) -> None:
@@ -201,7 +238,7 @@ def raise_floor(ledger: Ledger, known: Remembered, floor: int) -> None:
         known.rows = {
             name: row
             for name, row in known.rows.items()
-            if row["begun_index"] > floor or not row["acked"]
+            if row["index"] > floor or not row["acked"]
         }
     ledger.raise_floor(floor)
 
@@ -237,9 +274,9 @@ def remembers(seed: int) -> None:
             disk = disk.copy()
         ledger = Ledger(disk.path, disk=disk)
         possible = [*before, known] if is_stuck else before
-        found = seen(ledger)
-        assert any(found == one.seen() for one in possible)
-        known = copy.deepcopy(next(one for one in possible if found == one.seen()))
+        says = seen(ledger)
+        assert any(says == one.seen() for one in possible)
+        known = copy.deepcopy(next(one for one in possible if says == one.seen()))
         after_sync = [copy.deepcopy(known)]
 
 
@@ -272,18 +309,19 @@ class Executor:
     def tell(self, rows: list[Row]) -> None:
         """Tell the leader, who believes it for ever."""
         for row in rows:
-            before = self.told.get(row.name)
-            assert before not in FINAL or before == row.fate, (row.name, before, row.fate)
+            name = name_of(row.row)
+            before = self.told.get(name)
+            assert before not in FINAL or before == row.fate, (name, before, row.fate)
             if row.fate in (REFUSED, FENCED):
-                assert not self.ran[row.name], f"{row.name} ran, and is told not to have"
-            self.told[row.name] = row.fate
+                assert not self.ran[name], f"{name} ran, and is told not to have"
+            self.told[name] = row.fate
 
     def begin(self, names: list[str]) -> None:
         """Start attempts: whatever happens now, the next executor must know of it."""
         for _ in range(2):
             disk = self.disk.after_power_cut(self.chance)
-            found = Ledger(disk.path, disk=disk).rows(names)
-            assert all(name in found and found[name].is_starting for name in names)
+            rows = found(Ledger(disk.path, disk=disk))
+            assert all(name in rows and rows[name].is_starting for name in names)
         for name in names:
             self.ran[name] += 1
             assert self.ran[name] == 1, f"{name} was started twice"
@@ -298,47 +336,53 @@ class Executor:
         again = sorted(name for name in self.told if _index(name) > self.floor)
         names += chance.sample(again, min(2, len(again)))
         gone = [name for name, fate in self.told.items() if fate in FINAL]
-        orders = pool_pb2.Orders(
-            epoch=pool_pb2.Epoch(term=self.index // 5, replica="r1"),
-            starts=[self._start(name) for name in chance.sample(names, 4)],
-            fences=chance.sample(names, chance.randrange(3)),
-            fence_index=self.index,
+        fences = chance.sample(names, chance.randrange(3))
+        message = orders(
+            *(self._start(name) for name in chance.sample(names, 4)),
             acks=[name for name in gone if chance.random() < 0.5],
             floor=self.floor,
+            epoch=(0, self.index // 5),
         )
+        for name in fences:
+            message.fences.add(index=_index(name), row=number_of(name), name=name)
         conditions = Conditions(0, lease_valid=True, slots_free=9, handlers={"mail": "app"})
         conditions = msgspec.structs.replace(
             conditions, groups_free={"app": 9}, groups_idle={"app": chance.randrange(3)}
         )
         settled = Settled()
         with self.ledger.transaction():
-            settled = settle(self.ledger, orders, conditions)
-        self.begin([one.start.name for one in settled.accepted if one.is_starting])
-        self.waiting += [one.start.name for one in settled.accepted if not one.is_starting]
-        self.tell([row for row in settled.answers if row.begun_index > self.floor])
+            settled = settle(self.ledger, message, Works(), conditions)
+        self.begin([one.name for one in settled.accepted if one.is_starting])
+        self.waiting += [one.name for one in settled.accepted if not one.is_starting]
+        self.tell([row for row in settled.answers if row.index > self.floor])
         self.floor = max(self.floor, self.index - chance.randrange(4, 9))
 
-    def _start(self, name: str) -> pool_pb2.Start:
+    def _start(self, name: str) -> Start:
         index = _index(name)
-        work = COMMAND if index % 2 else TASK
-        return pool_pb2.Start(name=name, begun_index=index, not_after_ms=1, work=work)
+        return Start(name, COMMAND if index % 2 else TASK, 1, index)
 
     def give(self) -> None:
         """Workers have room for some that wait."""
         some, self.waiting = self.waiting[:2], self.waiting[2:]
         with self.ledger.transaction():
-            self.ledger.starting(some)
+            for name in some:
+                self.ledger.starting(_index(name), [number_of(name)])
         self.begin(some)
 
     def hear(self) -> None:
         """Some have begun, and some are over."""
         begun = self.chance.sample(self.running, min(2, len(self.running)))
         with self.ledger.transaction(synced=False):
-            self.ledger.started([(name, 7, 7, 7) for name in begun])
+            self._become(begun, ACCEPTED, started_ms=7)
         over, self.running = self.running[:2], self.running[2:]
         with self.ledger.transaction():
-            self.ledger.ended([End(name, 9, 0, 0) for name in over])
-        self.tell(list(self.ledger.rows([*over, *begun]).values()))
+            self._become(over, ENDED, finished_ms=9)
+        rows = found(self.ledger)
+        self.tell([rows[name] for name in {*over, *begun}])
+
+    def _become(self, names: list[str], fate: int, **how: int) -> None:
+        rows = [Row(_index(name), number_of(name), fate, **how) for name in names]  # type: ignore[arg-type]
+        self.ledger.changed(fates_of_rows(rows))
 
     def restart(self) -> None:
         """Another executor comes, after a kill or a power cut, and greets its leader."""
@@ -414,9 +458,13 @@ def forgets_acknowledged_rows() -> contextlib.AbstractContextManager[None]:
     everything = Ledger._everything
 
     def unacked(self: Ledger) -> Iterator[bytes]:
-        rows, self._rows = self._rows, self._unacked
+        batches = self._batches
+        self._batches = {
+            index: [batch.only(list(batch.places())) for batch in some if batch.unacked]
+            for index, some in batches.items()
+        }
         yield from everything(self)
-        self._rows = rows
+        self._batches = batches
 
     return patched(Ledger, _everything=unacked)
 

@@ -18,16 +18,19 @@ from launcher.executor import launches as launches_module
 from launcher.executor import ledger as ledger_module
 from launcher.executor import stream as stream_module
 from launcher.executor import workers as workers_module
+from launcher.executor.attempt import Attempt
 from launcher.executor.cgroups import Limits
 from launcher.executor.commands import Commands
 from launcher.executor.foreman import Foreman, interrupt_all
 from launcher.executor.leader_watch import LeaderWatch
 from launcher.executor.ledger import Ledger
 from launcher.executor.offers import Offer
-from launcher.executor.row import ACCEPTED, Row
-from launcher.executor.rules import Accepted, Conditions
+from launcher.executor.row import Fates, Row, epoch_of
+from launcher.executor.rules import Conditions, _given
 from launcher.executor.stream import StreamEnded, Visit, Way, _hint
 from launcher.executor.turn import Turn, Written
+from launcher.executor.works import Works
+from launcher.names import format_time
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.simulation.crews import Crew, Gang
@@ -49,12 +52,15 @@ class NoOutputs:
 
 
 class Ghost:
-    """The outlet of a stream that is over."""
+    """The outlet of a stream that is over, with what its leader had said of work."""
+
+    def __init__(self, works: Works) -> None:
+        self.works = works
 
     def begin(self, known: list[Row], highest: Epoch) -> None:
         """Nobody greets over it."""
 
-    def send(self, rows: list[Row]) -> None:
+    def send(self, fates: Fates) -> None:
         """Nobody hears it."""
 
     def offer(self, offers: Sequence[Offer]) -> None:
@@ -64,20 +70,35 @@ class Ghost:
         """It is left already."""
 
 
+def names_in(orders: pool_pb2.Orders, known: Works | None = None) -> list[str]:
+    """The names of what a message has to be started, in a stream in which some work is known."""
+    works = Works()
+    works._works = dict((known or works)._works)
+    works.learn(orders.works)
+    return [
+        f"{work.job.name}@{format_time(scheduled_s)}{f'+t{trigger}' if trigger else ''}#{attempt}"
+        f"{f'/{part}' if part != 1 else ''}"
+        for given in (_given(batch, works) for batch in orders.batches)
+        for work, scheduled_s, trigger, attempt, part in zip(
+            given.works, given.scheduled_s, given.triggers, given.attempts, given.parts, strict=True
+        )
+    ]
+
+
 class SimCommands(Commands):
     """Commands as the spawner of this simulation is told of them."""
 
     host: Host
 
-    def _order(self, name: str, accepted: Accepted) -> dict[str, Any]:
-        work = accepted.work
+    def _order(self, attempt: Attempt) -> dict[str, Any]:
+        work, name = attempt.spec, attempt.name
         run_s, fails, codes = plan_of(work.argv[-1])
         self.host.accepted_at[name] = self.host.boot_ms()
         return {
             "name": name,
             "guarded": work.guarded,
             "timeout_ms": work.timeout_ms,
-            "not_after_ms": accepted.start.not_after_ms,
+            "not_after_ms": attempt.not_after_ms,
             "run_s": run_s,
             "fails": fails,
             "codes": codes,
@@ -100,19 +121,20 @@ class SimForeman(Foreman):
         """Remember the epoch; what was waiting for this moment arrives now, or soon."""
         super().welcome(epoch)
         ghosts, self.host.ghosts = self.host.ghosts, []
-        for orders in ghosts:
+        for ghost, orders in ghosts:
             soon_s = self.host.rng.choice((0.0, 0.0, 0.02, 2.0))
-            self.host.loop.call_later(soon_s, self.order, Ghost(), orders)
+            self.host.loop.call_later(soon_s, self.order, ghost, orders)
 
-    def _write(self, turn: Turn, conditions: Conditions, lost: list[str] | None) -> Written:
+    def _write(self, turn: Turn, conditions: Conditions) -> Written:
         host = self.host
         host.seen = max(host.seen, turn.epoch or host.seen)
-        written = super()._write(turn, conditions, lost)
-        for _, settled in written.settled:
+        written = super()._write(turn, conditions)
+        epochs = [epoch_of(orders.epoch) for _, orders in turn.orders]
+        for epoch, (_, settled) in zip(epochs, written.settled, strict=True):
             for one in settled.accepted:
-                host.witness.obeyed(one.start.name, host.id, one.epoch, host.seen)
-                host.witness.fenced(one.start.name, one.start.begun_index)
-                host.seen = max(host.seen, one.epoch)
+                host.witness.obeyed(one.name, host.id, epoch, host.seen)
+                host.witness.fenced(one.name, one.index)
+                host.seen = max(host.seen, epoch)
         return written
 
 
@@ -176,7 +198,8 @@ class Host:
         self.id = config.id
         self.config = config
         self.accepted_at: dict[str, int] = {}
-        self.ghosts: list[pool_pb2.Orders] = []  # they wait for the next welcome
+        # They wait for the next welcome.
+        self.ghosts: list[tuple[Ghost, pool_pb2.Orders]] = []
         self._base_ms = base_ms
         self._tasks: list[asyncio.Task[None]] = []
         self._way: Way | None = None
@@ -185,6 +208,16 @@ class Host:
         self.seen = Epoch()  # the highest epoch that this ledger was shown
         self._disk = MemoryDisk()
         self.ledger = self._new_ledger()
+
+    @property
+    def works(self) -> Works:
+        """What the leader of its stream said of work."""
+        visit = self._way._visit if self._way is not None else None
+        return visit.works if visit is not None else Works()
+
+    def haunt(self, orders: pool_pb2.Orders) -> None:
+        """Let orders that are on their way arrive after the next welcome."""
+        self.ghosts.append((Ghost(self.works), orders))
 
     def boot_ms(self) -> int:
         """The boot-time clock."""
@@ -280,12 +313,12 @@ class Host:
                 self.crash(loses_ledger=False)
 
     def _forget(self) -> None:
-        for name, at_ms in self.accepted_at.items():
-            row = self.ledger.rows([name]).get(name)
-            is_young = self.boot_ms() - at_ms < self.forgets_ms
-            if row is not None and row.fate == ACCEPTED and is_young:
-                del self.ledger._rows[name], self.ledger._unacked[name]
-                self.ledger._begun[row.begun_index].remove(row)
+        for row in self.ledger.accepted():
+            if self.boot_ms() - self.accepted_at.get(row.name, 0) < self.forgets_ms:
+                for batch in self.ledger._batches[row.index]:
+                    if (place := batch.place(row.row)) >= 0:
+                        batch.rows = [*batch.rows]
+                        batch.rows[place], batch._places = 1 << 40, None
 
     def _new_ledger(self) -> Ledger:
         self._disk = MemoryDisk()

@@ -24,16 +24,16 @@ from cron.scheduler.places import Places
 from cron.scheduler.queue import FairQueue
 from cron.state import launches, machine, parts, retries
 from launcher.executor import rules
+from launcher.executor.attempt import Attempt
+from launcher.executor.batch import tombstone
 from launcher.executor.launches import Launches
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, Row, epoch_of
-from launcher.executor.watches import Watch
+from launcher.executor.row import ACCEPTED, ENDED, FENCED
 from launcher.executor.workers import Workers
 from launcher.names import AttemptName
 from launcher.pool.events import Fact as PoolFact
 from launcher.pool.events import Facts, Fate
 from launcher.pool.pool import Pool
-from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
 from tests.simulation.crews import Process
 from tests.simulation.executors import Host
@@ -69,44 +69,49 @@ def no_fence() -> contextlib.AbstractContextManager[None]:
 def no_tombstones() -> contextlib.AbstractContextManager[None]:
     """Fences are answered and leave nothing in the ledger."""
 
-    def settle_fences(ledger: Ledger, orders: pool_pb2.Orders, settled: rules.Settled) -> None:
-        known = ledger.rows(orders.fences)
-        for row in known.values():
-            rules._answer(row, settled)
-        settled.answers += [Row(name, FENCED) for name in orders.fences if name not in known]
+    def settle_fences(ledger: Ledger, fences: Any, settled: rules.Settled) -> None:
+        for (index, number), grave in fences.items():
+            row = ledger.row(index, number)
+            if row is None:
+                grave.states[0] = FENCED
+            rules._answer(row or grave.row(0), settled)
 
     return patched(rules, _settle_fences=settle_fences)
 
 
-def repeats_known_names() -> contextlib.AbstractContextManager[None]:
-    """A start under a known name starts it again."""
-    real = rules._settle_starts
+def repeats_known_rows() -> contextlib.AbstractContextManager[None]:
+    """A start of a known row starts it again."""
+    real = rules._settle_batch
 
-    def settle_starts(
-        ledger: Ledger, orders: Any, conditions: rules.Conditions, settled: rules.Settled
-    ) -> None:
-        known = ledger.rows([start.name for start in orders.starts])
-        real(ledger, orders, conditions, settled)
-        for start in orders.starts:
-            row, work = known.get(start.name), rules.work_of(start.work)
-            if row is not None and row.fate in (ACCEPTED, ENDED) and work is not None:
-                settled.accepted.append(rules.Accepted(start, work, epoch_of(orders.epoch)))
+    def settle_batch(ledger: Ledger, given: Any, *args: Any) -> None:
+        known = {number: ledger.row(given.index, number) for number in given.rows}
+        real(ledger, given, *args)
+        settled: rules.Settled = args[-1]
+        for number, work, not_after_ms in zip(
+            given.rows, given.works, given.not_after_ms, strict=True
+        ):
+            row = known[number]
+            if row is not None and row.fate in (ACCEPTED, ENDED) and work.spec is not None:
+                batch = tombstone(row.index, row.row, row.name, row.epoch)
+                settled.accepted.append(
+                    Attempt(batch, 0, row.index, row.row, row.name, work.spec, not_after_ms)
+                )
 
-    return patched(rules, _settle_starts=settle_starts)
+    return patched(rules, _settle_batch=settle_batch)
 
 
 @contextlib.contextmanager
 def no_window() -> Iterator[None]:
     """Neither executor nor spawner looks at `not_after` (rule R7)."""
-    refusal, spawner_refusal = rules._refusal, Spawner.refusal
+    admit, spawner_refusal = rules._admit, Spawner.refusal
 
-    def early(start: Any, work: Any, conditions: rules.Conditions, free: int) -> str:
-        return refusal(start, work, msgspec.structs.replace(conditions, wall_ms=0), free)
+    def early(given: Any, batch: Any, conditions: rules.Conditions, *args: Any) -> dict[int, str]:
+        return admit(given, batch, msgspec.structs.replace(conditions, wall_ms=0), *args)
 
     def lease_only(self: Spawner, order: dict[str, Any]) -> str:
         return spawner_refusal(self, {**order, "not_after_ms": 1 << 62})
 
-    with patched(rules, _refusal=early), patched(Spawner, refusal=lease_only):
+    with patched(rules, _admit=early), patched(Spawner, refusal=lease_only):
         yield
 
 
@@ -288,7 +293,7 @@ def immortal_workers() -> Iterator[None]:
 def patient_workers() -> Iterator[None]:
     """What waits for a worker, or in one, is begun however late that is (rule R7)."""
     launches_late = patched(Launches, refuse_late=lambda self, group, now_wall_ms: None)
-    with launches_late, patched(Watch, is_late=lambda self, wall_ms: False):
+    with launches_late, patched(Attempt, is_late=lambda self, wall_ms: False):
         yield
 
 
@@ -312,7 +317,7 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "epoch-at-executors": no_epoch_at_executors,
     "fence": no_fence,
     "tombstones": no_tombstones,
-    "known-names": repeats_known_names,
+    "known-names": repeats_known_rows,
     "not-after": no_window,
     "overlap": no_overlap,
     "majority": no_majority,

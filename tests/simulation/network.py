@@ -258,7 +258,7 @@ class Network:
             await views.aclose()
 
     def _watch(self, stream: Stream, message: Any) -> bool:
-        has_starts = message.WhichOneof("kind") == "orders" and bool(message.orders.starts)
+        has_starts = message.WhichOneof("kind") == "orders" and bool(message.orders.batches)
         if self.ambush is None or not has_starts:
             return False
         ambush, self.ambush = self.ambush, None

@@ -15,6 +15,7 @@ from launcher.launch import LaunchState
 from launcher.names import LaunchName
 from tests.simulation import network as network_module
 from tests.simulation import world as world_module
+from tests.simulation.executors import names_in
 from tests.simulation.network import Stream
 from tests.simulation.patching import patched
 from tests.simulation.test_simulation import expect_sound
@@ -76,7 +77,7 @@ class Vanishing(World):
 
     def _note_starts(self, stream: Stream, message: Any) -> bool:
         if message.WhichOneof("kind") == "orders":
-            self.handed.update(start.name for start in message.orders.starts)
+            self.handed.update(names_in(message.orders, self.hosts[stream.executor].works))
         return False
 
     def _applied(self, replica: str, index: int, applier: Any, outcome: Outcome) -> None:

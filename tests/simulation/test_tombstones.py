@@ -8,10 +8,10 @@ import msgspec
 
 from launcher.executor.ledger import Ledger
 from launcher.executor.rules import Conditions, Settled, settle
-from launcher.rpc.v1 import pool_pb2
+from launcher.executor.works import Works
 from launcher.work import WorkSpec
+from tests.unit.rows_rig import Start, number_of, orders
 
-EPOCH = pool_pb2.Epoch(lineage=1, term=8, replica="r1")
 WORK = msgspec.msgpack.encode(WorkSpec(("/bin/true",)))
 LATE = "default/j2@2026-11-20T16:18:04Z#1"
 
@@ -19,17 +19,19 @@ LATE = "default/j2@2026-11-20T16:18:04Z#1"
 def test_a_fenced_start_stays_forbidden_while_the_floor_is_below_it(tmp_path: Path) -> None:  # R4
     ledger = Ledger(tmp_path / "journal")
 
-    def order(**fields: object) -> Settled:
+    def order(*starts: Start, floor: int = 0, fences: bool = False, acks: bool = False) -> Settled:
+        message = orders(*starts, floor=floor, epoch=(1, 8))
+        if fences:  # begun at 230, and its start is still under way
+            message.fences.add(index=230, row=number_of(LATE), name=LATE)
+        if acks:
+            message.acks.add(index=230, rows=[number_of(LATE)])
         with ledger.transaction():
-            orders = pool_pb2.Orders(epoch=EPOCH, **fields)  # type: ignore[arg-type]
-            return settle(ledger, orders, Conditions(wall_ms=0, lease_valid=True, slots_free=9))
+            conditions = Conditions(wall_ms=0, lease_valid=True, slots_free=9)
+            return settle(ledger, message, Works(), conditions)
 
-    def start(name: str, begun_index: int) -> pool_pb2.Start:
-        return pool_pb2.Start(name=name, begun_index=begun_index, not_after_ms=1, work=WORK)
-
-    order(starts=[start("default/j2@2026-11-20T16:18:02Z#1", 224)])
-    order(fences=[LATE], fence_index=230)  # begun at 230, and its start is still under way
-    order(acks=[LATE])
+    order(Start("default/j2@2026-11-20T16:18:02Z#1", WORK, 1, 224))
+    order(fences=True)
+    order(acks=True)
     order(floor=228)  # something begun at 229 is open
-    assert order(starts=[start(LATE, 230)]).accepted == []
+    assert order(Start(LATE, WORK, 1, 230)).accepted == []
     ledger.close()

@@ -5,19 +5,23 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launcher.executor.buffer import PRIORITIES, Buffer, Waiting
-from launcher.worker.wire import Task
+from launcher.executor.attempt import Attempt
+from launcher.executor.buffer import PRIORITIES, Buffer
+from launcher.work import WorkSpec
+from tests.unit.rows_rig import batch_of
 
 ALL = ("a", "b", "c")
 
 
-def waiting(name: str, handler: str = "a", priority: int = 5, not_after_ms: int = 1_000) -> Waiting:
-    payload = b"x" * 10
-    task = Task(name, handler, payload, 1, 0, priority=priority)
-    return Waiting(task, not_after_ms)
+BATCH = batch_of("default/a@2026-11-20T15:00:00Z#1")
 
 
-def filled(*some: Waiting) -> Buffer:
+def waiting(name: str, handler: str = "a", priority: int = 5, not_after_ms: int = 1_000) -> Attempt:
+    spec = WorkSpec((), handler=handler, payload=b"x" * 10, priority=priority)
+    return Attempt(BATCH, 0, 9, 0, name, spec, not_after_ms)
+
+
+def filled(*some: Attempt) -> Buffer:
     buffer = Buffer()
     for one in some:
         buffer.put(one)
@@ -70,13 +74,12 @@ def test_what_comes_back_keeps_its_priority() -> None:
 
 
 def test_what_is_removed_is_served_to_nobody() -> None:
-    buffer = filled(waiting("0"), waiting("1"), waiting("2", "b"))
-    removed = buffer.remove("1")
-    assert removed is not None
-    assert removed.name == "1"
-    assert buffer.remove("1") is None
-    assert "1" not in buffer
-    assert buffer.remove("2") is not None
+    some = [waiting("0"), waiting("1"), waiting("2", "b")]
+    buffer = filled(*some)
+    assert buffer.remove(some[1])
+    assert not buffer.remove(some[1])
+    assert not buffer.remove(waiting("0"))  # another one of that name
+    assert buffer.remove(some[2])
     assert taken(buffer) == ["0"]
 
 
@@ -118,7 +121,7 @@ def test_payloads_are_counted() -> None:
     some = buffer.take(2, ALL)
     assert buffer.payload_bytes == 10
     buffer.put_back(some)
-    buffer.remove("1")
+    buffer.remove(some[1])
     assert buffer.payload_bytes == 20
 
 
@@ -138,7 +141,7 @@ steps = st.lists(
 def test_nothing_is_lost_or_served_twice_and_no_worse_priority_goes_first(
     drawn: list[tuple[str, object, object]],
 ) -> None:
-    buffer, inside, outside = Buffer(), dict[str, Waiting](), list[Waiting]()
+    buffer, inside, outside = Buffer(), dict[str, Attempt](), list[Attempt]()
     for number, (verb, one, two) in enumerate(drawn):
         if verb == "put":
             fresh = waiting(str(number), str(one), int(str(two)), not_after_ms=number)
@@ -146,16 +149,18 @@ def test_nothing_is_lost_or_served_twice_and_no_worse_priority_goes_first(
             inside[fresh.name] = fresh
         elif verb == "take":
             handlers = set(two) if isinstance(two, set) else set()
-            fit = [w.task.priority for w in inside.values() if w.task.handler in handlers]
+            fit = [w.spec.priority for w in inside.values() if w.spec.handler in handlers]
             got = buffer.take(int(str(one)), handlers)
-            assert [w.task.priority for w in got] == sorted(fit)[: int(str(one))]
+            assert [w.spec.priority for w in got] == sorted(fit)[: int(str(one))]
             outside += [inside.pop(w.name) for w in got]
         elif verb == "back":
             some, outside = outside[: int(str(one))], outside[int(str(one)) :]
             buffer.put_back(some)
             inside.update((w.name, w) for w in some)
         elif verb == "remove":
-            assert (buffer.remove(str(one)) is not None) == (inside.pop(str(one), None) is not None)
+            if (gone := inside.pop(str(one), None)) is not None:
+                assert buffer.remove(gone)
+                assert not buffer.remove(gone)
         else:
             late = {w.name for w in buffer.late(int(str(one)))}
             assert late == {n for n, w in inside.items() if int(str(one)) > w.not_after_ms}

@@ -16,6 +16,7 @@ import structlog
 from launcher.config import ExecutorConfig
 from launcher.executor import cgroups
 from launcher.executor import main as executor
+from launcher.executor.attempt import Attempt, News
 from launcher.executor.cgroups import Limits, open_limits
 from launcher.executor.clock import wall_ms
 from launcher.executor.commands import Commands
@@ -23,17 +24,17 @@ from launcher.executor.groups import SurvivorsRemain
 from launcher.executor.outputs import Outputs
 from launcher.executor.resources import V2, Capacity, Group
 from launcher.executor.row import ENDED, INTERRUPTED
-from launcher.executor.rules import Accepted
 from launcher.executor.words import Words
 from launcher.launch import Reason
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch, WorkSpec
+from launcher.work import WorkSpec
 from tests.unit.cgroup_rig import ROOT, FakeCgroups
+from tests.unit.rows_rig import Start, attempt_of, found, orders
 from tests.unit.test_executor_foreman import Shop
 
 LEDGER = "01234567-89ab-cdef-0123-456789abcdef"
 SERVICE = f"{ROOT}/executor.service"
 A, B = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "ab")
+NOW_MS = 5_000
 OOM = "max 9\noom 1\noom_kill 1\n"
 
 
@@ -62,15 +63,20 @@ def commands(tmp_path: Path, limits: Limits) -> Commands:
     return commands_of(tmp_path, limits)
 
 
-def accepted(name: str = A, **work: Any) -> Accepted:
-    start = pool_pb2.Start(name=name, not_after_ms=wall_ms() + 60_000)
-    return Accepted(start, WorkSpec(("/bin/true",), cwd="/", **work), Epoch(0, 1, "r1"))
+def accepted(name: str = A, **work: Any) -> Attempt:
+    return attempt_of(name, WorkSpec(("/bin/true",), cwd="/", **work))
 
 
-def group_of(commands: Commands, one: Accepted) -> str:
-    orders, failures = commands.orders([one])
-    assert not failures
+def group_of(commands: Commands, one: Attempt) -> str:
+    news = News()
+    orders = commands.orders([one], news, NOW_MS)
+    assert not news
     return str(orders[0][1].get("cgroup", ""))
+
+
+def heard(commands: Commands, *said: list[Any]) -> list[Attempt]:
+    """What is over of what the spawner says."""
+    return commands.heard(said, NOW_MS).over
 
 
 def ended(name: str = A, exit_code: int = 137, reason: int = 0) -> list[Any]:
@@ -92,23 +98,18 @@ def test_what_declares_memory_or_cpu_is_ordered_into_a_group_of_its_own(
 
 
 def test_what_declares_nothing_gets_none(commands: Commands) -> None:
-    orders, _ = commands.orders([accepted()])
-    assert "cgroup" not in orders[0][1]
+    assert group_of(commands, accepted()) == ""
 
 
 def test_what_cannot_be_ordered_leaves_no_group_behind(
     commands: Commands, kernel: FakeCgroups, limits: Limits
 ) -> None:
-    some = [accepted(A, user="nobody-here", memory_bytes=1), accepted("no name", memory_bytes=1)]
-    orders, failures = commands.orders(some)
-    assert orders == []
-    assert [one[:3] for one in failures] == [
-        ["failed", A, Reason.USER],
-        ["failed", "no name", Reason.SPAWN],
-    ]
+    one, news = accepted(A, user="nobody-here", memory_bytes=1), News()
+    assert commands.orders([one], news, NOW_MS) == []
+    assert news.ended == [one]
+    assert (one.reason, one.exit_code, one.finished_ms) == (Reason.USER, 126, NOW_MS)
     assert kernel.groups(limits.home) == []
-    for one in some:
-        commands.recorded(one.start.name)
+    commands.recorded(one)
     assert len(commands) == 0
 
 
@@ -128,7 +129,8 @@ def test_where_nothing_can_be_limited_nothing_is_said_again(tmp_path: Path) -> N
     with structlog.testing.capture_logs() as lines:
         assert group_of(commands, accepted(A, memory_bytes=1)) == ""
     assert lines == []
-    assert commands.heard([ended()]) == [ended()]
+    [one] = heard(commands, ended())
+    assert (one.exit_code, one.reason) == (137, Reason.NONE)
 
 
 # ---- what the group says at the end
@@ -137,18 +139,19 @@ def test_where_nothing_can_be_limited_nothing_is_said_again(tmp_path: Path) -> N
 def test_killed_at_its_limit_of_memory_it_failed_for_that_and_the_limit_is_named(
     commands: Commands, kernel: FakeCgroups
 ) -> None:
-    group = group_of(commands, accepted(memory_bytes=96 << 20))
+    one = accepted(memory_bytes=96 << 20)
+    group = group_of(commands, one)
     kernel.nodes[group].files["memory.events"] = OOM
-    started = ["started", A, 7, 8, 9]
-    assert commands.heard([started]) == [started]
+    assert commands.heard([["started", A, 7, 8, 9]], NOW_MS).started == [one]
+    assert (one.pid, one.ticks, one.started_ms) == (7, 8, 9)
     assert group in kernel.nodes
-    detail = "it was killed at its limit of memory, 96 MiB"
-    assert commands.heard([ended()]) == [
-        ["ended", A, 137, int(Reason.MEMORY), 1_000, 7, detail],
-    ]
+    assert heard(commands, ended()) == [one]
+    assert (one.exit_code, one.reason, one.finished_ms) == (137, Reason.MEMORY, 1_000)
+    assert one.detail == "it was killed at its limit of memory, 96 MiB"
+    assert one.output_bytes == 7
     assert group not in kernel.nodes
     assert A in commands  # until that is recorded
-    commands.recorded(A)
+    commands.recorded(one)
     assert len(commands) == 0
 
 
@@ -158,7 +161,8 @@ def test_an_end_that_has_a_reason_or_is_a_success_stays_what_it_is(
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=1))
     kernel.nodes[group].files["memory.events"] = OOM
-    assert commands.heard([list(news)]) == [news]
+    [one] = heard(commands, news)
+    assert (one.exit_code, one.reason, one.detail) == (news[2], news[3], "")
     assert group not in kernel.nodes
 
 
@@ -166,7 +170,7 @@ def test_killed_by_somebody_else_it_is_not_for_memory(
     commands: Commands, kernel: FakeCgroups
 ) -> None:
     group_of(commands, accepted(memory_bytes=1))
-    assert commands.heard([ended()]) == [ended()]
+    assert heard(commands, ended())[0].reason == Reason.NONE
 
 
 @pytest.mark.parametrize("verb", [["refused", A, "late"], ["failed", A, 13, "no such program"]])
@@ -174,22 +178,27 @@ def test_what_was_not_started_leaves_no_group(
     commands: Commands, kernel: FakeCgroups, verb: list[Any]
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=1))
-    assert commands.heard([verb]) == [verb]
+    assert len(heard(commands, verb)) == 1
     assert group not in kernel.nodes
 
 
-def test_what_is_not_known_is_passed_on(commands: Commands) -> None:
-    assert commands.heard([ended(B), ["started", B, 1, 2, 3]]) == [
-        ended(B),
-        ["started", B, 1, 2, 3],
-    ]
+def test_what_is_said_of_a_command_that_is_not_here_counts_for_nothing(commands: Commands) -> None:
+    assert not commands.heard([ended(B), ["started", B, 1, 2, 3]], NOW_MS)
+
+
+def test_what_a_spawner_says_after_it_died_counts_for_nothing(commands: Commands) -> None:
+    one = accepted()
+    group_of(commands, one)
+    commands.clear()
+    assert one.is_over
+    assert not heard(commands, ended())
 
 
 def test_with_the_spawner_all_of_them_end_also_those_in_sessions_of_their_own(
     commands: Commands, kernel: FakeCgroups, limits: Limits
 ) -> None:
     group = group_of(commands, accepted(memory_bytes=1))
-    commands.orders([accepted(B)])
+    commands.orders([accepted(B)], News(), NOW_MS)
     kernel.move(9, group)
     commands.clear()
     assert kernel.killed == [9]
@@ -214,14 +223,8 @@ class LimitedShop(Shop):
         """Order one with a limit of memory."""
         name, command = fields["names"][0], fields.get("command", "true")
         work = WorkSpec(("/bin/sh", "-c", command), cwd="/", memory_bytes=1 << 20)
-        start = pool_pb2.Start(
-            name=name,
-            begun_index=9,
-            not_after_ms=wall_ms() + 60_000,
-            work=msgspec.msgpack.encode(work),
-        )
-        epoch = pool_pb2.Epoch(term=1, replica="r1")
-        self.foreman.order(self.ear, pool_pb2.Orders(epoch=epoch, starts=[start]))
+        start = Start(name, msgspec.msgpack.encode(work), wall_ms() + 60_000)
+        self.foreman.order(self.ear, orders(start))
 
     def groups(self) -> list[str]:
         """The groups of launches that are there."""
@@ -238,7 +241,7 @@ async def shop(tmp_path: Path) -> AsyncIterator[LimitedShop]:
 
 
 async def row_of(shop: Shop, name: str) -> Any:
-    return (await asyncio.wrap_future(shop.thread.submit(shop.ledger.rows, [name])))[name]
+    return (await asyncio.wrap_future(shop.thread.submit(found, shop.ledger)))[name]
 
 
 async def test_a_command_that_cannot_join_its_group_does_not_run_without(
@@ -310,5 +313,5 @@ def test_what_a_group_measured_is_told_with_the_end(
     group = group_of(commands, accepted(memory_bytes=64 << 20))
     kernel.nodes[group].files["memory.peak"] = str(5 << 20)
     kernel.nodes[group].files["cpu.stat"] = "usage_usec 1500"
-    (told,) = commands.heard([ended(exit_code=0)])
-    assert told == [*ended(exit_code=0), 2, 5 << 20]
+    [one] = heard(commands, ended(exit_code=0))
+    assert (one.cpu_ms, one.memory_peak_bytes) == (2, 5 << 20)

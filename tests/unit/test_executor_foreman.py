@@ -27,12 +27,14 @@ from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.offers import Offer
 from launcher.executor.outputs import Outputs
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Fates, Row
 from launcher.executor.workers import Workers
+from launcher.executor.works import Works
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch, WorkSpec
 from tests.unit.journal_rig import read_only
+from tests.unit.rows_rig import Start, found, insert, orders, rows_of
 
 A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
 
@@ -41,6 +43,7 @@ class Ear:
     """An outlet that keeps what it is told."""
 
     def __init__(self) -> None:
+        self.works = Works()
         self.hello: list[tuple[str, int]] | None = None
         self.told: list[tuple[str, int]] = []
         self.offers: list[tuple[Offer, ...]] = []
@@ -49,8 +52,8 @@ class Ear:
     def begin(self, known: list[Row], highest: Epoch) -> None:
         self.hello = [(row.name, row.fate) for row in known]
 
-    def send(self, rows: list[Row]) -> None:
-        self.told += [(row.name, row.fate) for row in rows]
+    def send(self, fates: Fates) -> None:
+        self.told += [(row.name, row.fate) for row in rows_of(fates)]
 
     def offer(self, offers: Sequence[Offer]) -> None:
         self.offers.append(tuple(offers))
@@ -107,16 +110,12 @@ class Shop:
         user, is_guarded = fields.pop("user", ""), fields.pop("is_guarded", False)
         spec = msgspec.msgpack.encode(WorkSpec(argv, cwd="/", user=user, guarded=is_guarded))
         index, until_ms = fields.pop("index", 9), wall_ms() + 60_000
-        starts = [
-            pool_pb2.Start(name=name, begun_index=index, not_after_ms=until_ms, work=spec)
-            for name in names
-        ]
-        epoch = pool_pb2.Epoch(term=term, replica="r1")
-        self.foreman.order(self.ear, pool_pb2.Orders(epoch=epoch, starts=starts, **fields))
+        starts = [Start(name, spec, until_ms, index) for name in names]
+        self.foreman.order(self.ear, orders(*starts, epoch=(0, term), **fields))
 
     def on_disk(self, name: str) -> int | None:
         """The fate that somebody else reads from the file."""
-        row = read_only(self.directory / FILE).rows([name]).get(name)
+        row = found(read_only(self.directory / FILE)).get(name)
         return row.fate if row else None
 
 
@@ -159,8 +158,8 @@ async def test_between_row_and_start_nothing_runs(shop: Shop) -> None:
     assert shop.on_disk(A) == ACCEPTED
     assert not (shop.directory / "ran").exists()
     # What the next life of the executor makes of it:
-    names = await asyncio.wrap_future(shop.thread.submit(interrupt_all, shop.ledger, "executor"))
-    assert names == [A]
+    lost = await asyncio.wrap_future(shop.thread.submit(interrupt_all, shop.ledger, "executor"))
+    assert [(row.name, row.fate) for row in lost] == [(A, INTERRUPTED)]
     assert shop.on_disk(A) == INTERRUPTED
 
 
@@ -214,15 +213,14 @@ async def test_a_user_it_must_not_become_fails_the_launch(shop: Shop) -> None:
     shop.foreman.attach(shop.ear)
     shop.order(names=(A,), user="daemon")
     await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
-    row = (await asyncio.wrap_future(shop.thread.submit(shop.ledger.rows, [A])))[A]
+    row = (await asyncio.wrap_future(shop.thread.submit(found, shop.ledger)))[A]
     assert (row.reason, row.started_ms) == (Reason.USER, 0)
     assert shop.foreman.running == 0
 
 
 async def test_a_kill_in_the_message_of_its_start_ends_it(shop: Shop) -> None:
     shop.foreman.attach(shop.ear)
-    kill = pool_pb2.Kill(name=A, reason=Reason.KILLED)
-    shop.order(names=(A,), command="sleep 60", kills=[kill])
+    shop.order(names=(A,), command="sleep 60", kills=[(A, Reason.KILLED)])
     await shop.turns_until(lambda: bool(shop.ear.told) and shop.ear.told[-1][1] != ACCEPTED)
     assert shop.ear.told[-1] in [(A, ENDED), (A, REFUSED)]
 
@@ -253,7 +251,7 @@ async def test_a_full_ledger_takes_no_work_until_rows_are_forgotten(
         await shop.turns_until(lambda: (A, ENDED) in shop.ear.told)
         shop.order(names=(B,), acks=[A])
         await shop.turns_until(lambda: (B, REFUSED) in shop.ear.told)
-    assert "see why backups" in shop.ledger.rows([B])[B].detail
+    assert "see why backups" in found(shop.ledger)[B].detail
     assert [line["event"] for line in lines].count("ledger.full") == 1
     assert shop.ear.offers == [()]
     shop.order(acks=[B], floor=9)
@@ -269,7 +267,7 @@ async def test_an_executor_that_starts_with_a_full_ledger_takes_no_work(
     monkeypatch.setattr(foreman, "LEDGER_ROWS_MAX", 1)
     ledger = Ledger(tmp_path / FILE)
     with ledger.transaction():
-        ledger.insert([Row(A, REFUSED, 9)])
+        insert(ledger, A, fate=REFUSED)
     ledger.close()
     shop = Shop(tmp_path)
     await shop.open()
@@ -350,3 +348,24 @@ def test_a_directory_has_one_executor(tmp_path: Path) -> None:
     with pytest.raises(DirectoryInUse, match="is in use by the executor with process id") as caught:
         lock(tmp_path / "new" / "data")
     assert "directory of its own" in caught.value.hint
+
+
+async def test_orders_that_cannot_be_read_end_their_stream(shop: Shop) -> None:
+    shop.foreman.attach(shop.ear)
+    message = orders()
+    message.batches.add(index=9, rows=[0], works=[5])
+    shop.foreman.order(shop.ear, message)
+    await shop.turn()
+    assert shop.ear.left == "work 5 was not told in this stream"
+    assert shop.foreman.running == 0
+
+
+async def test_a_second_attempt_of_a_name_that_is_here_is_refused(shop: Shop) -> None:
+    # As after a restore: the leader does not know of the first, and begins it once more.
+    shop.foreman.attach(shop.ear)
+    shop.order(names=(A,), command="sleep 60")
+    await shop.turns_until(lambda: (A, ACCEPTED) in shop.ear.told)
+    shop.order(names=(A,), index=10, command=f"touch {shop.directory}/ran")
+    await shop.turns_until(lambda: (A, REFUSED) in shop.ear.told)
+    assert shop.foreman.running == 1
+    assert not (shop.directory / "ran").exists()

@@ -21,7 +21,7 @@ NAME = "default/a@2026-11-20T15:00:00Z#1"
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
 LEDGER = "11111111-2222-4333-8444-555555555555"
 EPOCH = "0.1.r1"
-UNREPORTED = Row(NAME, ACCEPTED, epoch=EPOCH)
+UNREPORTED = Row(9, 0, ACCEPTED, NAME, EPOCH)
 
 
 class Group:
@@ -40,7 +40,7 @@ class Group:
         )
         assert self.shell.stdout is not None
         self.child = int(self.shell.stdout.readline())
-        self.row = Row(NAME, ACCEPTED, pid=self.shell.pid, ticks=start_ticks(self.shell.pid))
+        self.row = Row(9, 0, ACCEPTED, NAME, pid=self.shell.pid, ticks=start_ticks(self.shell.pid))
 
     def close(self) -> None:
         for pid in (self.shell.pid, self.child):
@@ -165,7 +165,7 @@ def test_what_does_not_die_is_named_and_not_passed_over(
 
 @pytest.mark.parametrize("pid", [0, 1, 1 << 22])
 def test_what_is_not_there_is_no_matter(pid: int) -> None:
-    assert kill_groups([Row(NAME, ACCEPTED, pid=pid, ticks=5)]) == []
+    assert kill_groups([Row(9, 0, ACCEPTED, NAME, pid=pid, ticks=5)]) == []
 
 
 def test_the_start_of_a_process_is_read_whatever_its_name() -> None:

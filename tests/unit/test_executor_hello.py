@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from cron.limits import RPC_BYTES_MAX
-from launcher.executor.row import INTERRUPTED, Row
+from launcher.executor.row import INTERRUPTED, Row, fates_of_rows
+from launcher.executor.rules import ROW_MAX
 from launcher.launch import Reason
 from launcher.limits import (
     DETAIL_CHARS_MAX,
@@ -27,15 +28,16 @@ def longest_row() -> Row:
     name = f"{PART}/{PART}@9999-12-31T23:59:59Z+t{number}#{number}/{number}"
     assert str(parse_attempt_name(name)) == name
     late_ms = 253_402_300_799_999
-    row = Row(name, INTERRUPTED, started_ms=late_ms, finished_ms=late_ms, exit_code=-1)
-    row.reason, row.detail = max(Reason), "\U0010ffff" * DETAIL_CHARS_MAX
-    row.begun_index, row.epoch = limits.INDEX_MAX, "9" * limits.EPOCH_CHARS_MAX
-    return row
+    return Row(
+        limits.INDEX_MAX, ROW_MAX, INTERRUPTED, name, "9" * limits.EPOCH_CHARS_MAX, max(Reason), -1,
+        late_ms, late_ms, "\U0010ffff" * DETAIL_CHARS_MAX, output_bytes=OUTPUT,
+    )  # fmt: skip
 
 
 def test_a_greeting_full_of_the_longest_rows_fits_into_a_message() -> None:
-    row = longest_row()
-    longest = pool_pb2.Hello(known=[row.report(OUTPUT)]).ByteSize()
+    by_itself = pool_pb2.Reports(reports=[longest_row().report()])
+    in_columns = pool_pb2.Reports(batches=[fates_of_rows([longest_row()]).changes[0].message()])
+    longest = max(pool_pb2.Hello(known=one).ByteSize() for one in (by_itself, in_columns))
     labels = LABELS_MAX * (NAME_PART_CHARS_MAX + 4 * LABEL_CHARS_MAX + 20)
     assert HELLO_ROWS_MAX * longest + labels + 10_000 < MESSAGE_BYTES_MAX < RPC_BYTES_MAX
 
@@ -45,7 +47,7 @@ def test_a_greeting_has_room_for_all_that_runs() -> None:
 
 
 def test_a_part_of_a_recollection_fits_where_grpc_is_told_nothing_of_sizes() -> None:
-    report = longest_row().recollection(OUTPUT)
+    report = longest_row().recollection()
     longest = pool_pb2.Recollection(reports=[report], last=True).ByteSize()
     assert RECALL_ROWS_MAX * longest < 4 << 20
     assert RECALL_ROWS_MAX <= limits.REPORTS_MAX

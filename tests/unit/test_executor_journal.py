@@ -154,10 +154,10 @@ def test_what_is_no_journal_is_refused(data: bytes) -> None:
 
 
 def test_a_journal_of_a_later_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_module, "VERSION", 2)
+    monkeypatch.setattr(journal_module, "VERSION", journal_module.VERSION + 1)
     disk = written(True)
     monkeypatch.undo()
-    with pytest.raises(LedgerDamaged, match="version 2 is not 1"):
+    with pytest.raises(LedgerDamaged, match="version 3 is not 2"):
         found(disk)
 
 

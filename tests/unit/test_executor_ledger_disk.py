@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from launcher.errors import LedgerDamaged, LedgerForeign, LedgerOld, LedgerStuck
+from launcher.executor import journal as journal_module
 from launcher.executor import records
 from launcher.executor.disk import LocalDisk
 from launcher.executor.journal import Journal
 from launcher.executor.ledger import Ledger, new_uuid
-from launcher.executor.row import ACCEPTED, Row
-from launcher.work import Epoch
+from tests.unit.rows_rig import insert
 
 EACH = 40
 
@@ -33,16 +33,15 @@ def ledger(path: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
-def row(number: int) -> Row:
-    name = f"default/j{number}@2026-11-20T15:00:00Z#1"
-    return Row(name=name, fate=ACCEPTED, begun_index=number + 1, epoch=str(Epoch(0, 1, "r1")))
+def name(number: int) -> str:
+    return f"default/j{number}@2026-11-20T15:00:00Z#1"
 
 
 def accept(ledger: Ledger, *numbers: int) -> None:
     """Accept launches, each in a transaction of its own."""
     for number in numbers:
         with ledger.transaction():
-            ledger.insert([row(number)])
+            insert(ledger, name(number), index=number + 1)
 
 
 # ---- an end that is missing
@@ -88,7 +87,7 @@ def test_a_ledger_that_was_only_killed_is_whole(path: Path, ledger: Ledger) -> N
     with path.open("ab") as file:
         file.write(path.read_bytes()[-30:-7])  # an append that was under way
     again = Ledger(path, "e1")
-    assert [one.name for one in again.accepted()] == [row(number).name for number in range(EACH)]
+    assert [one.name for one in again.accepted()] == [name(number) for number in range(EACH)]
     accept(again, EACH)
     again.close()
     assert sorted(one.name for one in path.parent.iterdir()) == ["journal", "journal.mark"]
@@ -150,6 +149,19 @@ def test_a_directory_of_a_version_before_the_journal_is_refused_with_the_way_out
     assert path.exists() is has_journal
 
 
+def test_a_journal_of_an_older_version_is_refused_with_the_way_out(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "VERSION", journal_module.VERSION - 1)
+    Ledger(path, "e1").close()
+    monkeypatch.undo()
+    before = path.read_bytes()
+    with pytest.raises(LedgerOld, match=f"ledger {path}: was written by a version") as caught:
+        Ledger(path, "e1")
+    assert f"move {path.parent} away" in caught.value.hint
+    assert path.read_bytes() == before
+
+
 # ---- what the disk says
 
 
@@ -197,7 +209,7 @@ def test_a_sync_that_fails_is_told_and_what_was_synced_before_is_there(
         act(ledger)
     monkeypatch.undo()
     again = Ledger(path, "e1")  # nobody was told of the second
-    assert again.accepted()[0] == row(1)
+    assert again.accepted()[0].name == name(1)
     again.close()
 
 

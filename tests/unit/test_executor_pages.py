@@ -8,10 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from launcher.executor.batch import tombstone
 from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Page, Recall, RecallOutlet
 from launcher.executor.recall import read_page
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row, fates_of
 from tests.unit.pool_rig import attempt
 
 NOBODY = cast("RecallOutlet", None)
@@ -25,14 +26,21 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def row(number: int, fate: int = ENDED, **fields: Any) -> Row:
-    fields = {"begun_index": 10 + number // 3, "epoch": "0.1.r1", "started_ms": 1} | fields
-    return Row(str(attempt(number)), fate, **fields)
+    fields = {"index": 10 + number // 3, "epoch": "0.1.r1", "started_ms": 1} | fields
+    return Row(row=number, fate=fate, name=str(attempt(number)), **fields)
 
 
 def fill(ledger: Ledger, *rows: Row, acked: tuple[int, ...] = ()) -> None:
+    """Let rows be in the ledger, and some of them be acknowledged."""
     with ledger.transaction():
-        ledger.insert(rows)
-        ledger.ack(str(attempt(number)) for number in acked)
+        for one in rows:
+            batch = tombstone(one.index, one.row, one.name, one.epoch)
+            batch.states[0] = one.fate
+            batch.started[0], batch.finished[0] = one.started_ms, one.finished_ms
+            ledger.insert(batch)
+        for one in ledger.unacked():
+            if one.row in acked:
+                ledger.ack(one.index, [one.row])
 
 
 def pages(ledger: Ledger, rows_max: int) -> list[Page]:
@@ -72,7 +80,7 @@ def test_a_ledger_that_fills_its_pages_ends_with_an_empty_one(ledger: Ledger) ->
 
 
 def test_the_page_says_what_may_be_forgotten(ledger: Ledger) -> None:
-    fill(ledger, row(0, begun_index=5), row(1, begun_index=6), row(2, begun_index=7), acked=(0, 2))
+    fill(ledger, row(0, index=5), row(1, index=6), row(2, index=7), acked=(0, 2))
     with ledger.transaction():
         ledger.raise_floor(6)
     [page] = pages(ledger, 10)
@@ -82,19 +90,20 @@ def test_the_page_says_what_may_be_forgotten(ledger: Ledger) -> None:
 
 
 def test_what_is_acknowledged_between_two_pages_is_told_once(ledger: Ledger) -> None:
-    fill(ledger, *(row(number, begun_index=number + 1) for number in range(6)))
+    fill(ledger, *(row(number, index=number + 1) for number in range(6)))
     first = read_page(ledger, Recall(NOBODY), 3)
     assert first is not None
     assert first.rest is not None
     with ledger.transaction():
-        ledger.ack([str(attempt(1)), str(attempt(4))])
+        ledger.ack(2, [1])
+        ledger.ack(5, [4])
     second = read_page(ledger, first.rest, 4)
     assert second is not None
     assert names([first, second]) == [str(attempt(number)) for number in range(6)]
 
 
 def test_what_begins_while_it_tells_does_not_keep_it_from_its_end(ledger: Ledger) -> None:
-    fill(ledger, row(0, begun_index=1), row(1, begun_index=2))
+    fill(ledger, row(0, index=1), row(1, index=2))
     page = read_page(ledger, Recall(NOBODY), 1)
     told = []
     for number in range(2, 10):
@@ -102,22 +111,22 @@ def test_what_begins_while_it_tells_does_not_keep_it_from_its_end(ledger: Ledger
         told.append(page)
         if page.rest is None:
             break
-        fill(ledger, row(number, ACCEPTED, begun_index=number + 1, started_ms=0))
+        fill(ledger, row(number, ACCEPTED, index=number + 1, started_ms=0))
         page = read_page(ledger, page.rest, 1)
     assert told[-1].rest is None
     assert names(told) == [str(attempt(0)), str(attempt(1))]
 
 
 def test_a_page_ends_before_a_pending_row_and_waits_for_it(ledger: Ledger) -> None:
-    pending = row(1, ACCEPTED, begun_index=2, started_ms=0)
-    fill(ledger, row(0, begun_index=1), pending, row(2, begun_index=3))
+    pending = row(1, ACCEPTED, index=2, started_ms=0)
+    fill(ledger, row(0, index=1), pending, row(2, index=3))
     first = read_page(ledger, Recall(NOBODY), 10)
     assert first is not None
     assert first.rest is not None
     assert names([first]) == [str(attempt(0))]
     assert read_page(ledger, first.rest, 10) is None
     with ledger.transaction():
-        ledger.refused([(pending.name, "too late")])
+        ledger.changed(fates_of(REFUSED, [pending]))
     second = read_page(ledger, first.rest, 10)
     assert second is not None
     assert [(one.name, one.fate) for one in second.rows] == [

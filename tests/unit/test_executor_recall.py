@@ -18,9 +18,10 @@ from launcher.executor.ledger import FILE
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Fates, Row
 from launcher.executor.stream import Visit, Way
 from launcher.executor.words import Words
+from launcher.launch import Reason
 from launcher.limits import RECALL_ROWS_MAX
 from launcher.pool.events import Beat, Fate, Joined, Recollected
 from launcher.pool.lease import LeaseTimes
@@ -28,6 +29,7 @@ from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.unit.journal_rig import read_only
 from tests.unit.pool_rig import CELL, EPOCH, Rig, attempt, rigged, until
+from tests.unit.rows_rig import rows_of
 from tests.unit.test_executor_foreman import A, B, Ear, Shop
 from tests.unit.test_executor_pages import fill, names, row
 
@@ -42,9 +44,9 @@ class Recaller(Ear):
         self.pages: list[Page] = []
         self.heard: list[tuple[str, int]] = []
 
-    def send(self, rows: list[Row]) -> None:
-        super().send(rows)
-        self.heard += [(row.name, row.fate) for row in rows]
+    def send(self, fates: Fates) -> None:
+        super().send(fates)
+        self.heard += [(row.name, row.fate) for row in rows_of(fates)]
 
     def recollect(self, page: Page) -> None:
         self.pages.append(page)
@@ -93,7 +95,7 @@ async def test_turns_go_on_between_the_pages(shop: Shop, monkeypatch: pytest.Mon
     await in_ledger(shop, *(row(number) for number in range(5)), acked=(0, 3))
     shop.foreman.recall(Recall(ear))
     await shop.turn()
-    shop.order(fences=[B], fence_index=99)
+    shop.order(fences=[B])
     await shop.turn()
     assert ear.told == [(B, FENCED)]
     while (rest := ear.pages[-1].rest) is not None:
@@ -114,7 +116,7 @@ async def test_a_change_of_the_same_turn_is_in_the_page_and_later_ones_come_behi
     shop.order(fences=[B])
     await shop.turn()
     assert ear.heard == [(B, FENCED), (A, ACCEPTED), (B, FENCED)]
-    shop.order(kills=[pool_pb2.Kill(name=A)])
+    shop.order(kills=[(A, Reason.KILLED)])
     await shop.turns_until(lambda: ear.heard[-1] == (A, ENDED))
 
 
@@ -191,7 +193,7 @@ def visit_of(foreman: Any, config: ExecutorConfig | None = None) -> Visit:
 async def test_the_next_page_is_asked_for_when_the_last_one_has_left() -> None:
     asked, slow = Asked(), Slow()
     visit = visit_of(asked)
-    rest = Recall(visit, (11, A), 20)
+    rest = Recall(visit, (11, 4), 20)
     visit.recollect(Page([row(1)], 4, rest))
     writer = asyncio.create_task(visit._write(slow))
     await asyncio.sleep(0)
@@ -247,7 +249,7 @@ async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None
         assert [len(one.rows) for one in parts] == [RECALL_ROWS_MAX, RECALL_ROWS_MAX, 500]
         told = [recalled for one in parts for recalled in one.rows]
         assert [one.fact.name for one in told] == [attempt(number) for number in range(count)]
-        assert [one.begun_index for one in told] == [one.begun_index for one in rows]
+        assert [one.begun_index for one in told] == [one.index for one in rows]
         assert {one.epoch for one in told} == {"0.1.r1"}
         assert [one.fact.fate for one in told[:3]] == [Fate.ENDED, Fate.FENCED, Fate.REFUSED]
 
@@ -313,5 +315,6 @@ async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
 
 
 def test_only_what_is_over_has_output_to_be_had() -> None:
-    reports = Words(lambda name: 9).reports([row(1), row(2, ACCEPTED), row(3, INTERRUPTED)])
-    assert [report.output_bytes for report in reports] == [9, 0, 0]
+    rows = [row(1), row(2, ACCEPTED), row(3, INTERRUPTED)]
+    fates = Words(lambda name: 9).known(rows)
+    assert [list(one.output_bytes) for one in fates.changes] == [[9], [], []]

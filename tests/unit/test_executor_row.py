@@ -15,6 +15,8 @@ from launcher.executor.row import (
     REFUSED,
     FailureLog,
     Row,
+    fates_of,
+    fates_of_rows,
 )
 from launcher.launch import Reason
 
@@ -26,14 +28,20 @@ def logged(*batches: tuple[int, list[Row]]) -> list[Any]:
     failures = FailureLog()
     with capture_logs() as lines:
         for now_ms, rows in batches:
-            failures.note(rows, now_ms)
+            for row in rows:
+                failures.note(row.fate, [row], now_ms)
+            failures.note(ENDED, [], now_ms)
     return lines
 
 
+def row(fate: int, **fields: Any) -> Row:
+    return Row(9, 0, fate, NAME, **fields)
+
+
 def test_an_attempt_that_failed_is_a_line_with_all_that_is_known() -> None:
-    row = Row(NAME, ENDED, started_ms=1_000, finished_ms=1_250, exit_code=143)
-    row.reason, row.detail = Reason.TIMEOUT, "after 250 ms"
-    assert logged((1_250, [row])) == [
+    times = {"started_ms": 1_000, "finished_ms": 1_250}
+    one = row(ENDED, exit_code=143, reason=Reason.TIMEOUT, detail="after 250 ms", **times)
+    assert logged((1_250, [one])) == [
         {
             "launch": NAME, "fate": "ended", "reason": "timeout", "exit_code": 143, "ran_ms": 250,
             "detail": "after 250 ms", "event": "launch.failed", "log_level": "info",
@@ -43,12 +51,12 @@ def test_an_attempt_that_failed_is_a_line_with_all_that_is_known() -> None:
 
 def test_only_what_failed_or_never_ran_is_logged() -> None:
     rows = [
-        Row(NAME, ENDED, started_ms=1_000, finished_ms=1_250, detail="42.00 EUR from acme"),
-        Row(NAME, ACCEPTED, started_ms=1_000),
-        Row(NAME, FENCED, detail="a tombstone"),
-        Row(NAME, REFUSED, detail="no free slot"),
-        Row(NAME, INTERRUPTED, finished_ms=9),
-        Row(NAME, ENDED, finished_ms=9, reason=200),  # of a version that knows more reasons
+        row(ENDED, started_ms=1_000, finished_ms=1_250, detail="42.00 EUR from acme"),
+        row(ACCEPTED, started_ms=1_000),
+        row(FENCED, detail="a tombstone"),
+        row(REFUSED, detail="no free slot"),
+        row(INTERRUPTED, finished_ms=9),
+        row(ENDED, finished_ms=9, reason=200),  # of a version that knows more reasons
     ]
     lines = logged((9, rows))
     assert [(line["fate"], line["reason"], line["ran_ms"]) for line in lines] == [
@@ -59,8 +67,48 @@ def test_only_what_failed_or_never_ran_is_logged() -> None:
 
 
 def test_of_many_failures_in_a_second_the_rest_is_a_number() -> None:
-    many = [Row(NAME, REFUSED, detail="no free slot")] * 700
+    many = [row(REFUSED, detail="no free slot")] * 700
     lines = logged((5_000, many), (5_900, many), (6_000, many[:1]), (7_000, []), (7_500, []))
     said = [line["event"] for line in lines]
     assert said == ["launch.failed"] * LINES_MAX + ["launches.failed", "launch.failed"]
     assert lines[LINES_MAX]["count"] == 1_400 - LINES_MAX
+
+
+# ---- columns
+
+
+def ended(number: int, index: int = 9, **fields: Any) -> Row:
+    return Row(index, number, ENDED, started_ms=1_000 + number, finished_ms=2_000, **fields)
+
+
+def test_what_became_of_many_rows_alike_is_one_change_in_the_order_of_their_rows() -> None:
+    fates = fates_of(ENDED, [ended(7), ended(3, output_bytes=5), ended(4)])
+    assert not fates.rows
+    [change] = fates.changes
+    assert (change.index, change.rows) == (9, [3, 1, 3])
+    assert list(change.each()) == [(3, 1_003, 2_000), (4, 1_004, 2_000), (7, 1_007, 2_000)]
+    assert change.output_bytes == [5, 0, 0]
+    assert change.message().ByteSize() < 40
+
+
+def test_rows_that_differ_in_batch_reason_exit_code_or_text_are_told_apart() -> None:
+    some = [ended(1), ended(2, 10), ended(3, exit_code=1), ended(4, reason=6), ended(5, detail="x")]
+    fates = fates_of(ENDED, some)
+    said = [(one.index, one.exit_code, one.reason, one.detail) for one in fates.changes]
+    assert said == [(9, 0, 0, ""), (10, 0, 0, ""), (9, 1, 0, ""), (9, 0, 6, ""), (9, 0, 0, "x")]
+
+
+def test_what_has_no_column_is_told_row_by_row() -> None:
+    odd = [ended(1, retry_after_ms=5), ended(2, cpu_ms=5), ended(3, memory_peak_bytes=5)]
+    fates = fates_of(ENDED, [*odd, ended(4)])
+    assert fates.rows == odd
+    assert [change.rows for change in fates.changes] == [[4]]
+
+
+def test_what_was_never_started_has_no_times() -> None:
+    rows = [Row(9, 1, REFUSED, detail="late"), Row(9, 2, FENCED), Row(9, 2, FENCED)]
+    fates = fates_of_rows(rows)
+    assert [(one.fate, one.rows, one.started_ms, one.finished_ms) for one in fates.changes] == [
+        (REFUSED, [1], [], []),
+        (FENCED, [2], [], []),
+    ]

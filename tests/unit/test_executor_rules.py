@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,21 @@ import msgspec
 import pytest
 
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, UNKNOWN, Row
-from launcher.executor.rules import Conditions, Settled, settle, work_of
-from launcher.limits import WORK_BYTES_CACHED
+from launcher.executor.row import (
+    ACCEPTED,
+    ENDED,
+    FENCED,
+    INTERRUPTED,
+    REFUSED,
+    UNKNOWN,
+    Change,
+    Fates,
+)
+from launcher.executor.rules import Conditions, Settled, settle
+from launcher.executor.works import WORKS_MAX, Works, spec_of
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
+from tests.unit.rows_rig import Start, ended, found, insert, name_of, orders, started
 
 A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
 NOW_MS = 1_000_000
@@ -29,19 +39,22 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger.close()
 
 
-def start(
-    name: str = A, *, index: int = 10, spec: bytes = WORK, late_ms: int = 0
-) -> pool_pb2.Start:
-    return pool_pb2.Start(
-        name=name, begun_index=index, not_after_ms=NOW_MS - late_ms, work=spec, scheduled_time="t"
-    )
+def start(name: str = A, *, index: int = 10, spec: bytes = WORK, late_ms: int = 0) -> Start:
+    return Start(name, spec, NOW_MS - late_ms, index)
 
 
-def give(ledger: Ledger, conditions: Conditions = FINE, *, term: int = 5, **fields: Any) -> Settled:
+def give(
+    ledger: Ledger,
+    conditions: Conditions = FINE,
+    *,
+    term: int = 5,
+    starts: Sequence[Start] = (),
+    **fields: Any,
+) -> Settled:
     """Settle one message of the leader in a transaction of its own."""
-    epoch = pool_pb2.Epoch(lineage=0, term=term, replica="r1")
+    message = orders(*starts, epoch=(0, term), **fields)
     with ledger.transaction():
-        return settle(ledger, pool_pb2.Orders(epoch=epoch, **fields), conditions)
+        return settle(ledger, message, Works(), conditions)
 
 
 def changed(**fields: Any) -> Conditions:
@@ -49,17 +62,17 @@ def changed(**fields: Any) -> Conditions:
 
 
 def fates(settled: Settled) -> list[tuple[str, int]]:
-    return [(row.name, row.fate) for row in settled.answers]
+    return [(name_of(row.row), row.fate) for row in settled.answers]
 
 
 def test_a_start_is_accepted_and_stands_in_the_ledger(ledger: Ledger) -> None:
     settled = give(ledger, starts=[start(A), start(B, index=11)])
-    assert [one.start.name for one in settled.accepted] == [A, B]
-    assert settled.accepted[0].work.argv == ("/bin/sh", "-c", "true")
-    assert str(settled.accepted[0].epoch) == "0.5.r1"
+    assert [one.name for one in settled.accepted] == [A, B]
+    assert settled.accepted[0].spec.argv == ("/bin/sh", "-c", "true")
+    assert settled.accepted[0].batch.epoch == "0.5.r1"
     assert not settled.answers
-    row = ledger.rows([B])[B]
-    assert (row.fate, row.begun_index, row.epoch, len(row.digest)) == (ACCEPTED, 11, "0.5.r1", 16)
+    row = found(ledger)[B]
+    assert (row.fate, row.index, row.epoch) == (ACCEPTED, 11, "0.5.r1")
     assert row.is_pending
 
 
@@ -80,7 +93,7 @@ def test_a_start_at_its_very_last_moment_is_accepted(ledger: Ledger) -> None:
     ],
 )
 def test_a_refusal_is_in_the_ledger_and_stands_for_ever(
-    ledger: Ledger, conditions: Conditions, order: pool_pb2.Start, detail: str
+    ledger: Ledger, conditions: Conditions, order: Start, detail: str
 ) -> None:
     settled = give(ledger, conditions, starts=[order])
     assert fates(settled) == [(A, REFUSED)]
@@ -93,7 +106,7 @@ def test_a_refusal_is_in_the_ledger_and_stands_for_ever(
 
 def test_slots_are_counted_within_a_message(ledger: Ledger) -> None:
     settled = give(ledger, changed(slots_free=1), starts=[start(A), start(B)])
-    assert [one.start.name for one in settled.accepted] == [A]
+    assert [one.name for one in settled.accepted] == [A]
     assert fates(settled) == [(B, REFUSED)]
 
 
@@ -109,7 +122,7 @@ def test_a_pending_row_is_not_answered_before_it_is_known_whether_it_started(
     give(ledger, starts=[start()])
     assert not give(ledger, starts=[start()], fences=[A]).answers
     with ledger.transaction():
-        ledger.started([(A, 4711, 1, NOW_MS)])
+        started(ledger, A, 4711, 1, NOW_MS)
     settled = give(ledger, starts=[start()])
     assert fates(settled) == [(A, ACCEPTED)]
     assert not settled.accepted
@@ -137,7 +150,7 @@ def test_an_older_epoch_changes_nothing_and_is_answered_by_nothing(ledger: Ledge
 def test_a_higher_epoch_is_remembered_with_what_it_ordered(ledger: Ledger) -> None:
     give(ledger, term=6, starts=[start()])
     again = Ledger(ledger.path)
-    assert (again.highest.term, set(again.rows([A]))) == (6, {A})
+    assert (again.highest.term, set(found(again))) == (6, {A})
     again.close()
 
 
@@ -148,14 +161,14 @@ def test_a_start_at_the_floor_is_answered_as_unknown_fate_and_leaves_no_row(
     give(ledger, floor=10)
     settled = give(ledger, starts=[start(A, index=10), start(B, index=11)])
     assert fates(settled) == [(A, INTERRUPTED)]
-    assert [one.start.name for one in settled.accepted] == [B]
-    assert set(ledger.rows([A, B])) == {B}
+    assert [one.name for one in settled.accepted] == [B]
+    assert set(found(ledger)) == {B}
 
 
 def test_a_fence_of_an_unknown_name_is_a_tombstone(ledger: Ledger) -> None:
     assert fates(give(ledger, fences=[A, A])) == [(A, FENCED)]
     again = Ledger(ledger.path)
-    assert again.rows([A])[A].fate == FENCED
+    assert found(again)[A].fate == FENCED
     again.close()
     settled = give(ledger, starts=[start()])
     assert fates(settled) == [(A, FENCED)]
@@ -164,7 +177,8 @@ def test_a_fence_of_an_unknown_name_is_a_tombstone(ledger: Ledger) -> None:
 
 def test_a_fence_of_a_known_name_is_answered_with_what_became_of_it(ledger: Ledger) -> None:
     with ledger.transaction():
-        ledger.insert([Row(A, ENDED, 10, started_ms=1, finished_ms=2, exit_code=3)])
+        insert(ledger, A)
+        ended(ledger, A, exit_code=3)
     settled = give(ledger, fences=[A])
     assert fates(settled) == [(A, ENDED)]
     assert settled.answers[0].exit_code == 3
@@ -172,18 +186,18 @@ def test_a_fence_of_a_known_name_is_answered_with_what_became_of_it(ledger: Ledg
 
 def test_a_kill_reaches_what_runs_and_is_answered_otherwise(ledger: Ledger) -> None:
     give(ledger, starts=[start(A)], fences=[B])
-    kills = [pool_pb2.Kill(name=name, reason=8) for name in (A, B, C)]
+    kills = [(name, 8) for name in (A, B, C)]
     settled = give(ledger, kills=kills)
     assert settled.kills == [(A, 8)]
     assert fates(settled) == [(B, FENCED), (C, UNKNOWN)]
-    assert not ledger.rows([C])
+    assert C not in found(ledger)
 
 
 def test_acks_and_floor_forget(ledger: Ledger) -> None:
     give(ledger, changed(lease_valid=False), starts=[start(A, index=10), start(B, index=11)])
     settled = give(ledger, acks=[A, B], floor=10)
     assert settled.forgotten == 1
-    assert set(ledger.rows([A, B])) == {B}
+    assert set(found(ledger)) == {B}
     assert not ledger.unacked()
 
 
@@ -208,12 +222,12 @@ SERVED = changed(slots_free=0, handlers={"app.mail": "app", "b": "other"}, group
 def test_work_of_a_handler_takes_a_slot_of_the_group_that_serves_it(ledger: Ledger) -> None:
     first, second = start(A, spec=handled()), start(B, spec=handled())
     settled = give(ledger, SERVED, starts=[first, second])
-    assert [one.work.handler for one in settled.accepted] == ["app.mail"]
+    assert [one.spec.handler for one in settled.accepted] == ["app.mail"]
     assert fates(settled) == [(B, REFUSED)]
     assert settled.answers[0].detail == (
         "no free slot in group app of workers, which serves app.mail"
     )
-    assert ledger.rows([A])[A].is_pending
+    assert found(ledger)[A].is_pending
 
 
 def test_a_handler_that_nobody_serves_is_refused_by_name(ledger: Ledger) -> None:
@@ -231,9 +245,9 @@ def test_slots_that_were_taken_are_gone_for_the_next_message_of_the_turn(ledger:
 
 
 def test_work_is_a_command_or_a_handler_and_not_both() -> None:
-    assert work_of(handled()) is not None
-    assert work_of(msgspec.msgpack.encode(WorkSpec(("/bin/true",), handler="a"))) is None
-    assert work_of(msgspec.msgpack.encode(WorkSpec(("",)))) is None
+    assert spec_of(handled()) is not None
+    assert spec_of(msgspec.msgpack.encode(WorkSpec(("/bin/true",), handler="a"))) is None
+    assert spec_of(msgspec.msgpack.encode(WorkSpec(("",)))) is None
 
 
 def test_handlers_need_no_workers_where_nothing_is_executed(ledger: Ledger) -> None:
@@ -244,17 +258,111 @@ def test_handlers_need_no_workers_where_nothing_is_executed(ledger: Ledger) -> N
 def test_a_fenced_row_that_has_not_begun_is_withdrawn(ledger: Ledger) -> None:
     give(ledger, starts=[start(A), start(B)])
     with ledger.transaction():
-        ledger.started([(B, 4711, 1, NOW_MS)])
+        started(ledger, B, 4711, 1, NOW_MS)
     settled = give(ledger, fences=[A, B, C])
     assert settled.withdrawn == [A]
     assert sorted(fates(settled)) == [(B, ACCEPTED), (C, FENCED)]
 
 
-def test_equal_work_is_decoded_once() -> None:
-    assert work_of(bytes(bytearray(WORK))) is work_of(WORK)
+# ---- batches
 
 
-def test_large_work_is_not_kept() -> None:
-    large = handled(payload=b"x" * WORK_BYTES_CACHED)
-    assert work_of(large) == work_of(large)
-    assert work_of(large) is not work_of(large)
+def batches(*rows: int, **fields: Any) -> pool_pb2.Orders:
+    """A message with one batch, of job j, whose work has number 7."""
+    message = pool_pb2.Orders()
+    message.epoch.term = 5
+    message.works.add(number=7, job="default/j", spec=WORK)
+    given = {"index": 10, "works": [7], "scheduled_s": [60], "not_after_ms": [NOW_MS]} | fields
+    message.batches.add(rows=rows, **given)
+    return message
+
+
+def settled(ledger: Ledger, message: pool_pb2.Orders, works: Works | None = None) -> Settled:
+    with ledger.transaction():
+        return settle(ledger, message, works or Works(), FINE)
+
+
+def test_a_batch_is_accepted_as_a_whole_and_each_row_has_its_name(ledger: Ledger) -> None:
+    message = batches(3, 1, 5, attempts=[1, 2, 1], triggers=[0, 0, 4], parts=[2, 1, 1])
+    accepted = settled(ledger, message).accepted
+    time = "1970-01-01T00:01:00Z"
+    assert [(one.row, one.name) for one in accepted] == [
+        (3, f"default/j@{time}#1/2"),
+        (4, f"default/j@{time}#2"),
+        (9, f"default/j@{time}+t4#1"),
+    ]
+    assert sorted(found(ledger)) == sorted(one.name for one in accepted)
+
+
+def test_rows_that_come_again_are_answered_and_the_others_of_their_batch_are_new(
+    ledger: Ledger,
+) -> None:
+    settled(ledger, batches(0, 1))
+    with ledger.transaction():
+        ledger.changed(Fates([Change(10, ENDED, 0, 0, [1], [NOW_MS], [NOW_MS])], []))
+    again = settled(ledger, batches(0, 1, 1))
+    assert [one.row for one in again.accepted] == [2]
+    assert [(row.row, row.fate) for row in again.answers] == [(1, ENDED)]  # row 0 is pending
+
+
+def test_one_row_of_a_batch_is_refused_and_the_others_are_accepted(ledger: Ledger) -> None:
+    said = settled(ledger, batches(0, 1, 1, not_after_ms=[NOW_MS, -1, 1]))
+    assert [one.row for one in said.accepted] == [0, 2]
+    assert [(row.row, row.fate, row.detail) for row in said.answers] == [
+        (1, REFUSED, "1 ms too late")
+    ]
+
+
+def test_work_is_said_once_in_a_stream(ledger: Ledger) -> None:
+    works = Works()
+    settled(ledger, batches(0), works)
+    message = batches(0, index=11)
+    del message.works[:]
+    assert settled(ledger, message, works).accepted[0].spec.argv == ("/bin/sh", "-c", "true")
+    assert settled(ledger, message).problem == "work 7 was not told in this stream"
+
+
+def test_a_number_that_comes_again_means_other_work_from_there_on(ledger: Ledger) -> None:
+    works = Works()
+    first = settled(ledger, batches(0), works).accepted[0]
+    message = batches(0, index=11)
+    message.works[0].job = "default/k"
+    second = settled(ledger, message, works).accepted[0]
+    assert [one.name.partition("@")[0] for one in (first, second)] == ["default/j", "default/k"]
+    message.works[0].job = ""
+    assert settled(ledger, message, works).problem
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        batches(),
+        batches(1, 0),
+        batches(0, 1, 1, works=[7, 7]),
+        batches(0, 1, scheduled_s=[1, 2, 3]),
+        batches(0, works=[8]),
+        batches((1 << 32) - 1, 1),
+    ],
+)
+def test_orders_that_no_leader_gives_change_nothing(
+    ledger: Ledger, message: pool_pb2.Orders
+) -> None:
+    message.acks.add(index=10, rows=[0])
+    message.floor = 3
+    said = settled(ledger, message)
+    assert said.problem
+    assert not said.accepted
+    assert (ledger.count, ledger.floor) == (0, 0)
+
+
+def test_numbers_of_work_are_bounded(ledger: Ledger) -> None:
+    message = batches(0)
+    message.works[0].number = WORKS_MAX
+    assert settled(ledger, message).problem
+
+
+def test_a_job_whose_name_is_none_is_never_started(ledger: Ledger) -> None:
+    message = batches(0)
+    message.works[0].job = "../../etc/passwd"
+    said = settled(ledger, message)
+    assert (said.accepted, said.answers[0].fate) == ([], REFUSED)

@@ -10,6 +10,7 @@ import pytest
 
 from launcher.executor.foreman import WAITED, interrupt_all
 from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Row
+from tests.unit.rows_rig import found
 from tests.unit.workers_rig import Floor, floor, named, names_of, running, until
 
 A, B = (named(number) for number in range(2))
@@ -25,11 +26,12 @@ async def interrupted(shop: Floor) -> list[str]:
     """What the next executor finds of this one, which is killed now."""
     await shop.halt()
     shop.ledger.is_same_boot = True
-    return await asyncio.wrap_future(shop.thread.submit(interrupt_all, shop.ledger, "executor"))
+    rows = await asyncio.wrap_future(shop.thread.submit(interrupt_all, shop.ledger, "executor"))
+    return [row.name for row in rows if row.fate == INTERRUPTED]
 
 
 async def row_of(shop: Floor, name: str) -> Row:
-    return (await asyncio.wrap_future(shop.thread.submit(shop.ledger.rows, [name])))[name]
+    return (await asyncio.wrap_future(shop.thread.submit(found, shop.ledger)))[name]
 
 
 async def test_what_never_left_a_killed_executor_is_refused_and_not_lost(shop: Floor) -> None:

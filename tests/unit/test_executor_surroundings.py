@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from launcher.executor import surroundings
-from launcher.executor.rules import Accepted
+from launcher.executor.attempt import Attempt
 from launcher.executor.surroundings import (
     Account,
     UserRefused,
@@ -19,21 +19,17 @@ from launcher.executor.surroundings import (
     order_of,
     own_account,
 )
-from launcher.names import BadName
-from launcher.rpc.v1 import pool_pb2
-from launcher.work import Epoch, WorkSpec
+from launcher.work import WorkSpec
+from tests.unit.rows_rig import attempt_of
 
 NAME = "acme/a@2026-11-20T15:00:00Z+t2#3/4"
 CRON = Account("cron", 1234, 1235, "/home/cron")
 ROOT = Account("root", 0, 0, "/root")
 
 
-def accepted(name: str = NAME, **fields: Any) -> Accepted:
+def accepted(name: str = NAME, **fields: Any) -> Attempt:
     work = WorkSpec(**{"argv": ("/bin/bash", "-c", "true"), **fields})
-    start = pool_pb2.Start(
-        name=name, not_after_ms=77, scheduled_time="2026-11-20T15:00:00Z", begun_index=9
-    )
-    return Accepted(start, work, Epoch(1, 2, "r3"))
+    return attempt_of(name, work, not_after_ms=77, epoch="1.2.r3")
 
 
 @pytest.fixture
@@ -157,9 +153,3 @@ def test_an_order_for_another_user_names_it_and_its_surroundings() -> None:
     order = order_of(accepted(user="nobody"), ("nobody",))
     assert order["login"][0] == order["env"]["USER"] == order["env"]["LOGNAME"] == "nobody"
     assert order["env"]["HOME"] == order["cwd"] == pwd.getpwnam("nobody").pw_dir
-
-
-@pytest.mark.usefixtures("own")
-def test_what_is_no_name_is_refused() -> None:
-    with pytest.raises(BadName):
-        order_of(accepted(name="../../etc/passwd"), ())

@@ -219,7 +219,7 @@ async def test_a_kill_of_what_waits_refuses_it(shop: Floor) -> None:
     await shop.puppet(threads=1, buffer=0)
     shop.give(A, B)
     await until(lambda: shop.foreman.running == 2)
-    shop.order(kills=[pool_pb2.Kill(name=B, reason=Reason.KILLED)])
+    shop.order(kills=[(B, Reason.KILLED)])
     row = await shop.told(B, REFUSED)
     assert row.detail == "killed before it was started"
 
@@ -230,7 +230,7 @@ async def test_a_kill_of_what_runs_cancels_it(shop: Floor) -> None:
     await puppet.tasks(1)
     puppet.start(A)
     await shop.told(A, ACCEPTED)
-    shop.order(kills=[pool_pb2.Kill(name=A, reason=Reason.REPLACED)])
+    shop.order(kills=[(A, Reason.REPLACED)])
     assert (await puppet.expect(wire.Cancel)).names == [(A, int(Reason.REPLACED))]
     puppet.finish(A, result=Result.RETRY, after_ms=5)  # what it says of itself does not count
     row = await shop.told(A, ENDED)
@@ -243,7 +243,7 @@ async def test_what_succeeds_although_it_was_cancelled_has_succeeded(shop: Floor
     await puppet.tasks(1)
     puppet.start(A)
     await shop.told(A, ACCEPTED)
-    shop.order(kills=[pool_pb2.Kill(name=A, reason=Reason.KILLED)])
+    shop.order(kills=[(A, Reason.KILLED)])
     await puppet.expect(wire.Cancel)
     puppet.finish(A)
     assert (await shop.told(A, ENDED)).reason == Reason.NONE
@@ -253,7 +253,7 @@ async def test_a_fence_ends_the_waiting(shop: Floor) -> None:
     await shop.puppet(threads=1, buffer=0)
     shop.give(A, B)
     await until(lambda: shop.foreman.running == 2)
-    shop.order(fences=[B], fence_index=20)
+    shop.order(fences=[B])
     row = await shop.told(B, REFUSED)
     assert row.detail == "fenced before it was started"
 

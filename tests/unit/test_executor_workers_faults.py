@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 
 from launcher.executor import main as executor
+from launcher.executor.attempt import Attempt
 from launcher.executor.clock import boot_ms
 from launcher.executor.foreman import interrupt_all
 from launcher.executor.groups import SurvivorsRemain, kill_workers
 from launcher.executor.line import Peer
 from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED
 from launcher.executor.spawn import start_ticks
-from launcher.executor.watches import Watch
 from launcher.launch import Reason
 from launcher.worker import wire
 from launcher.worker.wire import Result
@@ -184,8 +184,8 @@ async def test_a_frozen_worker_is_silent_and_killed(shop: Floor) -> None:
     assert await puppet.exit_code() == -signal.SIGKILL
 
 
-def later(watch: Watch, before_ms: int) -> bool:
-    return watch.silent_at_ms > before_ms
+def later(attempt: Attempt, before_ms: int) -> bool:
+    return attempt.silent_at_ms > before_ms
 
 
 async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
@@ -195,12 +195,12 @@ async def test_one_that_says_it_is_alive_goes_on(shop: Floor) -> None:
     puppet.start(A)
     await shop.told(A, ACCEPTED)
     [worker] = shop.foreman.workers._groups.workers()
-    watch = worker.begun[A]
+    attempt = worker.begun[A]
     for _ in range(3):
-        before = watch.silent_at_ms
-        await until(lambda: boot_ms() + 60_000 > watch.silent_at_ms)
+        before = attempt.silent_at_ms
+        await until(lambda: boot_ms() + 60_000 > attempt.silent_at_ms)
         puppet.say(wire.Beat([A, "of another"]))
-        await until(functools.partial(later, watch, before))
+        await until(functools.partial(later, attempt, before))
     puppet.finish(A)
     assert (await shop.told(A, ENDED)).reason == Reason.NONE
 
@@ -290,9 +290,9 @@ async def test_a_restarted_executor_kills_the_workers_of_the_last_before_it_conc
     shop.ledger.is_same_boot = True
     reaper = asyncio.create_task(puppet.exit_code())
     in_thread = shop.thread.submit(interrupt_all, shop.ledger, "executor")
-    names = await asyncio.wrap_future(in_thread)
+    lost = await asyncio.wrap_future(in_thread)
     assert await reaper == -signal.SIGKILL
-    assert sorted(names) == [A, B]
+    assert sorted(row.name for row in lost) == [A, B]
     assert shop.on_disk(A) == shop.on_disk(B) == INTERRUPTED
     assert await asyncio.wrap_future(shop.thread.submit(shop.ledger.workers)) == []
 

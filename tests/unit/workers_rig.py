@@ -21,10 +21,10 @@ from typing import Any, TypeVar
 import msgspec
 
 from launcher.executor.clock import wall_ms
-from launcher.executor.row import ACCEPTED, Row
-from launcher.rpc.v1 import pool_pb2
+from launcher.executor.row import ACCEPTED, Fates, Row
 from launcher.work import WorkSpec
 from launcher.worker import wire
+from tests.unit.rows_rig import Start, orders, rows_of
 from tests.unit.test_executor_foreman import Ear, Shop
 
 WITHIN_S = 30.0
@@ -53,9 +53,9 @@ class Book(Ear):
         super().__init__()
         self.rows: dict[str, Row] = {}
 
-    def send(self, rows: list[Row]) -> None:
-        super().send(rows)
-        self.rows.update((row.name, msgspec.structs.replace(row)) for row in rows)
+    def send(self, fates: Fates) -> None:
+        super().send(fates)
+        self.rows.update((row.name, row) for row in rows_of(fates))
 
     def fate(self, name: str) -> int:
         """What was last told of a name; 0 for nothing."""
@@ -112,12 +112,8 @@ class Floor(Shop):
     def give(self, *names: str, late_ms: int = -60_000, **work: Any) -> None:
         """Let the leader order launches of a handler."""
         spec = msgspec.msgpack.encode(WorkSpec((), **{"handler": HANDLER} | work))
-        starts = [
-            pool_pb2.Start(name=name, begun_index=9, not_after_ms=wall_ms() - late_ms, work=spec)
-            for name in names
-        ]
-        epoch = pool_pb2.Epoch(term=1, replica="r1")
-        self.foreman.order(self.ear, pool_pb2.Orders(epoch=epoch, starts=starts))
+        starts = [Start(name, spec, wall_ms() - late_ms) for name in names]
+        self.foreman.order(self.ear, orders(*starts))
 
     async def told(self, name: str, fate: int) -> Row:
         """The row of a launch, once the leader was told of that fate."""

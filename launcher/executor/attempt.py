@@ -1,0 +1,243 @@
+"""One attempt that is on this host, from its acceptance until its end is recorded: the one object
+that stands for it. It waits, a command or a worker runs it, and what became of it is written here.
+
+Theory of operation of an attempt that a worker has: whatever is to end it, the worker is asked
+first; when it has not ended it within the grace, its process is killed, and all that it ran ends
+with it. The first reason is the one that is reported; a later one can only shorten the grace.
+
+Pure: whoever calls brings the time, milliseconds of the boot-time clock where nothing else is said.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+from launcher.executor.batch import Batch, at
+from launcher.launch import Reason
+from launcher.limits import DETAIL_CHARS_MAX, RETRY_AFTER_MS_MAX
+from launcher.names import split_job_name
+from launcher.work import WorkSpec
+from launcher.worker import wire
+from launcher.worker.wire import Outcome, Result
+
+NEVER_MS: Final = 1 << 62
+ANSWER_MS: Final = 30_000
+"""For a worker to give back what it has not begun; then it is taken for stuck. Longer than a grace:
+that a handler computes for seconds and lets nobody else run is no reason to kill its neighbours."""
+_REASONS: Final = {
+    Result.OK: Reason.NONE,
+    Result.RETRY: Reason.RETRY,
+    Result.FATAL: Reason.FATAL,
+    Result.SNOOZE: Reason.SNOOZE,
+    Result.RAISED: Reason.RAISED,
+    Result.CANCELLED: Reason.KILLED,
+}
+
+
+class Step(enum.Enum):
+    """What is to be done about an attempt now."""
+
+    NOTHING = enum.auto()
+    ASK = enum.auto()
+    KILL = enum.auto()
+
+
+class Attempt(msgspec.Struct, eq=False, gc=False):
+    """Row `row` of the batch of log index `index`, at `place` of what came of it.
+
+    Refused when it has not begun at `not_after_ms` (wall clock), unless it `was_announced`: then
+    the leader knows it as started already. `is_starting`: it has a start record. `group` is that
+    of its workers. `returns` counts how often one gave it back though it was to begin.
+
+    `began_ms` is 0 until a worker said that it has begun; `started_ms` is that moment on the wall
+    clock, or a command's. `stopping` is why it has to end, if it has to. Once it is over
+    (`is_over`) the rest says how, as in `row.Row`.
+    """
+
+    batch: Batch
+    place: int
+    index: int
+    row: int
+    name: str
+    spec: WorkSpec
+    not_after_ms: int
+    is_starting: bool = True
+    group: str = ""
+    was_announced: bool = False
+    returns: int = 0
+    timeout_ms: int = 0
+    heartbeat_ms: int = 0
+    began_ms: int = 0
+    timeout_at_ms: int = NEVER_MS
+    silent_at_ms: int = NEVER_MS
+    kill_at_ms: int = NEVER_MS
+    stopping: Reason = Reason.NONE
+    has_output: bool = False
+    is_over: bool = False
+    started_ms: int = 0
+    finished_ms: int = 0
+    exit_code: int = 0
+    reason: int = 0
+    detail: str = ""
+    retry_after_ms: int = 0
+    cpu_ms: int = 0
+    memory_peak_bytes: int = 0
+    output_bytes: int = 0
+    pid: int = 0
+    ticks: int = 0
+
+    @property
+    def scheduled_s(self) -> int:
+        """When it was due, in seconds."""
+        return at(self.batch.scheduled, self.place)
+
+    @property
+    def number(self) -> int:
+        """Which attempt of its launch it is."""
+        return at(self.batch.attempts, self.place)
+
+    @property
+    def part(self) -> int:
+        """Which part of the attempt it is."""
+        return at(self.batch.parts, self.place)
+
+    @property
+    def launch(self) -> str:
+        """The name of its launch."""
+        return self.name.partition("#")[0]
+
+    # ---- at a worker
+
+    def task(self, served: wire.Served) -> wire.Task:
+        """Return what a worker is told of it that serves its handler so, and watch it as such."""
+        work, batch, place = self.spec, self.batch, self.place
+        self.timeout_ms = wire.timeout_of(work.timeout_ms, served.timeout_ms)
+        self.heartbeat_ms = wire.effective_ms(work.heartbeat_ms, served.heartbeat_ms)
+        self.began_ms, self.stopping = 0, Reason.NONE
+        self.timeout_at_ms = self.silent_at_ms = self.kill_at_ms = NEVER_MS
+        return wire.Task(
+            self.name,
+            work.handler,
+            work.payload,
+            at(batch.attempts, place),
+            at(batch.scheduled, place),
+            at(batch.triggers, place),
+            work.timeout_ms,
+            work.heartbeat_ms,
+            work.guarded,
+            batch.epoch,
+            split_job_name(batch.jobs[place].name)[0],
+            work.priority,
+            self.index,
+        )
+
+    def begin(self, now_ms: int, wall_ms: int) -> None:
+        """It runs; its time counts from now."""
+        self.began_ms, self.started_ms = now_ms, wall_ms
+        if self.timeout_ms:
+            self.timeout_at_ms = now_ms + self.timeout_ms
+        if self.heartbeat_ms:
+            self.silent_at_ms = now_ms + self.heartbeat_ms
+
+    def beat(self, now_ms: int) -> None:
+        """It said that it is alive."""
+        if self.heartbeat_ms and self.began_ms:
+            self.silent_at_ms = now_ms + self.heartbeat_ms
+
+    def order(self, reason: Reason, now_ms: int, grace_ms: int) -> bool:
+        """Let it end within the grace; return whether the worker has to be asked."""
+        is_first = self.stopping is Reason.NONE
+        if is_first:
+            self.stopping = reason
+        self.kill_at_ms = min(self.kill_at_ms, now_ms + grace_ms)
+        return is_first
+
+    def look(self, now_ms: int, grace_ms: int) -> Step:
+        """Return what is to be done now; what is asked for is ordered by that."""
+        if now_ms >= self.kill_at_ms:
+            return Step.KILL
+        if now_ms >= self.timeout_at_ms:
+            self.timeout_at_ms = NEVER_MS
+            return Step.ASK if self.order(Reason.TIMEOUT, now_ms, grace_ms) else Step.NOTHING
+        if now_ms >= self.silent_at_ms:
+            self.silent_at_ms = NEVER_MS
+            return Step.ASK if self.order(Reason.SILENT, now_ms, grace_ms) else Step.NOTHING
+        return Step.NOTHING
+
+    def is_late(self, wall_ms: int) -> bool:
+        """Whether it should have begun by now, and nobody has said so or told it to end."""
+        is_idle = not self.began_ms and not self.was_announced and self.stopping is Reason.NONE
+        return is_idle and wall_ms > self.not_after_ms
+
+    # ---- its end
+
+    def end(self, outcome: Outcome, wall_ms: int) -> None:
+        """It is over, as its worker says: success counts, otherwise what was ordered does. Nothing
+        is believed that cannot be: times lie between its start and now, and text is such that every
+        reader takes it."""
+        result = outcome.result
+        self.started_ms = self.started_ms or min(outcome.started_ms, wall_ms)
+        self.finished_ms = min(max(outcome.finished_ms, self.started_ms), wall_ms)
+        if result is not Result.OK:
+            self.fail(self.stopping or _REASONS[result], outcome.detail)
+            if self.reason in (Reason.RETRY, Reason.SNOOZE):
+                self.retry_after_ms = min(outcome.after_ms, RETRY_AFTER_MS_MAX)
+        elif outcome.detail:
+            self.detail = _text(outcome.detail)
+
+    def fail(self, reason: Reason, detail: str) -> None:
+        """Say why it is over, without success."""
+        self.exit_code, self.reason, self.detail = 1, int(reason), _text(detail)
+
+    def die(self, default: Reason, detail: str, wall_ms: int) -> None:
+        """It is over with its worker, or will not begin although the leader knows it as started."""
+        self.started_ms = self.started_ms or wall_ms
+        self.finished_ms = wall_ms
+        self.fail(self.stopping or default, detail)
+
+
+def _text(detail: str) -> str:
+    return detail[:DETAIL_CHARS_MAX].replace("\0", "")
+
+
+def pace_us(before_us: int, ran_ms: int) -> int:
+    """Return how long launches of a worker take, in microseconds: an average that forgets, by an
+    eighth each time."""
+    return before_us + (ran_ms * 1_000 - before_us) // 8
+
+
+class News(msgspec.Struct):
+    """What the spawner and the workers said of attempts since the last turn."""
+
+    started: list[Attempt] = []
+    ended: list[Attempt] = []
+    refused: list[Attempt] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.started or self.ended or self.refused)
+
+    def add(self, other: News) -> None:
+        """Take what was said later."""
+        self.started += other.started
+        self.ended += other.ended
+        self.refused += other.refused
+
+    @property
+    def over(self) -> list[Attempt]:
+        """The attempts that are over."""
+        return self.ended + self.refused
+
+    def refuse(self, attempt: Attempt, detail: str) -> None:
+        """An attempt is not started after all, provably."""
+        if not attempt.is_over:
+            attempt.is_over, attempt.detail = True, detail
+            self.refused.append(attempt)
+
+    def end(self, attempt: Attempt) -> None:
+        """An attempt is over, as it says itself."""
+        if not attempt.is_over:
+            attempt.is_over = True
+            self.ended.append(attempt)
