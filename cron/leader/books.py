@@ -6,7 +6,7 @@ Rebuilt when a reign begins; from then on each entry of the reign changes what i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import Final
 
 from cron.leader.forgetting import Forgetting
@@ -31,6 +31,9 @@ can start it in time."""
 PATIENT_MAX: Final = 20_000
 """Launches of a flow that wait, of jobs that may begin late and fall due rarely: they are better
 off with rows, which a change of leader does not touch."""
+
+_WORTH_A_RETRY: Final = (Verdict.STALE_REVISION, Verdict.WRONG_HORIZON, Verdict.UNKNOWN_JOB)
+"""Why a line was refused that may be right the next time, or without one of its jobs."""
 
 
 class Books:
@@ -103,11 +106,13 @@ class Books:
                 self.due_heap, self.queues = DueHeap(self._state), Queues(self._state)
 
     def _accounted(self, command: c.Account, result: Result) -> None:
-        for item, verdict in zip(command.items, result.items, strict=True):
-            if verdict in (Verdict.STALE_REVISION, Verdict.WRONG_HORIZON):
-                self.due_heap.retry(item.number)
-            if verdict:
-                self.queues.follow((item.number, due.scheduled_s, 0) for due in item.due)
+        for line, verdict in zip(command.lines, result.items, strict=True):
+            numbers = tuple(accumulate(line.jobs))
+            if verdict in _WORTH_A_RETRY:
+                for number in numbers:
+                    self.due_heap.retry(number)
+            for due in line.due:
+                self.queues.follow((number, due.scheduled_s, 0) for number in numbers)
 
     def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
         if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:

@@ -50,7 +50,7 @@ from cron.limits import (
     PRUNE_WITHOUT_YES_MAX,
     WORK_BYTES_MAX,
 )
-from cron.scheduler.policy import account_for
+from cron.scheduler.policy import Accounted, account_for, as_lines
 from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
@@ -539,9 +539,11 @@ def _build(state: State, now_ms: int, put: c.PutJobs, names: Sequence[str]) -> l
         ticks = _readable(record, record.job)
         item = account_for(record, ticks, effective_s * 1000)
         if item is None:
-            item = c.AccountItem(record.number, record.revision, record.horizon_s, effective_s)
-        accounts.append(item)
-    commands: list[c.Command] = [c.Account(tuple(accounts))] if accounts else []
+            item = Accounted(record.horizon_s, effective_s)
+        accounts.append((record.number, item))
+    commands: list[c.Command] = []
+    if accounts:
+        commands.append(c.Account(as_lines(state.catalog, accounts)))
     commands += leaving(state, put.removed)
     return [*commands, msgspec.structs.replace(put, effective_s=effective_s)]
 

@@ -66,9 +66,7 @@ STALE_SHARE = 8
 """A part of its rows in which a turn skips older instants of jobs that wait for room."""
 HELD_TOLD_MAX = 20
 """Lines of the log about jobs whose schedules cannot be read; of more, their number."""
-_OF_LAUNCHES = (
-    c.Account | c.Begin | c.Launched | c.Finished | c.Refused | c.Skip | c.Lost | c.Cancel
-)
+_OF_LAUNCHES = c.Begin | c.Launched | c.Finished | c.Refused | c.Skip | c.Lost | c.Cancel
 CONFIRM_MS = 2_000
 """How long a read waits for a majority; a client then asks another replica."""
 RETRY_S = 0.2
@@ -264,7 +262,7 @@ class Leader:
             self.executors.tell_lost(commands)
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
-            rows = sum(len(one.items) for one in commands if isinstance(one, _OF_LAUNCHES))
+            rows = sum(map(_rows_of, commands))
             busy_ms = planned_ms + self._applier.busy_ms - applied_ms
             self._pace.took(rows, busy_ms, self._clock.mono_ms() - began_ms)
 
@@ -558,3 +556,10 @@ class Leader:
         self._changes.put(change)
         self._wake.set()
         return await change.done
+
+
+def _rows_of(command: c.Command) -> int:
+    """Return how many launches a command is about."""
+    if isinstance(command, c.Account):
+        return sum(len(line.jobs) for line in command.lines)
+    return len(command.items) if isinstance(command, _OF_LAUNCHES) else 0

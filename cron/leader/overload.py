@@ -31,10 +31,10 @@ class Overload:
     def follow(self, command: c.Command, result: Result) -> None:
         """Count what an applied command has skipped."""
         if isinstance(command, c.Account):
-            for item, verdict in zip(command.items, result.items, strict=True):
-                for run in () if verdict else item.skipped:
+            for line, verdict in zip(command.lines, result.items, strict=True):
+                for run in () if verdict else line.skipped:
                     if run.reason is Reason.OVERLOAD:
-                        self._skipped += run.count
+                        self._skipped += run.count * len(line.jobs)
         elif isinstance(command, c.Skip):
             self._skipped += sum(item.reason is Reason.OVERLOAD for item in command.items)
 

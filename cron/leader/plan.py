@@ -34,8 +34,10 @@ from cron.scheduler.gates import FOREVER_MS, held_deadline_ms, note_of
 from cron.scheduler.policy import (
     FAILOVER_MS,
     NEVER_MS,
+    Accounted,
     Memo,
     account_for,
+    as_lines,
     before_restore,
     skip_older,
 )
@@ -134,7 +136,7 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     ]
     accounts = _accounts(view, now_ms)
     if accounts:
-        commands.append(c.Account(tuple(accounts)))
+        commands.append(c.Account(as_lines(view.state.catalog, accounts)))
     active = view.state.active
     # Of a launch of several parts the others may run on.
     ended = {item.key: item.held_until_ms for item in lost if not active[item.key].parts}
@@ -149,11 +151,11 @@ def _is_drained(state: State, gone: Expired) -> bool:
     return record is not None and bool(record.drained_by)
 
 
-def _accounts(view: View, now_ms: int) -> list[c.AccountItem]:
+def _accounts(view: View, now_ms: int) -> list[tuple[int, Accounted]]:
     """Rows for the instants that have come up."""
     memo: Memo = {}
     by_number = view.state.by_number
-    items: list[c.AccountItem] = []
+    items: list[tuple[int, Accounted]] = []
     room = view.rows_max
     for place, due in enumerate(view.due_jobs):
         if room <= 0:
@@ -168,23 +170,23 @@ def _accounts(view: View, now_ms: int) -> list[c.AccountItem]:
         if len(item.due) > room:
             item = _up_to(item, room)
             view.postponed = view.due_jobs[place:]
-        items.append(item)
+        items.append((due.number, item))
         room -= len(item.due)
         if view.postponed:
             break
     for due in view.stale_jobs:
         item = skip_older(by_number[due.number], due.ticks, now_ms, view.steady_ms)
         if item is not None:
-            items.append(item)
+            items.append((due.number, item))
     return items
 
 
-def _up_to(item: c.AccountItem, most: int) -> c.AccountItem:
+def _up_to(item: Accounted, most: int) -> Accounted:
     """Return what accounts for the first instants of an item, up to the last of so many due ones:
     the next turn goes on from there."""
     to_s = item.due[most - 1].scheduled_s
     skipped = tuple(run for run in item.skipped if run.last_s < to_s)
-    return msgspec.structs.replace(item, to_s=to_s, due=item.due[:most], skipped=skipped)
+    return Accounted(item.from_s, to_s, item.due[:most], skipped)
 
 
 def _at_once(view: View) -> list[Expired]:
@@ -230,15 +232,15 @@ class _Choice:
         self._told: dict[int, str] = {}  # by job: what was lacking
         self._cancel: dict[c.Key, c.CancelItem] = {}
 
-    def run(self, accounts: list[c.AccountItem]) -> None:
+    def run(self, accounts: list[tuple[int, Accounted]]) -> None:
         """Decide on what is new, the oldest first, and take what may begin."""
         for key in self._ended:
             self._queues.end(key)
         by_number = self._view.state.by_number
-        for item in accounts:
-            record = by_number[item.number]
-            for due in item.due:
-                self._queues.offer(of_due(due, item, record))
+        for number, accounted in accounts:
+            record = by_number[number]
+            for due in accounted.due:
+                self._queues.offer(of_due(due, record))
         new = self._queues.take_new(self._now_ms, JUDGED_SHARE * self._view.rows_max)
         if len(new) > 1:
             new.sort(key=turn)

@@ -131,6 +131,10 @@ def as_entry(pieces: Sequence[Command | Change]) -> tuple[list[Command], list[Ch
 def halves(command: Command) -> tuple[Command, ...]:
     """Return two commands that together are `command`; itself where it has no two items, or is
     one that happens whole or not at all."""
+    if isinstance(command, c.Account):
+        middle = len(command.lines) // 2
+        halved = (command.lines[:middle], command.lines[middle:])
+        return tuple(map(c.Account, halved)) if middle else (command,)
     if not isinstance(command, _DIVISIBLE) or len(command.items) < 2:
         return (command,)
     middle = len(command.items) // 2
@@ -140,7 +144,7 @@ def halves(command: Command) -> tuple[Command, ...]:
     )
 
 
-_DIVISIBLE = (c.Account, c.Begin, c.Launched, c.Finished, c.Refused, c.Skip, c.Lost, c.Cancel)
+_DIVISIBLE = (c.Begin, c.Launched, c.Finished, c.Refused, c.Skip, c.Lost, c.Cancel)
 """Commands whose items are each by themselves, in any number of entries."""
 
 

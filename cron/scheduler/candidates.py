@@ -7,7 +7,7 @@ import msgspec
 from cron.job import Catchup, Job, Overlap
 from cron.notes import Note
 from cron.scheduler.places import Need, Wanted
-from cron.state.commands import AccountItem, DueItem, Key
+from cron.state.commands import DueItem, Key
 from cron.state.state import JobRecord, LaunchRow
 from launcher.launch import Reason
 
@@ -63,11 +63,11 @@ def of_row(row: LaunchRow, record: JobRecord) -> Candidate:
     )
 
 
-def of_due(due: DueItem, item: AccountItem, record: JobRecord) -> Candidate:
+def of_due(due: DueItem, record: JobRecord) -> Candidate:
     """Return what an account is about to make due."""
     deadline_s = record.job.deadline_s if record.job else 0
     return Candidate(
-        (item.number, due.scheduled_s, 0),
+        (record.number, due.scheduled_s, 0),
         record,
         (due.scheduled_s + deadline_s) * 1000,
         due.is_late,

@@ -13,6 +13,7 @@ launching twice or at a time that nobody expects).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -21,7 +22,8 @@ from cron.calendar.schedule import Tick, Ticks, Until
 from cron.job import Catchup, Job, Overlap
 from cron.limits import CATCHUP_ALL_MAX
 from cron.notes import Note, NoteCode
-from cron.state.commands import AccountItem, DueItem, SkipItem
+from cron.state.commands import AccountLine, DueItem, SkipItem
+from cron.state.due import deltas
 from cron.state.state import JobRecord, State
 from launcher.launch import Reason
 from launcher.names import SCHEDULED_S_MAX
@@ -56,6 +58,15 @@ class Given(NamedTuple):
         return Reason.OVERLOAD if self.saw(tick) else Reason.MISSED
 
 
+class Accounted(NamedTuple):
+    """What becomes of all instants of one job in (from_s, to_s]."""
+
+    from_s: int
+    to_s: int
+    due: tuple[DueItem, ...] = ()
+    skipped: tuple[SkipItem, ...] = ()
+
+
 Memo = dict[tuple[int, int], list[Tick]]
 """(schedule, after) -> the first two instants up to now: the same for all jobs of a group."""
 
@@ -68,7 +79,7 @@ def account_for(
     steady_ms: int = NEVER_MS,
     *,
     is_behind: bool = False,
-) -> AccountItem | None:
+) -> Accounted | None:
     """Return the rows of all instants in (horizon, now], None where there are none.
 
     `memo` is shared by calls with one `now_ms`, so that jobs with one schedule share its instants.
@@ -112,7 +123,19 @@ def account_for(
     return _item(record, now_s, due, paused + skipped)
 
 
-def skip_older(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> AccountItem | None:
+def as_lines(catalog: int, accounts: Iterable[tuple[int, Accounted]]) -> tuple[AccountLine, ...]:
+    """Return what gives the instants of jobs, by number, their rows: a line of all jobs that have
+    the same ones. `catalog`: the revision of the set of jobs that was looked at."""
+    lines: dict[Accounted, list[int]] = {}
+    for number, accounted in accounts:
+        lines.setdefault(accounted, []).append(number)
+    return tuple(
+        AccountLine(tuple(deltas(sorted(numbers))), catalog, *accounted)
+        for accounted, numbers in lines.items()
+    )
+
+
+def skip_older(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> Accounted | None:
     """Return rows that skip instants of a job that waits for room: all but the newest, and that too
     where its deadline is over; of a job that wants all those whose deadlines are over. None where
     there are none."""
@@ -135,9 +158,7 @@ def wants_all(job: Job) -> bool:
     return job.catchup is Catchup.ALL or job.overlap is Overlap.QUEUE
 
 
-def _up_to_spent(
-    record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int
-) -> AccountItem | None:
+def _up_to_spent(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> Accounted | None:
     """Return the rows of all instants up to the first one that began before the clock was reset,
     which has its row already: the horizon steps over it, and the next turn goes on from there."""
     spent_s = record.spent[0]
@@ -145,7 +166,7 @@ def _up_to_spent(
     item = account_for(before, Until(ticks, spent_s - 1), now_ms, None, steady_ms)
     if item is None:
         return _item(record, spent_s, (), ())
-    return structs.replace(item, to_s=spent_s)
+    return item._replace(to_s=spent_s)
 
 
 def _paused_to(record: JobRecord, now_ms: int) -> int:
@@ -290,8 +311,8 @@ def nominal_min(ticks: Ticks, tick: Tick) -> int:
 
 def _item(
     record: JobRecord, now_s: int, due: tuple[DueItem, ...], skipped: tuple[SkipItem, ...]
-) -> AccountItem:
-    return AccountItem(record.number, record.revision, record.horizon_s, now_s, due, skipped)
+) -> Accounted:
+    return Accounted(record.horizon_s, now_s, due, skipped)
 
 
 def _is_live(tick: Tick, given: Given, *, is_newest: bool) -> bool:

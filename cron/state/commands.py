@@ -57,11 +57,17 @@ class SkipItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     local_min: int = -1  # of the last
 
 
-class AccountItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """All instants of one job in (from_s, to_s]; `to_s` becomes its horizon (rule R1)."""
+class AccountLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All instants in (from_s, to_s] of jobs that have the same ones; `to_s` becomes the horizon of
+    each (rule R1).
 
-    number: int
-    revision: int
+    `jobs` are their numbers in ascending order: the first from 0, each other one from the one
+    before. `catalog` is the revision of the set of jobs by which the leader decided: none of them
+    has changed since (rule R2).
+    """
+
+    jobs: tuple[int, ...]
+    catalog: int
     from_s: int
     to_s: int
     due: tuple[DueItem, ...] = ()
@@ -208,9 +214,9 @@ class Resume(msgspec.Struct, frozen=True, array_like=True, tag="resume"):
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
-    """Instants of many jobs, each job by itself."""
+    """Instants of many jobs, each line by itself and each whole or not at all."""
 
-    items: tuple[AccountItem, ...]
+    lines: tuple[AccountLine, ...]
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):

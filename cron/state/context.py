@@ -77,7 +77,7 @@ class Context:
         self.state.touch(record)
         record.open[(row.scheduled_s, row.trigger)] = row
         key = row.key
-        self.state.due[key] = row
+        self.state.due.odd[key] = row
         self.moved[key] = None
         if record.dead:
             self.unbury(key)
@@ -98,7 +98,8 @@ class Context:
     def set_active(self, row: LaunchRow) -> None:
         """Move a due launch among those that may be running, on its executor."""
         state, key = self.state, row.key
-        state.due.pop(key, None)
+        self._leave_due(row)
+        state.by_number[row.number].open[key[1:]] = row
         state.active[key] = row
         state.running[row.number] = state.running.get(row.number, 0) + 1
         self.moved[key] = None
@@ -112,11 +113,16 @@ class Context:
         """Move a launch that never ran back among the due."""
         self._leave_executor(row)
         self._leave_active(row)
-        self.state.due[row.key] = row
+        self.state.due.odd[row.key] = row
         self.moved[row.key] = None
         row.row = NO_ROW
         row.job = None  # the next attempt begins with what the job is then (rule R2)
         row.parts = []
+
+    def _leave_due(self, row: LaunchRow) -> None:
+        due = self.state.due
+        if due.odd.pop(row.key, None) is None and not row.trigger:
+            due.take(row.scheduled_s, row.number)
 
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""
@@ -173,9 +179,9 @@ class Context:
         self.state.touch(record)
         self._leave_executor(row)
         self._leave_active(row)
-        self.state.due.pop(key, None)
+        self._leave_due(row)
         self.moved[key] = None
-        del record.open[(row.scheduled_s, row.trigger)]
+        record.open.pop(key[1:], None)
         record.ended_index = self.index
         record.counts[state] = record.counts.get(state, 0) + 1
         told = written(note, detail) if detail or note else (row.detail, row.note)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import hashlib
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ from cron.job import Job
 from cron.scopes import Scope
 from cron.state.archive import History
 from cron.state.commands import FORMAT, LEAST_FORMAT, Key
+from cron.state.due import Mark
 from cron.state.pool import Gate, Limits, OpenedGate
 from cron.state.state import (
     ExecutorRecord,
@@ -74,6 +75,7 @@ class _Head(msgspec.Struct, array_like=True):
     opened: list[OpenedGate]
     resets: list[Reset]
     revisions: list[Revision]
+    lines: list[tuple[int, int, bool, list[int]]]  # of what is due, without rows of its own
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -128,6 +130,7 @@ def encode_head(state: State) -> bytes:
                 forgotten_s=state.forgotten_s,
                 opened=state.opened,
                 resets=state.resets,
+                lines=state.due.image(),
             )
         )
     )
@@ -266,6 +269,8 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.gate_numbers, state.dead_numbers = head.gate_numbers, head.dead_numbers
     state.budgets = dict(head.budgets)
     state.opened = head.opened
+    for at_s, local_min, is_late, numbers in head.lines:
+        state.due.put_line(at_s, accumulate(numbers), Mark(local_min, is_late))
     return state, head.jobs
 
 
@@ -292,12 +297,15 @@ def _derive(state: State) -> None:
     Raises:
         InvariantViolated: they speak of a job or an executor that is not there.
     """
+    for line in state.due.lines.values():
+        for number in line:
+            _check_known(number in state.by_number, f"job {number}")
     rows = [row for record in state.by_number.values() for row in record.open.values()]
     rows.sort(key=lambda row: (row.scheduled_s, row.number, row.trigger))
     for row in rows:
         _check_known(row.number in state.by_number, f"job {row.number}")
         if row.state is LaunchState.DUE:
-            state.due[row.key] = row
+            state.due.odd[row.key] = row
             if state.by_number[row.number].job is None:
                 state.leaving[row.number] = None
         else:

@@ -9,7 +9,7 @@ exception stops the replica (SRE book ch. 24, "Storing the state").
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -93,7 +93,11 @@ def _is_current(state: State, entry: c.Entry) -> bool:
 
 def _apply(context: Context, command: c.Command) -> Result:
     if context.state.is_resolving and isinstance(command, _LAUNCHING):
-        asked = command.keys if isinstance(command, pool.Redrive) else getattr(command, "items", ())
+        asked: Sequence[object] = getattr(command, "items", ())
+        if isinstance(command, c.Account):
+            asked = command.lines
+        elif isinstance(command, pool.Redrive):
+            asked = command.keys
         items = tuple(Verdict.RESOLVING for _ in asked)
         return Result(Verdict.RESOLVING, items)
     result = _TABLE[type(command)](context, command)

@@ -98,6 +98,7 @@ def _account(context: Context, record: JobRecord, item: c.RecoverItem) -> None:
         _record_lost(context, record, lost)
     for due in item.due:
         _make_due(context, record, due)
+    context.state.make_odd([record])
     for row in record.open.values():
         if row.state is LaunchState.DUE:
             row.not_before_ms = max(row.not_before_ms, item.not_before_ms)

@@ -5,6 +5,7 @@ What stands between them (wires, time, the loop) is the story's: nothing happens
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from cron.job import Catchup, Job, Overlap, Retry, Schedule
@@ -112,22 +113,30 @@ class Cell:
     def _say_command(self, command: c.Command, result: Result) -> None:
         words = []
         items = getattr(command, "items", None)
-        if items is None:
+        if items is None and not isinstance(command, c.Account):
             words.append(f"{type(command).__name__.lower()} {result.verdict.label}")
         verdicts = result.items if items is not None else ()  # of a pause, those of its jobs
+        if isinstance(command, c.Account):
+            words += self._shown_lines(command, result)
         for item, verdict in zip(items or (), verdicts, strict=True):
             what = self._shown_item(command, item)
             words.append(what + ("" if verdict == Verdict.ACCEPTED else f": {label(verdict)}"))
         for word in words:
             self.say(f"{self.index}: {word}")
 
+    def _shown_lines(self, command: c.Account, result: Result) -> list[str]:
+        words = []
+        for line, verdict in zip(command.lines, result.items, strict=True):
+            rows = [f"due {clock(due.scheduled_s)}" for due in line.due]
+            rows += [f"{skip.count} {skip.reason.label}" for skip in line.skipped]
+            what = f"to {clock(line.to_s)}: {', '.join(rows) or 'nothing'}"
+            what += "" if verdict == Verdict.ACCEPTED else f": {label(verdict)}"
+            records = map(self.state.by_number.__getitem__, accumulate(line.jobs))
+            words += [f"account {short(record.name)} {what}" for record in records]
+        return words
+
     def _shown_item(self, command: c.Command, item: Any) -> str:
         verb = type(command).__name__.lower()
-        if isinstance(item, c.AccountItem):
-            name = short(self.state.by_number[item.number].name)
-            rows = [f"due {clock(due.scheduled_s)}" for due in item.due]
-            rows += [f"{skip.count} {skip.reason.label}" for skip in item.skipped]
-            return f"account {name} to {clock(item.to_s)}: {', '.join(rows) or 'nothing'}"
         name = short(str(self.state.launch_name(item.key))).replace(f"{DAY}T", "")[:-1]
         name = name if not item.key[2] else name + item_suffix(item.key)
         words = [verb, name + (f"#{item.attempt}" if hasattr(item, "attempt") else "")]
@@ -211,7 +220,7 @@ class Cell:
         effective_s = max(self.now_ms // 1000, known.horizon_s if known else 0)
         commands: list[c.Command] = []
         if known is not None and known.horizon_s < effective_s:
-            item = c.AccountItem(known.number, known.revision, known.horizon_s, effective_s)
+            item = c.AccountLine((known.number,), known.revision, known.horizon_s, effective_s)
             commands.append(c.Account((item,)))
         put = c.PutJobs("crontab", self.state.catalog, effective_s, (job,))
         self.append([*commands, put])

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from cron.job import Job, OnLost, Overlap, Retry, Schedule
 from cron.state import commands as c
 from cron.state import pool, removal
+from cron.state.due import deltas
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.model.naive_state import NaiveState
@@ -127,7 +128,7 @@ class Commands:
         if effective_s > known.horizon_s:
             instants = range((known.horizon_s // STEP_S + 1) * STEP_S, effective_s + 1, STEP_S)
             due = tuple(map(c.DueItem, instants))
-            item = c.AccountItem(known.number, known.revision, known.horizon_s, effective_s, due)
+            item = c.AccountLine((known.number,), known.revision, known.horizon_s, effective_s, due)
             commands.append(c.Account((item,)))
         put = c.PutJobs(known.source, self.naive.catalog, effective_s, (), (name,), "anna")
         return [*commands, removal.Leave(), put]
@@ -147,15 +148,18 @@ class Commands:
         )
 
     def account(self) -> c.Account:
-        return c.Account(tuple(self.account_item() for _ in range(self.between(1, 2))))
+        return c.Account(tuple(self.account_line() for _ in range(self.between(1, 2))))
 
-    def account_item(self) -> c.AccountItem:
-        """All minutes of a period, each due or skipped."""
+    def account_line(self) -> c.AccountLine:
+        """All minutes of a period, each due or skipped, of one job or of several."""
         known = self.naive.jobs.get(self.name())
-        number, from_s, revision, local = 9, T0, 1, -1
+        numbers, from_s, local = [9], T0, -1
         if known is not None:
-            number, from_s, revision = known.number, known.horizon_s, known.revision
-            local = known.local_min
+            level = [one for one in self.naive.jobs.values() if one.horizon_s == known.horizon_s]
+            others = level[: self.between(0, 2)] if self.between(0, 1) else []
+            numbers = sorted({known.number, *(one.number for one in others)})
+            from_s, local = known.horizon_s, max(one.local_min for one in (known, *others))
+        catalog = self.naive.catalog + self.slip()
         from_s += STEP_S * self.slip()
         to_s = from_s + self.between(1, 200)
         instants = range((from_s // STEP_S + 1) * STEP_S, to_s + 1, STEP_S)
@@ -170,7 +174,9 @@ class Commands:
             item = c.SkipItem(instants[0], last_s, count + wrong, Reason.MISSED, local_min)
             skipped = (item,)
         due = tuple(c.DueItem(s, next(times) if has_local else -1) for s in instants[count:])
-        return c.AccountItem(number, revision + self.slip(), from_s, to_s, due, skipped)
+        jobs = deltas(numbers)
+        jobs[-1] += self.slip()
+        return c.AccountLine(tuple(jobs), catalog, from_s, to_s, due, skipped)
 
     def begin(self) -> c.Begin:
         return c.Begin(tuple(self.begin_item() for _ in range(self.between(1, 3))))

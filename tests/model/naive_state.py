@@ -43,6 +43,8 @@ class NaiveState(NaivePool):
                 self.epoch = entry.epoch
                 self.parts.clear()
                 answers.append((set(), []))
+            elif isinstance(command, c.Account):
+                answers.append((set(), [self.account_line(line) for line in command.lines]))
             elif hasattr(command, "items"):
                 one = getattr(self, f"{type(command).__name__.lower()}_one")
                 answers.append((set(), [one(command, item) for item in command.items]))
@@ -169,18 +171,36 @@ class NaiveState(NaivePool):
 
     # ---- rules of accounting
 
-    def account_one(self, _: c.Account, item: c.AccountItem) -> set[V]:
-        found = self.job_of(item.number)
+    def account_line(self, line: c.AccountLine) -> set[V]:
+        numbers = [sum(line.jobs[: place + 1]) for place in range(len(line.jobs))]
+        objections = self.against_rows(-1, line)
+        if not numbers or numbers != sorted(set(numbers)) or numbers[0] <= 0:
+            objections.add(V.REPEATED)
+        if line.catalog > self.catalog:
+            objections.add(V.STALE_REVISION)
+        for number in numbers:
+            objections |= self.against_member(number, line)
+        if not objections:
+            for number in numbers:
+                self.account_one(number, line)
+        return objections
+
+    def against_member(self, number: int, line: c.AccountLine) -> set[V]:
+        found = self.job_of(number)
         if found is None or found[1].job is None:
             return {V.UNKNOWN_JOB}
-        name, known = found
-        objections = self.against_rows(known, item)
-        if item.revision != known.revision:
+        known = found[1]
+        objections = self.against_rows(known.local_min, line)
+        if line.catalog < known.revision:
             objections.add(V.STALE_REVISION)
-        if item.from_s != known.horizon_s:
+        if line.from_s != known.horizon_s:
             objections.add(V.WRONG_HORIZON)
-        if objections:
-            return objections
+        return objections
+
+    def account_one(self, number: int, item: c.AccountLine) -> None:
+        found = self.job_of(number)
+        assert found is not None
+        name, known = found
         assert known.job is not None
         for skip in item.skipped:
             kind = "ended" if skip.count == 1 else "range"
@@ -194,9 +214,8 @@ class NaiveState(NaivePool):
         known.horizon_s = item.to_s
         known.accounted.append((item.from_s, item.to_s))
         known.local_min = max([known.local_min, *(r.local_min for r in (*item.due, *item.skipped))])
-        return set()
 
-    def against_rows(self, known: NaiveJob, item: c.AccountItem) -> set[V]:
+    def against_rows(self, newest_min: int, item: c.AccountLine) -> set[V]:
         objections = set()
         if item.to_s <= item.from_s or item.to_s > SCHEDULED_S_MAX:
             objections.add(V.BAD_TIMES)
@@ -211,7 +230,7 @@ class NaiveState(NaivePool):
                 objections.add(V.BAD_TIMES)
             if not 1 <= count <= seconds or (count == 1) != (seconds == 1):
                 objections.add(V.BAD_TIMES)
-        times = [known.local_min] + [row[3] for row in rows]
+        times = [newest_min] + [row[3] for row in rows]
         for place, local_min in enumerate(times[1:], 1):
             if 0 <= local_min <= max(times[:place]):
                 objections.add(V.REPEATED_LOCAL_TIME)

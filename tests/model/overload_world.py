@@ -177,8 +177,9 @@ class Overload:
         for command in commands:
             if isinstance(command, c.Account):
                 total += sum(
-                    COSTS_US["row"] * len(item.due) + COSTS_US["skipped"] * len(item.skipped)
-                    for item in command.items
+                    COSTS_US["row"] * len(line.due) + COSTS_US["skipped"] * len(line.skipped)
+                    for line in command.lines
+                    for _ in line.jobs
                 )
             elif isinstance(command, c.Begin):
                 total += COSTS_US["begin"] * len(command.items)

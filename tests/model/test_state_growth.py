@@ -64,7 +64,7 @@ class Deployments:
         due = tuple(
             c.DueItem(tick.scheduled_s) for tick in ticks.between(record.horizon_s, to_s, limit=99)
         )
-        item = c.AccountItem(record.number, record.revision, record.horizon_s, to_s, due)
+        item = c.AccountLine((record.number,), record.revision, record.horizon_s, to_s, due)
         assert self.rig.item(c.Account((item,))) is Verdict.ACCEPTED
         for one in due:
             self.run((record.number, one.scheduled_s, 0))

@@ -83,11 +83,11 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
             command, base=state.catalog, part=1, parts=1, source="crontab", removed=()
         )
     if isinstance(command, c.Account) and chance.random() < 0.8:
-        items = tuple(
-            msgspec.structs.replace(item, number=n, revision=r.revision, from_s=r.horizon_s)
-            for item, (n, r) in zip(command.items, state.by_number.items(), strict=False)
+        lines = tuple(
+            msgspec.structs.replace(line, jobs=(n,), catalog=state.catalog, from_s=r.horizon_s)
+            for line, (n, r) in zip(command.lines, state.by_number.items(), strict=False)
         )
-        return c.Account(items)
+        return c.Account(lines)
     if isinstance(command, c.Begin) and state.due and chance.random() < 0.8:
         row = chance.choice(list(state.due.values()))
         record, executor = state.by_number[row.number], max(state.executors, default=1)

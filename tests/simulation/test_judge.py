@@ -53,7 +53,7 @@ class Court:
         at_s = T0 + PERIOD_S * number
         self.ms = max(self.ms, at_s * 1000)
         due = (c.DueItem(at_s),)
-        self.write(c.Account((c.AccountItem(1, 1, record.horizon_s, at_s, due),)))
+        self.write(c.Account((c.AccountLine((1,), 1, record.horizon_s, at_s, due),)))
         return (1, at_s, 0)
 
     def begin(self, key: c.Key, attempt: int = 1) -> str:

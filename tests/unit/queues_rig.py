@@ -74,7 +74,7 @@ class QueuesRig:
         """Make these instants due, of a job that has none yet that is newer."""
         record = self.state.by_number[number]
         due = tuple(c.DueItem(T0 + second, is_late=late) for second in seconds)
-        item = c.AccountItem(number, record.revision, record.horizon_s, T0 + seconds[-1], due)
+        item = c.AccountLine((number,), record.revision, record.horizon_s, T0 + seconds[-1], due)
         assert self.append(c.Account((item,))) == [[Verdict.ACCEPTED]]
 
     def end(self, second: int, attempt: int = 1, number: int = 1, *, code: int = 0) -> None:

@@ -158,14 +158,14 @@ class StateRig:
         """Account for the seconds `due` after T0, up to `to` or to the last of them."""
         record = self.state.by_number.get(number)
         usual = {
-            "number": number,
-            "revision": record.revision if record else 0,
+            "jobs": (number,),
+            "catalog": self.state.catalog,
             "from_s": record.horizon_s if record else 0,
             "to_s": T0 + (to if to is not None else due[-1]),
             "due": tuple(c.DueItem(T0 + second) for second in due),
             "skipped": skipped,
         }
-        return self.item(c.Account((c.AccountItem(**usual | fields),)))
+        return self.item(c.Account((c.AccountLine(**usual | fields),)))
 
     def join(self, executor: str = "e1", ledger: str = "l1") -> int:
         return self.answer(c.ExecutorJoined(executor, ledger, 4)).number

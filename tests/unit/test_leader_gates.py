@@ -98,7 +98,7 @@ def test_a_job_that_leaves_a_gates_reach_goes_on() -> None:
     assert rig.turn() == []
     put = c.PutJobs("crontab", rig.state.catalog, T0 + 5, (work(),))
     record = rig.state.by_number[1]
-    item = c.AccountItem(1, record.revision, record.horizon_s, T0 + 5, ())
+    item = c.AccountLine((1,), record.revision, record.horizon_s, T0 + 5, ())
     rig.append(c.Account((item,)), put)
     assert rig.state.by_number[1].job == work()
     assert rig.turn() == ["begin 1@1#1"]

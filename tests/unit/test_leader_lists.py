@@ -92,8 +92,8 @@ def paused_in(row_store: RowStore, jobs: int, seconds: int) -> Asked:
     skipped = (c.SkipItem(T0 + 1, T0 + seconds, seconds, Reason.PAUSED),)
     for name in names:
         record = rig.record(name)
-        item = c.AccountItem(
-            record.number, record.revision, record.horizon_s, T0 + seconds, (), skipped
+        item = c.AccountLine(
+            (record.number,), record.revision, record.horizon_s, T0 + seconds, (), skipped
         )
         rig.append(c.Account((item,)))
     return rig

@@ -25,7 +25,7 @@ def backlog_of(**jobs: int) -> Backlog:
 
 def account(*verdicts: Verdict, reason: Reason = Reason.OVERLOAD) -> tuple[c.Account, Result]:
     run = c.SkipItem(T0 + 1, T0 + 4, 4, reason)
-    items = tuple(c.AccountItem(number, 1, T0, T0 + 9, (), (run,)) for number in range(2))
+    items = tuple(c.AccountLine((number,), 1, T0, T0 + 9, (), (run,)) for number in (1, 2))
     return c.Account(items), Result(Verdict.ACCEPTED, verdicts)
 
 

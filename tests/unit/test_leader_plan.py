@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import pytest
 
 from cron.calendar.schedule import compile as compile_schedule
@@ -36,7 +38,11 @@ def told(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
         if isinstance(command, c.ExecutorLeft):
             words.append(f"left {command.number}")
         elif isinstance(command, c.Account):
-            words += [f"account {item.number} to {item.to_s - T0}" for item in command.items]
+            words += [
+                f"account {number} to {line.to_s - T0}"
+                for line in command.lines
+                for number in accumulate(line.jobs)
+            ]
         elif isinstance(command, c.Begin):
             words += [f"begin {shown(i.key)}#{i.attempt} on {on(i)}" for i in command.items]
         elif isinstance(command, c.Skip | c.Cancel):

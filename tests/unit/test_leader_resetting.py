@@ -15,7 +15,7 @@ from cron.errors import NotNow
 from cron.history.store import RowStore
 from cron.job import Overlap
 from cron.leader.resetting import Resetting
-from cron.scheduler.policy import account_for
+from cron.scheduler.policy import account_for, as_lines
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
@@ -69,7 +69,8 @@ class Story(Asked):
             item = account_for(record, compile_schedule(MINUTE), self.at_ms)
             if item is None:
                 return
-            assert self.item(c.Account((item,))) is Verdict.ACCEPTED
+            lines = as_lines(self.state.catalog, [(1, item)])
+            assert self.item(c.Account(lines)) is Verdict.ACCEPTED
             for due in item.due:
                 self.run(due.scheduled_s - T0)
 
@@ -173,7 +174,7 @@ async def test_what_was_due_ahead_and_never_began_comes_up_in_its_time(
     record = story.state.jobs[JOB]
     item = account_for(record, compile_schedule(MINUTE), story.at_ms)
     assert item is not None
-    story.item(c.Account((item,)))
+    story.item(c.Account(as_lines(story.state.catalog, [(1, item)])))
     assert [row.scheduled_s for row in story.state.due.values()] == [T0 + HOUR_S]
     story.set_clock(150)
     await story.reset()
@@ -202,7 +203,7 @@ def test_a_reset_survives_a_snapshot_and_refuses_rows_of_spent_names() -> None:
     rig = StateRig()
     rig.put(job())
     rig.to(HOUR_S)
-    rig.append(c.Account((c.AccountItem(1, 1, T0, T0 + HOUR_S, (c.DueItem(T0 + HOUR_S),)),)))
+    rig.append(c.Account((c.AccountLine((1,), 1, T0, T0 + HOUR_S, (c.DueItem(T0 + HOUR_S),)),)))
     rig.append(c.ResetClock((T0 + 60) * 1000, BY))
     read_at = rig.state.index
     item = c.HorizonItem(1, T0 + HOUR_S, T0 + 60, read_at, (T0 + 120,))
@@ -211,11 +212,11 @@ def test_a_reset_survives_a_snapshot_and_refuses_rows_of_spent_names() -> None:
     assert again.resets == rig.state.resets
     assert again.by_number[1].spent == [T0 + 120]
     rig.at_ms = (T0 + 130) * 1000
-    due = c.AccountItem(1, 1, T0 + 60, T0 + 130, (c.DueItem(T0 + 120),))
+    due = c.AccountLine((1,), 1, T0 + 60, T0 + 130, (c.DueItem(T0 + 120),))
     assert rig.item(c.Account((due,))) is Verdict.BAD_TIMES
     skipped = c.SkipItem(T0 + 120, T0 + 120, 1, Reason.MISSED)
-    missed = c.AccountItem(1, 1, T0 + 60, T0 + 130, (), (skipped,))
+    missed = c.AccountLine((1,), 1, T0 + 60, T0 + 130, (), (skipped,))
     assert rig.item(c.Account((missed,))) is Verdict.BAD_TIMES
-    over = c.AccountItem(1, 1, T0 + 60, T0 + 130)
+    over = c.AccountLine((1,), 1, T0 + 60, T0 + 130)
     assert rig.item(c.Account((over,))) is Verdict.ACCEPTED
     assert rig.state.by_number[1].spent == []

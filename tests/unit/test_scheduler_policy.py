@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cron.calendar.schedule import EveryTicks, Tick, Ticks
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Schedule
-from cron.scheduler.policy import FAILOVER_MS, FRESH_MS, NEVER_MS, account_for
+from cron.scheduler.policy import FAILOVER_MS, FRESH_MS, NEVER_MS, Accounted, account_for, as_lines
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
@@ -39,12 +39,13 @@ class Rig(StateRig):
         self.ticks: Ticks = compile_schedule(schedule)
         self.put(job(schedule=schedule, catchup=catchup, deadline_s=deadline_s))
 
-    def account_to(self, now_ms: int) -> c.AccountItem | None:
+    def account_to(self, now_ms: int) -> Accounted | None:
         """Let the policy account for everything up to then, and the machine accept it."""
         self.at_ms = now_ms
         item = account_for(self.record(), self.ticks, now_ms, steady_ms=self.steady_ms)
         if item is not None:
-            assert self.item(c.Account((item,))) is Verdict.ACCEPTED
+            lines = as_lines(self.state.catalog, [(1, item)])
+            assert self.item(c.Account(lines)) is Verdict.ACCEPTED
         return item
 
     def shown(self, now_ms: int) -> Shown:

@@ -33,7 +33,7 @@ def test_an_account_must_begin_at_the_horizon() -> None:  # R1
 
 def test_a_repeated_account_is_refused_and_changes_nothing() -> None:  # R1
     rig = with_job()
-    item = c.Account((c.AccountItem(1, 1, T0, T0 + 60, (c.DueItem(T0 + 60),)),))
+    item = c.Account((c.AccountLine((1,), 1, T0, T0 + 60, (c.DueItem(T0 + 60),)),))
     assert rig.item(item) is Verdict.ACCEPTED
     with rig.unchanged():
         assert rig.item(item) is Verdict.WRONG_HORIZON
@@ -43,7 +43,7 @@ def test_an_account_with_a_stale_revision_is_refused() -> None:  # R2
     rig = with_job()
     rig.put(job(deadline_s=30))
     with rig.unchanged():
-        assert rig.account(60, revision=1) is Verdict.STALE_REVISION
+        assert rig.account(60, catalog=1) is Verdict.STALE_REVISION
 
 
 def test_an_account_of_an_unknown_or_removed_job_is_refused() -> None:
@@ -57,8 +57,8 @@ def test_an_account_of_an_unknown_or_removed_job_is_refused() -> None:
 def test_one_bad_item_does_not_stop_the_others_of_its_command() -> None:
     rig = with_job()
     rig.put(job("other"))
-    good = c.AccountItem(2, 2, T0, T0 + 60, (c.DueItem(T0 + 60),))
-    bad = c.AccountItem(1, 1, T0 + 1, T0 + 60, (c.DueItem(T0 + 60),))
+    good = c.AccountLine((2,), 2, T0, T0 + 60, (c.DueItem(T0 + 60),))
+    bad = c.AccountLine((1,), 1, T0 + 1, T0 + 60, (c.DueItem(T0 + 60),))
     assert rig.items(c.Account((bad, good))) == [Verdict.WRONG_HORIZON, Verdict.ACCEPTED]
     assert list(rig.state.due) == [(2, T0 + 60, 0)]
 

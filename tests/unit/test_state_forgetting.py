@@ -230,7 +230,7 @@ def test_of_too_many_removed_jobs_those_that_went_first_are_forgotten(
         name = f"j{number}"
         second = rig.to(100 + when).at_ms // 1000
         record = rig.record(name)
-        item = c.AccountItem(record.number, record.revision, record.horizon_s, second)
+        item = c.AccountLine((record.number,), record.revision, record.horizon_s, second)
         rig.item(c.Account((item,)))
         assert rig.put(removed=(f"default/{name}",)).verdict is Verdict.ACCEPTED
     rig.to(200).append(c.Seal(1))
@@ -248,7 +248,7 @@ async def test_a_leader_has_state_forget_a_removed_job() -> None:
         replica.clock.ms += 1_000
         state, now_s = replica.state, replica.clock.ms // 1000
         record = state.jobs[BACKUP]
-        account = c.Account((c.AccountItem(1, record.revision, record.horizon_s, now_s),))
+        account = c.Account((c.AccountLine((1,), record.revision, record.horizon_s, now_s),))
         put = c.PutJobs("crontab", state.catalog, now_s, (), (BACKUP,))
         await replica.leader.submit(lambda *_: [account, put], changes_jobs=True)
         assert state.jobs[BACKUP].job is None

@@ -128,7 +128,7 @@ def test_a_sweep_goes_through_jobs_in_the_order_that_it_names() -> None:
         rig.account(1, 2, number=number)
     remove(rig, "default/a", "default/c")
     assert swept(rig, 3, 3, 2, 1, limit=3) == 3
-    assert [key[:2] for key in rig.state.due] == [(1, T0 + 2), (2, T0 + 1), (2, T0 + 2)]
+    assert [key[:2] for key in rig.state.due] == [(2, T0 + 1), (1, T0 + 2), (2, T0 + 2)]
     assert list(rig.state.leaving) == [1]
 
 
