@@ -138,10 +138,11 @@ def _of_closed(state: State, fact: Fact, into: Digested, source: Source) -> None
     """A fact about a row that is not open at the executor that has it."""
     if fact.index > state.index:
         into.foreign.append((fact.index, fact.row))
-    found = state.lost_at.get((fact.index, source[1], fact.row))
+    place = (fact.index, *source, fact.row)
+    found = state.lost_at.get(place)
     if found is not None and fact.fate is ENDED:
         key, attempt = found
-        part = state.lost[found].part_at(source[1], fact.row)
+        part = state.lost[found].places().index(place) + 1
         into.ended_at[(key, attempt, part)] = (fact.index, fact.row)
         into.finished.append(finished_item(key, attempt, part, fact))
     elif fact.fate is not ACCEPTED:

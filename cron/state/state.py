@@ -145,8 +145,8 @@ class LaunchRow(msgspec.Struct, array_like=True, gc=False):
         return (self.number, self.scheduled_s, self.trigger)
 
 
-Place: TypeAlias = tuple[int, str, int]
-"""Log index of a Begin, an executor's ledger, and the row among what was begun there."""
+Place: TypeAlias = tuple[int, str, str, int]
+"""Log index of a Begin, executor id and ledger, and the row among what was begun there."""
 
 
 class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -170,14 +170,12 @@ class LostRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def places(self) -> list[Place]:
         """Return where its parts were begun, in their order."""
-        ledgers = [part.ledger for part in self.parts] or [self.ledger]
-        places = zip(ledgers, self.rows, strict=False)
-        return [(self.begun_index, ledger, row) for ledger, row in places if row != NO_ROW]
-
-    def part_at(self, ledger: str, row: int) -> int:
-        """Return the part that was begun as this row at the executor with that ledger."""
-        ledgers = [part.ledger for part in self.parts] or [self.ledger]
-        return list(zip(ledgers, self.rows, strict=False)).index((ledger, row)) + 1
+        ends = [(part.executor, part.ledger) for part in self.parts]
+        sources = ends or [(self.executor, self.ledger)]
+        return [
+            (self.begun_index, *source, row)
+            for source, row in zip(sources, self.rows, strict=False)
+        ]
 
 
 class JobRecord(msgspec.Struct, array_like=True):
@@ -440,7 +438,8 @@ class State:
         self.forget_lost(key, attempt)
         self.lost[(key, attempt)] = lost
         for place in lost.places():
-            self.lost_at[place] = (key, attempt)
+            if place[-1] != NO_ROW:
+                self.lost_at[place] = (key, attempt)
 
     def forget_lost(self, key: Key, attempt: int) -> None:
         """Let go of a lost attempt; no error where there is none."""

@@ -22,7 +22,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
-from launcher.pool.events import Fact, Facts, Fate, Joined, Unsent
+from launcher.pool.events import Fact, Facts, Fate, Joined, Told, Unsent
 from launcher.work import Epoch, WorkSpec
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
@@ -265,11 +265,12 @@ class Cell:
             self.executors[name] = known
         self.pool.connected[name] = FakeSession(name, known.ledger, known.slots)
         report = known.report()
-        for fact in report:
-            self.say(f"   {name} reports {fact.fate.name.lower()} {shown(fact.name)}")
+        for attempt, fact in report.items():
+            self.say(f"   {name} reports {fact.fate.name.lower()} {shown(attempt)}")
+        told = Told(tuple(report.values()))
         self.inbox.on_event(
             Joined(
-                name, known.ledger, "i", known.slots, "", 1, "", {}, "", 0, report,
+                name, known.ledger, "i", known.slots, "", 1, "", {}, "", 0, told,
             )
         )  # fmt: skip
         self.do_turn()
@@ -301,7 +302,7 @@ class Cell:
             self.say(f"{what}: {fact.fate.name.lower()}{again}{ran}")
             answers.append(fact)
         if answers and name in self.pool.connected:
-            self.inbox.on_event(Facts(name, executor.ledger, tuple(answers)))
+            self.inbox.on_event(Facts(name, executor.ledger, Told(tuple(answers))))
 
     def do_drop(self, name: str) -> None:
         """What is on the wire to an executor is lost."""
@@ -311,24 +312,27 @@ class Cell:
     def do_claims(self, name: str, attempt: str, code: str = "0") -> None:
         """An executor reports the end of an attempt, whether it ever got it or not."""
         ledger = self.executors[name].ledger
-        fact = Fact(
-            attempt_name(attempt), Fate.ENDED, Reason.NONE, int(code), self.now_ms, self.now_ms
-        )
-        self.inbox.on_event(Facts(name, ledger, (fact,)))
+        claimed = attempt_name(attempt)
+        places = {known: place[1:] for place, known in self.pool.names.items()}
+        index, row = places.get(claimed, (1, 0))
+        self.pool.names.setdefault((name, index, row), claimed)
+        fact = Fact(index, row, Fate.ENDED, Reason.NONE, int(code), self.now_ms, self.now_ms)
+        self.inbox.on_event(Facts(name, ledger, Told((fact,))))
         self.do_turn()
 
     def do_unsent(self, name: str) -> None:
         """An executor falls silent before its stream has taken the orders for it."""
-        names = tuple(message.name for message in self.pool.wires.pop(name, []))
+        places = [message.place for message in self.pool.wires.pop(name, [])]
+        batches = tuple((index, (row,)) for index, row in places)
         self.pool.connected[name].gets_work = False
-        self.inbox.on_event(Unsent(name, self.executors[name].ledger, names))
+        self.inbox.on_event(Unsent(name, self.executors[name].ledger, batches))
 
     def do_exit(self, name: str, attempt: str, code: str = "0") -> None:
         """A command ends; the executor says so if it is connected."""
         executor = self.executors[name]
         fact = executor.end(attempt_name(attempt), int(code), self.now_ms)
         if name in self.pool.connected:
-            self.inbox.on_event(Facts(name, executor.ledger, (fact,)))
+            self.inbox.on_event(Facts(name, executor.ledger, Told((fact,))))
 
     def do_disconnect(self, name: str) -> None:
         """The stream breaks; the executor and what it runs go on."""

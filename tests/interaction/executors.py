@@ -10,12 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from launcher.columns import full
 from launcher.launch import Reason
-from launcher.names import AttemptName
+from launcher.names import AttemptName, LaunchName
 from launcher.pool.events import Fact, Fate
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import StartOrder
+from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.work import Epoch
+
+Place = tuple[int, int]
+"""Log index of a Begin, row of the batch."""
 
 
 @dataclass
@@ -24,6 +28,7 @@ class Message:
 
     verb: str
     epoch: Epoch
+    place: Place
     name: AttemptName
     body: Any = None
 
@@ -51,27 +56,27 @@ class FakeExecutor:
             return None
         if message.verb == "kill":
             if known is None:
-                return Fact(message.name, Fate.UNKNOWN)
+                return Fact(*message.place, Fate.UNKNOWN)
             if known.fate is Fate.ACCEPTED:
                 return self.end(message.name, 143, now_ms, message.body)
             return known
         if known is None and message.verb == "start":
-            known = self._start(message.name, message.body, now_ms)
+            known = self._start(message, now_ms)
         elif known is None:
-            known = Fact(message.name, Fate.FENCED)
+            known = Fact(*message.place, Fate.FENCED)
         self.rows[message.name] = known
         return known
 
-    def report(self) -> tuple[Fact, ...]:
+    def report(self) -> dict[AttemptName, Fact]:
         """What the ledger says when it connects."""
-        return tuple(fact for name, fact in self.rows.items() if name not in self.acked)
+        return {name: fact for name, fact in self.rows.items() if name not in self.acked}
 
-    def _start(self, name: AttemptName, order: StartOrder, now_ms: int) -> Fact:
-        if now_ms > order.not_after_ms:
-            late_ms = now_ms - order.not_after_ms
-            return Fact(name, Fate.REFUSED, detail=f"{late_ms} ms too late")
-        self.started.append(name)
-        return Fact(name, Fate.ACCEPTED, started_ms=now_ms)
+    def _start(self, message: Message, now_ms: int) -> Fact:
+        late_ms = now_ms - message.body
+        if late_ms > 0:
+            return Fact(*message.place, Fate.REFUSED, detail=f"{late_ms} ms too late")
+        self.started.append(message.name)
+        return Fact(*message.place, Fate.ACCEPTED, started_ms=now_ms)
 
     def end(
         self, name: AttemptName, exit_code: int, now_ms: int, reason: Reason = Reason.NONE
@@ -79,7 +84,7 @@ class FakeExecutor:
         """End what runs under `name`."""
         row = self.rows[name]
         assert row.fate is Fate.ACCEPTED, f"{name} does not run"
-        ended = Fact(name, Fate.ENDED, reason, exit_code, row.started_ms, now_ms)
+        ended = Fact(row.index, row.row, Fate.ENDED, reason, exit_code, row.started_ms, now_ms)
         self.rows[name] = ended
         return ended
 
@@ -87,7 +92,8 @@ class FakeExecutor:
         """The process dies and its children with it; the ledger stays."""
         for name, row in self.rows.items():
             if row.fate is Fate.ACCEPTED:
-                self.rows[name] = Fact(name, Fate.INTERRUPTED, detail="the executor died")
+                died = Fact(row.index, row.row, Fate.INTERRUPTED, detail="the executor died")
+                self.rows[name] = died
 
 
 @dataclass
@@ -111,6 +117,8 @@ class FakePool:
         self.connected: dict[str, FakeSession] = {}
         self.wires: dict[str, list[Message]] = {}
         self.sent: list[tuple[str, Message]] = []
+        self.names: dict[tuple[str, int, int], AttemptName] = {}
+        """Of each row that was ordered, by executor and place: stories speak of names."""
 
     def sessions(self) -> list[FakeSession]:
         return [self.connected[name] for name in sorted(self.connected)]
@@ -137,18 +145,34 @@ class FakePool:
         self.sent.append((executor, message))
         return True
 
-    def start(self, executor: str, ledger: str, orders: list[StartOrder]) -> None:
-        for order in orders:
-            self._send(executor, ledger, Message("start", self.epoch, order.name, order))
+    def _order(self, verb: str, executor: str, ledger: str, place: Place, body: Any = None) -> None:
+        name = self.names[(executor, *place)]
+        self._send(executor, ledger, Message(verb, self.epoch, place, name, body))
 
-    def fence(self, executor: str, ledger: str, names: list[AttemptName], *, index: int) -> None:
-        for name in names:
-            self._send(executor, ledger, Message("fence", self.epoch, name))
+    def start(self, executor: str, ledger: str, batches: list[StartBatch]) -> None:
+        for batch in batches:
+            count = len(batch.rows)
+            columns = (batch.scheduled_s, batch.not_after_ms, batch.triggers)
+            whole = [full(column, count) for column in columns]
+            tries = [full(column, count, 1) for column in (batch.attempts, batch.parts)]
+            works = batch.works if len(batch.works) == count else list(batch.works) * count
+            for row, work, at_s, end_ms, trigger, attempt, part in zip(
+                batch.rows, works, *whole, *tries, strict=True
+            ):
+                launch = LaunchName(work.job, at_s, trigger)
+                self.names[(executor, batch.index, row)] = AttemptName(launch, attempt, part)
+                self._order("start", executor, ledger, (batch.index, row), end_ms)
 
-    def kill(self, executor: str, ledger: str, kills: list[tuple[AttemptName, Reason]]) -> None:
-        for name, reason in kills:
-            self._send(executor, ledger, Message("kill", self.epoch, name, reason))
+    def fence(self, executor: str, ledger: str, fences: list[FenceOrder]) -> None:
+        for fence in fences:
+            self.names[(executor, fence.index, fence.row)] = fence.name
+            self._order("fence", executor, ledger, (fence.index, fence.row))
 
-    def ack(self, executor: str, ledger: str, names: list[AttemptName]) -> None:
-        for name in names:
-            self._send(executor, ledger, Message("ack", self.epoch, name))
+    def kill(self, executor: str, ledger: str, kills: list[KillOrder]) -> None:
+        for kill in kills:
+            self._order("kill", executor, ledger, (kill.index, kill.row), kill.reason)
+
+    def ack(self, executor: str, ledger: str, acks: list[BatchRows]) -> None:
+        for index, rows in acks:
+            for row in rows:
+                self._order("ack", executor, ledger, (index, row))

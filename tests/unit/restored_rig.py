@@ -63,16 +63,18 @@ class RestoredRig(StateRig):
         """Let an executor remember an attempt of the instant `second` after T0."""
         launch = LaunchName(f"default/{name}", T0 + second, trigger)
         at_ms = (T0 + second) * 1000
+        index = self.snapshot_index + 10 if begun is None else begun
+        name = AttemptName(launch, attempt)
         fact = Fact(
-            AttemptName(launch, attempt),
+            index,
+            len(self.memories[executor]),
             fate,
             Reason.NONE,
             exit_code,
             at_ms if fate in (Fate.ENDED, Fate.ACCEPTED, Fate.INTERRUPTED) else 0,
             at_ms + 500 if fate is Fate.ENDED else 0,
         )
-        index = self.snapshot_index + 10 if begun is None else begun
-        self.memories[executor][str(fact.name)] = Recalled(fact, index, str(OLD))
+        self.memories[executor][str(name)] = Recalled(name, fact, str(OLD))
 
     def gathered(self) -> Gathered:
         return gather(self.state, self.memories)

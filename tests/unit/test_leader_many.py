@@ -20,6 +20,7 @@ from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.pool import Drain
 from launcher.pool.errors import PoolFull
+from launcher.pool.events import Told
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.messages import Greeting
 from launcher.pool.pool import Pool
@@ -49,7 +50,7 @@ def greeting(number: int) -> Greeting:
         wall_ms=WALL_MS,
         highest_epoch=Epoch(),
         labels={},
-        known=(),
+        known=Told(),
     )
 
 

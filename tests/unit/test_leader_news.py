@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Any
+
 import pytest
 
-from cron.leader.news import Digested, digest_facts
+from cron.leader.dispatch import Source
+from cron.leader.news import Digested, digest
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Fate
+from launcher.pool.events import BatchFacts, Fact, Fate, Told
+from launcher.pool.orders import FenceOrder, KillOrder
 from tests.unit.state_rig import T0, StateRig, job, said, with_job
 
 KEY = (1, T0 + 60, 0)
-
-
-def named(attempt: int = 1, second: int = 60, job: str = "default/backup") -> AttemptName:
-    return AttemptName(LaunchName(job, T0 + second), attempt)
+NAME = AttemptName(LaunchName("default/backup", T0 + 60))
 
 
 def begun() -> StateRig:
@@ -27,9 +27,29 @@ def begun() -> StateRig:
     return rig
 
 
-def digested(rig: StateRig, *facts: Fact, executor: int = 1) -> Digested:
+def told(
+    rig: StateRig, fate: Fate, *more: Any, index: int = 0, row: int = 0, **fields: Any
+) -> Fact:
+    """What is said of a row, of the newest entry if not told otherwise."""
+    return Fact(index or rig.state.index, row, fate, *more, **fields)
+
+
+def ended(index: int, rows: list[int], fate: Fate = Fate.ENDED, **fields: Any) -> BatchFacts:
+    """The same as columns: each row began at its number and ended 10 ms later."""
+    usual = {"reason": Reason.NONE, "exit_code": 0, "output_bytes": [0] * len(rows)}
+    times = {"started_ms": rows, "finished_ms": [row + 10 for row in rows]}
+    return BatchFacts(index=index, fate=fate, rows=rows, **usual | times | fields)
+
+
+def digested(
+    rig: StateRig, *said: Fact | BatchFacts, source: Source = ("e1", "l1"), executor: bool = True
+) -> Digested:
+    """What it means that an executor says so; one that was let go if not `executor`."""
     into = Digested()
-    digest_facts(rig.state, rig.state.executors.get(executor), list(facts), into)
+    facts = tuple(one for one in said if isinstance(one, Fact))
+    batches = tuple(one for one in said if isinstance(one, BatchFacts))
+    record = rig.state.executor_of(*source) if executor else None
+    digest(rig.state, record, Told(facts, batches), into, source)
     return into
 
 
@@ -40,15 +60,16 @@ def commit(rig: StateRig, into: Digested) -> list[int]:
 
 def test_accepted_is_log_point_2() -> None:
     rig = begun()
-    into = digested(rig, Fact(named(), Fate.ACCEPTED, started_ms=7))
+    accepted = told(rig, Fate.ACCEPTED, started_ms=7)
+    into = digested(rig, accepted)
     assert into.commands() == [c.Launched((c.LaunchedItem(KEY, 1, 7),))]
     commit(rig, into)
-    assert digested(rig, Fact(named(), Fate.ACCEPTED, started_ms=7)).commands() == []
+    assert digested(rig, accepted).commands() == []
 
 
 def test_accepted_and_ended_in_one_report_make_one_entry() -> None:  # design 3
     rig = begun()
-    facts = [Fact(named(), Fate.ENDED, started_ms=7), Fact(named(), Fate.ACCEPTED, started_ms=7)]
+    facts = [told(rig, fate, started_ms=7) for fate in (Fate.ENDED, Fate.ACCEPTED)]
     assert commit(rig, digested(rig, *facts)) == [Verdict.ACCEPTED, Verdict.ACCEPTED]
     assert rig.rows[0].state is LaunchState.SUCCEEDED
 
@@ -69,7 +90,7 @@ def test_an_end_is_what_its_reason_and_exit_code_say(
     reason: Reason, exit_code: int, state: LaunchState
 ) -> None:
     rig = begun()
-    fact = Fact(named(), Fate.ENDED, reason, exit_code, 1, 2)
+    fact = told(rig, Fate.ENDED, reason, exit_code, 1, 2)
     assert commit(rig, digested(rig, fact)) == [Verdict.ACCEPTED]
     assert (rig.rows[0].state, rig.rows[0].reason) == (state, reason)
 
@@ -77,77 +98,93 @@ def test_an_end_is_what_its_reason_and_exit_code_say(
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FENCED])
 def test_what_never_ran_is_due_again(fate: Fate) -> None:  # R7
     rig = begun()
-    assert commit(rig, digested(rig, Fact(named(), fate))) == [Verdict.ACCEPTED]
+    assert commit(rig, digested(rig, told(rig, fate))) == [Verdict.ACCEPTED]
     assert (rig.row(60).state, said(rig.row(60))) == (LaunchState.DUE, fate.name.lower())
 
 
 @pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FENCED])
 def test_an_executor_that_contradicts_itself_proves_nothing(fate: Fate) -> None:  # fail closed
     rig = begun()
+    fact = told(rig, fate)
     rig.launched(60)
-    commit(rig, digested(rig, Fact(named(), fate)))
+    commit(rig, digested(rig, fact))
     assert rig.rows[0].state is LaunchState.LOST
 
 
 def test_what_an_executor_died_over_is_lost() -> None:  # R4
     rig = begun()
-    commit(rig, digested(rig, Fact(named(), Fate.INTERRUPTED)))
+    commit(rig, digested(rig, told(rig, Fate.INTERRUPTED)))
     assert (rig.rows[0].state, said(rig.rows[0])) == (LaunchState.LOST, "its executor died")
 
 
 def test_an_unknown_start_is_fenced_and_concludes_nothing() -> None:
     rig = begun()
-    into = digested(rig, Fact(named(), Fate.UNKNOWN))
+    into = digested(rig, told(rig, Fate.UNKNOWN))
     assert into.commands() == []
-    assert into.fences == [named()]
+    assert into.fences == [FenceOrder(rig.state.index, 0, NAME)]
 
 
 def test_what_runs_though_it_is_cancelled_is_killed_again() -> None:  # R8
     rig = begun()
+    fact = told(rig, Fate.ACCEPTED)
     rig.cancel(60)
-    assert digested(rig, Fact(named(), Fate.ACCEPTED)).kills == [(named(), Reason.KILLED)]
+    assert digested(rig, fact).kills == [KillOrder(fact.index, 0, Reason.KILLED)]
+    batch = ended(fact.index, [0], Fate.ACCEPTED, finished_ms=[0])
+    assert digested(rig, batch).kills == [KillOrder(fact.index, 0, Reason.KILLED)]
 
 
 def test_another_executor_or_ledger_proves_nothing() -> None:  # R4
     rig = begun()
+    index = rig.state.index
     rig.join("e1", "l2")
     for fate in Fate:
-        into = digested(rig, Fact(named(), fate), executor=2)
+        into = digested(rig, told(rig, fate, index=index), source=("e1", "l2"))
         assert into.commands() == []
         assert (into.fences, into.kills) == ([], [])
 
 
 def test_another_attempt_says_nothing_of_this_one() -> None:
     rig = begun()
+    before = told(rig, Fate.ENDED)
     rig.refused(60)
     rig.begin(60, attempt=2)
-    assert digested(rig, Fact(named(1), Fate.ENDED)).commands() == []
-    assert digested(rig, Fact(named(1), Fate.ENDED)).acks == [named(1)]
+    into = digested(rig, before)
+    assert (into.commands(), into.acks) == ([], {before.index: [0]})
 
 
 def test_late_news_is_recorded_before_it_is_acknowledged() -> None:  # R9
     rig = begun()
+    fact = told(rig, Fate.ENDED)
     rig.lost(60)
     rig.answer(c.ExecutorLeft(1))
-    into = digested(rig, Fact(named(), Fate.ENDED))
-    assert into.acks == []
+    into = digested(rig, fact)
+    assert into.acks == {}
+    assert into.ended_at == {(KEY, 1, 1): (fact.index, 0)}
     assert commit(rig, into) == [Verdict.AMENDED]
-    again = digested(rig, Fact(named(), Fate.ENDED))
-    assert (again.commands(), again.acks) == ([], [named()])
+    again = digested(rig, fact)
+    assert (again.commands(), again.acks) == ([], {fact.index: [0]})
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FENCED, Fate.INTERRUPTED])
+def test_what_tells_nothing_new_of_a_lost_attempt_is_acknowledged(fate: Fate) -> None:
+    rig = begun()
+    fact = told(rig, fate)
+    rig.lost(60)
+    into = digested(rig, fact)
+    assert (into.commands(), into.acks) == ([], {fact.index: [0]})
 
 
 @pytest.mark.parametrize("source", [("e2", "l1"), ("e1", "l2"), ("e2", "l2")])
 def test_nobody_but_its_executor_and_ledger_amend_a_lost_attempt(source: tuple[str, str]) -> None:
     """Any executor could say that a lost launch of another had succeeded."""
     rig = begun()
+    index = rig.state.index
     rig.lost(60)
     for fate in Fate:
-        into = Digested()
-        digest_facts(rig.state, None, [Fact(named(), fate)], into, source)
-        assert (into.commands(), into.foreign) == ([], [named()])
-    into = Digested()
-    digest_facts(rig.state, None, [Fact(named(), Fate.ENDED)], into, ("e1", "l1"))
-    assert (commit(rig, into), into.foreign) == ([Verdict.AMENDED], [])
+        into = digested(rig, told(rig, fate, index=index), source=source, executor=False)
+        assert into.commands() == []
+    fact = told(rig, Fate.ENDED, index=index)
+    assert commit(rig, digested(rig, fact, executor=False)) == [Verdict.AMENDED]
 
 
 def test_of_several_parts_each_is_amended_by_its_own_executor() -> None:
@@ -156,33 +193,33 @@ def test_of_several_parts_each_is_amended_by_its_own_executor() -> None:
     rig.join()
     rig.join("e2", "l2")
     rig.to(60).account(60)
-    revision = rig.state.by_number[1].revision
-    begin = c.BeginItem(KEY, 1, revision, 1, rig.at_ms + 1_000, (2,))
-    assert rig.item(c.Begin((begin,))) is Verdict.ACCEPTED
+    rig.begin(60, others=(2,))
+    index = rig.state.index
     for part in (1, 2):
         rig.append(c.Lost((c.LostItem(KEY, 1, 0, "silent", part),)))
-    second = msgspec.structs.replace(named(), part=2)
-    for name, source in ((named(), ("e2", "l2")), (second, ("e1", "l1"))):
-        into = Digested()
-        digest_facts(rig.state, None, [Fact(name, Fate.ENDED)], into, source)
-        assert (into.commands(), into.foreign) == ([], [name])
-    into = Digested()
-    digest_facts(rig.state, None, [Fact(second, Fate.ENDED)], into, ("e2", "l2"))
+    assert digested(rig, told(rig, Fate.ENDED, index=index, row=1)).commands() == []
+    into = digested(rig, told(rig, Fate.ENDED, index=index), source=("e2", "l2"), executor=False)
+    assert [item.part for item in into.finished] == [2]
     assert commit(rig, into) == [Verdict.AMENDED]
 
 
-def test_an_open_attempt_of_another_executor_is_foreign() -> None:
+def test_a_row_of_an_entry_that_is_not_there_yet_is_foreign() -> None:
+    """What its executor says can only be wrong. It is acknowledged, so that it is not said again,
+    and told to a person."""
     rig = begun()
-    rig.join("e2", "l2")
-    into = digested(rig, Fact(named(), Fate.ENDED), executor=2)
-    assert (into.commands(), into.foreign) == ([], [named()])
+    fact = told(rig, Fate.ENDED, index=rig.state.index + 1)
+    into = digested(rig, fact)
+    assert (into.commands(), into.foreign) == ([], [(fact.index, 0)])
+    assert into.acks == {fact.index: [0]}
 
 
 def test_what_nobody_knows_is_acknowledged_unless_it_runs() -> None:
     rig = begun()
-    stranger = named(job="default/stranger")
-    assert digested(rig, Fact(stranger, Fate.ENDED)).acks == [stranger]
-    assert digested(rig, Fact(stranger, Fate.ACCEPTED)).acks == []
+    for index, row in ((rig.state.index, 7), (2, 0)):  # a row, and a batch, that never was
+        ended = told(rig, Fate.ENDED, index=index, row=row)
+        assert (digested(rig, ended).commands(), digested(rig, ended).acks) == ([], {index: [row]})
+        runs = told(rig, Fate.ACCEPTED, index=index, row=row)
+        assert (digested(rig, runs).commands(), digested(rig, runs).acks) == ([], {})
 
 
 def test_a_part_is_spoken_of_by_the_executor_that_has_it_and_no_other() -> None:
@@ -192,16 +229,91 @@ def test_a_part_is_spoken_of_by_the_executor_that_has_it_and_no_other() -> None:
         rig.join(f"e{number}", f"l{number}")
     rig.to(60).account(60)
     rig.begin(60, others=(2,))
-    first, second = (AttemptName(named().launch, 1, part) for part in (1, 2))
-    into = digested(rig, Fact(second, Fate.ACCEPTED, started_ms=7), executor=2)
+    index, second = rig.state.index, ("e2", "l2")
+    into = digested(rig, told(rig, Fate.ACCEPTED, started_ms=7), source=second)
     assert into.commands() == [c.Launched((c.LaunchedItem(KEY, 1, 7, 2),))]
-    for stranger in (1, 9):
-        into = digested(rig, Fact(second, Fate.ENDED), executor=stranger)
-        assert (into.commands(), into.acks) == ([], [second])
-    facts = (Fact(first, Fate.ENDED, exit_code=3), Fact(second, Fate.ENDED))
-    into = digested(rig, facts[0])
+    into = digested(rig, told(rig, Fate.ENDED, exit_code=3))
     assert [(item.part, item.exit_code) for item in into.finished] == [(1, 3)]
     commit(rig, into)
-    assert digested(rig, facts[0]).acks == [first], "it is over"
-    commit(rig, digested(rig, facts[1], executor=2))
+    again = digested(rig, told(rig, Fate.ENDED, index=index, exit_code=3))
+    assert again.acks == {index: [0]}, "it is over"
+    commit(rig, digested(rig, told(rig, Fate.ENDED, index=index), source=second))
     assert rig.rows[0].state is LaunchState.FAILED
+
+
+# ---- columns
+
+
+def many(count: int = 4) -> StateRig:
+    """Jobs 1, 2, ... begun by one entry on one executor: row n is of job n + 1."""
+    rig = StateRig()
+    rig.put(*(job(f"job-{i}") for i in range(count)))
+    rig.join()
+    rig.to(60)
+    items = []
+    for number in range(1, count + 1):
+        rig.account(60, number=number)
+    for number in range(1, count + 1):
+        row = rig.row(60, number)
+        items.append(c.BeginItem(row.key, 1, 1, 1, row.deadline_ms))
+    assert set(rig.items(c.Begin(tuple(items)))) == {Verdict.ACCEPTED}
+    return rig
+
+
+def test_rows_of_a_batch_start_and_end_by_columns() -> None:
+    rig = many()
+    index = rig.state.index
+    commit(rig, digested(rig, ended(index, [0, 2, 3], Fate.ACCEPTED, finished_ms=[0, 0, 0])))
+    assert [row.state for row in rig.state.active.values()].count(LaunchState.LAUNCHED) == 3
+    some = ended(index, [1, 3], exit_code=7, output_bytes=[5, 6])
+    into = digested(rig, some)
+    assert set(into.ended_at.values()) == {(index, 1), (index, 3)}
+    assert set(commit(rig, into)) == {Verdict.ACCEPTED}
+    found = [(row.job, row.state, row.exit_code, row.started_ms, row.finished_ms, row.output_bytes)
+             for row in rig.rows]  # fmt: skip
+    assert found == [
+        ("default/job-1", LaunchState.FAILED, 7, 1, 11, 5),
+        ("default/job-3", LaunchState.FAILED, 7, 3, 13, 6),
+    ]
+    assert len(rig.state.active) == 2
+
+
+def test_of_columns_that_come_twice_what_is_over_is_only_acknowledged() -> None:
+    rig = many()
+    index = rig.state.index
+    commit(rig, digested(rig, ended(index, [0, 1])))
+    into = digested(rig, ended(index, [0, 1, 2, 9]))
+    assert [item.key[0] for item in into.finished] == [3]
+    assert into.acks == {index: [0, 1, 9]}
+
+
+def test_columns_have_late_news_of_rows_that_are_lost() -> None:  # R9
+    rig = many()
+    index = rig.state.index
+    for number in (1, 3):
+        rig.lost(60, number=number)
+    rig.finished(60, number=4)
+    into = digested(rig, ended(index, [0, 1, 2, 3]))
+    verdicts = commit(rig, into)
+    assert sorted(verdicts) == sorted([Verdict.AMENDED, Verdict.ACCEPTED, Verdict.AMENDED])
+    assert into.acks == {index: [3]}
+
+
+def test_rows_that_were_refused_alike_are_due_again() -> None:  # R7
+    rig = many()
+    batch = ended(rig.state.index, [1, 2], Fate.REFUSED, detail="its lease is over")
+    assert commit(rig, digested(rig, batch)) == [Verdict.ACCEPTED] * 2
+    assert sorted(said(row) for row in rig.state.due.values()) == ["its lease is over"] * 2
+
+
+def test_a_launch_of_several_parts_ends_by_columns_too() -> None:
+    rig = StateRig()
+    rig.put(job(parts=2))
+    rig.join()
+    rig.join("e2", "l2")
+    rig.to(60).account(60)
+    rig.begin(60, others=(2,))
+    index = rig.state.index
+    for source in (("e2", "l2"), ("e1", "l1")):
+        commit(rig, digested(rig, ended(index, [0]), source=source))
+    assert rig.rows[0].state is LaunchState.SUCCEEDED

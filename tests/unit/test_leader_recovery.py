@@ -62,6 +62,7 @@ def test_what_still_runs_is_taken_in_and_holds_its_place() -> None:
     row = rig.row(120)
     assert row.state is LaunchState.LAUNCHED
     assert rig.state.executors[1].open == {row.key: row}
+    assert rig.state.executors[1].find(row.begun_index, 0) is row, "its end will be told by row"
     assert rig.finished(120) is Verdict.ACCEPTED
     assert shown(since(rig))[1] == (120, "succeeded")
 
@@ -262,13 +263,15 @@ def test_what_was_open_in_the_snapshot_is_settled_by_what_its_executor_remembers
     rig.launched(120)
     rig.restore(300)
     rig.remember(60, begun=rig.row(60).begun_index)
+    record = rig.state.executors[1]
+    seconds = {rig.row(second).begun_index: second for second in (60, 120, 180)}
     facts = {
-        fact.name.launch.scheduled_s - T0: fact.fate
-        for fact in facts_of_open(rig.state, 1, rig.memories[1], floor=0)
+        seconds[fact.index]: fact.fate
+        for fact in facts_of_open(rig.state, record, rig.memories[1], floor=0)
     }
     # A launched one without a row: nobody knows. A begun one: the new epoch keeps its start out.
     assert facts == {60: Fate.ENDED, 120: Fate.INTERRUPTED, 180: Fate.REFUSED}
-    forgotten = facts_of_open(rig.state, 1, {}, floor=rig.snapshot_index)
+    forgotten = facts_of_open(rig.state, record, {}, floor=rig.snapshot_index)
     assert {fact.fate for fact in forgotten} == {Fate.INTERRUPTED}
 
 

@@ -28,11 +28,9 @@ def remember(
     before, rig.memories[executor] = rig.memories[executor], {}
     rig.remember(60, fate, executor=executor, exit_code=exit_code)
     (recalled,) = rig.memories[executor].values()
-    fact = msgspec.structs.replace(
-        recalled.fact, name=AttemptName(recalled.fact.name.launch, 1, part)
-    )
-    recalled = msgspec.structs.replace(recalled, fact=fact)
-    rig.memories[executor] = {**before, str(fact.name): recalled}
+    name = AttemptName(recalled.name.launch, 1, part)
+    recalled = msgspec.structs.replace(recalled, name=name)
+    rig.memories[executor] = {**before, str(name): recalled}
 
 
 def recorded(rig: RestoredRig) -> Row:

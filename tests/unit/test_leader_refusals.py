@@ -11,9 +11,9 @@ from cron.leader.plan import View, plan
 from cron.leader.queues import REFUSED_REST_MS
 from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
-from launcher.names import AttemptName
-from launcher.pool.events import Event, Fact, Facts, Fate, Joined, Left
+from launcher.pool.events import Event, Fact, Facts, Fate, Joined, Left, Told
 from launcher.pool.lease import LeaseTimes
+from launcher.pool.limits import PROTOCOL
 from launcher.pool.messages import parse_hello
 from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
@@ -73,8 +73,8 @@ def test_an_executor_rests_that_refuses_in_time_and_not_for_lateness(
         mono_ms=lambda: 0,
     )
     row = rig.state.active[1, T0 + 60, 0]
-    fact = Fact(AttemptName(rig.state.launch_name(row.key), 1), Fate.REFUSED)
-    inbox.on_event(Facts("e1", "l1", (fact,)))
+    fact = Fact(row.begun_index, row.row, Fate.REFUSED)
+    inbox.on_event(Facts("e1", "l1", Told((fact,))))
     commands = inbox.gather(rig.state, row.not_after_ms + after_ms)
     assert [type(one) for one in commands] == [c.Refused]
     assert refused == rests
@@ -99,7 +99,7 @@ def test_what_one_executor_refused_begins_on_another_that_has_room() -> None:  #
 async def test_executors_join_again_when_the_leaders_clock_was_set() -> None:  # R10
     hello = pool_pb2.Hello(
         cell="test", executor="e1", ledger=LEDGER, incarnation="a", slots=4,
-        host="h", pid=1, version="1", wall_ms=0,
+        host="h", pid=1, version="1", wall_ms=0, protocol=PROTOCOL,
     )  # fmt: skip
     async with reigning() as replica:
         heard: list[Event] = []

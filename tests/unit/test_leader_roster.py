@@ -14,6 +14,7 @@ from consensus.leadership import Leadership
 from cron.api.views import JoinProgress, StatusRow
 from cron.leader.roster import MISSED_MAX, Identity, Roster, with_leader
 from cron.state.commands import FORMAT
+from launcher.pool.limits import PROTOCOL
 from launcher.pool.messages import parse_hello
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.cell_fakes import FOUNDED, FakeCell
@@ -22,7 +23,7 @@ from tests.unit.test_leader_reign import reigning
 LIMIT_MS = 10_000
 HELLO = pool_pb2.Hello(
     cell="test", executor="e1", ledger="0f0e0d0c-0b0a-4909-8807-060504030201", incarnation="a",
-    slots=4, host="h", pid=1, version="1", wall_ms=0,
+    slots=4, host="h", pid=1, version="1", wall_ms=0, protocol=PROTOCOL,
 )  # fmt: skip
 HOUR_MS = 3_600_000
 START_MS = 1_800_000_000_000

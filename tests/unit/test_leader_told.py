@@ -9,8 +9,7 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from launcher.names import AttemptName
-from launcher.pool.events import Fact, Facts, Fate
+from launcher.pool.events import Fact, Facts, Fate, Told
 from launcher.pool.session import End
 from tests.unit.pool_rig import rigged
 from tests.unit.state_rig import job
@@ -67,13 +66,12 @@ async def test_launches_that_are_lost_at_the_end_of_a_lease_are_counted_in_one_w
 async def test_launches_that_an_executor_knows_nothing_of_are_counted_in_one_warning() -> None:
     async with reigning() as replica:
         await with_launches(replica)
-        names = [
-            AttemptName(replica.state.launch_name(row.key), row.attempt)
+        facts = tuple(
+            Fact(row.begun_index, row.row, Fate.INTERRUPTED, detail="it died")
             for row in replica.state.active.values()
-        ]
-        facts = tuple(Fact(name, Fate.INTERRUPTED, detail="it died") for name in names)
+        )
         with capture_logs() as logs:
-            replica.leader.on_event(Facts("e1", "l1", facts))
+            replica.leader.on_event(Facts("e1", "l1", Told(facts)))
             await replica.until(lambda: not replica.state.active)
         (line,) = of(logs, "launches.lost")
         assert (line["log_level"], line["executor"], line["count"]) == ("warning", "e1", JOBS)

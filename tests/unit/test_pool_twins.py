@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from launcher.pool import twins
+from launcher.pool.events import Told
 from launcher.pool.messages import Greeting
 from launcher.pool.twins import TWIN_KEPT_MS, Twin, Twins
 from launcher.work import Epoch
@@ -25,7 +26,7 @@ def greeting(executor: str = "e1", **fields: Any) -> Greeting:
         "wall_ms": 0,
         "highest_epoch": Epoch(),
         "labels": {},
-        "known": (),
+        "known": Told(),
     }
     return Greeting(**usual | fields)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cron.leader.news import Digested, digest_facts
+from cron.leader.news import Digested, digest
 from cron.leader.recovery import gather
 from cron.state import commands as c
 from cron.state.archive import decode_rows
@@ -15,7 +15,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
-from launcher.pool.events import Fact, Fate, Recalled
+from launcher.pool.events import Fact, Fate, Recalled, Told
 from launcher.work import Epoch
 from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, with_job
@@ -77,10 +77,9 @@ def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
     rig = with_job()
     rig.to(60).account(60)
     rig.begin(60)
-    name = AttemptName(LaunchName("default/backup", T0 + 60))
-    fact = Fact(name, Fate.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
+    fact = Fact(rig.state.index, 0, Fate.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
     into = Digested()
-    digest_facts(rig.state, rig.state.executors[1], [fact], into)
+    digest(rig.state, rig.state.executors[1], Told((fact,)), into, ("e1", "l1"))
     rig.append(*into.commands())
     assert rig.rows[-1].output_bytes == 4321
 
@@ -93,8 +92,8 @@ def test_a_restored_cell_learns_of_output_from_what_executors_remember(
     name = AttemptName(LaunchName("default/backup", T0 + 60))
     rig.restore(120)
     begun = rig.snapshot_index + 1
-    fact = Fact(name, fate, Reason.NONE, 0, 1, 2, "", 77)
-    recalled = Recalled(fact, begun, str(Epoch(1, 1, "r1")))
+    fact = Fact(begun, 0, fate, Reason.NONE, 0, 1, 2, "", 77)
+    recalled = Recalled(name, fact, str(Epoch(1, 1, "r1")))
     gathered = gather(rig.state, {1: {str(name): recalled}})
     (item,) = gathered.by_job[1]
     assert item.output_bytes == kept

@@ -94,8 +94,8 @@ def test_a_lost_attempt_is_found_by_where_it_was_begun() -> None:
     index, attempt = rig.state.index, ((1, T0 + 120, 0), 1)
     rig.lost(120)
     rig.finished(60)
-    rig.append(c.ExecutorLeft(1))  # its number is not given again: the ledger says who it was
-    assert rig.state.lost_at == {(index, "l1", 1): attempt}
+    rig.append(c.ExecutorLeft(1))  # its number is not given again
+    assert rig.state.lost_at == {(index, "e1", "l1", 1): attempt}
     assert decode_state([encode_state(rig.state)]).lost_at == rig.state.lost_at
     assert rig.finished(120) is Verdict.AMENDED
     assert not rig.state.lost_at
@@ -107,7 +107,7 @@ def test_each_part_of_a_lost_attempt_is_found() -> None:
     rig.begin(60, others=(2,))
     index, attempt = rig.state.index, ((1, T0 + 60, 0), 1)
     rig.append(c.Lost(tuple(c.LostItem(attempt[0], 1, part=part) for part in (1, 2))))
-    places = {(index, "l1", 0): attempt, (index, "l2", 0): attempt}
+    places = {(index, "e1", "l1", 0): attempt, (index, "e2", "l2", 0): attempt}
     assert rig.state.lost_at == places
     news = (attempt[0], 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
     assert rig.item(c.Finished((c.FinishedItem(*news, part=2),))) is Verdict.AMENDED
@@ -117,9 +117,9 @@ def test_each_part_of_a_lost_attempt_is_found() -> None:
 def test_where_it_was_begun_is_forgotten_with_the_attempt() -> None:
     rig = due(60)
     for number in range(LOST_KEPT):
-        lost = LostRow(1, -1, ledger="l9", begun_index=number, rows=(0,))
+        lost = LostRow(1, -1, executor="e9", ledger="l9", begun_index=number, rows=(0,))
         rig.state.remember_lost((9, number, 0), 1, lost)
     rig.begin(60)
     rig.lost(60)
     assert len(rig.state.lost_at) == len(rig.state.lost) == LOST_KEPT
-    assert (0, "l9", 0) not in rig.state.lost_at
+    assert (0, "e9", "l9", 0) not in rig.state.lost_at
