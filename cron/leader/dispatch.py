@@ -7,6 +7,7 @@ append, which may be lost (DESIGN.md, "A reign").
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 
 import msgspec
 
@@ -78,14 +79,13 @@ class Dispatcher:
 
     def _start(self, state: State, command: c.Begin, result: Result) -> None:
         by_executor: dict[int, list[StartOrder]] = {}
-        for item, verdict in zip(command.items, result.items, strict=True):
-            row = None if verdict else state.active.get(item.key)  # 0 is ACCEPTED
-            if row is None:
-                continue
-            for start in row.starts():
-                order = self.start_order(state, row, start.part, is_first=True)
+        verdicts = result.items or repeat(Verdict.ACCEPTED)
+        for (executor, begun), verdict in zip(command.rows(), verdicts, strict=False):
+            row = None if verdict else state.active.get(begun.key)  # 0 is ACCEPTED
+            if row is not None:
+                order = self.start_order(state, row, begun.part or 1, is_first=True)
                 if order is not None:
-                    by_executor.setdefault(start.executor, []).append(order)
+                    by_executor.setdefault(executor, []).append(order)
         for number, orders in by_executor.items():
             record = state.executors.get(number)
             if record is not None:

@@ -158,7 +158,7 @@ def test_of_several_parts_each_is_amended_by_its_own_executor() -> None:
     rig.to(60).account(60)
     revision = rig.state.by_number[1].revision
     begin = c.BeginItem(KEY, 1, revision, 1, rig.at_ms + 1_000, (2,))
-    assert rig.item(c.Begin((begin,))) is Verdict.ACCEPTED
+    assert rig.item(c.Begin.of((begin,))) is Verdict.ACCEPTED
     for part in (1, 2):
         rig.append(c.Lost((c.LostItem(KEY, 1, 0, "silent", part),)))
     second = msgspec.structs.replace(named(), part=2)
