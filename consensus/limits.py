@@ -13,11 +13,22 @@ IN_FLIGHT_MAX: Final = 10_000
 IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of all waiting appends: eight of the largest."""
 
-TICK_BYTES: Final = 4 * 1024 * 1024
+TICK_BYTES: Final = 1024 * 1024
 """How much one tick writes to the journal before it listens to its peers again."""
 
-BATCH_BYTES: Final = 1024 * 1024
-"""Where one message to a follower ends, unless its first entry is larger."""
+BATCH_BYTES: Final = 256 * 1024
+"""Where one message to a follower ends, unless its last entry is larger."""
+
+WINDOW_BYTES: Final = 4 * BATCH_BYTES
+"""Entries on their way to a follower that it has not answered: at 50 ms for the way and the disk
+20 MB a second. An entry that is larger goes alone."""
+
+PART_BYTES: Final = 64 * 1024
+"""Where a frame of entries or of a dump ends; heartbeats go out between two."""
+
+WRITE_AHEAD_BYTES: Final = PART_BYTES
+"""A connection that has less of them to send is given the next part. A heartbeat waits for both: at
+1 MB/s for 0.13 s."""
 
 MESSAGE_BYTES_MAX: Final = ENTRY_BYTES_MAX + BATCH_BYTES + 64 * 1024
 """The largest frame from a peer: a batch that one largest entry closes, and its wrapping."""
@@ -36,7 +47,7 @@ oldest of the certificate that has most of them is closed."""
 LEAVING_MAX: Final = 16
 """Refused connections whose Goodbye is still on its way; more end at once."""
 
-UNSENT_BYTES_MAX: Final = 4 * MESSAGE_BYTES_MAX
+UNSENT_BYTES_MAX: Final = 2 * MESSAGE_BYTES_MAX
 """Bytes that wait for a slow peer; what comes on top is dropped, as a network may."""
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -70,8 +81,8 @@ ENTRY_CACHE_BYTES: Final = 8 * 1024 * 1024
 the journal. At 20 kB/s of journal the last seven minutes; a follower that is level needs none."""
 
 READ_BACK_BYTES: Final = 256 * 1024
-"""How much of older entries a tick reads from the disk for one follower, or to apply; heartbeats go
-out between two. An entry that is larger comes alone."""
+"""How much of older entries a tick reads from the disk to apply them. An entry that is larger comes
+alone."""
 
 HANDOVER_BYTES_MAX: Final = 16 * 1024 * 1024
 """Bytes of committed entries on their way to the event loop: two of the largest."""

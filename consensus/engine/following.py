@@ -19,7 +19,14 @@ from consensus.engine.handover import Restored
 from consensus.engine.library import Library
 from consensus.engine.matching import match_log
 from consensus.engine.membership import decode_members
-from consensus.engine.network.wire import Answer, Append, DumpAnswer, DumpChunk
+from consensus.engine.network.wire import (
+    Answer,
+    Append,
+    DumpAnswer,
+    DumpChunk,
+    Heartbeat,
+    HeartbeatAnswer,
+)
 from consensus.engine.storage.dump import Dump, read_pieces
 from consensus.engine.storage.records import Entry
 
@@ -42,13 +49,22 @@ class Following:
         self._journal = raft.journal
         self._compaction = compaction
 
+    def take_heartbeat(self, node: Node, message: Heartbeat) -> None:
+        """Answer that this replica follows; nothing is known of the log by it."""
+        self._note_commit(message.commit_index)
+        self._raft.transport.send(node, HeartbeatAnswer(message.term, message.sent_ms))
+
+    def _note_commit(self, index: int) -> None:
+        """Remember that the leader has committed up to `index` now."""
+        self.leader_commit = index
+        if self.heard is not None and self._raft.applied >= self.heard[0]:
+            self.fresh_s = self.heard[1]
+        self.heard = (index, self._raft.mono())
+
     def take_entries(self, node: Node, message: Append) -> None:
         """Bring the journal in line with the message, and answer up to where it is."""
         raft = self._raft
-        self.leader_commit = message.commit_index
-        if self.heard is not None and raft.applied >= self.heard[0]:
-            self.fresh_s = self.heard[1]
-        self.heard = (message.commit_index, raft.mono())
+        self._note_commit(message.commit_index)
         base, commit = self._journal.log.begin, raft.commit
         taken = self._admitted(message, commit)
         withholds = len(taken) < len(message.entries)

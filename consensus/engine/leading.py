@@ -1,5 +1,9 @@
 """What a leader does: log appends, send, take answers, tend the members, give leadership away.
 
+At each heartbeat a follower to whom nothing is on its way is sent an empty Append, which brings
+both logs in line. One to whom entries or a dump are on their way is sent a Heartbeat, which
+overtakes them.
+
 An answer carries its term and the leader's own sending time; old ones count for nothing (S14). A
 refusal moves the next index back only, and not below what is matched (D).
 
@@ -24,7 +28,13 @@ from consensus.engine.envelope import MEMBERS, Origin, seal
 from consensus.engine.handover import Declined, Refused
 from consensus.engine.library import Library
 from consensus.engine.membership import Change, Found, encode_change
-from consensus.engine.network.wire import Answer, DumpAnswer, TimeoutNow
+from consensus.engine.network.wire import (
+    Answer,
+    DumpAnswer,
+    Heartbeat,
+    HeartbeatAnswer,
+    TimeoutNow,
+)
 from consensus.engine.sender import Sender
 from consensus.errors import ChangeRefused
 from consensus.limits import TICK_BYTES
@@ -139,11 +149,15 @@ class Leading:
             raft.note_heartbeat(now_s)
         if news:
             self._sent, self._sent_s = (raft.last_index, raft.commit), now_s
-        self.sender.begin(raft.term, raft.commit, int(now_s * 1000), self._compaction.dump)
+        now_ms = int(now_s * 1000)
+        self.sender.begin(raft.term, raft.commit, now_ms, self._compaction.dump)
         for node in raft.connected():
+            is_busy = heartbeat and self.sender.is_busy(node)
             self.sender.feed(node, raft.following, heartbeat=heartbeat, news=news)
+            if is_busy:
+                raft.transport.send(node, Heartbeat(raft.term, raft.commit, now_ms))
 
-    def take_answer(self, node: Node, message: Answer | DumpAnswer) -> None:
+    def take_answer(self, node: Node, message: Answer | DumpAnswer | HeartbeatAnswer) -> None:
         """Note how far `node` is; what it holds counts only if it votes."""
         raft = self._raft
         if message.term > raft.term:
@@ -156,6 +170,8 @@ class Leading:
         if counts:
             heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))
             raft.heard_s[node] = heard
+        if isinstance(message, HeartbeatAnswer):
+            return
         if isinstance(message, DumpAnswer):
             self.sender.resume_dump(node, message.index, message.offset)
         elif message.withholds:

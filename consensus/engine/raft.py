@@ -28,6 +28,8 @@ from consensus.engine.network.wire import (
     Append,
     DumpAnswer,
     DumpChunk,
+    Heartbeat,
+    HeartbeatAnswer,
     Message,
     PreVote,
     PreVoteAnswer,
@@ -218,9 +220,9 @@ class Raft(Library):
     def hear(self, node: Node, message: Message) -> None:
         """Take a message of a peer, in whatever term it was sent."""
         match message:
-            case Append() | DumpChunk():
+            case Append() | DumpChunk() | Heartbeat():
                 self._hear_leader(node, message)
-            case Answer() | DumpAnswer():
+            case Answer() | DumpAnswer() | HeartbeatAnswer():
                 self.leading.take_answer(node, message)
             case RequestVote():
                 self.elections.take_request(node, message)
@@ -234,13 +236,15 @@ class Raft(Library):
                 if message.term == self.term and node == self.leader and self.roster.may_vote:
                     self.stand_at_once()
 
-    def _hear_leader(self, node: Node, message: Append | DumpChunk) -> None:
+    def _hear_leader(self, node: Node, message: Append | DumpChunk | Heartbeat) -> None:
         if message.term < self.term:
             self.transport.send(node, Answer(self.term, 0, False, message.sent_ms))
         elif not (message.term == self.term and self.leads):
             self.follow(node, message.term)
             self.elections.hear_leader()
-            if isinstance(message, Append):
+            if isinstance(message, Heartbeat):
+                self.followed.take_heartbeat(node, message)
+            elif isinstance(message, Append):
                 self.followed.take_entries(node, message)
             else:
                 self.followed.take_piece(node, message)

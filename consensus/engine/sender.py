@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
 
 import msgspec
 from pysyncobj.node import Node
@@ -11,12 +11,34 @@ from consensus.engine.network.peering import PeerTransport
 from consensus.engine.network.wire import Append, DumpChunk
 from consensus.engine.storage.disk import Disk, File
 from consensus.engine.storage.dump import Dump
+from consensus.engine.storage.entries import ENTRY_OVERHEAD_BYTES
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.records import Entry
 from consensus.errors import InvariantViolated
-from consensus.limits import BATCH_BYTES, CHUNK_BYTES, READ_BACK_BYTES
+from consensus.limits import BATCH_BYTES, CHUNK_BYTES, WINDOW_BYTES
 
-_WINDOW_BYTES: Final = 4 * BATCH_BYTES
+
+class _Flight(msgspec.Struct):
+    """Messages with entries that one follower has not answered: the index after each, its bytes."""
+
+    sent: deque[tuple[int, int]] = msgspec.field(default_factory=deque)
+    size: int = 0
+
+    def add(self, next_index: int, entries: list[Entry]) -> None:
+        """Note a message that was sent."""
+        size = sum(len(command) + ENTRY_OVERHEAD_BYTES for command, _, _ in entries)
+        self.sent.append((next_index, size))
+        self.size += size
+
+    def answered(self, next_index: int) -> None:
+        """Note that the follower has all that is below `next_index`."""
+        while self.sent and self.sent[0][0] <= next_index:
+            self.size -= self.sent.popleft()[1]
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent."""
+        return self.size < WINDOW_BYTES
 
 
 class _Parcel(msgspec.Struct):
@@ -41,9 +63,9 @@ class Sender:
     """The leader's sending side; in the tick thread.
 
     A follower is *probed* after a refusal or a new connection: one message at each heartbeat, until
-    it accepts one. Otherwise messages follow each other without waiting for answers. Entries that
-    are not in memory any more are read from the journal, one piece for each round; `reads_on` says
-    that a follower could take a further one at once.
+    it accepts one. Otherwise messages follow each other, with `WINDOW_BYTES` of entries at most
+    that are not answered. Entries that are not in memory any more are read from the journal, one
+    piece for each round; `reads_on` says that a follower could take a further one at once.
     """
 
     def __init__(self, journal: FileJournal, transport: PeerTransport, disk: Disk) -> None:
@@ -51,6 +73,7 @@ class Sender:
         self._transport = transport
         self._disk = disk
         self._probed: dict[Node, bool] = {}
+        self._flights: dict[Node, _Flight] = {}
         self._parcels: dict[Node, _Parcel] = {}
         self._round = _Round(0, 0, 0, None)
         self.reads_on = False
@@ -58,20 +81,24 @@ class Sender:
     def reset(self) -> None:
         """Start a leadership: nothing is known of the followers."""
         self._probed.clear()
+        self._flights.clear()
         for node in list(self._parcels):
             self.forget(node)
 
     def probe(self, node: Node) -> None:
         """Send one message to `node`, and no further one before it answers or a heartbeat."""
+        self._flights.pop(node, None)
         self._probed[node] = False
 
     def rest(self, node: Node) -> None:
         """Send `node` nothing before the next heartbeat: it would not take it."""
+        self._flights.pop(node, None)
         self._probed[node] = True
 
     def forget(self, node: Node) -> None:
         """Drop what was under way to `node`."""
         self._probed.pop(node, None)
+        self._flights.pop(node, None)
         parcel = self._parcels.pop(node, None)
         if parcel is not None:
             parcel.file.close()
@@ -79,6 +106,8 @@ class Sender:
     def accepted(self, node: Node, next_index: int) -> None:
         """Note that the logs are equal below `next_index`: probing is over, a dump has arrived."""
         self._probed.pop(node, None)
+        if node in self._flights:
+            self._flights[node].answered(next_index)
         parcel = self._parcels.get(node)
         if parcel is not None and next_index > parcel.dump.position.index:
             self.forget(node)
@@ -92,6 +121,12 @@ class Sender:
         if 0 <= offset < parcel.file.size and offset != parcel.offset:
             parcel.offset, parcel.waits = offset, False
 
+    def is_busy(self, node: Node) -> bool:
+        """Whether a message to `node` would have to wait behind entries or a dump."""
+        flight = self._flights.get(node)
+        has_sent = flight is not None and bool(flight.sent)
+        return has_sent or node in self._parcels or self._transport.unsent_bytes(node) > 0
+
     def lags(self, last_index: int, next_index: dict[Node, int]) -> bool:
         """Whether a follower could be sent something now, news or not."""
         for node, index in next_index.items():
@@ -100,12 +135,13 @@ class Sender:
                 if not parcel.waits:
                     return True
             elif self._probed.get(node) is False or (
-                node not in self._probed
-                and index <= last_index
-                and self._transport.unsent_bytes(node) < _WINDOW_BYTES
+                node not in self._probed and index <= last_index and self._flight(node).has_room
             ):
                 return True
         return False
+
+    def _flight(self, node: Node) -> _Flight:
+        return self._flights.setdefault(node, _Flight())
 
     def begin(self, term: int, commit_index: int, sent_ms: int, dump: Dump | None) -> None:
         """Start a round of sending."""
@@ -117,32 +153,31 @@ class Sender:
         if node in self._parcels or following <= self._log.begin:
             self._feed_dump(node, heartbeat=heartbeat)
         elif node in self._probed:
-            if heartbeat or not self._probed[node]:
+            is_due = heartbeat and not self._transport.unsent_bytes(node)
+            if is_due or not self._probed[node]:
                 self._probed[node] = True
                 self._append(node, following, self._batch(following))
         else:
             next_index[node] = self._feed_window(node, following, news=news)
 
     def _feed_window(self, node: Node, following: int, *, news: bool) -> int:
-        start, last = following, self._log.last
-        while following <= last and self._transport.unsent_bytes(node) < _WINDOW_BYTES:
+        start, last, flight = following, self._log.last, self._flight(node)
+        while following <= last and flight.has_room:
             entries = self._batch(following)
             if not self._append(node, following, entries):
                 return following
             is_old = following < self._log.cached_from
             following += len(entries)
+            flight.add(following, entries)
             if is_old:
-                has_window = self._transport.unsent_bytes(node) < _WINDOW_BYTES
-                self.reads_on = self.reads_on or (following <= last and has_window)
+                self.reads_on = self.reads_on or (following <= last and flight.has_room)
                 break
         if following == start and news:
             self._append(node, following, [])
         return following
 
     def _batch(self, start: int) -> list[Entry]:
-        log = self._log
-        bytes_max = BATCH_BYTES if start >= log.cached_from else READ_BACK_BYTES
-        return log.read(start, log.last, bytes_max)
+        return self._log.read(start, self._log.last, BATCH_BYTES)
 
     def _append(self, node: Node, start: int, entries: list[Entry]) -> bool:
         now, previous = self._round, start - 1
@@ -157,7 +192,8 @@ class Sender:
             if dump is None:
                 raise InvariantViolated("the journal begins late without a dump")
             parcel = self._parcels[node] = _Parcel(self._disk.open(dump.name), dump)
-        if parcel.waits and not heartbeat:
+        # Again only when it must be lost: a wire that takes long for a piece would fill up.
+        if parcel.waits and not (heartbeat and not self._transport.unsent_bytes(node)):
             return
         parcel.waits = True
         size, offset = parcel.file.size, parcel.offset

@@ -6,7 +6,7 @@ Rebuilt when a reign begins; from then on each entry of the reign changes what i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, compress, islice
 from typing import Final
 
 from cron.leader.forgetting import Forgetting
@@ -80,16 +80,17 @@ class Books:
 
     def follow(self, outcome: Outcome) -> None:
         """Agree with State after an entry."""
-        self.queues.follow(outcome.moved)
+        self.queues.follow(outcome.moved.keys())
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
-                for begun in command.items:
-                    self.due_heap.began(begun.key[0], self._state.at_ms // 1000)
-            if isinstance(command, c.Begin | c.Skip | c.Cancel | c.Lost):
+                keys = [row.key for _, row in command.rows()]
+                for key in keys:
+                    self.due_heap.began(key[0], self._state.at_ms // 1000)
                 # The plan has moved it in the queues; what was not accepted has to move back.
+                self.queues.follow(dict.fromkeys(compress(keys, result.items)))
+            elif isinstance(command, c.Skip | c.Cancel | c.Lost):
                 keys = [item.key for item in command.items]
-                pairs = zip(keys, result.items, strict=True)
-                self.queues.follow(key for key, verdict in pairs if verdict)
+                self.queues.follow(compress(keys, result.items))
             elif isinstance(command, c.Account):
                 self._accounted(command, result)
             elif isinstance(command, c.PutJobs):

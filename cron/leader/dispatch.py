@@ -6,24 +6,27 @@ append, which may be lost (DESIGN.md, "A reign").
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from operator import itemgetter
-from typing import Final, TypeAlias
+from array import array
+from collections.abc import Sequence
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
+from cron.errors import InvariantViolated
 from cron.failpoints import hit
 from cron.job import Job
 from cron.state import commands as c
+from cron.state.batches import Batch
 from cron.state.codec import encode_work
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import NO_ROW, ExecutorRecord, LaunchRow, Start, State
-from launcher.launch import Reason
+from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
 from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
 from launcher.pool.pool import Pool
 from launcher.pool.works import Work, work_of
 
+BEGUN: Final = LaunchState.BEGUN  # members of an enumeration are slow to look up
 _ENDED = (
     Verdict.ACCEPTED,
     Verdict.AMENDED,
@@ -42,47 +45,110 @@ class Dispatcher:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._works: dict[tuple[int, int], Work] = {}  # by job number and revision
+        self._current: dict[int, Work] = {}  # by job number: those of the jobs as they are now
         self.unsent = Unsents()
 
     def clear(self) -> None:
-        """Forget what was encoded; at a takeover and when jobs change."""
+        """Forget what was encoded; at a takeover."""
         self._works.clear()
+        self._current.clear()
 
     def follow(self, state: State, outcome: Outcome) -> None:
-        """Send starts, kills and acknowledgements for one applied entry of our own."""
+        """Send starts and kills for one applied entry of our own."""
+        if any(isinstance(command, c.PutJobs) for command in outcome.commands):
+            self._forget_changed(state)
+        begun: dict[int, None] = {}
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 hit("after-begin")
-                self._start(state, command, result)
+                begun |= dict.fromkeys(spec.executor for spec in command.batches)
             elif isinstance(command, c.Cancel):
                 self._kill(state, command, result)
             elif isinstance(command, c.Launched):
                 hit("after-launched")
+        for executor in begun:
+            self._start(state, executor)
 
-    def _start(self, state: State, command: c.Begin, result: Result) -> None:
-        by_executor: dict[int, StartRows] = {}
-        for item, verdict in zip(command.items, result.items, strict=True):
-            launch = None if verdict else state.active.get(item.key)  # 0 is ACCEPTED
-            if launch is None:
-                continue
-            for start in launch.starts():
-                rows = by_executor.setdefault(start.executor, StartRows())
-                self.add_start(state, rows, launch, start)
-        for number, rows in by_executor.items():
-            record = state.executors.get(number)
-            if record is not None:
-                self._pool.start(record.executor, record.ledger, rows.batches(is_first=True))
+    def _forget_changed(self, state: State) -> None:
+        """Let go of the works of jobs that are not so any more. Those of the others stay the same
+        ones, which no stream has to be sent again."""
+        self._current.clear()
+        self._works = {
+            (number, revision): work
+            for (number, revision), work in self._works.items()
+            if number in state.by_number and state.by_number[number].revision == revision
+        }
 
-    def add_start(self, state: State, rows: StartRows, launch: LaunchRow, start: Start) -> None:
-        """Add the start of a part of a begun attempt to rows that are to be ordered; not if its job
-        cannot be found."""
-        if launch.job is None or start.row == NO_ROW:
+    def _start(self, state: State, executor: int) -> None:
+        """Order what the entry that was just applied has begun on an executor."""
+        record = state.executors.get(executor)
+        batch = record.batches.get(state.index) if record is not None else None
+        if record is None or batch is None:
             return
-        work = self._works.get((launch.number, launch.revision))
+        rows = rows_in(batch, BEGUN)
+        orders = self.orders(state, batch, rows, sorted(batch.odd), is_first=True)
+        if orders:
+            self._pool.start(record.executor, record.ledger, orders)
+
+    def orders(
+        self,
+        state: State,
+        batch: Batch,
+        usual: Sequence[int],
+        odd: Sequence[int],
+        *,
+        is_first: bool = False,
+    ) -> list[StartBatch]:
+        """Return the orders to start rows of a batch: of usual ones, in columns, and of odd ones.
+        An odd one is left out if it has started, or its job cannot be found."""
+        found = []
+        if usual:
+            found.append(self._usual(state, batch, usual, is_first=is_first))
+        launches = []
+        for row in odd:
+            launch = batch.odd[row]
+            start = launch.start_on(batch.executor)
+            if launch.job is not None and start is not None and row >= 0 and start.state is BEGUN:
+                launches.append((launch, start, self._work(state, launch.number, launch)))
+        if launches:
+            found.append(_odd(batch.index, launches, is_first=is_first))
+        return found
+
+    def _usual(
+        self, state: State, batch: Batch, rows: Sequence[int], *, is_first: bool
+    ) -> StartBatch:
+        def picked(column: array[int]) -> list[int]:
+            whole = len(rows) == len(column)
+            return column.tolist() if whole else list(map(column.__getitem__, rows))
+
+        numbers = picked(batch.numbers)
+        works = list(map(self._current.get, numbers))
+        if None in works:
+            works = [self._work(state, number) for number in numbers]
+        return StartBatch(
+            batch.index,
+            rows,
+            cast("list[Work]", works),
+            picked(batch.scheduled_s),
+            picked(batch.not_after_ms),
+            picked(batch.deadlines_ms),
+            picked(batch.attempts),
+            is_first=is_first,
+        )
+
+    def _work(self, state: State, number: int, launch: LaunchRow | None = None) -> Work:
+        """Return the work of a job as it is now, or as it was when a launch began."""
+        record = state.by_number[number]
+        revision = record.revision if launch is None else launch.revision
+        job = record.job if launch is None else launch.job
+        work = self._works.get((number, revision))
         if work is None:
-            name = state.by_number[launch.number].name
-            work = self._works[(launch.number, launch.revision)] = _work(name, launch.job)
-        rows.add(launch, start, work)
+            if job is None:
+                raise InvariantViolated(f"job {number} has begun, and is not there")
+            work = self._works[(number, revision)] = _encoded(record.name, job)
+        if revision == record.revision:
+            self._current[number] = work
+        return work
 
     def _kill(self, state: State, command: c.Cancel, result: Result) -> None:
         for item, verdict in zip(command.items, result.items, strict=True):
@@ -109,42 +175,29 @@ class Dispatcher:
             self._pool.ack(*source, rows)
 
 
-class StartRows:
-    """Starts for one executor, in columns, by the log index of their Begin."""
-
-    def __init__(self) -> None:
-        self._found: dict[int, list[tuple[int, LaunchRow, int, Work]]] = {}
-
-    def add(self, launch: LaunchRow, start: Start, work: Work) -> None:
-        """Add a part of a begun attempt."""
-        found = self._found.setdefault(launch.begun_index, [])
-        found.append((start.row, launch, start.part, work))
-
-    def batches(self, *, is_first: bool = False) -> list[StartBatch]:
-        """Return the orders, oldest batch first."""
-        return [
-            _batch(index, sorted(found, key=_ROW), is_first=is_first)
-            for index, found in sorted(self._found.items())
-        ]
+def rows_in(batch: Batch, state: LaunchState) -> list[int]:
+    """Return the usual rows of a batch that are in a state, in order."""
+    wanted, states = int(state), batch.states
+    count = states.count(wanted)
+    if count == len(states):
+        return list(range(count))
+    return [row for row, one in enumerate(states) if one == wanted] if count else []
 
 
-_ROW: Final = itemgetter(0)
-
-
-def _batch(
-    index: int, found: Sequence[tuple[int, LaunchRow, int, Work]], *, is_first: bool
+def _odd(
+    index: int, found: Sequence[tuple[LaunchRow, Start, Work]], *, is_first: bool
 ) -> StartBatch:
-    launches = [launch for _, launch, _, _ in found]
+    launches = [launch for launch, _, _ in found]
     return StartBatch(
         index,
-        [row for row, _, _, _ in found],
-        [work for _, _, _, work in found],
+        [start.row for _, start, _ in found],
+        [work for _, _, work in found],
         [launch.scheduled_s for launch in launches],
         [launch.not_after_ms for launch in launches],
         [launch.deadline_ms for launch in launches],
         [launch.attempt for launch in launches],
         [launch.trigger for launch in launches],
-        [part for _, _, part, _ in found],
+        [start.part for _, start, _ in found],
         is_first,
     )
 
@@ -173,28 +226,27 @@ class Unsents:
         """Whether that row was given back."""
         return row in self._rows.get(source, {}).get(index, ())
 
-    def remove(self, source: Source, index: int, row: int) -> None:
-        """Forget a row: the log has taken it back, or it is over; no error where there is none."""
-        rows = self._rows.get(source, {}).get(index)
-        if rows is None:
+    def keep(self, source: Source, index: int, rows: set[int]) -> None:
+        """Forget all rows of a batch but these: the log has taken them back, or they are over."""
+        if rows:
+            self._rows[source][index] = rows
             return
-        rows.discard(row)
-        if not rows:
-            del self._rows[source][index]
+        del self._rows[source][index]
         if not self._rows[source]:
             del self._rows[source]
 
-    def __iter__(self) -> Iterator[tuple[Source, int, int]]:
-        """Yield source, index and row of each, the oldest batch of an executor first."""
-        for source, batches in self._rows.items():
-            for index, rows in sorted(batches.items()):
-                for row in sorted(rows):
-                    yield source, index, row
+    def batches(self) -> list[tuple[Source, int, set[int]]]:
+        """Return the source, the index and the rows of each batch, oldest first for each source."""
+        return [
+            (source, index, rows)
+            for source, batches in self._rows.items()
+            for index, rows in sorted(batches.items())
+        ]
 
 
 def fence_order(state: State, launch: LaunchRow, start: Start) -> FenceOrder:
     """Return the order to leave a tombstone for a part of an attempt."""
-    name = attempt_name(state, launch.key, launch.attempt, start.part)
+    name = AttemptName(state.launch_name(launch.key), launch.attempt, start.part)
     return FenceOrder(launch.begun_index, start.row, name)
 
 
@@ -208,12 +260,7 @@ def is_settled(verdict: int) -> bool:
     return verdict in _ENDED
 
 
-def attempt_name(state: State, key: c.Key, attempt: int, part: int = 1) -> AttemptName:
-    """Return the name that people and a restored cell know it by."""
-    return AttemptName(state.launch_name(key), attempt, part)
-
-
-def _work(name: str, job: Job) -> Work:
+def _encoded(name: str, job: Job) -> Work:
     work = job.work
     if job.is_limited and not work.guarded:  # declared to an older release
         work = msgspec.structs.replace(work, guarded=True)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import islice
+from collections.abc import Callable, Collection, Sequence
+from itertools import compress, islice
 from typing import Final
 
 import structlog
 
-from cron.leader.dispatch import Dispatcher, Source, is_settled
-from cron.leader.news import Digested, End, digest, start_of
+from cron.leader.dispatch import Dispatcher, Source, is_settled, source_of
+from cron.leader.news import Digested, End, digest
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
-from cron.state.outcome import Result, Verdict
+from cron.state.batches import Batch
+from cron.state.columns import deltas, sums
+from cron.state.outcome import Result
 from cron.state.state import ExecutorRecord, State
 from launcher.launch import LaunchState
 from launcher.pool.events import (
@@ -205,17 +207,19 @@ class Inbox:
         Nothing sends that order any more (`Settler`), and a later leader, who may,
         makes this command stale by its Claim (rule R3).
         """
-        unsent, items = self._dispatcher.unsent, []
-        note = Note(NoteCode.UNSENT)
-        for source, index, row in list(islice(unsent, FACTS_PER_ENTRY_MAX)):
+        unsent = self._dispatcher.unsent
+        note, found, room = Note(NoteCode.UNSENT), list[c.Rows](), FACTS_PER_ENTRY_MAX
+        for source, index, rows in unsent.batches():
             record = state.executor_of(*source)
-            launch = record.find(index, row) if record is not None else None
-            start = start_of(launch, record, row)
-            if launch is not None and start is not None and start.state is LaunchState.BEGUN:
-                items.append(c.RefusedItem(launch.key, launch.attempt, "", start.part, note))
-            else:
-                unsent.remove(source, index, row)
-        return [c.Refused(tuple(items))] if items else []
+            begun = _begun_of(record, index, rows)
+            unsent.keep(source, index, begun)
+            some = sorted(begun)[:room]
+            if record is not None and some:
+                found.append(c.Rows(index, record.number, deltas(some), note))
+                room -= len(some)
+            if not room:
+                break
+        return [c.Refused((), tuple(found))] if found else []
 
     def _take_joined(self) -> list[Joined]:
         """Return whose joining the next entry records. Where not all of them have room, those that
@@ -279,9 +283,19 @@ class Inbox:
         """Acknowledge ends that are committed now to the executors that reported them."""
         acks: dict[Source, dict[int, list[int]]] = {}
         items: Sequence[c.FinishedItem | c.RefusedItem | c.LostItem] = command.items
-        for item, verdict in zip(items, result.items, strict=True):
+        # Those of rows go before those of items, and are left out where all are accepted.
+        of_rows = result.items[: len(result.items) - len(items)]
+        verdicts = iter(of_rows)
+        for ends in command.ends if isinstance(command, c.Finished) else ():
+            rows, record = sums(ends.rows), state.executors.get(ends.executor)
+            if of_rows:
+                rows = [*compress(rows, map(is_settled, islice(verdicts, len(rows))))]
+            if record is not None:
+                of_source = acks.setdefault(source_of(record), {})
+                of_source.setdefault(ends.begun_index, []).extend(rows)
+        for item, verdict in zip(items, result.items[len(of_rows) :], strict=True):
             ended = self._ending.pop((item.key, item.attempt, item.part), None)
-            if ended is not None and is_settled(Verdict(verdict)):
+            if ended is not None and is_settled(verdict):
                 source, index, row = ended
                 acks.setdefault(source, {}).setdefault(index, []).append(row)
         for source, batches in acks.items():
@@ -316,14 +330,28 @@ class Inbox:
                 self._pool.floor(executor, ledger, floor)
 
 
+def _begun_of(record: ExecutorRecord | None, index: int, rows: Collection[int]) -> set[int]:
+    """Return those of the rows that are begun at an executor and not launched."""
+    batch = record.batches.get(index) if record is not None else None
+    if batch is None:
+        return set()
+    size = len(batch.states)
+    begun = {row for row in rows if row < size and batch.states[row] == LaunchState.BEGUN}
+    return begun | {row for row in batch.odd.keys() & rows if _has_begun(batch, row)}
+
+
+def _has_begun(batch: Batch, row: int) -> bool:
+    """Whether an odd row is begun and not launched."""
+    start = batch.odd[row].start_on(batch.executor)
+    return start is not None and start.state is LaunchState.BEGUN
+
+
 def _first_unstarted_on(record: ExecutorRecord, otherwise: int) -> int:
     """Return the first log index at which launches were begun on an executor that may not have a
     row of one."""
-    for index in sorted(record.batches):
-        for row, launch in record.batches[index].items():
-            start = start_of(launch, record, row)
-            if start is not None and start.state is LaunchState.BEGUN:
-                return index
+    for index, batch in sorted(record.batches.items()):
+        if LaunchState.BEGUN in batch.states or any(_has_begun(batch, row) for row in batch.odd):
+            return index
     return otherwise
 
 

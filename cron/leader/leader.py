@@ -45,6 +45,7 @@ from cron.leader.requests import (
     fail,
     halves,
     in_order,
+    rows_of,
 )
 from cron.leader.settings import LeaderSettings
 from cron.scheduler.policy import FAILOVER_MS
@@ -66,7 +67,6 @@ STALE_SHARE = 8
 """A part of its rows in which a turn skips older instants of jobs that wait for room."""
 HELD_TOLD_MAX = 20
 """Lines of the log about jobs whose schedules cannot be read; of more, their number."""
-_OF_LAUNCHES = c.Begin | c.Launched | c.Finished | c.Refused | c.Skip | c.Lost | c.Cancel
 CONFIRM_MS = 2_000
 """How long a read waits for a majority; a client then asks another replica."""
 RETRY_S = 0.2
@@ -262,7 +262,7 @@ class Leader:
             self.executors.tell_lost(commands)
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
-            rows = sum(map(_rows_of, commands))
+            rows = sum(map(rows_of, commands))
             busy_ms = planned_ms + self._applier.busy_ms - applied_ms
             self._pace.took(rows, busy_ms, self._clock.mono_ms() - began_ms)
 
@@ -448,11 +448,8 @@ class Leader:
         state = self._applier.state
         self._overload.follow(command, result)
         if isinstance(command, c.Begin):
-            self._late.spend(
-                sum(1 for item in command.items if (row := state.row(item.key)) and row.is_late)
-            )
-        elif isinstance(command, c.PutJobs):
-            self._dispatcher.clear()
+            keys = (row.key for _, row in command.rows())
+            self._late.spend(sum(1 for key in keys if (row := state.row(key)) and row.is_late))
         elif isinstance(command, c.ExecutorJoined):
             executor, ledger = command.executor, command.ledger
             recall = self._inbox.resolving.wants_recall(state, executor, ledger)
@@ -556,10 +553,3 @@ class Leader:
         self._changes.put(change)
         self._wake.set()
         return await change.done
-
-
-def _rows_of(command: c.Command) -> int:
-    """Return how many launches a command is about."""
-    if isinstance(command, c.Account):
-        return sum(len(line.jobs) for line in command.lines)
-    return len(command.items) if isinstance(command, _OF_LAUNCHES) else 0

@@ -14,6 +14,8 @@ from cron.leader.dispatch import Source, fence_order
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
+from cron.state.batches import Batch
+from cron.state.columns import deltas, uniform
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import BatchFacts, Fact, Fate, Told
@@ -21,6 +23,7 @@ from launcher.pool.orders import FenceOrder, KillOrder
 
 ACCEPTED: Final = Fate.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
+LAUNCHED: Final = LaunchState.LAUNCHED
 ENDED: Final = Fate.ENDED
 NONE: Final = Reason.NONE
 SUCCEEDED: Final = LaunchState.SUCCEEDED
@@ -40,10 +43,12 @@ End: TypeAlias = tuple[c.Key, int, int]
 class Digested(msgspec.Struct):
     """What facts amount to: commands to append, rows to acknowledge, to fence, to kill again.
 
-    `ended_at` has the batch and row of each end that is to be appended: once that is committed it
-    is acknowledged. `foreign` are rows that cannot be: nothing was begun at that log index yet.
+    `ended_at` has the batch and row of each end that is an item: once that is committed it is
+    acknowledged. `foreign` are rows that cannot be: nothing was begun at that log index yet.
     """
 
+    starts: list[c.Starts] = []
+    ends: list[c.Ends] = []
     launched: list[c.LaunchedItem] = []
     finished: list[c.FinishedItem] = []
     refused: list[c.RefusedItem] = []
@@ -57,10 +62,10 @@ class Digested(msgspec.Struct):
     def commands(self) -> list[c.Command]:
         """Return the commands, ends after starts."""
         result: list[c.Command] = []
-        if self.launched:
-            result.append(c.Launched(tuple(self.launched)))
-        if self.finished:
-            result.append(c.Finished(tuple(self.finished)))
+        if self.launched or self.starts:
+            result.append(c.Launched(tuple(self.launched), tuple(self.starts)))
+        if self.finished or self.ends:
+            result.append(c.Finished(tuple(self.finished), tuple(self.ends)))
         if self.refused:
             result.append(c.Refused(tuple(self.refused)))
         if self.lost:
@@ -95,35 +100,59 @@ def digest(
 def _digest_batch(
     state: State,
     executor: ExecutorRecord | None,
-    batch: BatchFacts,
+    facts: BatchFacts,
     into: Digested,
     source: Source,
 ) -> None:
-    """Take what is said alike of rows of one batch. Those that are open and whole launches, which
-    is nearly all, are told by columns."""
-    launches = executor.batches.get(batch.index, {}) if executor is not None else {}
-    end = result_of(batch.reason, batch.exit_code)
-    columns = zip(batch.rows, batch.started_ms, batch.finished_ms, batch.output_bytes, strict=True)
-    is_usual = batch.fate in (ACCEPTED, ENDED)
-    detail = _shortened(batch.detail)
-    for row, started_ms, finished_ms, kept in columns:
-        launch = launches.get(row)
-        if launch is None or launch.parts or not is_usual or launch.cancel is not NONE:
-            fact = Fact(
-                batch.index, row, batch.fate, batch.reason, batch.exit_code, started_ms,
-                finished_ms, batch.detail, kept,
-            )  # fmt: skip
-            digest(state, executor, Told((fact,)), into, source)
-        elif batch.fate is ENDED:
-            into.ended_at[(launch.key, launch.attempt, 1)] = (batch.index, row)
-            into.finished.append(
-                c.FinishedItem(
-                    launch.key, launch.attempt, end, batch.reason, batch.exit_code, started_ms,
-                    finished_ms, detail, kept,
-                )
-            )  # fmt: skip
-        elif launch.state is BEGUN:
-            into.launched.append(c.LaunchedItem(launch.key, launch.attempt, started_ms))
+    """Take what is said alike of rows of one batch. Starts and ends of those that are open, which
+    is nearly all, are told on by columns; the others one by one."""
+    batch = executor.batches.get(facts.index) if executor is not None else None
+    is_usual = facts.fate is ACCEPTED or (facts.fate is ENDED and not facts.detail)
+    wanted: tuple[int, ...] = (BEGUN,) if facts.fate is ACCEPTED else (BEGUN, LAUNCHED)
+    others = list(range(len(facts.rows)))
+    if batch is not None and is_usual:
+        usual, others = _sorted_out(batch, facts.rows, wanted)
+        if usual:
+            _tell_on(batch, facts.at(usual), into)
+    if others:
+        told = Told(tuple(facts.at(others).facts()))
+        digest(state, executor, told, into, source)
+
+
+def _sorted_out(
+    batch: Batch, rows: list[int], wanted: tuple[int, ...]
+) -> tuple[list[int], list[int]]:
+    """Return the places of rows that are usual in a batch and in one of these states, and the
+    places of the others."""
+    states, size = batch.states, len(batch.states)
+    if rows[-1] < size and set(map(states.__getitem__, rows)) <= set(wanted):
+        return list(range(len(rows))), []
+    usual: list[int] = []
+    others: list[int] = []
+    for place, row in enumerate(rows):
+        (usual if row < size and states[row] in wanted else others).append(place)
+    return usual, others
+
+
+def _tell_on(batch: Batch, facts: BatchFacts, into: Digested) -> None:
+    """Note the start or the end of usual rows."""
+    rows, started = deltas(facts.rows), uniform(facts.started_ms)
+    if facts.fate is ACCEPTED:
+        into.starts.append(c.Starts(batch.index, batch.executor, rows, started))
+        return
+    into.ends.append(
+        c.Ends(
+            batch.index,
+            batch.executor,
+            result_of(facts.reason, facts.exit_code),
+            facts.reason,
+            facts.exit_code,
+            rows,
+            started,
+            uniform(facts.finished_ms),
+            tuple(facts.output_bytes) if any(facts.output_bytes) else (),
+        )
+    )
 
 
 def start_of(launch: LaunchRow | None, executor: ExecutorRecord | None, row: int) -> Start | None:
@@ -149,9 +178,9 @@ def _of_closed(state: State, fact: Fact, into: Digested, source: Source) -> None
         into.ack(fact.index, fact.row)
 
 
-def lost_fact(launch: LaunchRow, start: Start) -> Fact:
-    """Return that a part of a launch is lost since its executor has no record of it."""
-    return Fact(launch.begun_index, start.row, Fate.INTERRUPTED, is_recorded=False)
+def lost_fact(index: int, row: int) -> Fact:
+    """Return that a row is lost since its executor has no record of it."""
+    return Fact(index, row, Fate.INTERRUPTED, is_recorded=False)
 
 
 def _of_open(state: State, launch: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
@@ -178,7 +207,7 @@ def _end_open(launch: LaunchRow, start: Start, fact: Fact, into: Digested) -> No
     elif fact.fate is Fate.INTERRUPTED:
         # The executor killed what survived before it connected (rule R4): nothing holds the slot.
         into.lost.append(c.LostItem(key, attempt, 0, *_told(fact, part)))
-    elif start.state is LaunchState.LAUNCHED:
+    elif start.state is LAUNCHED:
         # It was said to have started, and now never to have: nobody knows which is true.
         note = Note(NoteCode.CONTRADICTED)
         into.lost.append(c.LostItem(key, attempt, 0, "", part, note))

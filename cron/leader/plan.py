@@ -257,7 +257,7 @@ class _Choice:
         if self._skip:
             result.append(c.Skip(tuple(self._skip.values())))
         if self._begin:
-            result.append(c.Begin(tuple(self._begin)))
+            result.append(c.Begin.of(self._begin))
         return result
 
     # ---- what is new
@@ -454,17 +454,16 @@ class _Choice:
 
     def _begun(self, candidate: Candidate, job: Job, executors: tuple[int, ...]) -> c.BeginItem:
         window_ms = self._now_ms + self._view.settings.start_window_ms
-        deadline_ms, held_ms = candidate.deadline_ms, 0
-        if window_ms > deadline_ms:
+        held_ms = 0
+        if window_ms > candidate.deadline_ms:
             most_ms = self._now_ms + job.deadline_s * 1000
             held_ms = min(self._deadline_ms(candidate, job), most_ms)
-            deadline_ms = max(deadline_ms, held_ms)
         return c.BeginItem(
             candidate.key,
             candidate.attempt + 1,
-            candidate.record.revision,
+            self._view.state.catalog,
             executors[0],
-            min(deadline_ms, window_ms),
+            window_ms,
             executors[1:],
             held_ms if held_ms > candidate.deadline_ms else 0,
         )

@@ -340,5 +340,5 @@ def facts_of_open(
             never = Fact(row.begun_index, start.row, Fate.REFUSED, is_recorded=False)
             facts.append(never)
         else:
-            facts.append(lost_fact(row, start))
+            facts.append(lost_fact(row.begun_index, start.row))
     return facts

@@ -138,13 +138,33 @@ def halves(command: Command) -> tuple[Command, ...]:
     if not isinstance(command, _DIVISIBLE) or len(command.items) < 2:
         return (command,)
     middle = len(command.items) // 2
-    return tuple(
-        msgspec.structs.replace(command, items=part)
-        for part in (command.items[:middle], command.items[middle:])
-    )
+    first = msgspec.structs.replace(command, items=command.items[:middle])
+    second = msgspec.structs.replace(command, items=command.items[middle:])
+    # Rows of batches go before items, all of them at once: they take little room.
+    if isinstance(second, c.Launched):
+        second = msgspec.structs.replace(second, starts=())
+    if isinstance(second, c.Finished):
+        second = msgspec.structs.replace(second, ends=())
+    if isinstance(second, c.Refused):
+        second = msgspec.structs.replace(second, rows=())
+    return first, second
 
 
-_DIVISIBLE = (c.Begin, c.Launched, c.Finished, c.Refused, c.Skip, c.Lost, c.Cancel)
+def rows_of(command: Command) -> int:
+    """Return how many launches a command is about, 0 where it is about something else."""
+    if isinstance(command, c.Begin):
+        return sum(len(spec.jobs) for spec in command.batches)
+    if isinstance(command, c.Account):
+        return sum(len(line.jobs) for line in command.lines)
+    rows = len(command.items) if isinstance(command, _DIVISIBLE) else 0
+    if isinstance(command, c.Launched):
+        rows += sum(len(one.rows) for one in command.starts)
+    if isinstance(command, c.Finished):
+        rows += sum(len(one.rows) for one in command.ends)
+    return rows
+
+
+_DIVISIBLE = (c.Launched, c.Finished, c.Refused, c.Skip, c.Lost, c.Cancel)
 """Commands whose items are each by themselves, in any number of entries."""
 
 

@@ -8,15 +8,16 @@ either changes the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
-from cron.leader.dispatch import Dispatcher, Source, StartRows, fence_order, source_of
-from cron.leader.news import lost_fact
-from cron.state.state import ExecutorRecord, LaunchRow, Start, State
-from launcher.launch import LaunchState
+from cron.leader.dispatch import BEGUN, Dispatcher, Source, fence_order, rows_in, source_of
+from cron.leader.news import LAUNCHED, lost_fact
+from cron.state.batches import Batch
+from cron.state.state import ExecutorRecord, State
+from launcher.launch import Reason
 from launcher.pool.events import Fact, Joined, Told
-from launcher.pool.orders import FenceOrder
+from launcher.pool.orders import FenceOrder, StartBatch
 from launcher.pool.pool import Pool
 from launcher.pool.settle import UNREPORTED, Move, Standing, standing, unreported
 
@@ -30,7 +31,7 @@ _Place = tuple[int, int]  # log index of a Begin, row
 
 class _Report(NamedTuple):
     """What an executor said when it joined, the log index at which State stood then, and which of
-    its rows State had as launched."""
+    its odd rows State had as launched."""
 
     known: Told
     at_index: int
@@ -77,15 +78,14 @@ class Settler:
             return Told()
         known, lost = _rows_of(report.known), list[Fact]()
         questions = _Questions(state, record, self._dispatcher)
-        for launch, start in _starts_on(record):
-            if start.row in known.get(launch.begun_index, ()) or _is_newer(launch, start, report):
-                continue
-            where = _standing(launch, start, now_ms)
-            move = unreported(where, report.known.count)
-            if move is Move.LOSE:
-                lost.append(lost_fact(launch, start))
-            else:
-                questions.ask(launch, start, move)
+        for batch in record.batches.values():
+            if batch.index > report.at_index:
+                continue  # it came after the report: its own answer is on the way
+            reported = known.get(batch.index, set())
+            begun, launched = _unreported(batch, reported, report)
+            questions.ask(batch, begun, now_ms)
+            if unreported(Standing.LAUNCHED, report.known.count) is Move.LOSE:
+                lost += [lost_fact(batch.index, row) for row in launched]
         questions.send(self._pool)
         return Told((*report.known.facts, *lost), report.known.batches)
 
@@ -96,13 +96,14 @@ class Settler:
         """
         for record in state.executors.values():
             questions = _Questions(state, record, self._dispatcher)
-            for launch, start in _starts_on(record):
-                if now_ms - launch.begun_at_ms < STALE_MS:
+            for batch in record.batches.values():
+                if now_ms - batch.at_ms < STALE_MS:
                     continue
-                self._dispatcher.kill_on(record, launch, start)
-                where = _standing(launch, start, now_ms)
-                if where is not Standing.LAUNCHED:
-                    questions.ask(launch, start, UNREPORTED[where])
+                for launch in batch.odd.values():
+                    start = launch.start_on(record.number)
+                    if start is not None:
+                        self._dispatcher.kill_on(record, launch, start)
+                questions.ask(batch, [*rows_in(batch, BEGUN), *batch.odd], now_ms)
             questions.send(self._pool)
 
 
@@ -111,43 +112,72 @@ class _Questions:
 
     def __init__(self, state: State, record: ExecutorRecord, dispatcher: Dispatcher) -> None:
         self._state = state
-        self._record = record
         self._source = source_of(record)
         self._dispatcher = dispatcher
-        self._again = StartRows()
+        self._again: list[StartBatch] = []
         self._fences: list[FenceOrder] = []
 
-    def ask(self, launch: LaunchRow, start: Start, move: Move) -> None:
-        """Have a part started again, or fenced. What the log is about to take back since its first
-        order never left, nothing may order meanwhile."""
-        if self._dispatcher.unsent.has(self._source, launch.begun_index, start.row):
-            return
-        if move is Move.START:
-            self._dispatcher.add_start(self._state, self._again, launch, start)
-        elif move is Move.FENCE:
+    def ask(self, batch: Batch, rows: Sequence[int], now_ms: int) -> None:
+        """Have rows that are begun started again, or fenced. What the log is about to take back
+        since its first order never left, nothing may order meanwhile."""
+        again: list[int] = []
+        for row in sorted(rows):
+            if row < 0 or self._dispatcher.unsent.has(self._source, batch.index, row):
+                continue
+            where = _standing(batch, row, now_ms)
+            if UNREPORTED[where] is Move.START:
+                again.append(row)
+            elif UNREPORTED[where] is Move.FENCE:
+                self._fence(batch, row)
+        usual, odd = (
+            [row for row in again if row not in batch.odd],
+            sorted(batch.odd.keys() & again),
+        )
+        self._again += self._dispatcher.orders(self._state, batch, usual, odd)
+
+    def _fence(self, batch: Batch, row: int) -> None:
+        launch = batch.launch(row)
+        start = launch.start_on(batch.executor) if launch is not None else None
+        if launch is not None and start is not None:
             self._fences.append(fence_order(self._state, launch, start))
 
     def send(self, pool: Pool) -> None:
         """Send it, a batch for each log index."""
-        batches = self._again.batches()
-        if batches:
-            pool.start(*self._source, batches)
+        if self._again:
+            pool.start(*self._source, self._again)
         if self._fences:
             pool.fence(*self._source, self._fences)
 
 
-def _starts_on(record: ExecutorRecord) -> Iterator[tuple[LaunchRow, Start]]:
-    """Yield what is open at an executor."""
-    for launch in record.open.values():
-        start = launch.start_on(record.number)
-        if start is not None:
-            yield launch, start
-
-
 def _launched_on(record: ExecutorRecord) -> Iterator[_Place]:
-    for launch, start in _starts_on(record):
-        if start.state is LaunchState.LAUNCHED:
-            yield launch.begun_index, start.row
+    """Yield the odd rows that are launched at an executor; the columns tell when others were."""
+    for batch in record.batches.values():
+        for row, launch in batch.odd.items():
+            start = launch.start_on(record.number)
+            if start is not None and start.state is LAUNCHED:
+                yield batch.index, row
+
+
+def _unreported(
+    batch: Batch, reported: Container[int], report: _Report
+) -> tuple[list[int], list[int]]:
+    """Return the rows of a batch that are begun, and those that were launched when the executor
+    reported, of which it said nothing."""
+    begun = [row for row in rows_in(batch, BEGUN) if row not in reported]
+    launched = [
+        row
+        for row in rows_in(batch, LAUNCHED)
+        if row not in reported and batch.launched_index[row] <= report.at_index
+    ]
+    for row, launch in batch.odd.items():
+        start = launch.start_on(batch.executor)
+        if start is None or row < 0 or row in reported:
+            continue
+        if start.state is BEGUN:
+            begun.append(row)
+        elif (batch.index, row) in report.launched:
+            launched.append(row)
+    return begun, launched
 
 
 def _rows_of(told: Told) -> dict[int, set[int]]:
@@ -160,18 +190,14 @@ def _rows_of(told: Told) -> dict[int, set[int]]:
     return known
 
 
-def _is_newer(launch: LaunchRow, start: Start, report: _Report) -> bool:
-    """Whether a row came after a report: its own answer is on the way."""
-    is_launched = start.state is LaunchState.LAUNCHED
-    was_launched = (launch.begun_index, start.row) in report.launched
-    return launch.begun_index > report.at_index or (is_launched and not was_launched)
-
-
-def _standing(launch: LaunchRow, start: Start, now_ms: int) -> Standing:
+def _standing(batch: Batch, row: int, now_ms: int) -> Standing:
+    launch = batch.odd.get(row)
+    start = launch.start_on(batch.executor) if launch is not None else None
+    state = batch.states[row] if launch is None else (start.state if start is not None else 0)
     return standing(
-        is_launched=start.state is LaunchState.LAUNCHED,
-        cancel=launch.cancel,
-        not_after_ms=launch.not_after_ms,
+        is_launched=state == LAUNCHED,
+        cancel=Reason.NONE if launch is None else launch.cancel,
+        not_after_ms=batch.not_after_ms[row] if launch is None else launch.not_after_ms,
         now_wall_ms=now_ms,
         margin_ms=MARGIN_MS,
     )

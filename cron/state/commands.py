@@ -14,7 +14,10 @@ command is shipped decodable before it is ever emitted.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, repeat
+from operator import sub
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -74,19 +77,99 @@ class AccountLine(msgspec.Struct, frozen=True, array_like=True, gc=False):
     skipped: tuple[SkipItem, ...] = ()
 
 
-class BeginItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Log point 1 of an attempt: it may be started on that executor until `not_after_ms`.
+class BeginItem(msgspec.Struct, frozen=True, gc=False):
+    """An attempt that is to begin; `Begin.of` has it in the log.
 
+    It may be started on that executor until `not_after_ms`, and not after its deadline.
     `deadline_ms` is the launch's deadline from now on, where gates held its clock; 0: as it was.
     """
 
     key: Key
     attempt: int
-    revision: int
+    catalog: int  # revision of the set of jobs that it was planned against
     executor: int  # the number State gave to (executor id, ledger)
     not_after_ms: int
     others: tuple[int, ...] = ()  # those of its second part and on
     deadline_ms: int = 0
+
+
+class BeginRow(NamedTuple):
+    """A row of a `BatchSpec`: part `part` of an attempt, 0 where the launch is not divided."""
+
+    key: Key
+    attempt: int
+    part: int
+
+
+class BatchSpec(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows that begin on one executor, in columns with an item for each row, or none where all rows
+    have the default.
+
+    `jobs` are numbers, delta-coded. `scheduled` is what is added to `scheduled_s`. The parts of a
+    launch are rows of their executors, in this command and of the same `catalog`. A row may start
+    until `not_after_ms`, and not after its deadline. `deadlines` has (row, deadline_ms) of those
+    whose clock gates held. An entry may have several of one executor: rows count on.
+    """
+
+    executor: int
+    catalog: int
+    not_after_ms: int
+    scheduled_s: int
+    jobs: tuple[int, ...]
+    scheduled: tuple[int, ...] = ()  # 0
+    triggers: tuple[int, ...] = ()  # 0
+    attempts: tuple[int, ...] = ()  # 1
+    parts: tuple[int, ...] = ()  # 0
+    deadlines: tuple[tuple[int, int], ...] = ()
+
+    def rows(self) -> Iterator[BeginRow]:
+        """Yield its rows; those that a column lacks are left out."""
+        numbers = accumulate(self.jobs)
+        instants = [self.scheduled_s + one for one in self.scheduled or repeat(0, len(self.jobs))]
+        triggers, attempts = self.triggers or repeat(0), self.attempts or repeat(1)
+        keys = zip(numbers, instants, triggers)  # noqa: B905 (what is lacking is left out)
+        return map(BeginRow, keys, attempts, self.parts or repeat(0))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every column has as many items as there are rows."""
+        columns = (self.scheduled, self.triggers, self.attempts, self.parts)
+        return all(len(column) in (0, len(self.jobs)) for column in columns)
+
+
+class Starts(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Log point 2 of rows of one batch. `rows` ascend and are delta-coded; `started_ms` is too,
+    with one item where it is the same for all."""
+
+    begun_index: int
+    executor: int
+    rows: tuple[int, ...]
+    started_ms: tuple[int, ...]
+
+
+class Ends(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows of one batch that ran and ended alike. `rows` ascend and are delta-coded, as are both
+    times, which have one item where it is the same for all; so has `output_bytes`, plain integers,
+    and none where all are 0."""
+
+    begun_index: int
+    executor: int
+    state: LaunchState
+    reason: Reason
+    exit_code: int
+    rows: tuple[int, ...]
+    started_ms: tuple[int, ...]
+    finished_ms: tuple[int, ...]
+    output_bytes: tuple[int, ...] = ()
+
+
+class Rows(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows of one batch of which the same is said; they ascend and are delta-coded."""
+
+    begun_index: int
+    executor: int
+    rows: tuple[int, ...]
+    note: Note | None = None
 
 
 class LaunchedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -220,27 +303,75 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
 
 
 class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
-    """Log point 1 of many attempts, each by itself."""
+    """Log point 1 of many attempts, each by itself. Its result has no items where all rows are
+    accepted, else a verdict for each, in the order of `rows`."""
 
-    items: tuple[BeginItem, ...]
+    batches: tuple[BatchSpec, ...]
+
+    @classmethod
+    def of(cls, items: Sequence[BeginItem]) -> Begin:
+        """Return the command by which attempts begin, on each executor in this order."""
+        groups: dict[tuple[int, int, int], list[tuple[BeginRow, int]]] = {}
+        for item in items:
+            for part, executor in enumerate((item.executor, *item.others), 1):
+                row = BeginRow(item.key, item.attempt, part if item.others else 0)
+                group = groups.setdefault((executor, item.catalog, item.not_after_ms), [])
+                group.append((row, item.deadline_ms))
+        return cls(tuple(_batch_spec(*of, rows) for of, rows in groups.items()))
+
+    def rows(self) -> Iterator[tuple[int, BeginRow]]:
+        """Yield all rows, each after the number of its executor."""
+        for spec in self.batches:
+            for row in spec.rows():
+                yield spec.executor, row
+
+
+def _batch_spec(
+    executor: int, catalog: int, not_after_ms: int, found: list[tuple[BeginRow, int]]
+) -> BatchSpec:
+    rows = [row for row, _ in found]
+    numbers = [row.key[0] for row in rows]
+    first_s = rows[0].key[1]
+    instants = tuple(row.key[1] - first_s for row in rows)
+    triggers = tuple(row.key[2] for row in rows)
+    attempts = tuple(row.attempt for row in rows)
+    parts = tuple(row.part for row in rows)
+    return BatchSpec(
+        executor,
+        catalog,
+        not_after_ms,
+        first_s,
+        (numbers[0], *map(sub, numbers[1:], numbers)),
+        instants if any(instants) else (),
+        triggers if any(triggers) else (),
+        attempts if any(attempt != 1 for attempt in attempts) else (),
+        parts if any(parts) else (),
+        tuple((row, held_ms) for row, (_, held_ms) in enumerate(found) if held_ms),
+    )
 
 
 class Launched(msgspec.Struct, frozen=True, array_like=True, tag="launched"):
-    """Log point 2 of many attempts."""
+    """Log point 2 of many attempts: rows of batches, and those that are named by their keys. Its
+    result has no items where all are accepted, else a verdict for each, rows first."""
 
-    items: tuple[LaunchedItem, ...]
+    items: tuple[LaunchedItem, ...] = ()
+    starts: tuple[Starts, ...] = ()
 
 
 class Finished(msgspec.Struct, frozen=True, array_like=True, tag="finished"):
-    """Ends of many attempts."""
+    """Ends of many attempts: of rows of batches, and of those of which there is more to say. Its
+    result is as that of `Launched`."""
 
-    items: tuple[FinishedItem, ...]
+    items: tuple[FinishedItem, ...] = ()
+    ends: tuple[Ends, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True, array_like=True, tag="refused"):
-    """Attempts that never ran."""
+    """Attempts that never ran: rows of batches, and those of which there is more to say. Its result
+    is as that of `Launched`."""
 
-    items: tuple[RefusedItem, ...]
+    items: tuple[RefusedItem, ...] = ()
+    rows: tuple[Rows, ...] = ()
 
 
 class Skip(msgspec.Struct, frozen=True, array_like=True, tag="skip"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ from cron.notes import (
     written,
 )
 from cron.state.archive import Sealed
+from cron.state.batches import Batch
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
 from cron.state.rows import Chunk, PartRow, Row, RowKind
@@ -53,6 +55,7 @@ class Context:
         self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}
+        self.moved_rows: list[tuple[Batch, Sequence[int]]] = []
         self._rows_begun: dict[int, int] = {}  # of each executor, how many
 
     def record(self, row: Row) -> None:
@@ -71,6 +74,11 @@ class Context:
     def touch(self, row: LaunchRow) -> None:
         """Call this before a launch changes."""
         self.state.touch(self.state.by_number[row.number])
+
+    def change(self, row: LaunchRow) -> LaunchRow:
+        """Return a launch that may be running, to be changed: from here on it is odd."""
+        self.touch(row)
+        return self.state.changeable(row.key) or row
 
     def open_due(self, record: JobRecord, row: LaunchRow) -> None:
         """Make a launch due."""
@@ -100,14 +108,15 @@ class Context:
         state, key = self.state, row.key
         self._leave_due(row)
         state.by_number[row.number].open[key[1:]] = row
-        state.active[key] = row
+        state.active.odd[key] = row
         state.running[row.number] = state.running.get(row.number, 0) + 1
         self.moved[key] = None
-        if not row.parts:  # the usual case, cheap
-            state.executors[row.executor].add(row, row.row)
-            return
         for start in row.starts():
-            state.executors[start.executor].add(row, start.row)
+            number = state.add_odd(row, start)
+            if row.parts:
+                row.parts[start.part - 1].row = number
+            else:
+                row.row = number
 
     def set_due(self, row: LaunchRow) -> None:
         """Move a launch that never ran back among the due."""
@@ -124,38 +133,34 @@ class Context:
         if due.odd.pop(row.key, None) is None and not row.trigger:
             due.take(row.scheduled_s, row.number)
 
+    def move_rows(self, batch: Batch, rows: Sequence[int]) -> None:
+        """Note that usual rows of a batch have begun, or are over."""
+        self.moved_rows.append((batch, rows))
+
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""
         self.moved[row.key] = None
         record = self.state.executors.get(part.executor)
         if record is not None:
             part.name, part.ledger = record.executor, record.ledger
-        self._leave(row, part.executor, part.row)
+        self.state.drop_odd(row, part.executor, part.row)
 
     def _leave_active(self, row: LaunchRow) -> None:
         state, number = self.state, row.number
-        if state.active.pop(row.key, None) is None:
-            return
-        if state.running[number] == 1:
-            del state.running[number]
-        else:
-            state.running[number] -= 1
+        if state.active.odd.pop(row.key, None) is not None:
+            state.stop_running(number)
 
     def _leave_executor(self, row: LaunchRow) -> None:
         if not row.parts:  # the usual case, cheap
-            self._leave(row, row.executor, row.row)
+            self.state.drop_odd(row, row.executor, row.row)
         for part in row.parts:
-            self._leave(row, part.executor, part.row)
+            self.state.drop_odd(row, part.executor, part.row)
 
-    def _leave(self, row: LaunchRow, executor: int, number: int) -> None:
-        record = self.state.executors.get(executor)
-        if record is not None:
-            record.drop(row, number)
-
-    def next_row(self, executor: int) -> int:
-        """Return the number of the next row that this entry begins on an executor, from 0."""
+    def next_row(self, executor: int, rows: int) -> int:
+        """Return the number of the first of so many rows that this entry begins next on an
+        executor, from 0."""
         row = self._rows_begun.get(executor, 0)
-        self._rows_begun[executor] = row + 1
+        self._rows_begun[executor] = row + rows
         return row
 
     def end(

@@ -21,9 +21,12 @@ from cron.errors import InvariantViolated, TooOld
 from cron.job import Job
 from cron.scopes import Scope
 from cron.state.archive import History
+from cron.state.batches import Batch
+from cron.state.columns import unpacked
 from cron.state.commands import FORMAT, LEAST_FORMAT, Key
 from cron.state.due import Mark
 from cron.state.pool import Gate, Limits, OpenedGate
+from cron.state.rows import Column, column
 from cron.state.state import (
     ExecutorRecord,
     JobRecord,
@@ -34,7 +37,7 @@ from cron.state.state import (
     Revision,
     State,
 )
-from launcher.launch import LaunchState
+from launcher.launch import ACTIVE, LaunchState
 from launcher.work import Epoch
 
 IMAGE_VERSION: Final = 6
@@ -42,6 +45,19 @@ IMAGE_VERSION: Final = 6
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes."""
+
+
+class _BatchImage(msgspec.Struct, frozen=True, array_like=True):
+    """A batch in an image: its columns, with what they say of rows that are over. Its odd rows are
+    among the launches of their jobs."""
+
+    index: int
+    executor: int
+    at_ms: int
+    epoch: Epoch
+    lates: bytes
+    states: bytes
+    columns: tuple[Column, ...]
 
 
 class _Head(msgspec.Struct, array_like=True):
@@ -76,6 +92,7 @@ class _Head(msgspec.Struct, array_like=True):
     resets: list[Reset]
     revisions: list[Revision]
     lines: list[tuple[int, int, bool, list[int]]]  # of what is due, without rows of its own
+    batches: list[_BatchImage]  # that have usual rows; by executor and log index
 
 
 class _Versioned(msgspec.Struct, array_like=True):
@@ -109,7 +126,7 @@ def encode_head(state: State) -> bytes:
                 tzdata=state.tzdata,
                 catalog=state.catalog,
                 executors=[
-                    msgspec.structs.replace(record, open={}, batches={})
+                    msgspec.structs.replace(record, batches={})
                     for record in state.executors.values()
                 ],
                 executor_numbers=state.executor_numbers,
@@ -131,8 +148,26 @@ def encode_head(state: State) -> bytes:
                 opened=state.opened,
                 resets=state.resets,
                 lines=state.due.image(),
+                batches=[
+                    _batch_image(record.batches[index])
+                    for record in state.executors.values()
+                    for index in sorted(record.batches)
+                    if record.batches[index].usual
+                ],
             )
         )
+    )
+
+
+def _batch_image(batch: Batch) -> _BatchImage:
+    return _BatchImage(
+        batch.index,
+        batch.executor,
+        batch.at_ms,
+        batch.epoch,
+        bytes(batch.lates),
+        bytes(batch.states),
+        tuple(map(column, batch.columns())),
     )
 
 
@@ -151,12 +186,13 @@ def _part(content: bytes) -> bytes:
 
 
 def _without_copies(record: JobRecord) -> JobRecord:
-    """Return the record with a job only in those open launches that began with another one."""
-    if not any(row.job is not None and row.job is record.job for row in record.open.values()):
+    """Return the record with a job only in those open launches that began with another one. They
+    are in the order of their names: which of them became odd, and when, does not show."""
+    if not record.open:
         return record
     rows = {
         key: msgspec.structs.replace(row, job=None) if row.job is record.job else row
-        for key, row in record.open.items()
+        for key, row in sorted(record.open.items())
     }
     return msgspec.structs.replace(record, open=rows)
 
@@ -271,7 +307,32 @@ def _decode_head(part: bytes) -> tuple[State, int]:
     state.opened = head.opened
     for at_s, local_min, is_late, numbers in head.lines:
         state.due.put_line(at_s, accumulate(numbers), Mark(local_min, is_late))
+    for image in head.batches:
+        _add_batch(state, image)
     return state, head.jobs
+
+
+def _add_batch(state: State, image: _BatchImage) -> None:
+    """Add a batch whose rows are not looked at yet: that takes the jobs.
+
+    Raises:
+        InvariantViolated: its executor is not there, or a column has another number of rows.
+    """
+    _check_known(image.executor in state.executors, f"executor {image.executor}")
+    rows = len(image.states)
+    batch = state.batch(image.executor, image.index, image.at_ms, image.epoch)
+    try:
+        columns = [unpacked(one, rows) for one in image.columns]
+        for mine, theirs in zip(batch.columns(), columns, strict=True):
+            mine.extend(theirs)
+    except (ValueError, OverflowError) as error:
+        raise InvariantViolated(f"state image cannot be read: {error}") from error
+    is_known = not image.states.translate(None, bytes((0, *ACTIVE)))
+    if len(image.lates) != rows or batch.states or not is_known:
+        raise InvariantViolated("state image cannot be read: a batch is not of its rows")
+    batch.lates += image.lates
+    batch.states += image.states
+    batch.usual = rows - image.states.count(0)
 
 
 def check_format(format_: int) -> None:
@@ -300,6 +361,9 @@ def _derive(state: State) -> None:
     for line in state.due.lines.values():
         for number in line:
             _check_known(number in state.by_number, f"job {number}")
+    for executor in state.executors.values():
+        for batch in executor.batches.values():
+            _derive_batch(state, batch)
     rows = [row for record in state.by_number.values() for row in record.open.values()]
     rows.sort(key=lambda row: (row.scheduled_s, row.number, row.trigger))
     for row in rows:
@@ -313,16 +377,33 @@ def _derive(state: State) -> None:
                 _check_known(start.executor in state.executors, f"executor {start.executor}")
             if row.job is None:
                 row.job = state.by_number[row.number].job
-            state.active[row.key] = row
+            state.active.odd[row.key] = row
             state.running[row.number] = state.running.get(row.number, 0) + 1
             for start in row.starts():
-                state.executors[start.executor].add(row, start.row)
+                state.add_odd(row, start)
     dead = [
         ((record.number, *place), letter)
         for record in state.by_number.values()
         for place, letter in record.dead.items()
     ]
     state.dead = dict(sorted(dead, key=lambda item: item[1].serial))
+
+
+def _derive_batch(state: State, batch: Batch) -> None:
+    """Note the usual rows of a batch.
+
+    Raises:
+        InvariantViolated: they speak of a job that is not there, or of a launch twice.
+    """
+    for row, is_usual in enumerate(batch.states):
+        if is_usual:
+            number, scheduled_s = batch.numbers[row], batch.scheduled_s[row]
+            record = state.by_number.get(number)
+            _check_known(record is not None and record.job is not None, f"job {number}")
+            by_number = state.active.usual.setdefault(scheduled_s, {})
+            _check_known(number not in by_number, f"a second name for {number}")
+            by_number[number] = batch
+            state.running[number] = state.running.get(number, 0) + 1
 
 
 def _check_known(is_known: bool, what: str) -> None:

@@ -266,7 +266,7 @@ def executor_left(context: Context, command: c.ExecutorLeft) -> Result:
     record = context.state.executors.get(command.number)
     if record is None:
         return Result(Verdict.UNKNOWN_EXECUTOR)
-    if record.open:
+    if record.batches:
         return Result(Verdict.STILL_OPEN)
     del context.state.executors[command.number]
     del context.state.by_ledger[(record.executor, record.ledger)]

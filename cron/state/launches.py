@@ -2,99 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from cron.job import Job, Overlap
+from cron.job import Overlap
 from cron.limits import ATTEMPTS_MAX, HELD_KEPT, REQUEST_IDS_KEPT
 from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
-from cron.state import parts
+from cron.state import ends, parts
 from cron.state.clock import first_trigger
 from cron.state.context import Context, Ran, pause_note, with_gate
 from cron.state.outcome import Result, Verdict
 from cron.state.retries import after_failure, after_loss, after_skip, after_success
 from cron.state.rows import Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, LostRow, State
+from cron.state.state import JobRecord, LaunchRow, LostRow
 from launcher.launch import REOPENABLE, LaunchState, Reason, may_follow
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
-ALLOW: Final = Overlap.ALLOW
 BEGUN: Final = LaunchState.BEGUN
 LAUNCHED: Final = LaunchState.LAUNCHED
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 _RESULTS: Final = (LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED)
 """What can have become of an attempt that ran."""
-
-
-def begin(context: Context, command: c.Begin) -> Result:
-    """Write log point 1 of attempts whose launches are due."""
-    return Result(Verdict.ACCEPTED, tuple(_begin(context, item) for item in command.items))
-
-
-def _begin(context: Context, item: c.BeginItem) -> Verdict:
-    # What is refused has its rows as well, so that the command alone tells them.
-    rows = tuple(map(context.next_row, (item.executor, *item.others)))
-    state = context.state
-    row = state.due.get(item.key)
-    if row is None:
-        active = state.active.get(item.key)
-        same = active is not None and active.attempt == item.attempt
-        return Verdict.ALREADY if same else Verdict.NOT_DUE
-    record = state.by_number[row.number]
-    if record.job is None:
-        return Verdict.UNKNOWN_JOB
-    if item.revision != record.revision:
-        return Verdict.STALE_REVISION
-    if item.attempt != row.attempt + 1:
-        return Verdict.WRONG_ATTEMPT
-    misfit = parts.misfit(state, record.job, item)
-    if misfit is not None:
-        return misfit
-    deadline_ms = row.deadline_ms
-    if item.deadline_ms:
-        # Never more than a launch has that comes due now, whatever held its clock.
-        most_ms = context.at_ms + record.job.deadline_s * 1000
-        deadline_ms = max(deadline_ms, min(item.deadline_ms, most_ms))
-    if item.not_after_ms < context.at_ms or item.not_after_ms > deadline_ms:
-        return Verdict.BAD_TIMES
-    if context.at_ms < row.not_before_ms:
-        return Verdict.OVERLAP
-    if record.job.overlap is not ALLOW and holds_slot(state, record, context.at_ms):
-        return Verdict.OVERLAP
-    if record.job.concurrency and _holds_all(state, record, record.job, context.at_ms):
-        return Verdict.OVERLAP
-    state.touch(record)
-    row.state = BEGUN
-    row.attempt = item.attempt
-    row.revision = record.revision
-    row.job = record.job
-    row.begun_index = context.index
-    row.begun_at_ms = context.at_ms
-    row.epoch = context.epoch
-    row.executor = item.executor
-    row.row = rows[0]
-    row.parts = parts.parts_on(record.job, item, rows)
-    row.not_after_ms = item.not_after_ms
-    if deadline_ms != row.deadline_ms:
-        row.deadline_ms, row.held_to_ms = deadline_ms, context.at_ms
-    row.detail, row.note = "", None  # what was said of an attempt before
-    context.set_active(row)
-    return ACCEPTED
-
-
-def holds_slot(state: State, record: JobRecord, now_ms: int) -> bool:
-    """Whether a launch of the job may be running: open between its log points, or lost with a
-    deadline for its end that is not over (rules R5, R6)."""
-    return record.held_until_ms > now_ms or record.number in state.running
-
-
-def _holds_all(state: State, record: JobRecord, job: Job, now_ms: int) -> bool:
-    """Whether as many launches of a job may be running as it allows, with those that are lost. What
-    is in doubt after a restore may be any number (rule R13)."""
-    if job.overlap is not ALLOW:
-        return False
-    runs = state.running.get(record.number, 0)
-    return record.held_until_ms > now_ms or runs + record.held_slots(now_ms) >= job.concurrency
 
 
 def _hold_one(context: Context, record: JobRecord, until_ms: int) -> None:
@@ -110,7 +39,8 @@ def _hold_one(context: Context, record: JobRecord, until_ms: int) -> None:
 
 
 def _active(context: Context, key: c.Key, attempt: int) -> LaunchRow | Verdict:
-    """Return the row of that very attempt, to be changed, or why there is none."""
+    """Return the row of that very attempt, or why there is none. Before it is changed,
+    `Context.change` has to be asked for it; one with parts may be changed."""
     row = context.state.active.get(key)
     if row is None:
         return Verdict.NOT_OPEN
@@ -118,24 +48,33 @@ def _active(context: Context, key: c.Key, attempt: int) -> LaunchRow | Verdict:
     return row if row.attempt == attempt else Verdict.WRONG_ATTEMPT
 
 
+def _answer(rows: list[Verdict], items: Iterable[Verdict]) -> Result:
+    """Return the result of a command about rows of batches and about items."""
+    return Result(ACCEPTED, (*(rows if any(rows) else ()), *items))
+
+
 def launched(context: Context, command: c.Launched) -> Result:
     """Write log point 2."""
-    items = []
-    for item in command.items:
-        row = _active(context, item.key, item.attempt)
-        if not isinstance(row, LaunchRow):
-            items.append(row)
-        elif row.parts:
-            items.append(parts.launched(context, row, item))
-        elif item.part != 1:
-            items.append(Verdict.NOT_OPEN)
-        elif row.state is LAUNCHED:
-            items.append(Verdict.ALREADY)
-        else:
-            row.state = LAUNCHED
-            _log_point_2(context, row, item.started_ms)
-            items.append(ACCEPTED)
-    return Result(Verdict.ACCEPTED, tuple(items))
+    rows: list[Verdict] = []
+    for starts in command.starts:
+        rows += ends.launched(context, starts, _launched)
+    return _answer(rows, [_launched(context, item) for item in command.items])
+
+
+def _launched(context: Context, item: c.LaunchedItem) -> Verdict:
+    row = _active(context, item.key, item.attempt)
+    if not isinstance(row, LaunchRow):
+        return row
+    if row.parts:
+        return parts.launched(context, row, item)
+    if item.part != 1:
+        return Verdict.NOT_OPEN
+    if row.state is LAUNCHED:
+        return Verdict.ALREADY
+    row = context.change(row)
+    row.state = LAUNCHED
+    _log_point_2(context, row, item.started_ms)
+    return ACCEPTED
 
 
 def _log_point_2(context: Context, row: LaunchRow, started_ms: int) -> None:
@@ -146,7 +85,10 @@ def _log_point_2(context: Context, row: LaunchRow, started_ms: int) -> None:
 
 def finished(context: Context, command: c.Finished) -> Result:
     """Write the ends of attempts; late news about lost ones become amendments (rule R9)."""
-    return Result(Verdict.ACCEPTED, tuple(_finished(context, item) for item in command.items))
+    rows: list[Verdict] = []
+    for one in command.ends:
+        rows += ends.finished(context, one, _finished)
+    return _answer(rows, [_finished(context, item) for item in command.items])
 
 
 def _finished(context: Context, item: c.FinishedItem) -> Verdict:
@@ -161,6 +103,7 @@ def _finished(context: Context, item: c.FinishedItem) -> Verdict:
         return Verdict.NOT_OPEN
     if not may_follow(row.state, item.state):
         return Verdict.WRONG_STATE
+    row = context.change(row)
     if not row.launched_index and item.started_ms:
         # The result came before log point 2 was written: one entry is both.
         _log_point_2(context, row, item.started_ms)
@@ -264,21 +207,28 @@ def _amendment(context: Context, known: LostRow, item: c.FinishedItem) -> Row:
 
 def refused(context: Context, command: c.Refused) -> Result:
     """Take back attempts that the executor's ledger proves never ran: due again (rule R7)."""
-    items = []
-    for item in command.items:
-        row = _active(context, item.key, item.attempt)
-        if not isinstance(row, LaunchRow):
-            items.append(row)
-        elif row.parts:
-            items.append(_if_over(context, row, parts.refused(context, row, item)))
-        elif item.part != 1:
-            items.append(Verdict.NOT_OPEN)
-        elif row.state is not LaunchState.BEGUN:
-            items.append(Verdict.WRONG_STATE)
-        else:
-            _take_back(context, row, written(item.note, item.detail))
-            items.append(Verdict.ACCEPTED)
-    return Result(Verdict.ACCEPTED, tuple(items))
+    rows = [
+        Verdict.NOT_OPEN
+        if named is None
+        else _refused(context, c.RefusedItem(*named[:2], part=named[2], note=one.note))
+        for one in command.rows
+        for named in ends.all_named(context.state, one)
+    ]
+    return _answer(rows, [_refused(context, item) for item in command.items])
+
+
+def _refused(context: Context, item: c.RefusedItem) -> Verdict:
+    row = _active(context, item.key, item.attempt)
+    if not isinstance(row, LaunchRow):
+        return row
+    if row.parts:
+        return _if_over(context, row, parts.refused(context, row, item))
+    if item.part != 1:
+        return Verdict.NOT_OPEN
+    if row.state is not BEGUN:
+        return Verdict.WRONG_STATE
+    _take_back(context, context.change(row), written(item.note, item.detail))
+    return ACCEPTED
 
 
 def _take_back(context: Context, row: LaunchRow, told: tuple[str, Note | None]) -> None:
@@ -327,7 +277,7 @@ def lost(context: Context, command: c.Lost) -> Result:
         if item.part != 1:
             items.append(Verdict.NOT_OPEN)
             continue
-        _lose(context, row, item)
+        _lose(context, context.change(row), item)
         items.append(Verdict.ACCEPTED)
     return Result(Verdict.ACCEPTED, tuple(items))
 
@@ -359,7 +309,7 @@ def cancel(context: Context, command: c.Cancel) -> Result:
         elif row.cancel is not Reason.NONE:
             items.append(Verdict.ALREADY)
         else:
-            context.touch(row)
+            row = context.change(row)
             row.cancel = item.reason
             row.cancel_by = item.by
             items.append(Verdict.ACCEPTED)

@@ -16,6 +16,7 @@ import msgspec
 
 from cron.state import (
     accounts,
+    begins,
     clock,
     forgetting,
     jobs,
@@ -31,7 +32,7 @@ from cron.state import commands as c
 from cron.state.codec import decode_entry
 from cron.state.context import Context
 from cron.state.image import check_format
-from cron.state.outcome import Outcome, Result, Verdict
+from cron.state.outcome import Moved, Outcome, Result, Verdict
 from cron.state.state import Reign, State
 from launcher.names import SCHEDULED_S_MAX
 
@@ -69,7 +70,7 @@ class Machine:
                 results,
                 tuple(context.rows),
                 tuple(context.sealed),
-                tuple(context.moved),
+                Moved(context.moved, context.moved_rows),
             )
         else:
             outcome = Outcome(Verdict.STALE_EPOCH, entry.epoch, (), (), ())
@@ -96,6 +97,8 @@ def _apply(context: Context, command: c.Command) -> Result:
         asked: Sequence[object] = getattr(command, "items", ())
         if isinstance(command, c.Account):
             asked = command.lines
+        elif isinstance(command, c.Begin):
+            asked = list(command.rows())
         elif isinstance(command, pool.Redrive):
             asked = command.keys
         items = tuple(Verdict.RESOLVING for _ in asked)
@@ -141,7 +144,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Pause: jobs.pause,
     c.Resume: jobs.resume,
     c.Account: accounts.account,
-    c.Begin: launches.begin,
+    c.Begin: begins.begin,
     c.Launched: launches.launched,
     c.Finished: launches.finished,
     c.Refused: launches.refused,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from cron.state.archive import Sealed
+from cron.state.batches import Batch
 from cron.state.commands import Command, Key
 from cron.state.rows import Row
 from launcher.work import Epoch
@@ -58,6 +60,30 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     scheduled_s: int = 0  # of a manual trigger
 
 
+class Moved:
+    """Launches by their keys, and usual rows of batches: made into keys by those who ask."""
+
+    __slots__ = ("by_key", "by_row")
+
+    def __init__(
+        self, by_key: Iterable[Key] = (), by_row: Sequence[tuple[Batch, Sequence[int]]] = ()
+    ) -> None:
+        self.by_key = by_key
+        self.by_row = by_row
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Moved) and self.keys() == other.keys()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def keys(self) -> list[Key]:
+        """Return all of them, each once."""
+        found = dict.fromkeys(self.by_key)
+        for batch, rows in self.by_row:
+            found.update((batch.key(row), None) for row in rows)
+        return list(found)
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """The answer to one entry: a Result per command, and the rows that it added to history.
 
@@ -70,4 +96,4 @@ class Outcome(msgspec.Struct, frozen=True):
     results: tuple[Result, ...]
     rows: tuple[Row, ...]
     sealed: tuple[Sealed, ...] = ()
-    moved: tuple[Key, ...] = ()  # launches that are due, active or over by it, each once
+    moved: Moved = Moved()  # launches that are due, active or over by it

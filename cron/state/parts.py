@@ -6,6 +6,7 @@ A part is begun, started, and ends by itself; what has become of the launch foll
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -29,28 +30,14 @@ _WORST_FIRST: Final = (
 )
 
 
-def misfit(state: State, job: Job, item: c.BeginItem) -> Verdict | None:
+def misfit(state: State, job: Job, executors: Sequence[int]) -> Verdict | None:
     """Return why a launch of the job may not begin on these executors, a part on each; None where
     it may."""
-    if item.executor not in state.executors:
-        return Verdict.UNKNOWN_EXECUTOR
-    if not item.others:  # the usual case, cheap
-        return None if job.parts == 1 or job.each else Verdict.WRONG_PARTS
-    executors = (item.executor, *item.others)
     if any(executor not in state.executors for executor in executors):
         return Verdict.UNKNOWN_EXECUTOR
     is_twice = len(dict.fromkeys(executors)) < len(executors)
-    fits = not is_twice and (job.each or len(executors) == job.parts)
+    fits = not is_twice and (bool(job.each) or len(executors) == job.parts)
     return None if fits else Verdict.WRONG_PARTS
-
-
-def parts_on(job: Job, item: c.BeginItem, rows: tuple[int, ...]) -> list[Part]:
-    """Return the parts of a launch that begins as these rows; none where it is a whole on one
-    executor."""
-    if not item.others and not job.each:
-        return []
-    executors = (item.executor, *item.others)
-    return [Part(executor, row=row) for executor, row in zip(executors, rows, strict=True)]
 
 
 def part_of(row: LaunchRow, number: int) -> Part | Verdict:

@@ -47,7 +47,7 @@ def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: Fin
     `row` is the launch as it was; it is open no more.
     """
     job = record.job
-    if job is None or row.cancel is not Reason.NONE or not _is_kept(job, item):
+    if job is None or row.cancel is not Reason.NONE or not is_kept(job, item.state, item.reason):
         return
     rests_until_ms = _rest_ends_ms(context, row, item, job)
     reason = _why_not(context, record, row, item, rests_until_ms)
@@ -90,16 +90,18 @@ def after_skip(context: Context, record: JobRecord, row: LaunchRow, item: Skippe
 def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: FinishedItem) -> None:
     """Make a launch a dead letter that failed in the life before a restore. Whether it was tried
     again then, where nobody remembers, cannot be known; so it is not tried again by itself."""
-    if record.job is not None and _is_kept(record.job, item):
+    if record.job is not None and is_kept(record.job, item.state, item.reason):
         _bury(context, record, row, item, item.reason)
 
 
-def _is_kept(job: Job, item: FinishedItem) -> bool:
+def is_kept(job: Job, state: LaunchState, reason: Reason) -> bool:
     """Whether an end of this job's becomes a dead letter, where it is not tried again: failures of
     jobs of which somebody has said how often to try them, and those of handlers."""
-    if item.state is not LaunchState.FAILED and not _is_snooze(item):
+    if state is not LaunchState.FAILED and not (
+        state is LaunchState.CANCELLED and reason is Reason.SNOOZE
+    ):
         return False
-    return job.retry.tries > 1 or bool(job.work.handler) or item.reason in _ASKED
+    return job.retry.tries > 1 or bool(job.work.handler) or reason in _ASKED
 
 
 def _why_not(

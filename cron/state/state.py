@@ -16,6 +16,7 @@ from cron.job import Job, Overlap, Schedule
 from cron.notes import Note
 from cron.scopes import Scope
 from cron.state.archive import History
+from cron.state.batches import ActiveRows, Batch, OpenRows
 from cron.state.commands import LEAST_FORMAT, Key
 from cron.state.due import DueLaunches, Mark
 from cron.state.pool import DeadLetter, Gate, Limits, OpenedGate
@@ -220,7 +221,7 @@ class JobRecord(msgspec.Struct, array_like=True):
 
 
 class ExecutorRecord(msgspec.Struct, array_like=True):
-    """One (executor id, ledger): launches begin on its number. `open` are begun or launched.
+    """One (executor id, ledger): launches begin on its number.
 
     Rows count what one entry begins on one executor, in the order of its Begin: so an attempt, or a
     part of one, is known at its executor by `begun_index` and row.
@@ -232,7 +233,7 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     slots: int
     host: str
     joined_ms: int
-    open: dict[Key, LaunchRow] = {}
+    batches: dict[int, Batch] = {}  # by log index of the Begin: those with an open row
     recalled: int = 0  # the lineage in which its ledger told all it remembers (rule R13)
     version: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -240,24 +241,16 @@ class ExecutorRecord(msgspec.Struct, array_like=True):
     memory_bytes: int = 0
     drained_by: str = ""  # who has it drained: it gets no more work
     drained_ms: int = 0
-    batches: dict[int, dict[int, LaunchRow]] = {}  # of `open`: begun_index -> row -> launch
+
+    @property
+    def open(self) -> OpenRows:
+        """What is begun or launched on it; to be read only."""
+        return OpenRows(self.batches)
 
     def find(self, begun_index: int, row: int) -> LaunchRow | None:
-        """Return the open launch that is this row of what one entry began here."""
-        return self.batches.get(begun_index, {}).get(row)
-
-    def add(self, launch: LaunchRow, row: int) -> None:
-        """Note a launch that begins here, as this row of its entry."""
-        self.open[launch.key] = launch
-        if row != NO_ROW:
-            self.batches.setdefault(launch.begun_index, {})[row] = launch
-
-    def drop(self, launch: LaunchRow, row: int) -> None:
-        """Note that a launch is over here; no error where it was over before."""
-        self.open.pop(launch.key, None)
-        batch = self.batches.get(launch.begun_index, {})
-        if batch.pop(row, None) is not None and not batch:
-            del self.batches[launch.begun_index]
+        """Return the open launch that is this row of what one entry began here; read only."""
+        batch = self.batches.get(begun_index)
+        return None if batch is None else batch.launch(row)
 
 
 class Revision(msgspec.Struct, frozen=True, array_like=True):
@@ -341,7 +334,7 @@ class State:
         self.job_numbers = 0  # given so far; none is given twice
         self.forgotten_s = 0  # newest time to which a removed job was known that is forgotten
         self.due = DueLaunches(self._due_row)
-        self.active: dict[Key, LaunchRow] = {}
+        self.active = ActiveRows()
         self.running: dict[int, int] = {}  # of each job that has active launches, how many
         self.leaving: dict[int, None] = {}  # removed jobs of which launches may wait, in any order
         self.executors: dict[int, ExecutorRecord] = {}
@@ -380,13 +373,42 @@ class State:
             record.revision,
         )
 
+    def _begun_row(self, batch: Batch, row: int) -> LaunchRow:
+        """Return the launch that is a usual row of a batch: its job is as it was then."""
+        record = self.by_number[batch.numbers[row]]
+        return LaunchRow(
+            record.number,
+            batch.scheduled_s[row],
+            0,  # trigger
+            LaunchState(batch.states[row]),
+            batch.deadlines_ms[row],
+            batch.local_mins[row],
+            bool(batch.lates[row]),
+            batch.attempts[row],
+            record.revision,
+            batch.index,
+            batch.at_ms,
+            batch.epoch,
+            batch.executor,
+            batch.not_after_ms[row],
+            batch.launched_index[row],
+            batch.launched_at_ms[row],
+            batch.started_ms[row],
+            job=record.job,
+            row=row,
+        )
+
     def make_odd(self, records: Collection[JobRecord]) -> None:
-        """Give what waits of jobs rows of its own: call this before the jobs change, or it."""
+        """Give what is open of jobs rows of its own: call this before the jobs change, or it."""
         for key in self.due.of_jobs([record.number for record in records]):
             record, row = self.by_number[key[0]], self.due[key]
             self.touch(record)
             self.due.take(key[1], key[0])
             self.due.odd[key] = record.open[key[1:]] = row
+        for record in records:
+            if record.number in self.running:
+                for batch, number in list(self.active.of(record.number)):
+                    self.make_row_odd(batch, number)
 
     def touch(self, record: JobRecord) -> None:
         """Call this before `record`, or a launch in it, changes."""
@@ -407,19 +429,91 @@ class State:
         only, and before the next entry. A look at all instants at which anything waits."""
         number = record.number
         places = [(at_s, 0) for at_s in self.due.instants_of(number)]
-        if not places:  # the usual case, cheap
+        usual = self._usual_of(record)
+        if not places and not usual:
             return record.open
-        return record.open | {place: self.due[(number, *place)] for place in places}
+        waiting = {place: self.due[(number, *place)] for place in places}
+        return record.open | waiting | {(one.scheduled_s, 0): one for one in usual}
 
     def is_open(self, record: JobRecord) -> bool:
         """Return whether a launch of a job is open."""
-        return bool(record.open or self.due.instants_of(record.number))
+        if record.open or record.number in self.running:
+            return True
+        return bool(self.due.instants_of(record.number))
 
     def active_of(self, record: JobRecord) -> list[LaunchRow]:
         """Return the launches of a job that may be running; to be read only."""
         if record.number not in self.running:  # the usual case, cheap
             return []
-        return [row for row in record.open.values() if row.state in ACTIVE]
+        odd = [row for row in record.open.values() if row.state in ACTIVE]
+        return [*odd, *self._usual_of(record)]
+
+    def _usual_of(self, record: JobRecord) -> list[LaunchRow]:
+        if record.number not in self.running:  # the usual case, cheap
+            return []
+        found = (batch.launch(row) for batch, row in self.active.of(record.number))
+        return [launch for launch in found if launch is not None]
+
+    def batch(self, executor: int, index: int, at_ms: int, epoch: Epoch) -> Batch:
+        """Return what one entry begins on an executor that takes part; made if it is not there."""
+        batches = self.executors[executor].batches
+        batch = batches.get(index)
+        if batch is None:
+            batch = batches[index] = Batch(index, executor, at_ms, epoch, self._begun_row)
+        return batch
+
+    def add_odd(self, launch: LaunchRow, start: Start) -> int:
+        """Put a launch among what is open on one of its executors; return its row there, one below
+        `NO_ROW` where nobody knows which it is."""
+        batch = self.batch(start.executor, launch.begun_index, launch.begun_at_ms, launch.epoch)
+        row = start.row
+        if row == NO_ROW:
+            row = min([NO_ROW, *batch.odd]) - 1
+        batch.odd[row] = launch
+        return row
+
+    def drop_odd(self, launch: LaunchRow, executor: int, row: int) -> None:
+        """Take a launch out of what is open on an executor; no error where it is not there."""
+        record = self.executors.get(executor)
+        batch = None if record is None else record.batches.get(launch.begun_index)
+        if batch is not None and batch.odd.get(row) is launch:
+            del batch.odd[row]
+            self.leave_batch(batch)
+
+    def stop_running(self, number: int) -> None:
+        """Count one launch less of a job that may be running."""
+        if self.running[number] == 1:
+            del self.running[number]
+        else:
+            self.running[number] -= 1
+
+    def leave_batch(self, batch: Batch) -> None:
+        """Forget a batch if nothing is open of it."""
+        if batch.is_over:
+            self.executors[batch.executor].batches.pop(batch.index, None)
+
+    def make_row_odd(self, batch: Batch, row: int) -> LaunchRow | None:
+        """Return the launch that is open as that row, to be changed: from here on it is odd."""
+        launch = batch.launch(row)
+        if launch is None or row in batch.odd:
+            return launch
+        record = self.by_number[launch.number]
+        self.touch(record)
+        batch.odd[row] = launch
+        batch.states[row] = 0
+        batch.usual -= 1
+        self.active.leave(launch.number, launch.scheduled_s)
+        self.active.odd[launch.key] = launch
+        record.open[(launch.scheduled_s, launch.trigger)] = launch
+        return launch
+
+    def changeable(self, key: Key) -> LaunchRow | None:
+        """Return the launch under `key` that may be running, to be changed."""
+        launch = self.active.odd.get(key)
+        batch = None if key[2] or launch else self.active.usual.get(key[1], {}).get(key[0])
+        if batch is not None:
+            return self.make_row_odd(batch, batch.find(key[0], key[1]))
+        return launch
 
     def open_rows(self) -> Iterator[LaunchRow]:
         """Yield all open launches."""

@@ -4,8 +4,8 @@ Theory of operation (rule R7). A host that vanishes without a reset leaves its s
 written to it wait in TCP until a lease ends. So the leader probes: an executor that leaves a probe
 unanswered for `UNANSWERED_MS` is *silent* and gets no new launches until it answers that probe.
 A probe follows the orders that left before it, so its answer says that they arrived; what waits in
-bulk does not hold it up. Nothing else is concluded from silence: what was handed to the stream stays
-in doubt.
+bulk does not hold it up. Nothing else is concluded from silence: what was handed to the stream
+stays in doubt.
 
 A leader that was stalled itself has read no answers. Time therefore counts only as far as the
 leader's loop made progress: one look adds at most `STEP_MS_MAX`, however long ago the last one was,

@@ -1,7 +1,8 @@
 """The next version of the engine, invented: a replica of it as a process, like engine_small.
 
-It speaks protocol 3 and still 2, with a field more in Hello and Append; it writes segments of the
-next format, and reads the present one; and it knows a new kind of log entry, the note, which
+It speaks the next protocol and still the present one, with a field more in Hello and Append; it
+writes segments of the next format, and reads the present one; and it knows a new kind of log
+entry, the note, which
 it applies as if it were an ordinary entry. Importing this module makes the process one of that
 version, so it comes before everything else of the engine.
 """

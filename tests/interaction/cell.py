@@ -24,6 +24,7 @@ from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
 from launcher.pool.events import Fact, Facts, Fate, Joined, Told, Unsent
 from launcher.work import Epoch, WorkSpec
+from tests.batches import answered
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
 from tests.unit.queues_rig import queues_with
@@ -112,15 +113,18 @@ class Cell:
 
     def _say_command(self, command: c.Command, result: Result) -> None:
         words = []
-        items = getattr(command, "items", None)
-        if items is None and not isinstance(command, c.Account):
-            words.append(f"{type(command).__name__.lower()} {result.verdict.label}")
-        verdicts = result.items if items is not None else ()  # of a pause, those of its jobs
         if isinstance(command, c.Account):
             words += self._shown_lines(command, result)
-        for item, verdict in zip(items or (), verdicts, strict=True):
+        elif not isinstance(command, c.Begin) and not hasattr(command, "items"):
+            words.append(f"{type(command).__name__.lower()} {result.verdict.label}")
+        is_listed = isinstance(command, c.Begin) or hasattr(command, "items")
+        for item, verdict in answered(command, result) if is_listed else ():
             what = self._shown_item(command, item)
             words.append(what + ("" if verdict == Verdict.ACCEPTED else f": {label(verdict)}"))
+        for rows in command.rows if isinstance(command, c.Refused) else ():
+            executor = self.state.executors[rows.executor].executor
+            places = [(executor, rows.begun_index, row) for row in accumulate(rows.rows)]
+            words += [f"refused {shown(self.pool.names[place])}" for place in places]
         for word in words:
             self.say(f"{self.index}: {word}")
 
@@ -147,7 +151,9 @@ class Cell:
             others = [self.state.executors[number].executor for number in item.others]
             names = [record.executor if record else "nobody", *others]
             words.append(f"on {', '.join(names)}")
-            words.append(f"until {clock(item.not_after_ms // 1000)}")
+            row = self.state.active.get(item.key)
+            until_ms = item.not_after_ms if row is None else row.not_after_ms
+            words.append(f"until {clock(until_ms // 1000)}")
         if isinstance(item, c.FinishedItem):
             words.append(item.state.label)
         if getattr(item, "reason", Reason.NONE):

@@ -179,7 +179,7 @@ class Commands:
         return c.AccountLine(tuple(jobs), catalog, from_s, to_s, due, skipped)
 
     def begin(self) -> c.Begin:
-        return c.Begin(tuple(self.begin_item() for _ in range(self.between(1, 3))))
+        return c.Begin.of(tuple(self.begin_item() for _ in range(self.between(1, 3))))
 
     def begin_item(self) -> c.BeginItem:
         key = self.key((LaunchState.DUE,))

@@ -15,6 +15,7 @@ from cron.state.outcome import Verdict
 from launcher.launch import LaunchState as S
 from launcher.launch import Reason
 from launcher.names import SCHEDULED_S_MAX
+from tests.batches import items_of
 from tests.model.naive_pool import NaivePool
 from tests.model.naive_rows import Answer, NaiveJob, NaiveLaunch
 
@@ -45,9 +46,9 @@ class NaiveState(NaivePool):
                 answers.append((set(), []))
             elif isinstance(command, c.Account):
                 answers.append((set(), [self.account_line(line) for line in command.lines]))
-            elif hasattr(command, "items"):
+            elif isinstance(command, c.Begin) or hasattr(command, "items"):
                 one = getattr(self, f"{type(command).__name__.lower()}_one")
-                answers.append((set(), [one(command, item) for item in command.items]))
+                answers.append((set(), [one(command, item) for item in items_of(command)]))
             else:
                 answers.append(getattr(self, type(command).__name__.lower())(command))
         return answers
@@ -249,13 +250,13 @@ class NaiveState(NaivePool):
             return {V.UNKNOWN_JOB}
         known, job = found[1], found[1].job
         objections = set()
-        if item.revision != known.revision:
+        if not known.revision <= item.catalog <= self.catalog:
             objections.add(V.STALE_REVISION)
         if item.attempt != launch.attempt + 1:
             objections.add(V.WRONG_ATTEMPT)
         if item.executor not in self.executors:
             objections.add(V.UNKNOWN_EXECUTOR)
-        if not self.at_ms <= item.not_after_ms <= launch.deadline_ms:
+        if min(item.not_after_ms, launch.deadline_ms) < self.at_ms:
             objections.add(V.BAD_TIMES)
         if self.at_ms < launch.not_before_ms:
             objections.add(V.OVERLAP)

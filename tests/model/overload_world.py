@@ -26,6 +26,7 @@ from cron.state.outcome import Verdict
 from cron.state.rows import Row
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
+from tests.batches import begun, items_of
 
 T0 = 1_795_190_400
 COSTS_US = {"row": 400, "skipped": 400, "begin": 2_000, "ended": 2_000, "entry": 5_000}
@@ -165,7 +166,7 @@ class Overload:
             busy_ms = self._cost_us(commands) // 1000
             cost_ms += busy_ms
             self.append(*commands)
-            rows = sum(len(getattr(one, "items", ())) for one in commands)
+            rows = sum(len(items_of(one)) for one in commands)
             self.pace.took(rows, busy_ms, cost_ms)
         self.turn_most_ms = max(self.turn_most_ms, cost_ms)
         self.now_ms += cost_ms
@@ -182,7 +183,7 @@ class Overload:
                     for _ in line.jobs
                 )
             elif isinstance(command, c.Begin):
-                total += COSTS_US["begin"] * len(command.items)
+                total += COSTS_US["begin"] * len(begun(command))
             elif isinstance(command, c.Skip | c.Refused | c.Finished):
                 kind = "ended" if isinstance(command, c.Finished) else "skipped"
                 total += COSTS_US[kind] * len(command.items)
@@ -213,7 +214,7 @@ class Overload:
         """Send what began; each executor starts one after the other."""
         active = self.machine.state.active
         for command in commands:
-            for item in command.items if isinstance(command, c.Begin) else ():
+            for item in begun(command) if isinstance(command, c.Begin) else ():
                 if item.key not in active:
                     continue
                 executor = self.executors[item.executor]

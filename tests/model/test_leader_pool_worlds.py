@@ -36,6 +36,7 @@ from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.names import split_job_name
 from launcher.pool.events import Offer
 from launcher.work import WorkSpec
+from tests.batches import begun
 from tests.model.naive_limits import most, ran_with, scopes_of
 from tests.model.test_state_leader_loop import World
 
@@ -270,7 +271,7 @@ class PoolWorld(World):
     def check_begun(self, commands: list[c.Command], gates: list[Gate]) -> None:
         """Nothing that began is beyond a limit, behind a gate, before its turn or without room."""
         state, counts = self.machine.state, self.counts()
-        begun = [item for one in commands if isinstance(one, c.Begin) for item in one.items]
+        begun = [item for one in commands if isinstance(one, c.Begin) for item in begun(one)]
         for item in begun:
             row = state.active[item.key]  # none is refused: one leader, who sees what is committed
             record = state.by_number[row.number]

@@ -77,7 +77,7 @@ class Deployments:
             skip = c.SkippedItem(key, Reason.DEADLINE)
             assert self.rig.item(c.Skip((skip,))) is Verdict.ACCEPTED
             return
-        assert self.rig.item(c.Begin((begin,))) is Verdict.ACCEPTED
+        assert self.rig.item(c.Begin.of((begin,))) is Verdict.ACCEPTED
         self.names[f"{state.launch_name(key)}#{begin.attempt}"] += 1
         end = c.FinishedItem(
             key, begin.attempt, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms

@@ -34,6 +34,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
+from tests.batches import answered
 
 T0 = 1_795_190_400
 SCHEDULES = [
@@ -100,10 +101,10 @@ class World:
                 # One leader that sees what is committed has no account refused.
                 assert set(result.items) == {Verdict.ACCEPTED}
             if isinstance(command, c.Begin):
-                for item, verdict in zip(command.items, result.items, strict=True):
+                for item, verdict in answered(command, result):
                     if verdict == Verdict.ACCEPTED:
                         row = self.machine.state.active[item.key]
-                        assert self.now_ms <= item.not_after_ms <= row.deadline_ms
+                        assert self.now_ms <= row.not_after_ms <= row.deadline_ms
                         assert self.now_ms < row.deadline_ms
                         self.began.append((item.key, item.attempt, row.deadline_ms))
 

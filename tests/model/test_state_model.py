@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from random import Random
 from typing import Any
@@ -25,6 +25,7 @@ from cron.state.outcome import Outcome, Verdict
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState
 from launcher.work import Epoch
+from tests.batches import answered
 from tests.model.drawn_commands import OVERLAPS, STEP_S, T0, Commands, job
 from tests.model.naive_state import NaiveState
 from tests.unit.state_rig import running_in
@@ -56,10 +57,14 @@ class StateAgainstNaive(RuleBasedStateMachine):
             assert outcome.verdict is Verdict.STALE_EPOCH
             return
         assert outcome.verdict is Verdict.ACCEPTED
-        for result, (objections, items) in zip(outcome.results, answers, strict=True):
+        pairs = zip(outcome.commands, outcome.results, answers, strict=True)
+        for command, result, (objections, items) in pairs:
             assert result.verdict in (objections or {Verdict.ACCEPTED}), outcome
-            assert len(result.items) == len(items)
-            for verdict, item in zip(result.items, items, strict=True):
+            verdicts: Sequence[int] = result.items
+            if isinstance(command, c.Begin):
+                verdicts = [verdict for _, verdict in answered(command, result)]
+            assert len(verdicts) == len(items)
+            for verdict, item in zip(verdicts, items, strict=True):
                 assert verdict in (item or {Verdict.ACCEPTED}), outcome
 
     def append(self, *commands: c.Command, epoch: Epoch | None = None) -> None:

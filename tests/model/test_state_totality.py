@@ -92,7 +92,7 @@ def steered(command: Any, machine: Machine, chance: Random) -> Any:
         row = chance.choice(list(state.due.values()))
         record, executor = state.by_number[row.number], max(state.executors, default=1)
         item = c.BeginItem(row.key, row.attempt + 1, record.revision, executor, row.deadline_ms)
-        return c.Begin((item,))
+        return c.Begin.of((item,))
     if isinstance(command, pool.Redrive | pool.DropDead) and state.dead and chance.random() < 0.8:
         return type(command)((chance.choice(list(state.dead)), (1, 2, 3)))
     keyed = (c.Finished, c.Launched, c.Refused, c.Lost, c.Cancel, c.Skip)

@@ -52,7 +52,7 @@ class Failing(Commands):
         item = super().begin_item()
         launch = self.naive.open.get(item.key)
         attempt = launch.attempt + 1 if launch else 1
-        return c.BeginItem(item.key, attempt, item.revision, 1, item.not_after_ms)
+        return c.BeginItem(item.key, attempt, item.catalog, 1, item.not_after_ms)
 
     def finished(self) -> c.Finished:
         key = self.key((LaunchState.BEGUN, LaunchState.LAUNCHED))

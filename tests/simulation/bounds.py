@@ -15,6 +15,7 @@ from cron.state import pool as p
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import LaunchRow, State
 from launcher.names import split_job_name
+from tests.batches import answered
 
 UNSEEN_MS = 10_000
 """For so long an entry may be on its way that was written without knowing of a change."""
@@ -50,7 +51,7 @@ class Bounds:
             elif isinstance(command, p.Drain) and result.verdict is Verdict.ACCEPTED:
                 self._drained_ms[command.executor] = now_ms
             elif isinstance(command, c.Begin):
-                verdicts = zip(command.items, result.items, strict=True)
+                verdicts = answered(command, result)
                 begun = [item for item, verdict in verdicts if verdict == Verdict.ACCEPTED]
                 self._begun(state, [state.active[item.key] for item in begun], now_ms)
 

@@ -36,6 +36,7 @@ from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.work import Epoch
+from tests.batches import answered, items_of
 from tests.simulation.bounds import Bounds
 from tests.simulation.pacing import CREW, Pacing
 from tests.simulation.tries import Tries
@@ -171,8 +172,7 @@ class Judge:
             self._note_cancelled(command, result)
         if not isinstance(command, c.Begin | c.Refused | c.Lost | c.Finished):
             return
-        for item, code in zip(command.items, result.items, strict=True):
-            verdict = Verdict(code)
+        for item, verdict in answered(command, result):
             if isinstance(item, c.BeginItem):
                 self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
             if verdict not in (Verdict.ACCEPTED, Verdict.AMENDED):
@@ -405,5 +405,5 @@ class Eyes:
 
 def _shown(command: c.Command) -> str:
     kind = type(command).__name__.lower()
-    items = getattr(command, "items", None)
-    return kind if items is None else f"{kind}*{len(items)}"
+    items = items_of(command)
+    return f"{kind}*{len(items)}" if items or hasattr(command, "items") else kind

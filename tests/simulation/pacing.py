@@ -24,6 +24,7 @@ from cron.state import pool as p
 from cron.state.outcome import Outcome, Verdict
 from cron.state.state import LaunchRow, State
 from launcher.names import split_job_name
+from tests.batches import answered
 
 UNSEEN_MS = 10_000
 """For so long an entry may be on its way that was written without knowing of a change."""
@@ -90,7 +91,7 @@ class Pacing:
             elif isinstance(command, p.SetLimits):
                 self._limits.append((self._wall_ms(), dict(state.limits)))
             elif isinstance(command, c.Begin):
-                verdicts = zip(command.items, result.items, strict=True)
+                verdicts = answered(command, result)
                 begun = [item.key for item, verdict in verdicts if verdict == Verdict.ACCEPTED]
                 rows = [state.active[key] for key in begun]
                 for row in rows:

@@ -13,6 +13,7 @@ from cron.state.outcome import Outcome
 from cron.state.rows import RowKind
 from launcher.launch import LaunchState
 from launcher.names import LaunchName
+from tests.batches import answered
 from tests.simulation import network as network_module
 from tests.simulation import world as world_module
 from tests.simulation.executors import names_in
@@ -86,8 +87,8 @@ class Vanishing(World):
             return
         state = applier.state
         for command, result in zip(outcome.commands, outcome.results, strict=True):
-            for item, verdict in zip(getattr(command, "items", ()), result.items, strict=False):
-                if isinstance(item, c.BeginItem) and not verdict:
+            for item, verdict in answered(command, result) if isinstance(command, c.Begin) else ():
+                if not verdict:
                     record = state.executors[item.executor]
                     name = f"{state.launch_name(item.key)}#{item.attempt}"
                     self.begun.append((self.loop.time(), record.executor, name))

@@ -59,7 +59,7 @@ class Court:
     def begin(self, key: c.Key, attempt: int = 1) -> str:
         """Begin it; the attempt's name."""
         row = self.judge.machine.state.due[key]
-        self.write(c.Begin((c.BeginItem(key, attempt, 1, 1, row.deadline_ms),)))
+        self.write(c.Begin.of((c.BeginItem(key, attempt, 1, 1, row.deadline_ms),)))
         return list(self.judge.begun)[-1]
 
     def start(self, name: str) -> None:

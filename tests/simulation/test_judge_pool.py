@@ -41,7 +41,7 @@ class PoolCourt(Court):
     def begin_parts(self, key: c.Key) -> list[str]:
         """Begin a launch of two parts; the names of both."""
         row = self.judge.machine.state.due[key]
-        self.write(c.Begin((c.BeginItem(key, 1, row.revision, 1, row.deadline_ms, (2,)),)))
+        self.write(c.Begin.of((c.BeginItem(key, 1, row.revision, 1, row.deadline_ms, (2,)),)))
         return list(self.judge.begun)[-2:]
 
     def run(self, name: str, executor: str, exit_code: int = 0) -> None:
@@ -59,7 +59,7 @@ class PoolCourt(Court):
         """An attempt fails, and the log says so."""
         row = self.judge.machine.state.due[key]
         begin = c.BeginItem(key, attempt, row.revision, 1, row.deadline_ms)
-        self.write(c.Begin((begin,)))
+        self.write(c.Begin.of((begin,)))
         self.run(list(self.judge.begun)[-1], "e1", 7)
         end = c.FinishedItem(key, attempt, FAILED, Reason.NONE, 7, self.ms, self.ms)
         self.write(c.Finished((end,)))

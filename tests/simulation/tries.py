@@ -21,6 +21,7 @@ from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.names import split_job_name
+from tests.batches import answered
 
 Answers = tuple[bool, ...]
 NEVER, ALWAYS, EITHER = (False,), (True,), (True, False)
@@ -234,6 +235,8 @@ def _is_worth_it(job: Job, exit_code: int) -> bool:
 
 def _accepted(command: Any, result: Result) -> list[Any]:
     """The items that were accepted."""
+    if isinstance(command, c.Begin):
+        return [item for item, verdict in answered(command, result) if verdict == Verdict.ACCEPTED]
     items: Any = getattr(command, "keys", None) or getattr(command, "items", ())
     return [
         item

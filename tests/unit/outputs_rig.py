@@ -207,7 +207,7 @@ class Rig:
         end = c.FinishedItem(
             key, 1, state, Reason.NONE, 0, self.clock.ms, self.clock.ms, "", len(content)
         )
-        await leader.submit(c.Begin((begin,)), c.Finished((end,)))
+        await leader.submit(c.Begin.of((begin,)), c.Finished((end,)))
         name = str(AttemptName(LaunchName(JOB, key[1], key[2])))
         if content:
             self.pool.kept[(executor, name)] = dropped, content

@@ -12,6 +12,7 @@ from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
+from tests.batches import begun
 from tests.unit.state_rig import T0, StateRig, job
 
 SECONDS = Schedule("@every 1s", every_s=1)
@@ -114,7 +115,7 @@ def told(commands: list[c.Command]) -> list[str]:
     words = []
     for command in commands:
         if isinstance(command, c.Begin):
-            words += [f"begin {shown(item.key)}#{item.attempt}" for item in command.items]
+            words += [f"begin {shown(item.key)}#{item.attempt}" for item in begun(command)]
         elif isinstance(command, c.Skip | c.Cancel):
             verb = type(command).__name__.lower()
             words += [f"{verb} {shown(item.key)} {item.reason.label}" for item in command.items]

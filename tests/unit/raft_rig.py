@@ -17,7 +17,15 @@ from consensus.engine.handover import Changed, Committed, Event, Handover
 from consensus.engine.membership import Change, Found, decode_members, encode_change
 from consensus.engine.network.net import Connection, Owner
 from consensus.engine.network.peering import PeerTransport
-from consensus.engine.network.wire import Hello, Message, PreVote, PreVoteAnswer, Vote, from_library
+from consensus.engine.network.wire import (
+    PROTOCOL,
+    Hello,
+    Message,
+    PreVote,
+    PreVoteAnswer,
+    Vote,
+    from_library,
+)
 from consensus.engine.parts import Parts
 from consensus.engine.raft import Raft
 from consensus.engine.roster import Roster
@@ -171,7 +179,7 @@ class Rig:
 
     @staticmethod
     def hello(name: str, token: int, number: int = 1, *, joins: bool = False) -> Hello:
-        return Hello(2, 2, "default", name, "r1", number, token, joins)
+        return Hello(PROTOCOL, PROTOCOL, "default", name, "r1", number, token, joins)
 
     def hear(self, node: Node, message: Message) -> list[Message]:
         """Let a message arrive and a tick pass; return what was sent to that node."""

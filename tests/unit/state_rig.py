@@ -18,9 +18,10 @@ from cron.state.machine import Machine
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import DeadLetter
 from cron.state.rows import PartRow, Row
-from cron.state.state import JobRecord, LaunchRow, State
+from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, State
 from launcher.launch import ACTIVE, LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
+from tests.batches import answered
 
 T0 = 1_795_190_400
 """2026-11-20T16:00:00Z, the horizon that jobs begin with here."""
@@ -76,6 +77,14 @@ def running_in(state: State) -> dict[int, int]:
     return dict(Counter(row.number for row in state.open_rows() if row.state in ACTIVE))
 
 
+def executors_of(state: State) -> dict[int, tuple[ExecutorRecord, dict[c.Key, LaunchRow]]]:
+    """The executors, and what is open on each."""
+    return {
+        number: (msgspec.structs.replace(record, batches={}), dict(record.open))
+        for number, record in state.executors.items()
+    }
+
+
 class StateRig:
     """A machine, the bytes that it was fed, and the leader's clock."""
 
@@ -107,7 +116,10 @@ class StateRig:
 
     def items(self, command: c.Command) -> list[Verdict]:
         """The verdicts on the items of a command."""
-        return [Verdict(item) for item in self.answer(command).items]
+        result = self.answer(command)
+        if isinstance(command, c.Begin):
+            return [verdict for _, verdict in answered(command, result)]
+        return [Verdict(item) for item in result.items]
 
     def item(self, command: c.Command) -> Verdict:
         (verdict,) = self.items(command)
@@ -176,11 +188,11 @@ class StateRig:
         usual = {
             "key": key,
             "attempt": attempt,
-            "revision": self.state.by_number[number].revision,
+            "catalog": self.state.by_number[number].revision,
             "executor": 1,
             "not_after_ms": row.deadline_ms if row else self.at_ms,
         }
-        return self.item(c.Begin((c.BeginItem(**usual | fields),)))
+        return self.item(c.Begin.of((c.BeginItem(**usual | fields),)))
 
     def launched(self, second: int, attempt: int = 1, number: int = 1) -> Verdict:
         item = c.LaunchedItem((number, T0 + second, 0), attempt, self.at_ms)

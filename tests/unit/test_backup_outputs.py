@@ -165,7 +165,7 @@ async def test_late_news_of_a_lost_attempt_brings_its_output(tmp_path: Path) -> 
         key = (1, result.scheduled_s, result.number)
         row = leader.state.due[key]
         begin = c.BeginItem(key, 1, row.revision, 1, row.deadline_ms)
-        await leader.submit(c.Begin((begin,)), c.Lost((c.LostItem(key, 1),)))
+        await leader.submit(c.Begin.of((begin,)), c.Lost((c.LostItem(key, 1),)))
         name = f"{leader.state.launch_name(key)}#1"
         rig.pool.kept[("e1", name)] = 0, b"after all"
         await rig.look(2)

@@ -321,5 +321,10 @@ def test_a_peer_that_reads_nothing_is_not_waited_for(pair: Pair) -> None:
         taken += 1
         assert taken < 50, "what waits is not bounded"
     assert pair.one.links == ["r2 up"]
-    until(lambda: len(pair.two.got) == taken, pair.parts)
+
+    def all_came() -> bool:
+        pair.one.transport.flush()  # as each tick does
+        return len(pair.two.got) == taken
+
+    until(all_came, pair.parts)
     assert pair.one.send("r2", large)

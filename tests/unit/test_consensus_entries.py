@@ -26,7 +26,7 @@ PIECE = 1_000
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consensus.engine.storage.entries.ENTRY_CACHE_BYTES", CACHE)
-    monkeypatch.setattr("consensus.engine.sender.READ_BACK_BYTES", PIECE)
+    monkeypatch.setattr("consensus.engine.sender.BATCH_BYTES", PIECE)
     monkeypatch.setattr("consensus.engine.raft.READ_BACK_BYTES", PIECE)
 
 

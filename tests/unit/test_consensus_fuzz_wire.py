@@ -39,7 +39,7 @@ def messages_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
                 fits[field.name] = TEXTS
             case "joins" | "granted" | "accepted" | "withholds":
                 fits[field.name] = st.booleans()
-            case "piece" | "digest":
+            case "piece" | "digest" | "content":
                 fits[field.name] = BYTES
             case "entries":
                 fits[field.name] = st.lists(st.tuples(BYTES, COUNTS, COUNTS), max_size=4)

@@ -9,11 +9,14 @@ from consensus.engine.network.links import BEAT_EVERY_S, DIAL_EVERY_S
 from consensus.engine.network.station import INTRODUCED_WITHIN_S
 from consensus.engine.network.wire import (
     MISTAKEN,
+    PROTOCOL,
     Answer,
     Append,
     Beat,
     DumpChunk,
     Goodbye,
+    Heartbeat,
+    HeartbeatAnswer,
     Hello,
     Message,
     RequestVote,
@@ -22,9 +25,7 @@ from consensus.engine.network.wire import (
     Welcome,
     encode_frame,
 )
-from consensus.limits import (
-    UNSENT_BYTES_MAX,
-)
+from consensus.limits import PART_BYTES, UNSENT_BYTES_MAX, WRITE_AHEAD_BYTES
 from tests.unit.network_rig import IDS, Cell
 
 APPEND = Append(4, 10, 9, 3, 1234, [(b"x", 10, 4)])
@@ -163,15 +164,41 @@ def test_entries_leave_before_the_sync_and_answers_after_it(cell: Cell) -> None:
 
     end.write = write
     one.steps.clear()
-    for message in (Vote(4), APPEND, Answer(4, 1, True, 1), CHUNK, TimeoutNow(4)):
+    urgent = (Heartbeat(4, 9, 1), HeartbeatAnswer(4, 1))
+    for message in (Vote(4), APPEND, urgent[0], Answer(4, 1, True, 1), CHUNK, TimeoutNow(4)):
         assert one.transport.send(node, message)
+    assert one.transport.send(node, urgent[1])
     assert one.steps == [], "nothing leaves before the flush"
     one.transport.flush()
-    assert one.steps == ["write", "sync", "write"]
+    assert one.steps == ["write", "write", "sync", "write"]
+    assert end.writes[-3] == b"".join(encode_frame(message) for message in urgent)
     assert end.writes[-2] == encode_frame(APPEND) + encode_frame(CHUNK)
     late = (Vote(4), Answer(4, 1, True, 1), TimeoutNow(4))
     assert end.writes[-1] == b"".join(encode_frame(message) for message in late)
     assert one.transport.unsent_bytes(node) == 0
+
+
+def test_heartbeats_and_votes_overtake_entries_that_the_connection_does_not_take(
+    cell: Cell,
+) -> None:
+    one, two = cell.stations["r1"], cell.stations["r2"]
+    end = next(e for e in one.network.ends if e.writes and e.other.network is two.network)
+    large = Append(4, 10, 9, 3, 1234, [(bytes(3_000_000), 10, 4)])
+    plain = end.write
+
+    def write(content: bytes) -> None:
+        end.unsent_bytes += len(content)
+        plain(content)
+
+    end.write = write
+    assert one.send("r2", large, APPEND)
+    assert end.unsent_bytes <= WRITE_AHEAD_BYTES + 2 * PART_BYTES
+    assert one.send("r2", Vote(4), Heartbeat(4, 9, 1))
+    for _ in range(100):
+        end.unsent_bytes = 0  # the kernel has taken what it was given
+        one.transport.flush()
+    cell.run()
+    assert two.got == [("r1", m) for m in (Heartbeat(4, 9, 1), Vote(4), large, APPEND)]
 
 
 def test_a_flush_with_nothing_to_say_syncs_all_the_same(cell: Cell) -> None:
@@ -264,21 +291,21 @@ def answering(said: list[Message]) -> tuple[Cell, list[str]]:
 
 
 def test_a_welcome_under_another_name_is_refused_and_told_so() -> None:
-    cell, links = answering([Welcome(2, "r3", 1, 103, False)])
+    cell, links = answering([Welcome(PROTOCOL, "r3", 1, 103, False)])
     assert links == []
     refusals = cell.stations["r2"].gate.refusals
     assert refusals[0][0] == "r1"
     assert refusals[0][1].reason == MISTAKEN
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 3])
+@pytest.mark.parametrize("protocol", [0, PROTOCOL - 1, PROTOCOL + 1])
 def test_a_welcome_in_a_protocol_that_was_not_offered_is_refused(protocol: int) -> None:
     assert answering([Welcome(protocol, "r2", 1, 102, False)])[1] == []
 
 
-@pytest.mark.parametrize("extra", [Vote(4), APPEND, Welcome(2, "r2", 1, 102, False)])
+@pytest.mark.parametrize("extra", [Vote(4), APPEND, Welcome(PROTOCOL, "r2", 1, 102, False)])
 def test_messages_go_one_way_only(extra: Message) -> None:
-    cell, links = answering([extra, Welcome(2, "r2", 1, 102, False)])
+    cell, links = answering([extra, Welcome(PROTOCOL, "r2", 1, 102, False)])
     assert links in ([], ["r2 up", "r2 down"])
     assert not cell.stations["r1"].reaches("r2")
     assert cell.stations["r1"].got == []

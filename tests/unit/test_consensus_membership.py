@@ -24,7 +24,7 @@ from consensus.engine.membership import (
     encode_members,
     judge,
 )
-from consensus.engine.network.wire import Hello
+from consensus.engine.network.wire import PROTOCOL, Hello
 from consensus.engine.roster import Roster
 from consensus.engine.storage.segments import Identity
 from consensus.errors import ChangeRefused, UnknownFormat
@@ -35,7 +35,7 @@ FOUNDED = change_members({}, FOUND)
 
 
 def hello(sender: str, number: int, token: int, *, joins: bool = False) -> Hello:
-    return Hello(2, 2, "c", sender, "r1", number, token, joins)
+    return Hello(PROTOCOL, PROTOCOL, "c", sender, "r1", number, token, joins)
 
 
 def entry(change: Change) -> bytes:

@@ -134,16 +134,19 @@ def test_both_speak_the_newest_protocol_that_both_know(
 
 def test_two_without_a_common_protocol_say_so_and_neither_speaks() -> None:
     cell = Cell("r1", "r2")
-    cell.stations["r2"].gate.protocols = (4, 3)
+    cell.stations["r2"].gate.protocols = (PROTOCOL + 2, PROTOCOL + 1)
     cell.run()
     for station, other in (("r1", "r2"), ("r2", "r1")):
         assert not cell.stations[station].reaches(other)
         (by, goodbye) = cell.stations[station].gate.refusals[0]
         assert (by, goodbye.reason) == (other, NO_PROTOCOL)
-    assert "speaks protocols 2 to 2, the caller 3 to 4" in str(cell.stations["r2"].gate.refusals)
+    said = f"speaks protocols {PROTOCOL} to {PROTOCOL}, the caller {PROTOCOL + 1} to {PROTOCOL + 2}"
+    assert said in str(cell.stations["r2"].gate.refusals)
 
 
-@pytest.mark.parametrize("first", [Vote(4), Beat(), Welcome(2, "r2", 1, 1, False), OUT, APPEND])
+@pytest.mark.parametrize(
+    "first", [Vote(4), Beat(), Welcome(PROTOCOL, "r2", 1, 1, False), OUT, APPEND]
+)
 def test_who_begins_with_anything_but_a_hello_is_cut_off(cell: Cell, first: Message) -> None:
     stranger = cell.stranger()
     stranger.say(first)
@@ -174,7 +177,9 @@ def test_a_stranger_may_say_no_more_than_a_hello_takes(cell: Cell) -> None:
     assert other.is_over
 
 
-@pytest.mark.parametrize("second", [hello_of("r2"), hello_of("r3"), Welcome(2, "r2", 1, 1, False)])
+@pytest.mark.parametrize(
+    "second", [hello_of("r2"), hello_of("r3"), Welcome(PROTOCOL, "r2", 1, 1, False)]
+)
 def test_nobody_introduces_itself_twice(cell: Cell, second: Message) -> None:
     peer = introduced(cell)
     peer.say(second)

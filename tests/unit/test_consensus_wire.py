@@ -20,6 +20,7 @@ from consensus.engine.config import EngineConfig
 from consensus.engine.envelope import BARRIER, ENTRY, OVERHEAD_BYTES_MAX, Origin, seal, unseal
 from consensus.engine.network.wire import (
     HEADER,
+    PROTOCOL,
     Answer,
     Append,
     BadFrame,
@@ -28,8 +29,11 @@ from consensus.engine.network.wire import (
     DumpChunk,
     FrameReader,
     Goodbye,
+    Heartbeat,
+    HeartbeatAnswer,
     Hello,
     Message,
+    Part,
     PreVote,
     PreVoteAnswer,
     RequestVote,
@@ -43,8 +47,8 @@ from consensus.engine.network.wire import (
 from consensus.errors import BadConfig, InvariantViolated, UnknownFormat
 
 MESSAGES: list[Message] = [
-    Hello(2, 2, "default", "r1", "r2", 1, 77, False),
-    Welcome(2, "r1", 1, 77, True),
+    Hello(PROTOCOL, PROTOCOL, "default", "r1", "r2", 1, 77, False),
+    Welcome(PROTOCOL, "r1", 1, 77, True),
     Goodbye("replaced", 2, "r2 was replaced"),
     RequestVote(4, 17, 3),
     Vote(4),
@@ -56,6 +60,9 @@ MESSAGES: list[Message] = [
     DumpChunk(4, 100, 3, 5_000, 0, 99, b"piece", b"digest"),
     DumpAnswer(4, 100, 5, 99),
     Beat(),
+    Heartbeat(4, 10, 1234),
+    HeartbeatAnswer(4, 1234),
+    Part(3, b"pa"),
 ]
 
 

@@ -19,6 +19,7 @@ from cron.state.state import LaunchRow
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Offer
 from launcher.work import WorkSpec
+from tests.batches import begun
 from tests.unit.queues_rig import SECONDS
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.state_rig import T0, job
@@ -275,16 +276,16 @@ def begins(rig: Rig, **wrong: Any) -> c.Begin:
     """The plan's Begin, with something wrong in each of its items."""
     (begin,) = rig.plan()
     assert isinstance(begin, c.Begin)
-    return c.Begin(
+    return c.Begin.of(
         tuple(
             c.BeginItem(
                 wrong.get("key", item.key),
                 wrong.get("attempt", item.attempt),
-                wrong.get("revision", item.revision),
+                wrong.get("catalog", item.catalog),
                 wrong.get("executor", item.executor),
                 wrong.get("not_after_ms", item.not_after_ms),
             )
-            for item in begin.items
+            for item in begun(begin)
         )
     )
 
@@ -292,7 +293,7 @@ def begins(rig: Rig, **wrong: Any) -> c.Begin:
 @pytest.mark.parametrize(
     ("wrong", "verdict"),
     [
-        ({"revision": 9}, Verdict.STALE_REVISION),
+        ({"catalog": 9}, Verdict.STALE_REVISION),
         ({"attempt": 5}, Verdict.WRONG_ATTEMPT),
         ({"executor": 77}, Verdict.UNKNOWN_EXECUTOR),
         ({"not_after_ms": 1}, Verdict.BAD_TIMES),

@@ -255,20 +255,21 @@ def many(count: int = 4) -> StateRig:
         rig.account(60, number=number)
     for number in range(1, count + 1):
         row = rig.row(60, number)
-        items.append(c.BeginItem(row.key, 1, 1, 1, row.deadline_ms))
-    assert set(rig.items(c.Begin(tuple(items)))) == {Verdict.ACCEPTED}
+        items.append(c.BeginItem(row.key, 1, rig.state.catalog, 1, row.deadline_ms))
+    assert not any(rig.items(c.Begin.of(items)))
     return rig
 
 
 def test_rows_of_a_batch_start_and_end_by_columns() -> None:
     rig = many()
     index = rig.state.index
-    commit(rig, digested(rig, ended(index, [0, 2, 3], Fate.ACCEPTED, finished_ms=[0, 0, 0])))
+    into = digested(rig, ended(index, [0, 2, 3], Fate.ACCEPTED, finished_ms=[0, 0, 0]))
+    assert into.commands() == [c.Launched((), (c.Starts(index, 1, (0, 2, 1), (0, 2, 1)),))]
+    assert commit(rig, into) == []
     assert [row.state for row in rig.state.active.values()].count(LaunchState.LAUNCHED) == 3
-    some = ended(index, [1, 3], exit_code=7, output_bytes=[5, 6])
-    into = digested(rig, some)
-    assert set(into.ended_at.values()) == {(index, 1), (index, 3)}
-    assert set(commit(rig, into)) == {Verdict.ACCEPTED}
+    into = digested(rig, ended(index, [1, 3], exit_code=7, output_bytes=[5, 6]))
+    assert into.ended_at == {}
+    assert commit(rig, into) == []
     found = [(row.job, row.state, row.exit_code, row.started_ms, row.finished_ms, row.output_bytes)
              for row in rig.rows]  # fmt: skip
     assert found == [
@@ -278,12 +279,19 @@ def test_rows_of_a_batch_start_and_end_by_columns() -> None:
     assert len(rig.state.active) == 2
 
 
+def test_a_start_that_comes_twice_is_told_on_once() -> None:
+    rig = many()
+    accepted = ended(rig.state.index, [0, 1], Fate.ACCEPTED, finished_ms=[0, 0])
+    commit(rig, digested(rig, accepted))
+    assert digested(rig, accepted).commands() == []
+
+
 def test_of_columns_that_come_twice_what_is_over_is_only_acknowledged() -> None:
     rig = many()
     index = rig.state.index
     commit(rig, digested(rig, ended(index, [0, 1])))
-    into = digested(rig, ended(index, [0, 1, 2, 9]))
-    assert [item.key[0] for item in into.finished] == [3]
+    into = digested(rig, ended(index, [0, 1, 2, 9], finished_ms=[9, 9, 9, 9]))
+    assert [(one.begun_index, one.rows) for one in into.ends] == [(index, (2,))]
     assert into.acks == {index: [0, 1, 9]}
 
 
@@ -294,9 +302,9 @@ def test_columns_have_late_news_of_rows_that_are_lost() -> None:  # R9
         rig.lost(60, number=number)
     rig.finished(60, number=4)
     into = digested(rig, ended(index, [0, 1, 2, 3]))
-    verdicts = commit(rig, into)
-    assert sorted(verdicts) == sorted([Verdict.AMENDED, Verdict.ACCEPTED, Verdict.AMENDED])
-    assert into.acks == {index: [3]}
+    assert ([one.rows for one in into.ends], into.acks) == ([(1,)], {index: [3]})
+    assert commit(rig, into) == [Verdict.AMENDED, Verdict.AMENDED]
+    assert not rig.state.active
 
 
 def test_rows_that_were_refused_alike_are_due_again() -> None:  # R7

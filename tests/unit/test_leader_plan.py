@@ -15,6 +15,7 @@ from cron.state import commands as c
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
+from tests.batches import begun
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
@@ -44,7 +45,7 @@ def told(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
                 for number in accumulate(line.jobs)
             ]
         elif isinstance(command, c.Begin):
-            words += [f"begin {shown(i.key)}#{i.attempt} on {on(i)}" for i in command.items]
+            words += [f"begin {shown(i.key)}#{i.attempt} on {on(i)}" for i in begun(command)]
         elif isinstance(command, c.Skip | c.Cancel):
             verb = type(command).__name__.lower()
             words += [f"{verb} {shown(item.key)} {item.reason.label}" for item in command.items]
@@ -86,9 +87,8 @@ def test_an_instant_is_accounted_and_begun_in_one_entry() -> None:  # design 3
 def test_the_window_ends_with_the_deadline_or_sooner() -> None:  # R7
     for deadline_s, window_ms in ((300, 5_000), (3, 3_000)):
         rig = with_job(deadline_s=deadline_s).to(60)
-        begin = plan(view_of(rig, 1), rig.at_ms)[-1]
-        assert isinstance(begin, c.Begin)
-        assert begin.items[0].not_after_ms == rig.at_ms + window_ms
+        rig.append(*plan(view_of(rig, 1), rig.at_ms))
+        assert rig.row(60).not_after_ms == rig.at_ms + window_ms
 
 
 def test_a_plan_only_reads() -> None:
@@ -121,9 +121,9 @@ def test_the_executor_that_is_least_loaded_is_taken_first() -> None:
     words = told(rig, slots={1: 2, 2: 4})
     assert words == [
         "begin 1@60#1 on 1",
+        "begin 1@240#1 on 1",
         "begin 1@120#1 on 2",
         "begin 1@180#1 on 2",
-        "begin 1@240#1 on 1",
     ]
 
 

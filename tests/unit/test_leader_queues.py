@@ -11,6 +11,7 @@ from cron.state.outcome import Verdict
 from cron.state.pool import LiftGates
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
+from tests.batches import begun
 from tests.unit.queues_rig import SECONDS, queue, shown
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.state_rig import T0, job
@@ -131,8 +132,8 @@ def test_what_a_plan_could_not_begin_of_a_queue_is_still_the_first() -> None:
     rig.to(3).account(1, 2)
     (begin,) = rig.plan()
     assert isinstance(begin, c.Begin)
-    wrong = c.BeginItem(begin.items[0].key, 1, 77, 1, rig.now_ms + 1000)
-    assert rig.append(c.Begin((wrong,))) == [[Verdict.STALE_REVISION]]
+    wrong = c.BeginItem(begun(begin)[0].key, 1, 77, 1, rig.now_ms + 1000)
+    assert rig.append(c.Begin.of((wrong,))) == [[Verdict.STALE_REVISION]]
     assert rig.agrees()
     assert rig.turn() == ["begin 1@1#1"]
 
@@ -269,7 +270,7 @@ def test_of_many_executors_that_fall_silent_together_one_entry_gives_up_some() -
             c.BeginItem(key, 1, record.revision, number, rig.now_ms)
             for key in keys[number - 1 :: 3]
         )
-        rig.append(c.Begin(items))
+        rig.append(c.Begin.of(items))
     entries = 0
     while rig.state.executors:
         expired = [Expired(number, rig.now_ms) for number in rig.state.executors]
@@ -293,7 +294,7 @@ def test_launches_of_several_parts_that_find_no_room_are_not_asked_again_for_not
     rig.queues.places.put(Place(2, {}, (Capacity(1),)))
     (begin,) = rig.plan()
     assert isinstance(begin, c.Begin)
-    assert len(begin.items) == 1
+    assert len(begun(begin)) == 1
 
 
 def test_a_launch_that_was_taken_and_is_skipped_after_all_leaves_its_start_to_others() -> None:

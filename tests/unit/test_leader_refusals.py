@@ -17,6 +17,7 @@ from launcher.pool.limits import PROTOCOL
 from launcher.pool.messages import parse_hello
 from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
+from tests.batches import begun
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0
 from tests.unit.test_leader_plan import with_job
@@ -89,7 +90,9 @@ def test_what_one_executor_refused_begins_on_another_that_has_room() -> None:  #
     def chosen(slots: dict[int, int]) -> list[int]:
         queues = queues_with(rig.state, slots)
         commands = plan(View(rig.state, [], queues, late_budget=100), rig.state.at_ms)
-        return [item.executor for one in commands if isinstance(one, c.Begin) for item in one.items]
+        return [
+            item.executor for one in commands if isinstance(one, c.Begin) for item in begun(one)
+        ]
 
     assert chosen({1: 9, 2: 1}) == [2]
     assert chosen({1: 9, 2: 0}) == [1]

@@ -80,7 +80,7 @@ def test_begin_with_a_stale_revision_is_refused() -> None:  # R2
     rig = with_due(60)
     rig.put(job(deadline_s=30))
     with rig.unchanged():
-        assert rig.begin(60, revision=1) is Verdict.STALE_REVISION
+        assert rig.begin(60, catalog=1) is Verdict.STALE_REVISION
     assert rig.begin(60) is Verdict.ACCEPTED
 
 
@@ -97,9 +97,12 @@ def test_the_window_of_a_begin_ends_before_the_deadline() -> None:  # R7
     rig = with_due(60, deadline_s=300)
     deadline_ms = (T0 + 360) * 1000
     with rig.unchanged():
-        assert rig.begin(60, not_after_ms=deadline_ms + 1) is Verdict.BAD_TIMES
         assert rig.begin(60, not_after_ms=rig.at_ms - 1) is Verdict.BAD_TIMES
-    assert rig.begin(60, not_after_ms=deadline_ms) is Verdict.ACCEPTED
+    assert rig.begin(60, not_after_ms=deadline_ms + 1) is Verdict.ACCEPTED
+    assert rig.row(60).not_after_ms == deadline_ms
+    rig.to(361).refused(60)
+    with rig.unchanged():
+        assert rig.begin(60, 2, not_after_ms=deadline_ms + 5_000) is Verdict.BAD_TIMES
 
 
 # ---- overlap, refused by apply itself
@@ -126,7 +129,7 @@ def test_two_begins_in_one_entry_do_not_overlap_either() -> None:
     begins = tuple(
         c.BeginItem((1, T0 + second, 0), 1, 1, 1, (T0 + 300) * 1000) for second in (60, 120)
     )
-    assert rig.items(c.Begin(begins)) == [Verdict.ACCEPTED, Verdict.OVERLAP]
+    assert rig.items(c.Begin.of(begins)) == [Verdict.ACCEPTED, Verdict.OVERLAP]
 
 
 def test_a_manual_launch_holds_the_slot_as_well() -> None:  # promise 5

@@ -15,7 +15,16 @@ from cron.state.outcome import Verdict
 from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX
 from launcher.work import Epoch
-from tests.unit.state_rig import FIRST, T0, StateRig, image_of, image_parts, job, with_job
+from tests.unit.state_rig import (
+    FIRST,
+    T0,
+    StateRig,
+    executors_of,
+    image_of,
+    image_parts,
+    job,
+    with_job,
+)
 
 OTHERS = [Epoch(1, 1, "r0"), Epoch(1, 1, "r2"), Epoch(1, 2, "r1"), Epoch(0, 9, "r9"), Epoch()]
 
@@ -42,7 +51,7 @@ def test_after_a_claim_the_old_leader_begins_nothing(epoch: Epoch) -> None:  # R
     rig.account(60)
     assert rig.append(c.Claim("2027a"), epoch=epoch).verdict is Verdict.ACCEPTED
     assert (rig.state.epoch, rig.state.tzdata) == (epoch, "2027a")
-    begin = c.Begin((c.BeginItem((1, T0 + 60, 0), 1, 1, 1, rig.at_ms),))
+    begin = c.Begin.of((c.BeginItem((1, T0 + 60, 0), 1, 1, 1, rig.at_ms),))
     with rig.unchanged():
         assert rig.append(begin).verdict is Verdict.STALE_EPOCH
     rig.epoch = epoch
@@ -141,7 +150,7 @@ def test_an_image_is_the_state() -> None:
     assert encode_state(again) == encode_state(state)
     assert again.due == state.due
     assert again.active == state.active
-    assert again.executors == state.executors
+    assert executors_of(again) == executors_of(state)
     assert again.jobs == state.jobs
     assert list(again.jobs) == list(state.jobs)
     assert (again.lost, again.requests, again.staged) == (state.lost, state.requests, state.staged)
@@ -150,6 +159,7 @@ def test_an_image_is_the_state() -> None:
 
 def test_an_image_shares_its_launches_with_its_executors() -> None:
     again = decode_state([encode_state(everything().state)])
+    again.make_odd(again.by_number.values())
     for number, executor in again.executors.items():
         for key, row in executor.open.items():
             assert row is again.active[key] is again.by_number[key[0]].open[key[1:]]

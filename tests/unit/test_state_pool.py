@@ -311,5 +311,5 @@ def test_a_change_of_the_pool_adds_no_row_and_moves_no_launch() -> None:
     assert rig.rows == []
     rig.to(60).account(60)
     for command in (pool.LiftGates((1, 2)), pool.SetLimits((pool.LimitItem(EACH, None),))):
-        assert rig.append(command).moved == ()
+        assert rig.append(command).moved.keys() == []
     assert rig.row(60).state is LaunchState.DUE

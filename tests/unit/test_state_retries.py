@@ -11,6 +11,7 @@ from cron.leader.plan import Expired, View, plan
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
+from tests.batches import items_of
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0, StateRig, job
 
@@ -55,7 +56,7 @@ def test_the_plan_waits_as_well(now: int) -> None:
     rig.to(90)
     rig.lost(60, held_until=100)
     commands = plan(View(rig.state, [], queues_with(rig.state, {2: 4})), (T0 + now) * 1000)
-    begins = [item for one in commands if isinstance(one, c.Begin) for item in one.items]
+    begins = [item for one in commands if isinstance(one, c.Begin) for item in items_of(one)]
     assert [(item.attempt, item.executor) for item in begins] == ([(2, 2)] if now == 100 else [])
 
 

@@ -37,8 +37,8 @@ def found(rig: StateRig, executor: int, index: int, row: int) -> int | None:
 def test_rows_count_what_an_entry_begins_on_each_executor() -> None:
     rig = due(60, 120, 180)
     rig.append(
-        c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 2))),
-        c.Begin((begin_item(rig, 180, 1),)),
+        c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 2))),
+        c.Begin.of((begin_item(rig, 180, 1),)),
     )
     index = rig.state.index
     assert [found(rig, *at) for at in ((1, index, 0), (2, index, 0), (1, index, 1))] == [
@@ -51,14 +51,14 @@ def test_rows_count_what_an_entry_begins_on_each_executor() -> None:
 def test_what_may_not_begin_has_a_row_as_well() -> None:
     rig = due(60, 120)
     items = (begin_item(rig, 61, 1), begin_item(rig, 120, 1))
-    assert rig.items(c.Begin(items)) == [Verdict.NOT_DUE, Verdict.ACCEPTED]
+    assert rig.items(c.Begin.of(items)) == [Verdict.NOT_DUE, Verdict.ACCEPTED]
     assert found(rig, 1, rig.state.index, 0) is None
     assert found(rig, 1, rig.state.index, 1) == 120
 
 
 def test_parts_are_rows_of_their_executors() -> None:
     rig = due(60, 120, each="role=web")
-    rig.append(c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 1, 2))))
+    rig.append(c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 1, 2))))
     index = rig.state.index
     assert (found(rig, 1, index, 1), found(rig, 2, index, 0)) == (120, 120)
     assert [start.row for start in rig.row(120).starts()] == [1, 0]
@@ -66,7 +66,7 @@ def test_parts_are_rows_of_their_executors() -> None:
 
 def test_what_is_over_is_not_found() -> None:
     rig = due(60, 120)
-    rig.append(c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    rig.append(c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
     index = rig.state.index
     rig.finished(60)
     assert (found(rig, 1, index, 0), found(rig, 1, index, 1)) == (None, 120)
@@ -78,7 +78,7 @@ def test_what_is_over_is_not_found() -> None:
 
 def test_an_image_has_the_rows() -> None:
     rig = due(60, 120)
-    rig.append(c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    rig.append(c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
     again = decode_state([encode_state(rig.state)])
     launch = again.executors[1].find(rig.state.index, 1)
     assert launch is not None
@@ -90,7 +90,7 @@ def test_an_image_has_the_rows() -> None:
 
 def test_a_lost_attempt_is_found_by_where_it_was_begun() -> None:
     rig = due(60, 120)
-    rig.append(c.Begin((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
+    rig.append(c.Begin.of((begin_item(rig, 60, 1), begin_item(rig, 120, 1))))
     index, attempt = rig.state.index, ((1, T0 + 120, 0), 1)
     rig.lost(120)
     rig.finished(60)

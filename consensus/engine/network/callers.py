@@ -13,6 +13,8 @@ from consensus.engine.network.wire import (
     Goodbye,
     Hello,
     Message,
+    Part,
+    Parts,
     Welcome,
     encode_frame,
 )
@@ -45,6 +47,7 @@ class Caller:
         self._station = station
         self._connection: Connection | None = connection
         self._reader = FrameReader(HELLO_BYTES_MAX)
+        self._parts = Parts()
 
     # --- Owner
 
@@ -75,6 +78,10 @@ class Caller:
             self._station.gate.refused(name, message)
         elif isinstance(message, Hello | Welcome):
             raise BadFrame(f"a second {type(message).__name__}")
+        elif isinstance(message, Part):
+            whole = self._parts.take(message)
+            if whole is not None:
+                self._station.receive(self.hello.sender, whole)
         elif not isinstance(message, Beat):
             self._station.receive(self.hello.sender, message)
 

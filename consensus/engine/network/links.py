@@ -2,11 +2,16 @@
 
 It is up when the peer's Welcome was judged good. One that was lost is dialled again at once, and
 every 200 ms; what waited on it is lost, as on any network.
+
+What is said has three classes. Heartbeats and their answers leave first. Votes, answers and all
+else leave after the journal's sync. Entries and pieces of dumps leave in order, but the connection
+is given `WRITE_AHEAD_BYTES` of them at once, and all others overtake the rest.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import Final
 
 from pysyncobj.node import Node
@@ -29,7 +34,7 @@ from consensus.engine.network.wire import (
     Welcome,
     encode_frame,
 )
-from consensus.limits import HELLO_BYTES_MAX
+from consensus.limits import HELLO_BYTES_MAX, PART_BYTES, WRITE_AHEAD_BYTES
 
 _log = logging.getLogger(__name__)
 DIAL_EVERY_S: Final = 0.2
@@ -46,8 +51,9 @@ class Link:
         self.node = node
         self.peer: Welcome | None = None
         self.protocol = 0
-        self.early: list[bytes] = []
+        self.urgent: list[bytes] = []
         self.late: list[bytes] = []
+        self.bulk: deque[bytes] = deque()
         self._station = station
         self._address = address
         self._connection: Connection | None = None
@@ -90,19 +96,29 @@ class Link:
 
     # --- what is said
 
-    def queue(self, frame: bytes, *, early: bool) -> None:
-        """Keep `frame` for the next flush."""
-        (self.early if early else self.late).append(frame)
-        self._queued_bytes += len(frame)
+    def queue(self, frames: list[bytes], queue: list[bytes] | deque[bytes]) -> None:
+        """Keep `frames` in one of the three queues for the next flush."""
+        queue.extend(frames)
+        self._queued_bytes += sum(map(len, frames))
 
     def flush(self, frames: list[bytes]) -> None:
-        """Write `frames`, which are `early` or `late`, at once."""
+        """Write `frames` at once."""
         content = frames[0] if len(frames) == 1 else b"".join(frames)
         frames.clear()
         self._queued_bytes -= len(content)
         if self._connection is not None:
             self._spoke_at = self._station.mono()
             self._connection.write(content)
+
+    def flush_bulk(self) -> None:
+        """Write of `bulk` what the connection should have at once."""
+        connection, bulk = self._connection, self.bulk
+        while bulk and connection is not None and connection.unsent_bytes < WRITE_AHEAD_BYTES:
+            frames, size = [], 0
+            while bulk and size < PART_BYTES:
+                frames.append(bulk.popleft())
+                size += len(frames[-1])
+            self.flush(frames)
 
     # --- Owner
 
@@ -186,8 +202,8 @@ class Link:
     def _drop(self, again_s: float, *, after_ms: int = 0) -> None:
         connection, self._connection = self._connection, None
         self.peer, self.protocol = None, 0
-        self.early.clear()
-        self.late.clear()
+        for queue in (self.urgent, self.late, self.bulk):
+            queue.clear()
         self._queued_bytes = 0
         self._dial_at = max(self._dial_at, self._station.mono() + again_s)
         if connection is not None:

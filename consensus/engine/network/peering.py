@@ -8,13 +8,16 @@ networks do; nothing here is retried but dialling.
 
 Persist before send: `flush` hands out what the tick has queued. A leader's entries may leave before
 they are on its own disk (it counts itself only after the same flush); answers and votes leave
-after the journal is synced. Hello, Welcome, Goodbye and Beat say nothing that a crash could undo.
+after the journal is synced. Heartbeats and their answers say no more than the term, which is synced
+when it changes: they leave first. Hello, Welcome, Goodbye and Beat say nothing that a crash could
+undo.
 
 No thread, no socket and no clock of its own: it runs the same on a simulated Network.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar, Protocol
 
@@ -33,10 +36,12 @@ from consensus.engine.network.wire import (
     Append,
     DumpChunk,
     Goodbye,
+    Heartbeat,
+    HeartbeatAnswer,
     Hello,
     Message,
     Welcome,
-    encode_frame,
+    encode_frames,
     from_library,
     negotiate,
 )
@@ -101,7 +106,14 @@ class PeerTransport(Transport):
             return False
         if isinstance(message, dict):
             message = from_library(message)
-        link.queue(encode_frame(message), early=isinstance(message, Append | DumpChunk))
+        match message:
+            case Heartbeat() | HeartbeatAnswer():
+                queue: list[bytes] | deque[bytes] = link.urgent
+            case Append() | DumpChunk():
+                queue = link.bulk
+            case _:
+                queue = link.late
+        link.queue(encode_frames(message), queue)
         return True
 
     def unsent_bytes(self, node: Node) -> int:
@@ -109,10 +121,12 @@ class PeerTransport(Transport):
         return self._links[node.id].unsent_bytes
 
     def flush(self) -> None:
-        """Write the entries, sync the journal, write the answers: see the module's text."""
+        """Write heartbeats and entries, sync the journal, write the rest: see the module's text."""
         for link in self._links.values():
-            if link.early:
-                link.flush(link.early)
+            if link.urgent:
+                link.flush(link.urgent)
+        for link in self._links.values():
+            link.flush_bulk()
         self._journal.sync()
         for link in self._links.values():
             if link.late:

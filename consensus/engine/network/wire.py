@@ -2,7 +2,8 @@
 
 A frame is `length u32 | crc32 u32 | body`, big-endian; the body is a msgpack array whose first item
 is the message's tag. Tags are never reused; fields are only appended. Every message carries its
-sender's term: an answer of an earlier leadership must not count in a later one.
+sender's term: an answer of an earlier leadership must not count in a later one. A message of more
+than `PART_BYTES` is sent as Parts, so that heartbeats need not wait for the rest of it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from consensus.errors import invariant
-from consensus.limits import HELLO_BYTES_MAX
+from consensus.limits import HELLO_BYTES_MAX, MESSAGE_BYTES_MAX, PART_BYTES
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 """Terms, indexes, sizes and times: what fits the journal's fields."""
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """The newest protocol that this code speaks."""
-PROTOCOL_LEAST: Final = 2
+PROTOCOL_LEAST: Final = 3
 """The oldest one: a peer that speaks nothing newer is refused, and says so."""
 HEADER: Final = struct.Struct(">II")
 
@@ -96,7 +97,7 @@ class Vote(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=2, g
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=3, gc=False):
-    """The leader's entries after (prev_index, prev_term); without entries a heartbeat.
+    """The leader's entries after (prev_index, prev_term); without entries, news of a commit.
 
     `sent_ms` is the leader's own clock, given back in the answer.
     """
@@ -175,6 +176,33 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=12, 
     """Keeps an idle connection alive, so that the first vote request on it is not lost."""
 
 
+class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=13, gc=False):
+    """The leader leads. It overtakes entries and dumps that are on their way, so it says nothing
+    about the log but what is committed."""
+
+    term: Count
+    commit_index: Count
+    sent_ms: Count
+
+
+class HeartbeatAnswer(
+    msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=14, gc=False
+):
+    """A follower has heard its leader. It says nothing about the log, so it need not wait for the
+    disk."""
+
+    term: Count
+    sent_ms: Count
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=15, gc=False):
+    """A part of the body of a large message; `left` bytes of it follow in further parts. Only
+    messages of other classes come between two."""
+
+    left: Count
+    content: bytes
+
+
 Message = (
     Hello
     | Welcome
@@ -189,6 +217,9 @@ Message = (
     | DumpChunk
     | DumpAnswer
     | Beat
+    | Heartbeat
+    | HeartbeatAnswer
+    | Part
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -197,7 +228,21 @@ _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 def encode_frame(message: Message) -> bytes:
     """Return the frame of `message`."""
+    return _frame(_encoder.encode(message))
+
+
+def encode_frames(message: Message) -> list[bytes]:
+    """Return the frames of `message`: one, or its Parts."""
     body = _encoder.encode(message)
+    if len(body) <= PART_BYTES:
+        return [_frame(body)]
+    return [
+        encode_frame(Part(max(0, len(body) - end), body[end - PART_BYTES : end]))
+        for end in range(PART_BYTES, len(body) + PART_BYTES, PART_BYTES)
+    ]
+
+
+def _frame(body: bytes) -> bytes:
     return HEADER.pack(len(body), zlib.crc32(body)) + body
 
 
@@ -209,10 +254,45 @@ def decode_body(body: bytes | memoryview, checksum: int) -> Message:
     """
     if zlib.crc32(body) != checksum:
         raise BadFrame("frame fails its checksum")
+    return _decode(body)
+
+
+def _decode(body: bytes | bytearray | memoryview) -> Message:
     try:
         return _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadFrame(f"frame is no message: {error}") from error
+
+
+class Parts:
+    """Puts Parts together to entries or a piece of a dump, refusing sizes before it stores them."""
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+        self._left: int | None = None  # None: no message has begun
+
+    def take(self, part: Part) -> Append | DumpChunk | None:
+        """Return the message that `part` completes, or None until more parts come.
+
+        Raises:
+            BadFrame: it does not continue the one before, or what is whole is something else.
+        """
+        size, left = len(part.content), self._left
+        if left is None:
+            left = part.left + size
+            if left > MESSAGE_BYTES_MAX:
+                raise BadFrame(f"parts of {left} bytes are over {MESSAGE_BYTES_MAX}")
+        if not size or part.left != left - size:
+            raise BadFrame("a part does not continue the one before")
+        self._body += part.content
+        self._left = part.left
+        if part.left:
+            return None
+        body, self._body, self._left = self._body, bytearray(), None
+        message = _decode(body)
+        if not isinstance(message, Append | DumpChunk):
+            raise BadFrame(f"a {type(message).__name__} came in parts")
+        return message
 
 
 def from_library(message: dict[str, Any]) -> Message:

@@ -28,6 +28,7 @@ from consensus.engine.network.wire import (
     DumpAnswer,
     DumpChunk,
     Goodbye,
+    Heartbeat,
     PreVote,
     RequestVote,
 )
@@ -77,6 +78,18 @@ def cuts_what_matches() -> contextlib.AbstractContextManager[None]:
         return real(log, message, base, commit)
 
     return patched(following, match_log=match_log)
+
+
+def commits_by_heartbeats() -> contextlib.AbstractContextManager[None]:
+    """S1: a follower commits by a heartbeat, which verifies nothing of its log."""
+    real = Following.take_heartbeat
+
+    def take_heartbeat(self: Following, node: Node, message: Heartbeat) -> None:
+        raft = self._raft
+        raft.commit = max(raft.commit, min(message.commit_index, raft.last_index))
+        real(self, node, message)
+
+    return patched(Following, take_heartbeat=take_heartbeat)
 
 
 def moves_forward_on_refusal() -> contextlib.AbstractContextManager[None]:
@@ -130,9 +143,10 @@ def answers_before_sync() -> contextlib.AbstractContextManager[None]:
 
     def flush(self: PeerTransport) -> None:
         for link in self._links.values():
-            for frames in (link.early, link.late):
+            for frames in (link.urgent, link.late):
                 if frames:
                     link.flush(frames)
+            link.flush_bulk()
         self._journal.sync()
 
     return patched(PeerTransport, flush=flush)
@@ -356,6 +370,7 @@ def reads_without_majority() -> contextlib.AbstractContextManager[None]:
 
 MUTANTS: Final[dict[str, Mutant]] = {
     "commit-unverified": commits_unverified,
+    "heartbeat-commits": commits_by_heartbeats,
     "cut-what-matches": cuts_what_matches,
     "forward-on-refusal": moves_forward_on_refusal,
     "answers-of-any-term": ignores_terms_of_answers,

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from consensus.engine.network import links
 from consensus.engine.network.net import Connection, Owner
 from consensus.errors import ConsensusError, invariant
 from tests.simulation.engine.events import Events
@@ -140,7 +141,7 @@ class _Stream:
             return
         target.arrived(content)
         if self._fabric.passes(target.machine, source.machine):
-            source.unsent_bytes -= len(content)
+            source.left(len(content))
             return
         if not self._unacked:
             self._unacked_since = self._fabric.events.now
@@ -150,7 +151,7 @@ class _Stream:
     def _acknowledge(self) -> None:
         fabric, source = self._fabric, self.source
         if fabric.passes(source.peer_machine, source.machine):
-            source.unsent_bytes -= self._unacked
+            source.left(self._unacked)
             self._unacked = 0
         elif fabric.events.now - self._unacked_since > GIVE_UP_S:
             self._ends_at = fabric.events.now
@@ -211,6 +212,13 @@ class SimConnection:
         self.inbox.append(content)
         self.inbox_bytes += len(content)
         self.network.tell(self)
+
+    def left(self, count: int) -> None:
+        """The other side has `count` more of what was written: a process that waits with more is
+        woken, as by a selector."""
+        before, self.unsent_bytes = self.unsent_bytes, self.unsent_bytes - count
+        if before >= links.WRITE_AHEAD_BYTES > self.unsent_bytes and not self.over:
+            self.network.wake()
 
     def finished(self, reason: str) -> None:
         """Nothing more will come."""
@@ -312,7 +320,12 @@ class SimNetwork:
             connection.report()
 
     def ring(self) -> None:
-        self._wake()
+        self.wake()
+
+    def wake(self) -> None:
+        """Let the process poll soon."""
+        if not self.gone:
+            self._wake()
 
     def close(self) -> None:
         self.die(power=False)

@@ -19,6 +19,8 @@ import pysyncobj.syncobj
 from pysyncobj.node import Node
 
 import consensus.engine.handover
+import consensus.engine.network.links
+import consensus.engine.network.wire
 import consensus.engine.raft
 import consensus.engine.replica
 import consensus.engine.sender
@@ -42,8 +44,10 @@ SMALL_LIMITS: Final = (
     (consensus.engine.raft, {"HANDOVER_BATCH": 4, "READ_BACK_BYTES": 1_000}),
     (consensus.engine.handover, {"HANDOVER_ENTRIES_MAX": 24, "HANDOVER_BYTES_MAX": 50_000}),
     (consensus.engine.storage.entries, {"ENTRY_CACHE_BYTES": 1_500}),
-    (consensus.engine.sender, {"BATCH_BYTES": 4_096, "READ_BACK_BYTES": 1_000}),
-    (consensus.engine.sender, {"CHUNK_BYTES": PIECE_BYTES, "_WINDOW_BYTES": 16_384}),
+    (consensus.engine.sender, {"BATCH_BYTES": 4_096, "WINDOW_BYTES": 16_384}),
+    (consensus.engine.sender, {"CHUNK_BYTES": PIECE_BYTES}),
+    (consensus.engine.network.wire, {"PART_BYTES": 1_000}),
+    (consensus.engine.network.links, {"PART_BYTES": 1_000, "WRITE_AHEAD_BYTES": 16_384}),
     (consensus.engine.storage.incoming, {"DUMP_SYNC_BYTES": 100_000}),
     (consensus.engine.storage.dump, {"DUMP_SYNC_BYTES": 100_000, "DUMP_PIECE_BYTES": 65_536}),
 )

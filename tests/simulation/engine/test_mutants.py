@@ -28,6 +28,7 @@ class Gate(msgspec.Struct, frozen=True):
 
 GATES = (
     Gate("commit-unverified", "churn", "committed-changed fell"),
+    Gate("heartbeat-commits", "churn", "committed-changed fell"),
     Gate("cut-what-matches", "churn", "committed-cut"),
     Gate("forward-on-refusal", "churn", "next-forward", 5),
     Gate("answers-of-any-term", "churn", "old-answer"),

@@ -15,7 +15,7 @@ from consensus.engine.membership import (
     decode_members,
 )
 from consensus.engine.network.callers import Caller
-from consensus.engine.network.wire import Answer, Message, RequestVote, Vote
+from consensus.engine.network.wire import Answer, HeartbeatAnswer, Message, RequestVote, Vote
 from consensus.engine.raft import Raft
 from tests.simulation.engine.agreement import DurableLog, Span, check_matching
 from tests.simulation.engine.applier import read_name
@@ -155,7 +155,7 @@ class Watch:
                 self.world.ghosts.heard(self, caller.hello)
                 if isinstance(message, Vote | RequestVote):
                     self._voted(caller.hello.token, message)
-            if isinstance(message, Answer) and self.raft.leads:
+            if isinstance(message, Answer | HeartbeatAnswer) and self.raft.leads:
                 self._answered(real, node, message)
             else:
                 real(node, message)
@@ -168,7 +168,7 @@ class Watch:
         if isinstance(message, Vote):
             self._check_quarantine(token)
 
-    def _answered(self, real: Any, node: Node, message: Answer) -> None:
+    def _answered(self, real: Any, node: Node, message: Answer | HeartbeatAnswer) -> None:
         raft = self.raft
         before, term = (raft.matched[node], raft.following[node], raft.heard_s[node]), raft.term
         real(node, message)
@@ -178,7 +178,8 @@ class Watch:
         if message.term < term and after != before:
             what = f"of term {message.term} in term {term}"
             self.world.verdict.accuse("old-answer", f"{self.machine.key} counts one {what}")
-        if not message.accepted and after[1] > before[1]:
+        is_refusal = isinstance(message, Answer) and not message.accepted
+        if is_refusal and after[1] > before[1]:
             what = f"from {before[1]} to {after[1]}"
             self.world.verdict.accuse("next-forward", f"{self.machine.key} goes on {what}")
 
