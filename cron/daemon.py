@@ -11,7 +11,6 @@ import argparse
 import asyncio
 import contextlib
 import functools
-import gc
 import os
 import signal
 import sys
@@ -49,6 +48,7 @@ from cron.clock import SystemClock
 from cron.config import ReplicaConfig, load_replica_config, parse_address
 from cron.errors import ConfigError, CronError, Unavailable
 from cron.fresh import FreshStart, keep
+from cron.garbage import Garbage
 from cron.history.store import RowStore
 from cron.joining import watch_joining
 from cron.keeper.shelf import check_format
@@ -102,6 +102,7 @@ class Daemon:
         self._row_store = RowStore()
         self._archives = Archives(config, self._row_store, self._clock)
         self._applier = StateApplier(self._row_store, self._archives.keeper, self._clock.mono_ms)
+        self._garbage = Garbage(lambda: self._applier.state)
         engine = _engine(config, start)
         ratchet = Ratchet(self._clock, lambda: self._applier.state.at_ms)
         self._replicated = EngineLog(
@@ -239,10 +240,7 @@ class Daemon:
         try:
             self._archives.keeper.start()
             await self._replicated.start()
-            # What was loaded stays for long: collecting it again and again would only cost pauses.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(50_000, 20, 100)
+            self._garbage.begin()
             # Raft's thread must get its turn within milliseconds, also while a large crontab is
             # read.
             sys.setswitchinterval(0.001)
@@ -261,6 +259,7 @@ class Daemon:
         tasks = [
             asyncio.create_task(self._roster.watch(), name="roster"),
             asyncio.create_task(self._watch.watch(self._port), name="connections"),
+            asyncio.create_task(self._garbage.watch(), name="garbage"),
             asyncio.create_task(
                 watch_joining(self._replicated, self._config.id, _tell, is_new=self._is_new),
                 name="joining",

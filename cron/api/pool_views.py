@@ -341,7 +341,8 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits and runs of one tenant in one queue, and the limit that is reached there."""
+    """What waits and runs of one tenant in one queue, and the limit that is reached there. Jobs
+    behind have an instant that fell due and has no row yet, since more falls due than can begin."""
 
     pool: str
     priority: int = 0
@@ -350,6 +351,7 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     oldest_ms: int = 0
     blocked_by: str = ""
+    jobs_behind: int = 0
 
 
 class QueuesReport(msgspec.Struct, frozen=True, kw_only=True):

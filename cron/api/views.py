@@ -430,6 +430,15 @@ class JoinProgress(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+class OverloadView(msgspec.Struct, frozen=True, kw_only=True):
+    """More falls due than can begin: since when, where most of it waits, and how many instants were
+    skipped for it."""
+
+    since_s: int
+    queue: str
+    skipped: int = 0
+
+
 class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     """A replica or an executor, as the one that was asked sees it.
 
@@ -443,7 +452,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     open ("" while the cell is not founded), `joining` how far it is until it votes. `matched` is
     the log index up to which the leader knows it to have the leader's log, None where it does not.
     `keeping` is of snapshots and history, of replicas alone. `format` is the newest format of the
-    log that a replica can apply; 0 stands for 1, from before there was a second.
+    log that a replica can apply. `overload` is of the leader alone, None where there is none.
     """
 
     kind: str
@@ -470,6 +479,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     joining: JoinProgress | None = None
     keeping: KeepingView | None = None
     format: int = 0
+    overload: OverloadView | None = None
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cron.api.client import Client
 
 QUEUE_COLUMNS: Final = (
-    "pool", "priority", "tenant", "waiting", "running", "oldest", render.NOTE,
+    "pool", "priority", "tenant", "waiting", "running", "behind", "oldest", render.NOTE,
 )  # fmt: skip
 WAIT_COLUMNS: Final = (
     "launch", "state", "pool", "priority", "ahead", "waits", "start until utc", render.NOTE,
@@ -45,6 +45,9 @@ WAIT_NARROW: Final = ("pool", "priority", "start until utc")
 @pass_settings
 def queue_command(settings: Settings, /, target: str, limit: int, **said: str) -> None:
     """Show how much waits and runs in each queue, and which limit is reached there.
+
+    Jobs that are "behind" have an instant that fell due and waits for its turn, since more falls
+    due than can begin.
 
     With a JOB, a PATTERN of jobs, a LAUNCH or --collection: its open launches, how many are before
     each, and why it waits.
@@ -97,6 +100,7 @@ def queue_row(view: QueueView) -> render.Row:
         "tenant": view.tenant,
         "waiting": view.waiting,
         "running": view.running,
+        "jobs_behind": view.jobs_behind,
         "oldest_at": format_ms(view.oldest_ms),
         "blocked_by": view.blocked_by or None,
     }
@@ -110,6 +114,7 @@ def queue_cells(view: QueueView, now_ms: int) -> list[str]:
         view.tenant,
         str(view.waiting),
         str(view.running),
+        str(view.jobs_behind),
         show_length(max(0, now_ms - view.oldest_ms)) if view.oldest_ms else "-",
         f"the limit of {view.blocked_by} is reached" if view.blocked_by else "",
     ]

@@ -11,7 +11,7 @@ import msgspec
 
 from cron.api.pool_views import GateView
 from cron.api.snapshot_views import KeepingView
-from cron.api.views import JobView, LaunchView, PartView, StatusRow
+from cron.api.views import JobView, LaunchView, OverloadView, PartView, StatusRow
 from cron.cli.needs import needs_row
 from cron.cli.render import NOTE, Row
 from cron.cli.times import format_ms, format_s, show_length, show_ms, show_s
@@ -289,7 +289,13 @@ def status_row(view: StatusRow) -> Row:
         "matched": view.matched,
         "joining": msgspec.structs.asdict(view.joining) if view.joining else None,
         "keeping": keeping_row(view.keeping) if view.keeping else None,
+        "overload": overload_row(view.overload) if view.overload else None,
     }
+
+
+def overload_row(view: OverloadView) -> Row:
+    """Return since when more falls due than can begin, and how much was skipped, as JSON."""
+    return {"since": format_s(view.since_s), "queue": view.queue, "skipped": view.skipped}
 
 
 def keeping_row(view: KeepingView) -> Row:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice, takewhile
 
@@ -20,6 +21,7 @@ from consensus.errors import ConsensusError, EntryTooBig, NotLeader
 from consensus.leadership import Freshness, Leadership
 from consensus.log import Applied, ReplicatedLog
 from cron.api.reading import HINT as STALE_HINT
+from cron.api.views import OverloadView
 from cron.clock import Clock
 from cron.errors import LimitExceeded, NotNow, Unavailable
 from cron.errors import NotLeader as NotTheLeader
@@ -395,6 +397,19 @@ class Leader:
     def overload_note(self) -> str:
         """Since when more falls due than can begin, and what is skipped for it; "" if it is not."""
         return self._overload.note if self.epoch is not None else ""
+
+    @property
+    def overload(self) -> OverloadView | None:
+        """The same in numbers, None if it is not."""
+        return self._overload.view if self.epoch is not None else None
+
+    def behind(self) -> dict[tuple[str, int, str], int]:
+        """Return how many jobs wait for a row of an instant that fell due, by pool, priority and
+        tenant; those of which that can only be a matter of moments are not counted."""
+        counts: Counter[tuple[str, int, str]] = Counter()
+        for line in self.books.due_heap.behind(self.now_ms() // 1000):
+            counts[line.key[:3]] += len(line.numbers)
+        return dict(counts)
 
     def awaits_row(self, number: int) -> str:
         """Return why an instant of a job that fell due has no row yet, "" where no other launches

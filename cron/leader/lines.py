@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
 from cron.api.pattern import is_wild
 from cron.api.pool_views import (
@@ -26,17 +27,27 @@ from cron.state.state import LaunchRow, State
 from launcher.launch import LaunchState
 from launcher.names import parse_launch_name, split_job_name
 
+Place: TypeAlias = tuple[str, int, str]
+"""Pool, priority and tenant."""
 POSITIONS_MAX: Final = 5
 """Each costs a look at all that waits; a job's launches of one queue follow each other."""
 
 
 class Lines:
-    """Answers about queues on the leader. `queued` gives the queues of this reign."""
+    """Answers about queues on the leader. `queued` gives the queues of this reign, `behind` how
+    many jobs are behind, by pool, priority and tenant."""
 
-    def __init__(self, applier: StateApplier, clock: Clock, queued: AskQueued) -> None:
+    def __init__(
+        self,
+        applier: StateApplier,
+        clock: Clock,
+        queued: AskQueued,
+        behind: Callable[[], Mapping[Place, int]],
+    ) -> None:
         self._applier = applier
         self._clock = clock
         self._queued = queued
+        self._behind = behind
 
     @property
     def _state(self) -> State:
@@ -51,9 +62,13 @@ class Lines:
         queued = self._queued()
         if queued is None:
             raise Unavailable("the leader has no queues yet", "try again shortly")
+        behind = self._behind()
+        depths = {(one.pool, one.priority, one.tenant): one for one in queued.depths()}
+        for place in behind:
+            depths.setdefault(place, Depth(*place, 0, 0, 0, None))
         views = [
-            _view(depth)
-            for depth in queued.depths()
+            _view(depth, behind.get(place, 0))
+            for place, depth in sorted(depths.items(), key=lambda item: item[0])
             if query.tenant in ("", depth.tenant) and query.pool in ("", depth.pool)
         ]
         return QueuesReport(queues=views, now_ms=self._clock.wall_ms())
@@ -128,7 +143,7 @@ class Lines:
         )
 
 
-def _view(depth: Depth) -> QueueView:
+def _view(depth: Depth, jobs_behind: int) -> QueueView:
     return QueueView(
         pool=depth.pool,
         priority=depth.priority,
@@ -137,4 +152,5 @@ def _view(depth: Depth) -> QueueView:
         running=depth.running,
         oldest_ms=depth.oldest_ms,
         blocked_by=scope_text(depth.blocked_by) if depth.blocked_by is not None else "",
+        jobs_behind=jobs_behind,
     )

@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from cron.api.views import OverloadView
 from cron.scheduler.backlog import Line
 from cron.state import commands as c
 from cron.state.outcome import Result
@@ -19,14 +20,24 @@ CALM_S: Final = 10
 
 
 class Overload:
-    """What a leader tells of an overload. `note` is for `status`, "" while there is none."""
+    """What a leader tells of an overload. `view` is for `status`, None while there is none."""
 
     def __init__(self, replica: str) -> None:
         self._replica = replica
         self._since_s = 0
         self._seen_s = 0
         self._skipped = 0
-        self.note = ""
+        self.view: OverloadView | None = None
+
+    @property
+    def note(self) -> str:
+        """The overload in a sentence, "" while there is none."""
+        if self.view is None:
+            return ""
+        return (
+            f"overloaded since {format_time(self.view.since_s)}: more falls due than can begin in "
+            f"{self.view.queue}; {self.view.skipped:,} instants are skipped/overload"
+        )
 
     def follow(self, command: c.Command, result: Result) -> None:
         """Count what an applied command has skipped."""
@@ -45,11 +56,13 @@ class Overload:
             if not self._since_s:
                 self._since_s = min(line.since_s for line in behind)
                 self._log(behind)
-            self.note = self._told(behind)
+            self.view = OverloadView(
+                since_s=self._since_s, queue=_where(behind), skipped=self._skipped
+            )
         elif self._since_s and now_s - self._seen_s >= CALM_S:
             _log.info("overload.ended", replica=self._replica, count=self._skipped)
             self._since_s = self._skipped = 0
-            self.note = ""
+            self.view = None
         elif not self._since_s:
             self._skipped = 0
 
@@ -57,12 +70,6 @@ class Overload:
         hint = "`raftcron status` says how much is skipped; add executors or slots, or launch less"
         error = f"more falls due than can begin in {_where(behind)}"
         _log.warning("overload.began", replica=self._replica, error=error, hint=hint)
-
-    def _told(self, behind: list[Line]) -> str:
-        return (
-            f"overloaded since {format_time(self._since_s)}: more falls due than can begin in "
-            f"{_where(behind)}; {self._skipped:,} instants are skipped/overload"
-        )
 
 
 def _where(behind: list[Line]) -> str:

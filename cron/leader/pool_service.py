@@ -82,7 +82,7 @@ class PoolService:
         self._letters = DeadLetters(leader, applier)
         self._hosts = Hosts(leader, applier, clock)
         self._unheard = Unheard(lambda: applier.state, leader.pool)
-        self._lines = Lines(applier, clock, queued)
+        self._lines = Lines(applier, clock, queued, leader.behind)
 
     def _lead(self) -> None:
         """Refuse unless this replica leads: only the leader has it all, and the last of it."""

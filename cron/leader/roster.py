@@ -181,6 +181,7 @@ class Roster:
             joining=progress_of(joining),
             keeping=self.keeping(),
             format=FORMAT,
+            overload=self._leader.overload,
         )
 
     def shared_format(self) -> int:

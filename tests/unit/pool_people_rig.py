@@ -67,6 +67,7 @@ class World:
         self.queues: FakeQueues | None = FakeQueues()
         self.seated: list[SessionView] = []
         self.submitted = 0
+        self.jobs_behind: dict[tuple[str, int, str], int] = {}
         self.twins = Twins(lambda: rig.at_ms)
         self.listeners: list[Callable[[int, Outcome], None]] = []
         world: Any = self
@@ -84,6 +85,9 @@ class World:
     @property
     def executors(self) -> World:
         return self
+
+    def behind(self) -> dict[tuple[str, int, str], int]:
+        return self.jobs_behind
 
     def sessions(self) -> Sequence[SessionView]:
         return self.seated

@@ -279,9 +279,9 @@ async def test_queue_shows_depth_age_and_the_limit_that_is_reached():
     backend = FakeBackend(queues=QUEUES)
     result = await cli(backend, "queue", "--tenant", "acme", "--handler", "mail")
     lines = result.stdout.splitlines()
-    assert lines[1].split() == ["command", "5", "acme", "0", "3", "-"]
+    assert lines[1].split() == ["command", "5", "acme", "0", "3", "0", "-"]
     assert lines[2].split("  ")[-1].strip() == "the limit of tenant acme in pool mail is reached"
-    assert lines[2].split()[:6] == ["mail", "0", "acme", "900", "10", "1m01s"]
+    assert lines[2].split()[:7] == ["mail", "0", "acme", "900", "10", "0", "1m01s"]
     assert backend.calls == [("queues", (QueueQuery(tenant="acme", pool="mail"),))]
     first, second = rows(await cli(backend, "queue", "-o", "json"))
     assert (first["oldest_at"], first["blocked_by"]) == (None, None)

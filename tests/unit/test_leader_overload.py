@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cron.api.views import OverloadView
 from cron.job import Schedule
 from cron.leader.overload import CALM_S, Overload
 from cron.scheduler.backlog import BEHIND_S, Backlog, LineKey
@@ -43,6 +44,8 @@ def test_a_leader_says_since_when_more_falls_due_than_can_begin_and_what_it_skip
         "overloaded since 2026-11-20T16:00:00Z: more falls due than can begin in queue command/5 of"
         " tenant blue and 1 more; 5 instants are skipped/overload"
     )
+    where = "queue command/5 of tenant blue and 1 more"
+    assert overload.view == OverloadView(since_s=T0, queue=where, skipped=5)
 
 
 def test_an_overload_is_over_once_nothing_was_behind_for_a_while() -> None:
@@ -64,6 +67,7 @@ async def test_what_falls_due_without_end_is_told_and_keeps_its_rows_few() -> No
             now_s = replica.clock.ms // 1000
             await replica.until(lambda now_s=now_s: leader.books.due_heap.seen_s == now_s)
         await replica.until(lambda: "queue command/5 of tenant default" in leader.overload_note)
+        assert 0 < leader.behind()[("command", 5, "default")] <= 200
         assert len(state.due) < 200  # of 24,000 instants
         await replica.until(
             lambda: min(one.horizon_s for one in state.jobs.values()) >= now_s - SWEEP_S - 2

@@ -192,6 +192,18 @@ async def test_queues_show_what_waits_and_which_limit_is_reached() -> None:
     assert only.queues == [report.queues[1]]
 
 
+async def test_jobs_behind_are_counted_where_they_wait_with_and_without_launches() -> None:
+    w = World(with_job())
+    assert w.queues is not None
+    w.queues.rows = [depth("mail", 0, "blue")]
+    w.jobs_behind = {("mail", 0, "blue"): 7, ("command", 5, "acme"): 9}
+    report = await w.service.queues(QueueQuery())
+    assert [(one.pool, one.waiting, one.jobs_behind) for one in report.queues] == [
+        ("command", 0, 9),
+        ("mail", 5, 7),
+    ]
+
+
 async def test_a_leader_without_queues_says_so() -> None:
     w = World(with_job())
     w.queues = None

@@ -1433,6 +1433,7 @@ class StatusRow(google.protobuf.message.Message):
     JOINING_FIELD_NUMBER: builtins.int
     KEEPING_FIELD_NUMBER: builtins.int
     FORMAT_FIELD_NUMBER: builtins.int
+    OVERLOAD_FIELD_NUMBER: builtins.int
     kind: builtins.str
     id: builtins.str
     address: builtins.str
@@ -1459,6 +1460,8 @@ class StatusRow(google.protobuf.message.Message):
     def joining(self) -> global___JoinProgress: ...
     @property
     def keeping(self) -> global___KeepingView: ...
+    @property
+    def overload(self) -> global___OverloadView: ...
     def __init__(
         self,
         *,
@@ -1486,15 +1489,41 @@ class StatusRow(google.protobuf.message.Message):
         joining: global___JoinProgress | None = ...,
         keeping: global___KeepingView | None = ...,
         format: builtins.int = ...,
+        overload: global___OverloadView | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "clock_offset_ms", b"clock_offset_ms", "joining", b"joining", "keeping", b"keeping", "matched", b"matched"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "format", b"format", "id", b"id", "incarnation", b"incarnation", "joining", b"joining", "keeping", b"keeping", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "matched", b"matched", "note", b"note", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "standing", b"standing", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "clock_offset_ms", b"clock_offset_ms", "joining", b"joining", "keeping", b"keeping", "matched", b"matched", "overload", b"overload"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_clock_offset_ms", b"_clock_offset_ms", "_matched", b"_matched", "address", b"address", "applied", b"applied", "clock_offset_ms", b"clock_offset_ms", "digest", b"digest", "format", b"format", "id", b"id", "incarnation", b"incarnation", "joining", b"joining", "keeping", b"keeping", "kind", b"kind", "leader", b"leader", "ledger", b"ledger", "matched", b"matched", "note", b"note", "overload", b"overload", "pid", b"pid", "role", b"role", "running", b"running", "since_ms", b"since_ms", "slots", b"slots", "standing", b"standing", "term", b"term", "tzdata", b"tzdata", "version", b"version", "wall_ms", b"wall_ms"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_clock_offset_ms", b"_clock_offset_ms"]) -> typing.Literal["clock_offset_ms"] | None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_matched", b"_matched"]) -> typing.Literal["matched"] | None: ...
 
 global___StatusRow = StatusRow
+
+@typing.final
+class OverloadView(google.protobuf.message.Message):
+    """More falls due than can begin: since when, where most of it waits, and how many instants were
+    skipped for it.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SINCE_S_FIELD_NUMBER: builtins.int
+    QUEUE_FIELD_NUMBER: builtins.int
+    SKIPPED_FIELD_NUMBER: builtins.int
+    since_s: builtins.int
+    queue: builtins.str
+    skipped: builtins.int
+    def __init__(
+        self,
+        *,
+        since_s: builtins.int = ...,
+        queue: builtins.str = ...,
+        skipped: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["queue", b"queue", "since_s", b"since_s", "skipped", b"skipped"]) -> None: ...
+
+global___OverloadView = OverloadView
 
 @typing.final
 class KeepingView(google.protobuf.message.Message):
@@ -2633,6 +2662,7 @@ class QueueView(google.protobuf.message.Message):
     RUNNING_FIELD_NUMBER: builtins.int
     OLDEST_MS_FIELD_NUMBER: builtins.int
     BLOCKED_BY_FIELD_NUMBER: builtins.int
+    JOBS_BEHIND_FIELD_NUMBER: builtins.int
     pool: builtins.str
     priority: builtins.int
     tenant: builtins.str
@@ -2640,6 +2670,7 @@ class QueueView(google.protobuf.message.Message):
     running: builtins.int
     oldest_ms: builtins.int
     blocked_by: builtins.str
+    jobs_behind: builtins.int
     def __init__(
         self,
         *,
@@ -2650,8 +2681,9 @@ class QueueView(google.protobuf.message.Message):
         running: builtins.int = ...,
         oldest_ms: builtins.int = ...,
         blocked_by: builtins.str = ...,
+        jobs_behind: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["blocked_by", b"blocked_by", "oldest_ms", b"oldest_ms", "pool", b"pool", "priority", b"priority", "running", b"running", "tenant", b"tenant", "waiting", b"waiting"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blocked_by", b"blocked_by", "jobs_behind", b"jobs_behind", "oldest_ms", b"oldest_ms", "pool", b"pool", "priority", b"priority", "running", b"running", "tenant", b"tenant", "waiting", b"waiting"]) -> None: ...
 
 global___QueueView = QueueView
 
