@@ -19,12 +19,16 @@ import sys
 import time
 import uuid
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, Final
 
 from bench.reconnect_line import Line, LineEnded
+from launcher.columns import full, full_times, sums
 from launcher.config import ExecutorConfig
 from launcher.executor.lease import Lease
 from launcher.executor.pace import Pace
+from launcher.names import AttemptName, LaunchName
+from launcher.pool.limits import PROTOCOL
 from launcher.rpc.v1 import pool_pb2
 
 CELL: Final = "default"
@@ -47,6 +51,10 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+Place = tuple[int, int]
+"""Log index of a Begin, row of the batch."""
+
+
 class Stand:
     """One executor."""
 
@@ -59,8 +67,9 @@ class Stand:
         self.lease = Lease()
         config = ExecutorConfig(id=self.id, data="/nowhere", leaders=tuple(replicas), cell=CELL)
         self.pace = Pace(config, f"{self.id}/{self.incarnation}")
-        self.rows: dict[str, pool_pb2.Report] = {}  # not acknowledged
-        self.settled: set[str] = set()  # acknowledged, and not below the floor as far as we know
+        self.rows: dict[Place, pool_pb2.Report] = {}  # not acknowledged
+        self.settled: set[Place] = set()  # acknowledged, and not below the floor as far as we know
+        self._jobs: dict[int, str] = {}  # by the number that this stream has for their work
         self.accepted: Counter[str] = Counter()
         self.highest = (0, 0, "")
         self.visits = 0
@@ -113,6 +122,7 @@ class Stand:
         """Serve one stream until it ends."""
         host, _, port = address.rpartition(":")
         self._parked = []
+        self._jobs.clear()
         line = await Line.open(host, int(port), self.pace.connect_ms / 1000)
         self._line = line
         line.send(self._hello())
@@ -173,9 +183,9 @@ class Stand:
             version="bench",
             wall_ms=wall_ms(),
             highest_epoch=pool_pb2.Epoch(lineage=lineage, term=term, replica=replica),
-            known=self.rows.values(),
+            known=pool_pb2.Reports(reports=self.rows.values()),
             can_recall=True,
-            protocol=2,
+            protocol=PROTOCOL,
         )
         return pool_pb2.FromExecutor(hello=hello).SerializeToString()
 
@@ -206,39 +216,57 @@ class Stand:
         epoch = orders.epoch
         if (epoch.lineage, epoch.term, epoch.replica) < self.highest:
             return
-        answers = [self._start(start) for start in orders.starts]
-        answers += [self._fence(name) for name in orders.fences]
-        for name in orders.acks:
-            self.rows.pop(name, None)
-            self.settled.add(name)
-        self._report([row for row in answers if row is not None])
+        for work in orders.works:
+            self._jobs[work.number] = work.job
+        answers = [row for batch in orders.batches for row in self._batch(batch)]
+        answers += [self._fence((fence.index, fence.row)) for fence in orders.fences]
+        for ack in orders.acks:
+            for row in sums(ack.rows):
+                self.rows.pop((ack.index, row), None)
+                self.settled.add((ack.index, row))
+        self._report(answers)
 
-    def _start(self, start: pool_pb2.Start) -> pool_pb2.Report | None:
-        name = start.name
-        if name in self.rows:
-            return self.rows[name]
-        if name in self.settled:
-            return None
-        row = pool_pb2.Report(name=name, begun_index=start.begun_index)
-        self.rows[name] = row
-        if not self.lease.valid(boot_ms()) or wall_ms() >= start.not_after_ms:
+    def _batch(self, batch: pool_pb2.Batch) -> Iterator[pool_pb2.Report]:
+        rows = sums(batch.rows)
+        columns = (
+            rows,
+            full(batch.works, len(rows)),
+            full_times(batch.scheduled_s, len(rows)),
+            full(batch.triggers, len(rows)),
+            full(batch.attempts, len(rows), 1),
+            full(batch.parts, len(rows), 1),
+            full_times(batch.not_after_ms, len(rows)),
+        )
+        for row, work, at_s, trigger, attempt, part, not_after_ms in zip(*columns, strict=True):
+            place = (batch.index, row)
+            if place in self.rows:
+                yield self.rows[place]
+            elif place not in self.settled:
+                name = AttemptName(LaunchName(self._jobs[work], at_s, trigger), attempt, part)
+                yield self._start(place, str(name), not_after_ms)
+
+    def _start(self, place: Place, name: str, not_after_ms: int) -> pool_pb2.Report:
+        row = pool_pb2.Report(index=place[0], row=place[1])
+        self.rows[place] = row
+        if not self.lease.valid(boot_ms()) or wall_ms() >= not_after_ms:
             row.fate, row.reason = pool_pb2.REFUSED, 0
             return row
         self.accepted[name] += 1
         row.fate, row.started_ms = pool_pb2.ACCEPTED, wall_ms()
-        asyncio.get_running_loop().call_later(self.work_ms / 1000, self._end, name)
+        asyncio.get_running_loop().call_later(self.work_ms / 1000, self._end, place)
         return row
 
-    def _end(self, name: str) -> None:
-        row = self.rows.get(name)
+    def _end(self, place: Place) -> None:
+        row = self.rows.get(place)
         if row is not None:
             row.fate, row.finished_ms = pool_pb2.ENDED, wall_ms()
             self._report([row])
 
-    def _fence(self, name: str) -> pool_pb2.Report:
-        if name not in self.rows:
-            self.rows[name] = pool_pb2.Report(name=name, fate=pool_pb2.FENCED)
-        return self.rows[name]
+    def _fence(self, place: Place) -> pool_pb2.Report:
+        if place not in self.rows:
+            index, row = place
+            self.rows[place] = pool_pb2.Report(index=index, row=row, fate=pool_pb2.FENCED)
+        return self.rows[place]
 
     def _report(self, rows: list[pool_pb2.Report]) -> None:
         if rows and self._line is not None:

@@ -7,16 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 from bench import reconnect, reconnect_stand
 from bench.reconnect_line import LineEnded
 from bench.reconnect_stand import Stand, answer, boot_ms, wall_ms
 from cron.api.views import LaunchView
-from launcher.names import parse_attempt_name
-from launcher.pool.events import Facts, Fate, Joined
-from launcher.pool.orders import StartOrder
+from launcher.pool.events import Fact, Facts, Fate, Joined
+from launcher.pool.orders import StartBatch
 from launcher.work import Epoch
+from tests.unit import pool_rig
 from tests.unit.api_rig import launch
 from tests.unit.pool_rig import CELL, Rig, attempt, rigged, until
 
@@ -52,12 +53,17 @@ async def leased(rig: Rig, stand: Stand, times: int = 1) -> Joined:
     return joined
 
 
-def fates(rig: Rig) -> list[tuple[str, Fate]]:
-    return [(str(fact.name), fact.fate) for event in rig.of(Facts) for fact in event.facts]
+def fates(rig: Rig) -> list[tuple[int, Fate]]:
+    return [(place(fact), fact.fate) for event in rig.of(Facts) for fact in event.told.facts]
 
 
-def order(number: int, late_ms: int = 60_000) -> StartOrder:
-    return StartOrder(attempt(number), 7, wall_ms() + late_ms, b"work")
+def place(fact: Fact) -> int:
+    """The number of the order that a fact is about."""
+    return fact.index - 100
+
+
+def order(number: int, late_ms: int = 60_000) -> StartBatch:
+    return msgspec.structs.replace(pool_rig.order(number), not_after_ms=[wall_ms() + late_ms])
 
 
 async def test_it_takes_a_launch_once_and_tells_of_it_until_it_is_acknowledged(
@@ -68,20 +74,20 @@ async def test_it_takes_a_launch_once_and_tells_of_it_until_it_is_acknowledged(
         name = str(attempt(1))
         for _ in range(2):
             rig.pool.start(joined.executor, joined.ledger, [order(1)])
-        await until(lambda: (name, Fate.ENDED) in fates(rig))
-        assert fates(rig)[0] == (name, Fate.ACCEPTED)
+        await until(lambda: (1, Fate.ENDED) in fates(rig))
+        assert fates(rig)[0] == (1, Fate.ACCEPTED)
         assert answer("report", [stand])["accepted"] == {name: 1}
 
         rig.pool.close("another leads", None)
         rig.pool.open(Epoch(0, 8, "r1"))
         again = await leased(rig, stand, 2)
-        assert [(str(fact.name), fact.fate) for fact in again.known] == [(name, Fate.ENDED)]
+        assert [(place(fact), fact.fate) for fact in again.known.facts] == [(1, Fate.ENDED)]
         assert answer("count", [stand]) == {"8": 1}
-        rig.pool.ack(joined.executor, joined.ledger, [parse_attempt_name(name)])
+        rig.pool.ack(joined.executor, joined.ledger, [(101, [0])])
         await until(lambda: not stand.rows)
         rig.pool.start(joined.executor, joined.ledger, [order(1)])
         rig.pool.start(joined.executor, joined.ledger, [order(2)])
-        await until(lambda: (str(attempt(2)), Fate.ENDED) in fates(rig))
+        await until(lambda: (2, Fate.ENDED) in fates(rig))
         assert stand.accepted[name] == 1, "what was acknowledged is not begun again"
 
 
@@ -91,12 +97,12 @@ async def test_it_refuses_what_comes_too_late_and_what_was_fenced(
     async with rigged() as rig, standing(monkeypatch, rig) as stand:
         joined = await leased(rig, stand)
         rig.pool.start(joined.executor, joined.ledger, [order(1, late_ms=-1)])
-        await until(lambda: fates(rig) == [(str(attempt(1)), Fate.REFUSED)])
-        rig.pool.fence(joined.executor, joined.ledger, [attempt(2)], index=7)
+        await until(lambda: fates(rig) == [(1, Fate.REFUSED)])
+        rig.pool.fence(joined.executor, joined.ledger, [pool_rig.fence(2)])
         await until(lambda: len(fates(rig)) == 2)
         rig.pool.start(joined.executor, joined.ledger, [order(2)])
         await until(lambda: len(fates(rig)) == 3)
-        assert fates(rig)[1:] == [(str(attempt(2)), Fate.FENCED)] * 2
+        assert fates(rig)[1:] == [(2, Fate.FENCED)] * 2
         assert not stand.accepted
 
 
