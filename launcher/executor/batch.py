@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.executor.row import ACCEPTED, Row
+from launcher.executor.row import ACCEPTED, REFUSED, Row
 from launcher.names import AttemptName, format_time, parse_attempt_name
 
 FATE: Final = 7
@@ -141,11 +141,76 @@ class Batch:
 
     # ---- what became of them
 
-    def change(self, place: int, fate: int, code: int, started_ms: int, finished_ms: int) -> None:
-        """Record what became of an accepted row; a start that is on record already stays."""
-        self.states[place] = fate | self.states[place] & ~FATE
-        self.started[place] = self.started[place] or started_ms
-        self.finished[place], self.codes[place] = finished_ms, code
+    def open_places(self, rows: Sequence[int]) -> tuple[list[int], list[int] | None]:
+        """Return where those of `rows`, ascending, are that are here and have no result; and which
+        of `rows` that are, where it is not all of them."""
+        mine, states = self.rows, self.states
+        if isinstance(mine, range) and mine.start <= rows[0] and rows[-1] < mine.stop:
+            first = mine.start
+            places = [row - first for row in rows] if first else list(rows)
+        else:
+            places = list(map(self.place, rows))
+        fates = bytes(map(states.__getitem__, places)).translate(_IS_OPEN)
+        if fates.count(1) == len(places) and min(places) >= 0:
+            return places, None
+        at = [i for i, place in enumerate(places) if place >= 0 and fates[i]]
+        return [places[i] for i in at], at
+
+    def change(
+        self,
+        places: Sequence[int],
+        fate: int,
+        code: int,
+        started: Sequence[int],
+        finished: Sequence[int],
+    ) -> None:
+        """Record what became of accepted rows, of each a time or of all none. A start that is on
+        record already stays, and what has one is not refused."""
+        states, known = self.states, self.started
+        if fate == REFUSED:
+            places = [place for place in places if not known[place]]
+        if fate == ACCEPTED:
+            for place in places:
+                states[place] |= STARTING
+        else:
+            for place in places:
+                states[place] += fate - ACCEPTED
+        for place, at_ms in zip(places, started, strict=False):
+            if not known[place]:
+                known[place] = at_ms
+        if finished:
+            column = self.finished
+            for place, at_ms in zip(places, finished, strict=True):
+                column[place] = at_ms
+        if code:
+            codes = self.codes
+            for place in places:
+                codes[place] = code
+
+    def explain(self, places: Sequence[int], detail: str) -> None:
+        """Keep what people are told of rows that are over; their processes are."""
+        over = [place for place in places if self.states[place] & FATE != ACCEPTED]
+        if self.extras:
+            for place in over:
+                self.extras.pop(place, None)
+        if detail:
+            for place in over:
+                self.beside(place).detail = detail
+
+    def ack(self, rows: Sequence[int]) -> None:
+        """Mark those of `rows`, ascending, that are here and have a result."""
+        states, count = self.states, 0
+        mine = self.rows
+        is_all = isinstance(mine, range) and mine.start <= rows[0] and rows[-1] < mine.stop
+        first = mine[0]
+        for row in rows:
+            place = row - first if is_all else self.place(row)
+            if place >= 0:
+                state = states[place]
+                if state & FATE != ACCEPTED and state < ACKED:
+                    states[place] = state | ACKED
+                    count += 1
+        self.unacked -= count
 
     def beside(self, place: int) -> Extra:
         """Return what is beside the columns of the row at a place, to be changed."""
@@ -211,11 +276,6 @@ class Batch:
 def at(column: Column, place: int) -> int:
     """Return the value of a column for the row at a place."""
     return column if isinstance(column, int) else column[place]
-
-
-def listed(column: Column) -> Sequence[int]:
-    """Return a column as values, of which one counts for all rows."""
-    return [column] if isinstance(column, int) else column
 
 
 def column_of(values: Sequence[int]) -> Column:

@@ -37,18 +37,17 @@ from launcher.columns import (
 from launcher.errors import InvariantViolated, LedgerForeign
 from launcher.executor import records
 from launcher.executor.batch import (
-    ACKED,
     FATE,
     STARTING,
     Batch,
+    Column,
     Job,
     code_of,
     column_of,
-    listed,
 )
 from launcher.executor.disk import LocalDisk
 from launcher.executor.journal import Disk, Journal, damaged, old
-from launcher.executor.row import ACCEPTED, REFUSED, Change, Fates, Row
+from launcher.executor.row import Change, Fates, Row
 from launcher.limits import DETAIL_CHARS_MAX
 from launcher.work import Epoch
 
@@ -147,16 +146,16 @@ class Ledger:
                 job.number = number
             self._jobs += fresh
             yield records.Jobs([job.name for job in fresh], [job.digest for job in fresh])
-        states = bytes(batch.states)
+        states, scheduled = bytes(batch.states), batch.scheduled
         record = records.Accepted(
             batch.index,
             batch.epoch,
             differences(batch.rows),
             list(short([job.number for job in batch.jobs], 0)),
-            list(short_times(listed(batch.scheduled), 0)),
-            list(short(listed(batch.attempts), 1)),
-            list(short(listed(batch.triggers), 0)),
-            list(short(listed(batch.parts), 1)),
+            [scheduled] if isinstance(scheduled, int) else list(short_times(scheduled)),
+            _column(batch.attempts, 1),
+            _column(batch.triggers, 0),
+            _column(batch.parts, 1),
             states[:1] if states.count(states[0]) == len(states) else states,
             extras=batch.extras,
         )
@@ -290,8 +289,11 @@ class Ledger:
         self._record(records.Starting(index, differences(rows)))
 
     def _apply_starting(self, record: records.Starting) -> None:
-        for batch, place in self._open_places(record.index, sums(record.rows)):
-            batch.states[place] |= STARTING
+        rows = sums(record.rows)
+        for batch in self._batches.get(record.index, ()):
+            states = batch.states
+            for place in batch.open_places(rows)[0]:
+                states[place] |= STARTING
 
     def changed(self, fates: Fates) -> None:
         """Record what became of accepted rows; what is over already, or was refused although it
@@ -304,44 +306,30 @@ class Ledger:
             self._record(row)
 
     def _apply_change(self, record: Change) -> None:
-        index, fate = record.index, record.fate
+        rows = sums(record.rows)
+        started, finished = sums(record.started_ms), sums(record.finished_ms)
         code = code_of(record.reason, record.exit_code)
-        for row, started_ms, finished_ms in record.each():
-            for batch, place in self._open_places(index, (row,)):
-                self._become(batch, place, fate, code, started_ms, finished_ms)
-                if record.detail and batch.states[place] & FATE != ACCEPTED:
-                    batch.beside(place).detail = record.detail
+        for batch in self._batches.get(record.index, ()):
+            places, at = batch.open_places(rows)
+            some = started, finished
+            if at is not None:
+                some = [started[i] for i in at if started], [finished[i] for i in at if finished]
+            if places:
+                batch.change(places, record.fate, code, *some)
+                batch.explain(places, record.detail)
 
     def _apply_row(self, row: Row) -> None:
-        for batch, place in self._open_places(row.index, (row.row,)):
-            code = code_of(row.reason, row.exit_code)
-            self._become(batch, place, row.fate, code, row.started_ms, row.finished_ms)
-            extra = batch.beside(place)
-            extra.detail, extra.retry_after_ms = row.detail, row.retry_after_ms
-            extra.cpu_ms, extra.memory_peak_bytes = row.cpu_ms, row.memory_peak_bytes
-            extra.pid, extra.ticks = row.pid, row.ticks
-
-    def _become(
-        self, batch: Batch, place: int, fate: int, code: int, started_ms: int, finished_ms: int
-    ) -> None:
-        if fate == ACCEPTED:
-            batch.states[place] |= STARTING
-        elif fate == REFUSED and batch.started[place]:
-            return
-        elif batch.extras:
-            batch.extras.pop(place, None)  # a process that has ended
-        batch.change(place, fate, code, started_ms, finished_ms)
-
-    def _open_places(self, index: int, rows: Iterable[int]) -> Iterator[tuple[Batch, int]]:
-        """Those of some rows that are accepted and have no result: where they are."""
-        batches = self._batches.get(index, ())
-        for row in rows:
-            for batch in batches:
-                place = batch.place(row)
-                if place >= 0:
-                    if batch.states[place] & FATE == ACCEPTED:
-                        yield batch, place
-                    break
+        code = code_of(row.reason, row.exit_code)
+        started = [row.started_ms] if row.started_ms else []
+        for batch in self._batches.get(row.index, ()):
+            for place in batch.open_places((row.row,))[0]:
+                batch.change([place], row.fate, code, started, [row.finished_ms])
+                batch.explain([place], row.detail)
+                if batch.states[place] & FATE == row.fate:
+                    beside = batch.beside(place)
+                    beside.retry_after_ms, beside.cpu_ms = row.retry_after_ms, row.cpu_ms
+                    beside.memory_peak_bytes = row.memory_peak_bytes
+                    beside.pid, beside.ticks = row.pid, row.ticks
 
     def ack(self, index: int, rows: Sequence[int]) -> None:
         """Mark rows of a batch, ascending, whose end is committed in the cell's log; open ones stay
@@ -349,17 +337,11 @@ class Ledger:
         self._record(records.Acked(index, differences(rows)))
 
     def _apply_acked(self, record: records.Acked) -> None:
-        batches = self._batches.get(record.index, ())
-        for row in sums(record.rows):
-            for batch in batches:
-                place = batch.place(row)
-                if place >= 0:
-                    state = batch.states[place]
-                    if state & FATE != ACCEPTED and not state & ACKED:
-                        batch.states[place] = state | ACKED
-                        batch.unacked -= 1
-                    break
-        if not any(batch.unacked for batch in batches):
+        rows, is_over = sums(record.rows), True
+        for batch in self._batches.get(record.index, ()):
+            batch.ack(rows)
+            is_over = is_over and not batch.unacked
+        if is_over:
             self._unacked.discard(record.index)
 
     def record_workers(self, came: Iterable[tuple[int, int]], went: Iterable[int]) -> None:
@@ -443,6 +425,12 @@ class Ledger:
             if len(page) >= count:
                 break
         return page
+
+
+def _column(column: Column, default: int) -> list[int]:
+    if isinstance(column, int):
+        return [] if column == default else [column]
+    return list(column)
 
 
 def _unacked_only(batch: Batch) -> Batch:
