@@ -240,6 +240,9 @@ EPOCHS = st.builds(
 )
 ROWS = st.builds(
     Row,
+    index=st.integers(1, limits.INDEX_MAX),
+    row=st.integers(0, limits.ROW_MAX),
+    fate=st.integers(1, 5),
     name=st.builds(
         lambda second, trigger, tried: str(
             AttemptName(LaunchName("acme/backup", second, trigger), tried)
@@ -248,8 +251,6 @@ ROWS = st.builds(
         st.integers(0, 3),
         st.integers(1, 3),
     ),
-    fate=st.integers(1, 5),
-    begun_index=st.integers(0, limits.INDEX_MAX),
     epoch=EPOCHS,
     started_ms=MS,
     finished_ms=MS,
@@ -259,16 +260,20 @@ ROWS = st.builds(
 )
 
 
-@given(st.lists(ROWS, max_size=8, unique_by=lambda one: one.name), st.integers(0, 1 << 30))
+def where(one: Row) -> tuple[int, int]:
+    return (one.index, one.row)
+
+
+@given(st.lists(ROWS, max_size=8, unique_by=where), st.integers(0, 1 << 30))
 def test_what_an_executor_tells_is_what_the_leader_hears(rows: list[Row], kept: int) -> None:
-    rows.sort(key=lambda one: (one.begun_index, one.name))
+    rows.sort(key=where)
     told = Words(lambda name: kept).recollection(Page(rows, 5, None))
     heard = pool_pb2.Recollection.FromString(told.SerializeToString())
     assert (heard.last, heard.floor) == (True, 5)
     for one, recalled in zip(rows, parse_recollection(heard, START), strict=True):
         fact = recalled.fact
-        assert (str(fact.name), int(fact.fate)) == (one.name, one.fate)
-        assert (recalled.begun_index, recalled.epoch) == (one.begun_index, one.epoch)
+        assert (str(recalled.name), int(fact.fate)) == (one.name, one.fate)
+        assert ((fact.index, fact.row), recalled.epoch) == (where(one), one.epoch)
         assert (fact.started_ms, fact.finished_ms) == (one.started_ms, one.finished_ms)
         assert (fact.exit_code, int(fact.reason)) == (one.exit_code, one.reason)
         assert fact.detail == one.detail
