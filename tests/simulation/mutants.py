@@ -12,17 +12,17 @@ from typing import Any, Final
 
 import msgspec
 
-from cron.leader import dispatch
+from cron.leader import dispatch, settle
 from cron.leader.executors import Executors
 from cron.leader.leader import Leader
 from cron.leader.plan import _Choice
 from cron.leader.queues import Queues
-from cron.leader.settle import Settler
 from cron.scheduler.gates import Gates
 from cron.scheduler.limits import Bucket, LimitTable
 from cron.scheduler.places import Places
 from cron.scheduler.queue import FairQueue
 from cron.state import launches, machine, parts, retries
+from cron.state.batches import Batch
 from launcher.executor import rules
 from launcher.executor.attempt import Attempt
 from launcher.executor.batch import tombstone
@@ -30,9 +30,9 @@ from launcher.executor.launches import Launches
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, FENCED
 from launcher.executor.workers import Workers
-from launcher.names import AttemptName
 from launcher.pool.events import Fact as PoolFact
-from launcher.pool.events import Facts, Fate
+from launcher.pool.events import Facts, Fate, Told
+from launcher.pool.orders import FenceOrder, StartBatch
 from launcher.pool.pool import Pool
 from launcher.work import WorkSpec
 from tests.simulation.crews import Process
@@ -56,11 +56,9 @@ def no_epoch_at_executors() -> contextlib.AbstractContextManager[None]:
 def no_fence() -> contextlib.AbstractContextManager[None]:
     """What would be fenced is taken for never run at once, without asking the executor."""
 
-    def fence(
-        self: Pool, executor: str, ledger: str, names: Sequence[AttemptName], *, index: int
-    ) -> bool:
-        facts = tuple(PoolFact(name, Fate.FENCED) for name in names)
-        self._on_event(Facts(executor, ledger, facts))
+    def fence(self: Pool, executor: str, ledger: str, fences: Sequence[FenceOrder]) -> bool:
+        facts = tuple(PoolFact(one.index, one.row, Fate.FENCED) for one in fences)
+        self._on_event(Facts(executor, ledger, Told(facts)))
         return True
 
     return patched(Pool, fence=fence)
@@ -167,28 +165,27 @@ def nobody_reaps() -> contextlib.AbstractContextManager[None]:
 
 def one_name_for_all_parts() -> contextlib.AbstractContextManager[None]:
     """All parts of an attempt are started under the name of the first."""
-    real = dispatch.attempt_name
+    real = dispatch._odd
 
-    def attempt_name(state: Any, key: Any, attempt: int, part: int = 1) -> AttemptName:
-        return real(state, key, attempt)
+    def odd(*args: Any, **kwargs: Any) -> StartBatch:
+        return msgspec.structs.replace(real(*args, **kwargs), parts=())
 
-    return patched(dispatch, attempt_name=attempt_name)
+    return patched(dispatch, _odd=odd)
 
 
-@contextlib.contextmanager
-def first_part_only() -> Iterator[None]:
+def first_part_only() -> contextlib.AbstractContextManager[None]:
     """Of a launch of several parts only the first is settled and asked again."""
-    open_attempt, ask_again = Settler._open_attempt, Settler._ask_again
+    real = settle._Questions.ask
 
-    def of_first(self: Settler, state: Any, row: Any, start: Any, *rest: Any) -> Any:
-        return open_attempt(self, state, row, start, *rest) if start.part == 1 else None
+    def ask(self: Any, batch: Batch, rows: Sequence[int], now_ms: int) -> None:
+        others = [
+            row
+            for row, launch in batch.odd.items()
+            if (start := launch.start_on(batch.executor)) is not None and start.part != 1
+        ]
+        real(self, batch, [row for row in rows if row not in others], now_ms)
 
-    def ask_first(self: Settler, state: Any, record: Any, row: Any, part: int, now: int) -> None:
-        if part == 1:
-            ask_again(self, state, record, row, part, now)
-
-    with patched(Settler, _open_attempt=of_first, _ask_again=ask_first):
-        yield
+    return patched(settle._Questions, ask=ask)
 
 
 def succeeds_by_its_first_part() -> contextlib.AbstractContextManager[None]:
