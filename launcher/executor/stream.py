@@ -21,7 +21,7 @@ from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.pace import Pace
 from launcher.executor.row import Fates, Row, epoch_message, epoch_of
-from launcher.executor.words import Words
+from launcher.executor.words import PROTOCOL, Words
 from launcher.executor.works import Works
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
 from launcher.renewal import Current
@@ -33,8 +33,6 @@ log = logs.get()
 
 LEADER_KEY: Final = "raftcron-leader"
 SPREAD_KEY: Final = "raftcron-spread-ms"
-OFFERS_SINCE: Final = 1
-"""The protocol from which on a leader takes offers; an older one ends the stream for them."""
 CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the boot clock was set, not steered."""
 DISTRUST_S: Final = 2.0
@@ -97,7 +95,6 @@ class Visit:
         self._words = words or Words()
         self._pace = pace or Pace(config, incarnation)
         self._offers: Sequence[Offer] | None = None
-        self._takes_offers = False
         self._rest: Recall | None = None
         self._outgoing: asyncio.Queue[pool_pb2.FromExecutor | None] = asyncio.Queue()
         self._left: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -122,8 +119,8 @@ class Visit:
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
 
     def offer(self, offers: Sequence[Offer]) -> None:
-        """Tell what the workers of this host serve, once the leader has said that it knows how."""
-        if not self._takes_offers:
+        """Tell what the workers of this host serve, once the leader has welcomed this executor."""
+        if not self.welcomed:
             self._offers = offers
             return
         message = self._words.offers(offers)
@@ -217,6 +214,8 @@ class Visit:
         if message.WhichOneof("kind") != "welcome":
             raise StreamEnded("the first message is no welcome")
         welcome = message.welcome
+        if welcome.protocol != PROTOCOL:
+            raise StreamEnded(_other_protocol(welcome.protocol), is_refusal=True)
         epoch = epoch_of(welcome.epoch)
         if epoch < self._foreman.highest:
             raise StreamEnded(f"its epoch {epoch} is older than {self._foreman.highest}")
@@ -227,21 +226,12 @@ class Visit:
             foreman.recall(Recall(self))
         foreman.lease.connected(welcome.self_kill_ms)
         self._pace.learn(welcome.spread_ms)
-        self._speak(welcome.protocol)
+        if self._offers is not None:
+            self.offer(self._offers)
         foreman.clock_offset_ms = wall_ms() - welcome.wall_ms if welcome.wall_ms else 0
         if abs(foreman.clock_offset_ms) > self._config.clock_offset_ms_max:
             log.warning("clock.drifted", offset_ms=foreman.clock_offset_ms)
         return max(1, int(welcome.heartbeat_ms))
-
-    def _speak(self, protocol: int) -> None:
-        """Say what the leader's protocol lets us say, and no more."""
-        self._takes_offers = protocol >= OFFERS_SINCE
-        offers, self._offers = self._offers, None
-        if offers is not None and self._takes_offers:
-            self.offer(offers)
-        elif offers:
-            hint = "upgrade the replicas; until then handlers wait, and commands run"
-            log.warning("offers.withheld", error="the leader is older than handlers", hint=hint)
 
     async def _read(self, call: Any) -> None:
         while (message := await call.read()) is not grpc.aio.EOF:
@@ -456,6 +446,11 @@ class Way:
             log.warning("leader.ignored", error=str(error))
             return ""
         return address
+
+
+def _other_protocol(theirs: int) -> str:
+    text = f"the replica speaks {theirs}, and this executor speaks {PROTOCOL}"
+    return f"{text}; upgrade {'the replicas' if theirs < PROTOCOL else 'the executor'}"
 
 
 def _farewell(goodbye: pool_pb2.Goodbye) -> StreamEnded:

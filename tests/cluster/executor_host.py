@@ -18,6 +18,7 @@ import msgspec
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.work import Epoch, WorkSpec
+from tests.unit.rows_rig import Start, orders, reports_of
 
 ROOT = Path(__file__).resolve().parents[2]
 WAIT_S = 40.0
@@ -107,7 +108,7 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
             heartbeat_ms=self.heartbeat_ms,
             self_kill_ms=self.self_kill_ms,
             wall_ms=wall_ms(),
-            protocol=1,
+            protocol=3,
         )
         yield pool_pb2.FromLeader(welcome=welcome)
         reader = asyncio.create_task(self._read(stream, out))
@@ -128,7 +129,7 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
                     out.put_nowait(pool_pb2.FromLeader(heartbeat=answer))
             elif kind == "reports":
                 self.messages += 1
-                self.reports += message.reports.reports
+                self.reports += reports_of(message.reports)
             elif kind == "offers":
                 self.offers = list(message.offers.offers)
             elif kind == "output":
@@ -142,19 +143,14 @@ class FakeLeader(pool_pb2_grpc.PoolServicer):
 
     def order(self, **fields: Any) -> None:
         assert self._out is not None
-        orders = pool_pb2.Orders(epoch=epoch(fields.pop("epoch", self.epoch)), **fields)
-        self._out.put_nowait(pool_pb2.FromLeader(orders=orders))
+        under = epoch(fields.pop("epoch", self.epoch))
+        message = orders(*fields.pop("starts", ()), **fields)
+        message.epoch.CopyFrom(under)
+        self._out.put_nowait(pool_pb2.FromLeader(orders=message))
 
     def start(self, name: str, spec: bytes, *, index: int = 10, **fields: Any) -> None:
         late_ms = fields.pop("late_ms", -FAR_MS)
-        start = pool_pb2.Start(
-            name=name,
-            begun_index=index,
-            not_after_ms=wall_ms() - late_ms,
-            work=spec,
-            scheduled_time="2026-11-20T15:00:00Z",
-        )
-        self.order(starts=[start], **fields)
+        self.order(starts=[Start(name, spec, wall_ms() - late_ms, index)], **fields)
 
     def goodbye(self, leader: str = "") -> None:
         assert self._out is not None

@@ -14,6 +14,7 @@ from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.cluster.executor_host import ROOT, ExecutorHost, FakeLeader, runs, shell, until, work
+from tests.unit.rows_rig import reports_of
 
 pytestmark = pytest.mark.cluster
 NAME = "acme/a@2026-11-20T15:00:00Z+t1#2"
@@ -161,10 +162,10 @@ async def test_a_kill_is_reported_with_the_reason_it_was_ordered_with(
     await leader.connected()
     leader.start(NAME, shell("sleep 60"))
     await leader.told(NAME, pool_pb2.ACCEPTED)
-    leader.order(kills=[pool_pb2.Kill(name=NAME, reason=Reason.REPLACED)])
+    leader.order(kills=[(NAME, Reason.REPLACED)])
     report = await leader.told(NAME, pool_pb2.ENDED)
     assert (report.reason, report.exit_code) == (Reason.REPLACED, 128 + signal.SIGTERM)
-    leader.order(kills=[pool_pb2.Kill(name=OTHER, reason=Reason.KILLED)])
+    leader.order(kills=[(OTHER, Reason.KILLED)])
     await leader.told(OTHER, pool_pb2.UNKNOWN)
 
 
@@ -213,7 +214,7 @@ async def test_guarded_commands_end_when_the_leader_answers_no_more(
 
     def ends() -> list[pool_pb2.Report]:
         # It looks for another leader meanwhile: what ended between two streams is in a greeting.
-        greeted = [row for hello in leader.hellos for row in hello.known]
+        greeted = [row for hello in leader.hellos for row in reports_of(hello.known)]
         return [row for row in (*leader.reports, *greeted) if row.fate == pool_pb2.ENDED]
 
     assert (await until(ends, "the command's end"))[0].reason == Reason.EXECUTOR_LOST

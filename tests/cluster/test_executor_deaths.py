@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from launcher.executor.clock import boot_ms
+from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, mark, runs, shell, until
+from tests.unit.rows_rig import reports_of
 
 pytestmark = pytest.mark.cluster
 NAME = "default/a@2026-11-20T15:00:00Z#1"
@@ -34,7 +36,7 @@ async def test_killed_in_the_middle_it_reports_the_launch_as_interrupted_and_the
     await until(lambda: not any(runs(pid) for pid in pids), "the commands' end")
     host.start()
     await leader.connected(streams=2)
-    (row,) = leader.hellos[1].known
+    (row,) = reports_of(leader.hellos[1].known)
     assert (row.name, row.fate) == (NAME, pool_pb2.INTERRUPTED)
     assert row.started_ms
 
@@ -102,7 +104,7 @@ async def test_the_group_of_a_command_dies_with_the_whole_tree_above_it_and_the_
     await leader.connected(streams=2)
     assert not runs(pids["session"])
     assert not runs(pids["daemon"])
-    assert leader.hellos[1].known[0].fate == pool_pb2.INTERRUPTED
+    assert reports_of(leader.hellos[1].known)[0].fate == pool_pb2.INTERRUPTED
     if runs(pids["cleared"]):  # documented: it left its group, and nothing says whose it is
         kill(pids["cleared"])
 
@@ -185,7 +187,7 @@ async def test_a_command_whose_start_was_not_yet_recorded_dies_with_executor_and
     await until(lambda: not any(map(runs, pids)), "the commands' end")
     host.start()
     await leader.connected(streams=2)
-    assert leader.hellos[1].known[0].fate == pool_pb2.INTERRUPTED
+    assert reports_of(leader.hellos[1].known)[0].fate == pool_pb2.INTERRUPTED
 
 
 async def test_a_stopped_spawner_of_a_dead_executor_does_not_wake(
@@ -197,7 +199,7 @@ async def test_a_stopped_spawner_of_a_dead_executor_does_not_wake(
     command, path = mark(tmp_path)
     stop(spawner)
     leader.start(NAME, shell(command))
-    leader.order(kills=[pool_pb2.Kill(name=OTHER)])
+    leader.order(kills=[(OTHER, Reason.KILLED)])
     await leader.told(OTHER, pool_pb2.UNKNOWN)  # so the start is in the spawner's socket by now
     await host.kill()
     host.start()

@@ -12,6 +12,7 @@ from launcher.executor.main import CANNOT_RUN, IN_USE
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, mark, shell, until
+from tests.unit.rows_rig import Start, reports_of
 
 pytestmark = pytest.mark.cluster
 NAME = "default/a@2026-11-20T15:00:00Z#1"
@@ -43,7 +44,9 @@ async def test_a_start_is_not_repeated_after_a_restart_either(
     await host.kill()
     host.start()
     await leader.connected(streams=2)
-    assert [(row.name, row.fate) for row in leader.hellos[1].known] == [(NAME, pool_pb2.ENDED)]
+    assert [(row.name, row.fate) for row in reports_of(leader.hellos[1].known)] == [
+        (NAME, pool_pb2.ENDED)
+    ]
     assert leader.hellos[0].ledger == leader.hellos[1].ledger
     assert leader.hellos[0].incarnation != leader.hellos[1].incarnation
     leader.start(NAME, shell(command))
@@ -63,7 +66,7 @@ async def test_an_acknowledged_end_is_not_reported_again(
     leader.order(acks=[NAME])
     leader.goodbye()
     await leader.connected(streams=2)
-    assert [row.name for row in leader.hellos[1].known] == [OTHER]
+    assert [row.name for row in reports_of(leader.hellos[1].known)] == [OTHER]
 
 
 async def test_a_fence_leaves_a_tombstone_that_refuses_the_start(
@@ -105,7 +108,7 @@ async def test_orders_of_an_older_epoch_end_the_stream_and_start_nothing(
     leader.start(NAME, shell(command), epoch=Epoch(0, 4, "r9"))
     await leader.connected(streams=2)
     assert not leader.about(NAME)
-    assert not leader.hellos[1].known
+    assert not reports_of(leader.hellos[1].known)
     assert not path.exists()
 
 
@@ -258,10 +261,7 @@ async def test_a_flood_of_starts_is_answered_in_few_messages(
     host.start()
     await leader.connected()
     names = [f"default/j{number}@2026-11-20T15:00:00Z#1" for number in range(2_000)]
-    starts = [
-        pool_pb2.Start(name=name, begun_index=1 + at, not_after_ms=1 << 50, work=shell("exit 1"))
-        for at, name in enumerate(names)
-    ]
+    starts = [Start(name, shell("exit 1"), 1 << 50, 1 + at) for at, name in enumerate(names)]
     leader.order(starts=starts)
     await until(lambda: len(leader.reports) >= 2_000, "all reports")
     assert {report.name for report in leader.reports} == set(names)
@@ -296,7 +296,7 @@ async def test_killed_at_any_point_it_never_runs_twice(
     assert await host.ended() == -signal.SIGKILL
     host.start()
     await leader.connected(streams=2)
-    known = {row.name: row.fate for row in leader.hellos[1].known}
+    known = {row.name: row.fate for row in reports_of(leader.hellos[1].known)}
     assert known == ({} if fate is None else {NAME: fate})
     leader.start(NAME, shell(command))
     await leader.told(NAME, pool_pb2.ENDED if fate is None else fate)

@@ -12,6 +12,7 @@ from launcher.executor.clock import boot_ms
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.cluster.executor_host import ExecutorHost, FakeLeader, shell, until
+from tests.unit.rows_rig import Start
 
 pytestmark = pytest.mark.cluster
 NAME = "acme/a@2026-11-20T15:00:00Z#1"
@@ -102,8 +103,7 @@ async def test_a_clock_far_from_the_leaders_gets_no_work(
     monkeypatch.setattr("tests.cluster.executor_host.wall_ms", lambda: 1_000)
     host.start()
     await leader.connected()
-    start = pool_pb2.Start(name=NAME, begun_index=1, not_after_ms=1 << 50, work=shell("true"))
-    leader.order(starts=[start])
+    leader.order(starts=[Start(NAME, shell("true"), 1 << 50, 1)])
     report = await leader.told(NAME, pool_pb2.REFUSED)
     assert "clock" in report.detail
 

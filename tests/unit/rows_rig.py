@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from launcher.columns import full, full_times, sums
 from launcher.executor.attempt import Attempt
 from launcher.executor.batch import STARTING, Batch, Job
 from launcher.executor.ledger import Ledger
@@ -194,3 +195,32 @@ def attempt_of(
     """An attempt that was accepted."""
     batch = batch_of(name, index=index, epoch=epoch)
     return Attempt(batch, 0, index, number_of(name), name, spec, not_after_ms)
+
+
+def reports_of(reports: pool_pb2.Reports) -> list[pool_pb2.Report]:
+    """What a message says of rows, row by row, with their names."""
+    found = [
+        pool_pb2.Report(
+            name=name_of(row),
+            index=batch.index,
+            row=row,
+            fate=batch.fate,
+            reason=batch.reason,
+            exit_code=batch.exit_code,
+            started_ms=started_ms,
+            finished_ms=finished_ms,
+            output_bytes=output_bytes,
+            detail=batch.detail,
+        )
+        for batch in reports.batches
+        for row, started_ms, finished_ms, output_bytes in zip(
+            sums(batch.rows),
+            full_times(batch.started_ms, len(batch.rows)),
+            full_times(batch.finished_ms, len(batch.rows)),
+            full(batch.output_bytes, len(batch.rows)),
+            strict=True,
+        )
+    ]
+    for report in reports.reports:
+        report.name = name_of(report.row)
+    return found + list(reports.reports)

@@ -15,12 +15,12 @@ from launcher.config import ExecutorConfig
 from launcher.executor import main as executor
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.launch import Reason
-from launcher.pool.events import Fact, Facts, Fate, Joined, Offer, Offered
+from launcher.pool.events import Fact, Facts, Fate, Joined, Offer, Offered, Told
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import StartOrder
 from launcher.work import WorkSpec
 from launcher.worker.wire import Result
 from tests.unit.pool_rig import CELL, Rig, attempt, rigged
+from tests.unit.pool_rig import order as order_of
 from tests.unit.workers_rig import HANDLER, Puppet, names_of, until
 
 
@@ -51,7 +51,12 @@ async def answered(rig: Rig) -> None:
 
 def said(rig: Rig, fate: Fate) -> list[Fact]:
     """What was told with that fate."""
-    return [fact for event in rig.of(Facts) for fact in event.facts if fact.fate is fate]
+    return [fact for event in rig.of(Facts) for fact in facts_of(event.told) if fact.fate is fate]
+
+
+def facts_of(told: Told) -> list[Fact]:
+    """All that was told, row by row."""
+    return [fact for batch in told.batches for fact in batch.facts()] + list(told.facts)
 
 
 async def test_one_that_is_drained_ends_with_exit_code_0(tmp_path: Path) -> None:
@@ -107,7 +112,7 @@ async def test_a_handlers_launch_goes_from_pool_to_worker_and_back(tmp_path: Pat
         await answered(rig)
         await puppet.read()
         work = msgspec.msgpack.encode(WorkSpec((), handler=HANDLER, payload=b"{}"))
-        order = StartOrder(attempt(1), 7, wall_ms() + 60_000, work)
+        order = msgspec.structs.replace(order_of(1, work), not_after_ms=[wall_ms() + 60_000])
         assert rig.pool.start(joined.executor, joined.ledger, [order])
         assert names_of(await puppet.tasks(1)) == [str(attempt(1))]
         puppet.start(str(attempt(1)))
@@ -115,7 +120,8 @@ async def test_a_handlers_launch_goes_from_pool_to_worker_and_back(tmp_path: Pat
         puppet.finish(str(attempt(1)), result=Result.SNOOZE, after_ms=90_000, detail="not yet")
         await until(lambda: len(said(rig, Fate.ENDED)) == 1)
         [fact] = said(rig, Fate.ENDED)
-        assert (fact.name, fact.reason, fact.retry_after_ms) == (attempt(1), Reason.SNOOZE, 90_000)
+        assert (fact.index, fact.row) == (101, 0)
+        assert (fact.reason, fact.retry_after_ms) == (Reason.SNOOZE, 90_000)
         assert (fact.detail, fact.exit_code) == ("not yet", 1)
         puppet.hang_up()
         await rig.heard(Offered, 2)

@@ -29,7 +29,8 @@ from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
 from tests.unit.journal_rig import read_only
 from tests.unit.pool_rig import CELL, EPOCH, Rig, attempt, rigged, until
-from tests.unit.rows_rig import rows_of
+from tests.unit.rows_rig import name_of, rows_of
+from tests.unit.test_executor_drained import facts_of
 from tests.unit.test_executor_foreman import A, B, Ear, Shop
 from tests.unit.test_executor_pages import fill, names, row
 
@@ -248,8 +249,8 @@ async def test_a_leader_hears_of_every_row_of_a_large_ledger(shop: Shop) -> None
         parts = rig.of(Recollected)
         assert [len(one.rows) for one in parts] == [RECALL_ROWS_MAX, RECALL_ROWS_MAX, 500]
         told = [recalled for one in parts for recalled in one.rows]
-        assert [one.fact.name for one in told] == [attempt(number) for number in range(count)]
-        assert [one.begun_index for one in told] == [one.index for one in rows]
+        assert [one.name for one in told] == [attempt(number) for number in range(count)]
+        assert [one.fact.index for one in told] == [one.index for one in rows]
         assert {one.epoch for one in told} == {"0.1.r1"}
         assert [one.fact.fate for one in told[:3]] == [Fate.ENDED, Fate.FENCED, Fate.REFUSED]
 
@@ -258,7 +259,7 @@ async def test_who_is_not_asked_tells_only_what_is_not_acknowledged(shop: Shop) 
     await in_ledger(shop, *(row(number) for number in range(4)), acked=(0, 1))
     async with rigged(LeaseTimes(20, 2_000, 3_000)) as rig, Full(shop, rig):
         joined = await rig.heard(Joined)
-        assert [fact.name for fact in joined.known] == [attempt(2), attempt(3)]
+        assert [fact.row for fact in facts_of(joined.known)] == [2, 3]
         rig.pool.welcome(joined.executor, joined.ledger)
         await until(lambda: shop.foreman.highest == EPOCH)  # the turn that would have told
         await rig.heard(Beat, len(rig.of(Beat)) + 2)
@@ -277,7 +278,7 @@ async def test_a_stream_that_broke_in_the_middle_is_told_anew(shop: Shop) -> Non
         again = await rig.heard(Joined, 2)
         rig.pool.welcome(again.executor, again.ledger, recall=True)
         await until(lambda: is_whole(rig))
-        told = [one.fact.name for event in rig.of(Recollected)[broken:] for one in event.rows]
+        told = [one.name for event in rig.of(Recollected)[broken:] for one in event.rows]
         assert told == [attempt(number) for number in range(count)]
 
 
@@ -308,10 +309,11 @@ async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
         await shop.turns_until(lambda: shop.on_disk(A) == shop.on_disk(B) == ENDED)
         async with Full(shop, rig, outputs):
             joined = await rig.heard(Joined)
-            assert {str(one.name): one.output_bytes for one in joined.known} == {A: 6, B: 0}
+            kept = {name_of(one.row): one.output_bytes for one in facts_of(joined.known)}
+            assert kept == {A: 6, B: 0}
             rig.pool.welcome(joined.executor, joined.ledger, recall=True)
             last = await rig.heard(Recollected)
-            assert {str(one.fact.name): one.fact.output_bytes for one in last.rows} == {A: 6, B: 0}
+            assert {str(one.name): one.fact.output_bytes for one in last.rows} == {A: 6, B: 0}
 
 
 def test_only_what_is_over_has_output_to_be_had() -> None:

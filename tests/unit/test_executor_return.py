@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import grpc
 import pytest
-import structlog
 
 from launcher.config import ExecutorConfig
 from launcher.executor.foreman import Foreman
@@ -160,7 +159,7 @@ async def test_who_finds_too_many_at_the_door_was_not_refused_but_was_late() -> 
 # ---- how old the leader is
 
 
-async def test_a_leader_that_takes_offers_gets_them_when_it_has_said_so() -> None:
+async def test_a_leader_gets_offers_once_it_has_welcomed_the_executor() -> None:
     async with rigged() as rig, visiting(rig):
         joined = await rig.heard(Joined)
         assert not rig.of(Offered)
@@ -169,20 +168,16 @@ async def test_a_leader_that_takes_offers_gets_them_when_it_has_said_so() -> Non
         assert [offer.handlers for offer in rig.pool.sessions()[0].offers] == [("a.b",)]
 
 
-async def test_an_older_leader_gets_none_and_keeps_the_executor(
+async def test_a_leader_of_another_protocol_is_left_with_a_word_on_what_to_upgrade(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would have ended the stream for them, again and again: no commands either."""
-    monkeypatch.setattr(limits, "PROTOCOL", 0)
-    with structlog.testing.capture_logs() as lines:
-        async with rigged() as rig, visiting(rig) as visit:
-            rig.pool.welcome((await rig.heard(Joined)).executor)
-            await rig.heard(Beat)
-            assert not visit.done()
-            assert not rig.of(Offered)
-    withheld = [line for line in lines if line["event"] == "offers.withheld"]
-    assert len(withheld) == 1
-    assert "upgrade the replicas" in withheld[0]["hint"]
+    async with rigged() as rig, visiting(rig) as visit:
+        joined = await rig.heard(Joined)
+        monkeypatch.setattr(limits, "PROTOCOL", limits.PROTOCOL - 1)
+        rig.pool.welcome(joined.executor)
+        with pytest.raises(StreamEnded, match="speaks 2, and this executor speaks 3; upgrade the"):
+            await asyncio.wait_for(visit, 30)
+        assert not rig.of(Offered)
 
 
 async def test_the_last_offers_before_a_welcome_are_those_that_count() -> None:

@@ -3,58 +3,65 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from cron.cli.rows import launch_row
-from cron.leader.news import Digested, digest_facts
+from cron.leader.news import Digested, digest
 from cron.leader.shown import of_row
+from launcher.executor.attempt import Attempt, News
+from launcher.executor.batch import tombstone
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import ACCEPTED, Row
 from launcher.executor.turn import record
-from launcher.launch import Reason
-from launcher.pool.messages import parse_reports
+from launcher.executor.words import Words
+from launcher.pool.reports import parse_reports
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, with_job
 
 NAME = "default/backup@2026-11-20T16:01:00Z#1"
 MIB = 1 << 20
 
 
-def ended(cpu_ms: int, peak: int) -> list[Any]:
-    return ["ended", NAME, 0, int(Reason.NONE), T0 * 1000 + 61_000, 0, "", cpu_ms, peak]
-
-
-def reported(path: Path, news: list[Any]) -> Any:
-    """What an executor reports that heard this from its spawner, and was started anew."""
+def reported(path: Path, key: tuple[int, int], cpu_ms: int, peak: int) -> pool_pb2.Reports:
+    """What an executor reports of a command that used so much, also when it was started anew."""
+    index, row = key
+    batch = tombstone(index, row, NAME, "0.1.r1")
+    one = Attempt(batch, 0, index, row, NAME, WorkSpec(("/bin/true",)), 1 << 50)
+    one.started_ms, one.finished_ms = T0 * 1000 + 60_000, T0 * 1000 + 61_000
+    one.cpu_ms, one.memory_peak_bytes = cpu_ms, peak
     ledger = Ledger(path / "journal")
     with ledger.transaction():
-        ledger.insert([Row(NAME, ACCEPTED, 3, started_ms=T0 * 1000 + 60_000)])
-        record(ledger, [news], T0 * 1000)
+        ledger.insert(batch)
+        told = record(ledger, News(ended=[one]))
     ledger.close()
     ledger = Ledger(path / "journal")
-    (row,) = ledger.rows([NAME]).values()
+    known = Words().known(ledger.unacked())
     ledger.close()
-    return row.report()
+    messages = [next(Words().reports(fates, 9)) for fates in (told, known)]
+    assert messages[0] == messages[1]
+    return messages[0]
 
 
-def recorded(path: Path, news: list[Any]) -> StateRig:
+def recorded(path: Path, cpu_ms: int, peak: int) -> StateRig:
     rig = with_job()
     rig.to(60).account(60)
     rig.begin(60)
+    executor = rig.state.executors[1]
+    [begun] = [launch for launch in rig.state.active.values()]
+    told = parse_reports(reported(path, (begun.begun_index, begun.row), cpu_ms, peak))
     into = Digested()
-    facts = parse_reports([reported(path, news)], 1)
-    digest_facts(rig.state, rig.state.executors[1], list(facts), into)
+    digest(rig.state, executor, told, into, (executor.executor, executor.ledger))
     rig.append(*into.commands())
     return rig
 
 
 def test_what_a_launch_used_is_in_its_row_and_shown(tmp_path: Path) -> None:
-    (row,) = recorded(tmp_path, ended(1_250, 96 * MIB)).rows
+    (row,) = recorded(tmp_path, 1_250, 96 * MIB).rows
     assert (row.cpu_ms, row.memory_peak_bytes) == (1_250, 96 * MIB)
     shown = launch_row(of_row(row))
     assert (shown["cpu_ms"], shown["memory_peak_bytes"]) == (1_250, 96 * MIB)
 
 
 def test_what_nothing_measured_is_not_known(tmp_path: Path) -> None:
-    (row,) = recorded(tmp_path, ended(0, 0)[:-2]).rows
+    (row,) = recorded(tmp_path, 0, 0).rows
     shown = launch_row(of_row(row))
     assert shown["cpu_ms"] is shown["memory_peak_bytes"] is None
