@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final, cast
 
 import msgspec
 
 from cron.errors import InvariantViolated
 from cron.failpoints import hit
 from cron.job import Job
+from cron.leader.news import Source
 from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.codec import encode_work
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import NO_ROW, ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
-from launcher.names import AttemptName
-from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
+from launcher.pool.orders import BatchRows, KillOrder, StartBatch, Work, work_of
 from launcher.pool.pool import Pool
-from launcher.pool.works import Work, work_of
 
 BEGUN: Final = LaunchState.BEGUN  # members of an enumeration are slow to look up
 _ENDED = (
@@ -35,8 +34,6 @@ _ENDED = (
     Verdict.WRONG_STATE,
 )
 """Verdicts after which an executor need not report the end of that attempt again."""
-Source: TypeAlias = tuple[str, str]
-"""Executor id and the UUID of its ledger."""
 
 
 class Dispatcher:
@@ -242,17 +239,6 @@ class Unsents:
             for source, batches in self._rows.items()
             for index, rows in sorted(batches.items())
         ]
-
-
-def fence_order(state: State, launch: LaunchRow, start: Start) -> FenceOrder:
-    """Return the order to leave a tombstone for a part of an attempt."""
-    name = AttemptName(state.launch_name(launch.key), launch.attempt, start.part)
-    return FenceOrder(launch.begun_index, start.row, name)
-
-
-def source_of(record: ExecutorRecord) -> Source:
-    """Return the executor and ledger of a record."""
-    return (record.executor, record.ledger)
 
 
 def is_settled(verdict: int) -> bool:

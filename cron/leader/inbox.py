@@ -9,8 +9,8 @@ from typing import Final
 
 import structlog
 
-from cron.leader.dispatch import Dispatcher, Source, is_settled, source_of
-from cron.leader.news import Digested, End, digest
+from cron.leader.dispatch import Dispatcher, is_settled
+from cron.leader.news import Digested, End, Source, digest, source_of
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
 from cron.notes import Note, NoteCode

@@ -10,7 +10,6 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from cron.leader.dispatch import Source, fence_order
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
@@ -18,6 +17,7 @@ from cron.state.batches import Batch
 from cron.state.columns import deltas, uniform
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
+from launcher.names import AttemptName
 from launcher.pool.events import BatchFacts, Fact, Fate, Told
 from launcher.pool.orders import FenceOrder, KillOrder
 
@@ -36,6 +36,8 @@ _WITHOUT_WORDS: Final = {
 }
 
 
+Source: TypeAlias = tuple[str, str]
+"""Executor id and the UUID of its ledger."""
 End: TypeAlias = tuple[c.Key, int, int]
 """Key, attempt and part of what is to end."""
 
@@ -256,3 +258,14 @@ def finished_item(key: c.Key, attempt: int, part: int, fact: Fact) -> c.Finished
 def _shortened(detail: str) -> str:
     """Return what fits into the log a thousand times over: the beginning says what is wrong."""
     return detail[:DETAIL_CHARS_MAX]
+
+
+def fence_order(state: State, launch: LaunchRow, start: Start) -> FenceOrder:
+    """Return the order to leave a tombstone for a part of an attempt."""
+    name = AttemptName(state.launch_name(launch.key), launch.attempt, start.part)
+    return FenceOrder(launch.begun_index, start.row, name)
+
+
+def source_of(record: ExecutorRecord) -> Source:
+    """Return the executor and ledger of a record."""
+    return (record.executor, record.ledger)

@@ -18,8 +18,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from cron.leader.dispatch import source_of
-from cron.leader.news import Digested, digest
+from cron.leader.news import Digested, digest, source_of
 from cron.leader.recovery import (
     Gathered,
     amend_items,

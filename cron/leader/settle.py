@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
-from cron.leader.dispatch import BEGUN, Dispatcher, Source, fence_order, rows_in, source_of
-from cron.leader.news import LAUNCHED, lost_fact
+from cron.leader.dispatch import Dispatcher, rows_in
+from cron.leader.news import BEGUN, LAUNCHED, Source, fence_order, lost_fact, source_of
 from cron.state.batches import Batch
 from cron.state.state import ExecutorRecord, State
 from launcher.launch import Reason

@@ -40,14 +40,8 @@ from launcher.pool.events import (
 )
 from launcher.pool.lease import Key, Leases, LeaseTimes
 from launcher.pool.messages import Greeting
-from launcher.pool.orders import (
-    BatchRows,
-    FenceOrder,
-    KillOrder,
-    Outbox,
-    StartBatch,
-    encode_epoch,
-)
+from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
+from launcher.pool.outbox import Outbox, encode_epoch
 from launcher.pool.probes import Probes
 from launcher.pool.session import End, Heartbeat, OutputSlice, Session, SessionView
 from launcher.pool.twins import Twins

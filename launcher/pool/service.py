@@ -30,7 +30,7 @@ from launcher.pool.errors import (
     SeenNewerEpoch,
 )
 from launcher.pool.messages import Greeting, parse_heartbeat, parse_hello, parse_offers
-from launcher.pool.orders import encode_epoch
+from launcher.pool.outbox import encode_epoch
 from launcher.pool.pool import Pool
 from launcher.pool.reports import parse_reports
 from launcher.pool.session import End, Session

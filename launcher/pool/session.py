@@ -19,7 +19,7 @@ from launcher.pool.errors import BadMessage, NotConnected, OutputUnavailable
 from launcher.pool.events import Joined, Offer, Recalled
 from launcher.pool.lease import Key, LeaseTimes
 from launcher.pool.messages import Greeting
-from launcher.pool.orders import Outbox
+from launcher.pool.outbox import Outbox
 from launcher.pool.reports import parse_recollection
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch

@@ -12,28 +12,12 @@ from collections import OrderedDict
 from collections.abc import MutableSequence, Sequence
 from typing import Final, cast
 
-import msgspec
-
 from launcher.pool import limits
+from launcher.pool.orders import Work
 from launcher.rpc.v1 import pool_pb2
 
 _GIVEN_UP_EACH: Final = 4
 """Old works that one new one drives out at most: where there must be fewer they go bit by bit."""
-
-
-class Work(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """What a job is to do, at one revision. Whoever orders it keeps one of these: another one is
-    another work, and sent again. `job` is `tenant/job`, `spec` an encoded `WorkSpec`; `size` is how
-    many bytes of a message they take, about."""
-
-    job: str
-    spec: bytes
-    size: int
-
-
-def work_of(job: str, spec: bytes) -> Work:
-    """Return the work of a job."""
-    return Work(job, spec, len(job) + len(spec) + limits.WORK_FRAME_BYTES)
 
 
 class SentWorks:

@@ -14,10 +14,9 @@ from launcher.names import AttemptName, LaunchName
 from launcher.pool import limits
 from launcher.pool.events import Event, Fact, Fate, Joined, Left
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch
+from launcher.pool.orders import BatchRows, FenceOrder, KillOrder, StartBatch, work_of
 from launcher.pool.pool import Pool
 from launcher.pool.service import add_pool_service
-from launcher.pool.works import work_of
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
 from launcher.work import Epoch
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from cron.leader.dispatch import Source
-from cron.leader.news import Digested, digest
+from cron.leader.news import Digested, Source, digest
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason

@@ -14,7 +14,7 @@ from launcher.launch import Reason
 from launcher.pool import limits
 from launcher.pool.events import Left
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import Outbox
+from launcher.pool.outbox import Outbox
 from launcher.rpc.v1 import pool_pb2
 from tests.unit.pool_rig import (
     EPOCH,
