@@ -27,13 +27,13 @@ from cron.history.store import RowStore
 from cron.keeper.shelf import Folders
 from cron.state.archive import Sealed, SegmentRecord
 from cron.state.imaging import Imaging
-from cron.state.rows import Row
+from cron.state.rows import Chunk
 from cron.state.state import State
 
 JOBS: Final = 1_000
 SEGMENT_ROWS: Final = 65_536
-BATCH_ROWS: Final = 1_000
-"""Rows of one applied batch."""
+BATCH_CHUNKS: Final = 30
+"""Chunks that are made before they are appended: two in three entries."""
 ASKED: Final = 200
 """Jobs whose history is asked for."""
 
@@ -84,13 +84,13 @@ class History:
         self.row_store = RowStore(self.shelf)
         self.row_store.follow(self.state.history)
 
-    def grow(self, rows: Iterator[Row]) -> None:
+    def grow(self, chunks: Iterator[Chunk]) -> None:
         """Add launches that ended: to the tails, and to segments."""
         history = self.state.history
-        while batch := list(islice(rows, BATCH_ROWS)):
+        while batch := list(islice(chunks, BATCH_CHUNKS)):
             began = time.process_time()
-            for row in batch:
-                history.append(row)
+            for chunk in batch:
+                history.append(chunk)
             self.append_s += time.process_time() - began
             if history.open_rows >= SEGMENT_ROWS:
                 began = time.process_time()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from cron.job import Job, Overlap, Schedule
-from cron.state.rows import Row, RowKind
+from cron.state.rows import Chunk, column, joined
 from cron.state.state import ExecutorRecord, JobRecord, LaunchRow, Span, State
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch, WorkSpec
@@ -14,6 +14,8 @@ from launcher.work import Epoch, WorkSpec
 T0: Final = 1_795_190_400
 EPOCH: Final = Epoch(1, 7, "r2")
 OPEN_PER_JOB: Final = 10
+ENTRY_ROWS: Final = 50
+"""Launches that end in one entry."""
 
 
 def job(number: int) -> Job:
@@ -49,42 +51,50 @@ def large_state(jobs: int, open_per_job: int = OPEN_PER_JOB) -> State:
                 row.launched_index, row.started_ms, row.job = 999_001, T0 * 1000, declared
                 state.active[row.key] = row
             else:
-                state.due[row.key] = row
+                state.due.odd[row.key] = row
             record.open[(row.scheduled_s, 0)] = row
     return state
 
 
-def finished(jobs: int, launches: int) -> Iterator[Row]:
-    """Yield rows of launches that ended, in log order: one in a hundred failed."""
+def finished(jobs: int, launches: int) -> Iterator[Chunk]:
+    """Yield launches that ended, in log order, as chunks of an entry of 50: one in a hundred
+    failed."""
     names = [f"tenant{number % 50}/report-{number}" for number in range(jobs)]
-    for at in range(launches):
-        second = T0 + at // jobs * 60
-        scatter = at * 2_654_435_761 % 2**32  # times that do not repeat, as real ones do not
-        started_ms = second * 1000 + 11 + scatter % 97
-        ended_ms = started_ms + 40 + scatter // 97 % 9_973
-        fails = at % 100 == 99
-        yield Row(
-            RowKind.ENDED,
-            names[at % jobs],
-            1,
-            second,
-            0,
-            1,
-            LaunchState.FAILED if fails else LaunchState.SUCCEEDED,
-            Reason.NONE,
-            at // 50 + 1,
-            ended_ms + 10,
-            second,
-            1,
-            second // 60,
-            at // 50 + 1,
-            second * 1000 + 8,
-            EPOCH,
-            f"e{at % 7}",
-            "0d7c4b1e-5a4e-4f0e-9f3a-6f8a1d1c2b3a",
-            at // 50 + 1,
-            second * 1000 + 12,
-            started_ms,
-            ended_ms,
-            int(fails),
-        )
+    for begin in range(0, launches, ENTRY_ROWS):
+        rows = range(begin, min(begin + ENTRY_ROWS, launches))
+        ran = [at for at in rows if at % 100 != 99]
+        failed = [at for at in rows if at % 100 == 99]
+        for number, mine in ((0, ran), (len(ran), failed)):
+            if mine:
+                yield _chunk(names, mine, number)
+
+
+def _chunk(names: list[str], mine: list[int], number: int) -> Chunk:
+    """Return launches of one entry that ended alike, given by their places among all."""
+    jobs, index = len(names), mine[0] // ENTRY_ROWS + 1
+    seconds = [T0 + at // jobs * 60 for at in mine]
+    scatter = [at * 2_654_435_761 % 2**32 for at in mine]  # does not repeat, as real times do not
+    started_ms = [s * 1000 + 11 + one % 97 for s, one in zip(seconds, scatter, strict=True)]
+    ended_ms = [ms + 40 + one // 97 % 9_973 for ms, one in zip(started_ms, scatter, strict=True)]
+    fails = number > 0
+    return Chunk(
+        LaunchState.FAILED if fails else LaunchState.SUCCEEDED,
+        Reason.NONE,
+        int(fails),
+        index,
+        max(ended_ms) + 10,
+        index,
+        seconds[0] * 1000 + 8,
+        EPOCH,
+        f"e{index % 7}",
+        "0d7c4b1e-5a4e-4f0e-9f3a-6f8a1d1c2b3a",
+        joined(names[at % jobs] for at in mine),
+        1,
+        column(seconds),
+        local_mins=column([second // 60 for second in seconds]),
+        launched_index=index,
+        launched_at_ms=seconds[0] * 1000 + 12,
+        started_ms=column(started_ms),
+        finished_ms=column(ended_ms),
+        number=number,
+    )

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from cron.history.segment import Segment, check_sections
-from cron.state.archive import RowsDamaged, SegmentRecord, Stream
+from cron.state.archive import SegmentRecord, Stream
+from cron.state.tail import RowsDamaged
 from snapshots.disk import SnapshotFile
 from snapshots.errors import SnapshotCorrupt
 from snapshots.format import SegmentHeader

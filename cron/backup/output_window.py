@@ -13,7 +13,7 @@ from cron.backup.courier import REST_MAX_MS, REST_MIN_MS
 from cron.clock import Clock
 from cron.errors import CronError
 from cron.history.gaps import Gap
-from cron.history.store import Stretch
+from cron.history.tails import Stretch
 from cron.leader.applier import StateApplier
 from cron.leader.transfer import Wanted
 from cron.state.archive import SegmentRecord

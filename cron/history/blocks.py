@@ -1,127 +1,395 @@
-"""Rows of a segment packed for compression, and taken out again one by one. Pure.
+"""A block of a segment: some hundred rows, of one job or of few, in columns of bytes. Pure.
 
-Theory of operation. A block holds some hundred encoded rows of one job, or of few. Rows of a job
-have the same fields in the same places, so that rows of the same length are written as columns of
-bytes: the first byte of each, then the second of each, and so on. Most columns are one byte over
-and over, which compresses to nothing, and to take a row out is one slice. No row is decoded for
-this, and none is changed: a block returns the bytes that it was given.
-
-    u32          n, how many rows there are
-    4 * n        the length of each row, as u32, in columns
-    …            the rows, in groups of equal length, the shortest first; a group of few rows, or of
-                 long ones, as they are, any other in columns
-
-Integers are little-endian.
+Theory of operation. Each field of the rows of chunks is a column of integers of eight bytes. A byte
+of an integer that is the same in all rows of a segment is said once, by its `Frame`. The others of
+a row, side by side, are its record: sorting rows by job moves one piece of bytes a row. In a block
+the first bytes of all records stand together, then the second ones, and so on. Times and log
+indexes are kept as what they are after the Begin, so that few bytes differ. Single rows are packed
+as they are encoded.
 """
 
 from __future__ import annotations
 
-import sys
 from array import array
-from collections import Counter
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, groupby
+from operator import itemgetter, sub
 from typing import Final
 
-from cron.state.archive import RowsDamaged
+import msgspec
 
-COLUMN_ROWS_MIN: Final = 8
-"""Fewer rows than this compress as well as they are."""
-COLUMN_BYTES_MAX: Final = 1024
-"""A longer row is mostly text, and each of its bytes would cost a slice."""
+from cron.history.columns import (
+    Packed,
+    from_bytes,
+    from_columns,
+    pack,
+    to_columns,
+    wrapped,
+)
+from cron.history.order import Match, best
+from cron.state.rows import COLUMNS, Chunk, Row, RowKind, values
+from cron.state.tail import Brief, RowsDamaged, Tail, decode_row
+from launcher.launch import LaunchState, Reason
+from launcher.work import Epoch
 
-Bytes = bytes | bytearray | memoryview
-
-
-def to_columns(items: array[int]) -> bytes:
-    """Return integers as columns of their bytes, the lowest byte of each first."""
-    if sys.byteorder == "big":
-        items = items[:]
-        items.byteswap()
-    raw = items.tobytes()
-    return b"".join([raw[at :: items.itemsize] for at in range(items.itemsize)])
-
-
-def from_columns(code: str, columns: Bytes) -> array[int]:
-    """Return the integers, of an array's type code, that `to_columns` was given.
-
-    Raises:
-        RowsDamaged: it was given others.
-    """
-    items = array(code)
-    width = items.itemsize
-    count, rest = divmod(len(columns), width)
-    if rest:
-        raise RowsDamaged("segment: a column of numbers is cut off")
-    raw = bytearray(len(columns))
-    for at in range(width):
-        raw[at::width] = columns[at * count : (at + 1) * count]
-    items.frombytes(raw)
-    if sys.byteorder == "big":
-        items.byteswap()
-    return items
+Executor = tuple[Epoch, str, str]
+"""Where a chunk began: its epoch, the executor's name and its ledger."""
+_ONCE: Final = (
+    "executor", "state", "reason", "exit_code", "ended_index", "ended_at_ms", "begun_index",
+    "begun_at_ms", "number",
+)  # fmt: skip
+"""What a chunk has once; the executor is its number in the frame."""
+FIELDS: Final = (*_ONCE, "number_in", *COLUMNS)
+_AT: Final = {name: at for at, name in enumerate(FIELDS)}
+_SINCE_BEGIN: Final = frozenset({"launched_at_ms", "started_ms", "ended_at_ms"})
+_WIDTH: Final = 8
+_WITHIN: Final = 1 << 63
+_STATES: Final = {int(state): state for state in LaunchState}
+_REASONS: Final = {int(reason): reason for reason in Reason}
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
-def pack(rows: Sequence[Bytes]) -> bytes:
-    """Return a block of encoded rows."""
-    lengths = array("I", map(len, rows))
-    groups: dict[int, list[Bytes]] = {length: [] for length in sorted(set(lengths))}
-    for row in rows:
-        groups[len(row)].append(row)
-    parts = [len(rows).to_bytes(4, "little"), to_columns(lengths)]
-    for length, group in groups.items():
-        joined = b"".join(group)
-        if _is_in_columns(length, len(group)):
-            parts += [joined[at::length] for at in range(length)]
-        else:
-            parts.append(joined)
-    return b"".join(parts)
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """What all blocks of a segment share. `same`: eight bytes of each field; `differing`: the
+    places of those bytes, of all fields, that are in records."""
+
+    executors: list[Executor]
+    same: bytes
+    differing: bytes
 
 
-def _is_in_columns(length: int, rows: int) -> bool:
-    return rows >= COLUMN_ROWS_MIN and length <= COLUMN_BYTES_MAX
+# --- writing
+
+
+class Unfolded:
+    """The rows of a tail, in log order: of each its job, its item, and its record. Of each item:
+    how many rows it has (`sizes`), and whether it is a single row or a range. `attempts` has those
+    of rows that are no first attempts."""
+
+    def __init__(self, tail: Tail) -> None:
+        self.tail = tail
+        self._content = memoryview(tail.content)
+        self.jobs: list[str] = []
+        self.items = array("I")
+        self.sizes = array("I")
+        self.singles: set[int] = set()
+        self.ranges: set[int] = set()
+        self.attempts: dict[int, int] = {}
+        self.outputs = array("I")  # rows with output
+        self._executors: dict[Executor, int] = {}
+        self._columns = {name: array("q") for name in FIELDS}
+        self._counted = array("q")  # 0, 1, 2 ...
+        for number in range(len(tail)):
+            item = tail.brief(number)
+            rows = self._add_chunk(item) if isinstance(item, Chunk) else self._add_row(number, item)
+            self.items.extend(array("I", (number,)) * rows)
+            self.sizes.append(rows)
+        ends = tail.ends
+        self.longest = max(  # bytes of a single row
+            (ends[one] - (ends[one - 1] if one else 0) for one in self.singles), default=0
+        )
+        self.frame, self._records, self._record_bytes = self._interleaved()
+        self._columns.clear()
+        self._places = array("I")  # of the record of each row, where some have none
+        if self.singles:
+            place = 0
+            for number in self.items:
+                self._places.append(place)
+                place += number not in self.singles
+
+    def _add_row(self, number: int, row: Brief) -> int:
+        self.singles.add(number)
+        if row.kind is RowKind.RANGE:
+            self.ranges.add(number)
+        if row.attempt != 1:
+            self.attempts[len(self.jobs)] = row.attempt
+        if self.tail.outputs[number]:
+            self.outputs.append(len(self.jobs))
+        self.jobs.append(row.job)
+        return 1
+
+    def _add_chunk(self, chunk: Chunk) -> int:
+        jobs = chunk.names()
+        rows, first = len(jobs), len(self.jobs)
+        executor = (chunk.epoch, chunk.executor, chunk.ledger)
+        columns = self._columns
+        for name in COLUMNS:
+            columns[name].extend(_kept(chunk, name, rows))
+        once = (
+            self._executors.setdefault(executor, len(self._executors)),
+            chunk.state,
+            chunk.reason,
+            chunk.exit_code,
+            chunk.ended_index,
+            chunk.ended_at_ms - chunk.begun_at_ms,
+            chunk.ended_index - chunk.begun_index,
+            chunk.begun_at_ms,
+            chunk.number,
+        )
+        for name, value in zip(_ONCE, once, strict=True):
+            columns[name].extend(wrapped((value,)) * rows)
+        while len(self._counted) < rows:
+            self._counted.extend(range(len(self._counted), 2 * len(self._counted) + 1024))
+        columns["number_in"].extend(self._counted[:rows])
+        if chunk.attempts != 1:
+            self.attempts.update(enumerate(values(chunk.attempts, rows), first))
+        if chunk.output_bytes:
+            found = values(chunk.output_bytes, rows)
+            self.outputs.extend([first + i for i, size in enumerate(found) if size])
+        self.jobs += jobs
+        return rows
+
+    def _interleaved(self) -> tuple[Frame, bytearray, int]:
+        """Return the frame, the records of all rows, and how long each is."""
+        same, differing, planes = bytearray(), bytearray(), []
+        rows = len(self._columns["number_in"])
+        if not rows:
+            return Frame([], bytes(_WIDTH * len(FIELDS)), b""), bytearray(), 0
+        for at, column in enumerate(self._columns.values()):
+            columns = to_columns(column)
+            for byte in range(_WIDTH):
+                plane = columns[byte * rows : (byte + 1) * rows]
+                if plane.count(plane[0]) == rows:
+                    same.append(plane[0])
+                else:
+                    same.append(0)
+                    differing.append(_WIDTH * at + byte)
+                    planes.append(plane)
+        records = bytearray(rows * len(planes))
+        for at, plane in enumerate(planes):
+            records[at :: len(planes)] = plane
+        return Frame(list(self._executors), bytes(same), bytes(differing)), records, len(planes)
+
+    def records(self, numbers: Sequence[int]) -> bytes:
+        """Return the records of rows: the first byte of each, then the second of each."""
+        size, records = self._record_bytes, self._records
+        if self.singles:  # they have no records
+            numbers = [self._places[number] for number in numbers]
+        joined = b"".join([records[size * at : size * at + size] for at in numbers])
+        return b"".join([joined[at::size] for at in range(size)])
+
+    def bytes_of(self, single: int) -> memoryview:
+        """Return the bytes of an item that is a single row."""
+        ends = self.tail.ends
+        begin = ends[single - 1] if single else 0
+        return self._content[begin : ends[single]]
+
+
+def _kept(chunk: Chunk, name: str, rows: int) -> array[int]:
+    """Return what is kept of a column."""
+    column = getattr(chunk, name)
+    if name == "finished_ms" and isinstance(chunk.started_ms, bytes):
+        return wrapped(map(sub, values(column, rows), values(chunk.started_ms, rows)))
+    base = _origin(name, chunk)
+    if isinstance(column, int):
+        return wrapped((column - base,)) * rows
+    return wrapped([one - base for one in values(column, rows)]) if base else values(column, rows)
+
+
+def _origin(name: str, chunk: Chunk) -> int:
+    if name in _SINCE_BEGIN:
+        return chunk.begun_at_ms
+    if name == "scheduled_s":
+        return chunk.begun_at_ms // 1000
+    if name == "finished_ms" and isinstance(chunk.started_ms, int):
+        return chunk.started_ms
+    return chunk.begun_index if name == "launched_index" else 0
+
+
+class _Stored(msgspec.Struct, frozen=True, array_like=True):
+    """A block as bytes."""
+
+    rows: int
+    singles: bytes  # u16: which of them are single rows
+    packed: bytes  # those
+    jobs: list[tuple[str, int]]  # of the others, in order, and how many rows each has
+    records: bytes  # of the others
+
+
+class Written(msgspec.Struct):
+    """A block, and what the index says of it."""
+
+    content: bytes
+    rows: int
+    first_s: int
+    last_s: int
+    states: int
+
+
+def block_of(source: Unfolded, numbers: Sequence[int]) -> Written:
+    """Return a block of rows, given by their numbers in the tail in the order of the segment."""
+    items, tail = source.items, source.tail
+    # A getter of one thing returns it alone, not in a tuple: so it has another beside it.
+    mine = itemgetter(*numbers, numbers[0])(items)[:-1]
+    places: list[int] = []
+    others = numbers
+    if source.singles:
+        places = [at for at, item in enumerate(mine) if item in source.singles]
+        others = [at for at, item in zip(numbers, mine, strict=True) if item not in source.singles]
+    jobs = itemgetter(*others, others[0])(source.jobs)[:-1] if others else ()
+    stored = _Stored(
+        len(numbers),
+        to_columns(array("H", places)),
+        pack([source.bytes_of(mine[at]) for at in places]),
+        [(job, len([*same])) for job, same in groupby(jobs)],
+        source.records(others),
+    )
+    used = set(mine)
+    return Written(
+        msgspec.msgpack.encode(stored),
+        len(numbers),
+        min([tail.firsts_s[item] for item in used]),
+        max([tail.lasts_s[item] for item in used]),
+        sum(1 << state for state in {tail.states[item] for item in used}),
+    )
+
+
+# --- reading
 
 
 class Block:
-    """The rows of one block.
+    """The rows of one block. Rows of chunks are known here by their number among these.
 
     Raises:
         RowsDamaged: this is none.
     """
 
-    def __init__(self, content: bytes) -> None:
-        count = int.from_bytes(content[:4], "little")
-        at = 4 + 4 * count
-        if len(content) < at:
-            raise RowsDamaged("segment: a block is cut off")
-        self._content = content
-        self._lengths = from_columns("I", content[4:at])
-        self._groups: dict[int, tuple[int, int]] = {}  # by length: where it begins, how many rows
-        for length, rows in sorted(Counter(self._lengths).items()):
-            self._groups[length] = at, rows
-            at += length * rows
-        if len(content) != at:
-            raise RowsDamaged("segment: a block is not as long as its rows")
+    def __init__(self, content: bytes, frame: Frame) -> None:
+        try:
+            stored = msgspec.msgpack.decode(content, type=_Stored)
+        except _UNREADABLE as error:
+            raise RowsDamaged(f"segment: a block cannot be read: {error}") from error
+        self._size = stored.rows
+        self._singles = from_columns("H", stored.singles)
+        self._packed = Packed(stored.packed)
+        self._jobs = [job for job, _ in stored.jobs]
+        self._job_ends = [*accumulate(rows for _, rows in stored.jobs)]
+        self._executors = frame.executors
+        rows = self._job_ends[-1] if stored.jobs else 0
+        is_whole = len(stored.records) == rows * len(frame.differing)
+        if len(self._packed) != len(self._singles) or rows + len(self._singles) != stored.rows:
+            is_whole = False
+        if not is_whole or len(frame.same) != _WIDTH * len(FIELDS):
+            raise RowsDamaged("segment: a block has not as many rows as it says")
+        self._columns = [*_columns_of(frame, stored.records, rows)] if rows else []
 
     def __len__(self) -> int:
         """Return how many rows there are."""
-        return len(self._lengths)
+        return self._size
 
-    def rows(self, wanted: Sequence[int]) -> list[bytes]:
-        """Return encoded rows by their numbers in this block, which ascend."""
-        seen = dict.fromkeys(self._groups, 0)
+    def rows(self, places: Sequence[int]) -> list[Row]:
+        """Return rows by their places, which ascend."""
         found = []
-        number = 0
-        for one in wanted:
-            for length in self._lengths[number:one]:
-                seen[length] += 1
-            length = self._lengths[one]
-            found.append(self._row(length, seen[length]))
-            seen[length] += 1
-            number = one + 1
+        for place in places:
+            is_single = self.is_single(place)
+            found.append(
+                decode_row(self.single(place)) if is_single else self._row(self.number(place))
+            )
         return found
 
-    def _row(self, length: int, rank: int) -> bytes:
-        begin, rows = self._groups[length]
-        if _is_in_columns(length, rows):
-            return self._content[begin + rank : begin + length * rows : rows]
-        return self._content[begin + length * rank : begin + length * (rank + 1)]
+    def newest(self, places: range, match: Match, limit: int | None) -> list[Row]:
+        """Return the rows at some places that match; of more than `limit`, at least the newest so
+        many, in no order."""
+        first, last = (bisect_left(self._singles, at) for at in (places.start, places.stop))
+        singles = map(decode_row, self._packed.rows(range(first, last)))
+        found = [row for row in singles if match.fits(row)]
+        begin, end = places.start - first, places.stop - last
+        if begin == end:
+            return found
+        states, begins, afters = (
+            self._columns[_AT[name]][begin:end] for name in ("state", "begun_at_ms", "scheduled_s")
+        )
+        times = array("q", [at_ms // 1000 + s for at_ms, s in zip(begins, afters, strict=True)])
+        fit = match.places(times, times, states)
+        return found + [
+            self._row(begin + at) for at in (fit if limit is None else best(fit, times, limit))
+        ]
+
+    # ---- rows of chunks
+
+    def unfolded(self, at: int) -> tuple[Chunk, int, list[int]]:
+        """Return what the chunk of a row has once, as a chunk of other jobs and columns; its number
+        in the chunk; and its integers of `COLUMNS`."""
+        kept = [column[at] for column in self._columns]
+        executor, state, reason, exit_code, ended_index, *since, number = kept[: len(_ONCE)]
+        ended_at_ms, begun_index, begun_at_ms = since
+        columns = kept[len(_ONCE) + 1 :]
+        columns[_SCHEDULED] += begun_at_ms // 1000
+        columns[_LAUNCHED] += ended_index - begun_index
+        columns[_LAUNCHED + 1] += begun_at_ms
+        columns[_LAUNCHED + 2] += begun_at_ms
+        columns[_LAUNCHED + 3] += columns[_LAUNCHED + 2]
+        if max(columns) >= _WITHIN or min(columns) < -_WITHIN:
+            columns = [*wrapped(columns)]
+        chunk = Chunk(
+            _STATES[state],
+            _REASONS[reason],
+            exit_code,
+            ended_index,
+            _within(ended_at_ms + begun_at_ms),
+            _within(ended_index - begun_index),
+            begun_at_ms,
+            *self._executors[executor],
+            "",
+            0,
+            0,
+            number=number,
+        )
+        return chunk, kept[len(_ONCE)], columns
+
+    def job(self, at: int) -> str:
+        """Return the job of a row."""
+        return self._jobs[bisect_right(self._job_ends, at)]
+
+    def _row(self, at: int) -> Row:
+        chunk, number, columns = self.unfolded(at)
+        return chunk.made(number, self.job(at), columns)
+
+    # ---- by places
+
+    def key(self, place: int) -> tuple[int, int]:
+        """Return the log index of the row at a place, and its number in that entry."""
+        if self.is_single(place):
+            row = decode_row(self.single(place))
+            return row.ended_index, row.number
+        at = self.number(place)
+        index, first, number = (
+            self._columns[_AT[name]][at] for name in ("ended_index", "number", "number_in")
+        )
+        return index, first + number
+
+    def is_single(self, place: int) -> bool:
+        """Whether the row at a place is a single one."""
+        at = bisect_left(self._singles, place)
+        return at < len(self._singles) and self._singles[at] == place
+
+    def single(self, place: int) -> bytes:
+        """Return the bytes of the single row at a place."""
+        return self._packed.rows((bisect_left(self._singles, place),))[0]
+
+    def number(self, place: int) -> int:
+        """Return the number of the row at a place, which is of a chunk."""
+        return place - bisect_left(self._singles, place)
+
+
+_SCHEDULED: Final = COLUMNS.index("scheduled_s")
+_LAUNCHED: Final = COLUMNS.index("launched_index")
+
+
+def _columns_of(frame: Frame, records: bytes, rows: int) -> Iterator[array[int]]:
+    """Yield the columns of `FIELDS` of so many records."""
+    planes = {at: number for number, at in enumerate(frame.differing)}
+    for field in range(len(FIELDS)):
+        begin = _WIDTH * field
+        raw = bytearray(frame.same[begin : begin + _WIDTH] * rows)
+        for byte in range(_WIDTH):
+            number = planes.get(begin + byte)
+            if number is not None:
+                raw[byte::_WIDTH] = records[number * rows : (number + 1) * rows]
+        yield from_bytes(raw)
+
+
+def _within(number: int) -> int:
+    """Return the sum of two differences as it was before `wrapped`."""
+    return number if -_WITHIN <= number < _WITHIN else wrapped((number,))[0]

@@ -1,20 +1,22 @@
 """A sealed segment: its rows sorted by job, in sections that are read one by one.
 
-Theory of operation. A tail leaves State in log order. Its rows are sorted by job, those of a job
-stay in log order, and are cut into blocks. A question about a job reads the index and the one or
-two blocks that the job is in. A question about all jobs reads the columns of times and states,
-chooses rows by them, and reads the blocks of those. All of it depends on the rows alone: every
-replica writes the same bytes.
+Theory of operation. A tail leaves State in log order, as chunks and single rows. Its rows are
+sorted by job, those of a job stay in log order, and are cut into blocks. A question about a job
+reads the index and the one or two blocks that the job is in. A question about all jobs reads the
+list of each state in question, newest last, and the blocks of the rows that it takes from there; a
+segment that has no row of a state is passed over by its index. All of it depends on the chunks
+alone: every replica writes the same bytes.
 
 | section | what is in it |
 | --- | --- |
 | 0 | the index: jobs and their first rows; of each block the first row, the times, the states |
-| 1 | of each row, sorted: the last ScheduledTime, how long its range is, its state |
+| 1 | of each item of the tail, in log order: how many rows a chunk has, 0 for a single row |
 | 2 | of each row with output, in log order: its log index, and its place among the sorted |
-| 3 | the places of all sorted rows in log order; empty where log index and number tell |
-| 4 … | the blocks |
+| 3 | the places of all rows, in log order; empty where log index and number tell |
+| 4 … | lists: of the rows of one state the ScheduledTimes and the places; the last is of ranges |
+| … | the blocks (`blocks.py`) |
 
-The catalog's digest covers the rows in log order (`content`), so that State need not know how
+The catalog's digest covers the items in log order (`content`), so that State need not know how
 segments are kept. Jobs are sorted by a hash of their names.
 """
 
@@ -23,30 +25,34 @@ from __future__ import annotations
 import hashlib
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
-from operator import sub
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
-from cron.history.blocks import Block, from_columns, pack, to_columns
+from cron.errors import invariant
+from cron.history.blocks import Block, Frame, Unfolded, Written, block_of
+from cron.history.columns import Planes, from_columns, steps, sums, to_columns, to_planes
 from cron.history.order import Match, best, newest_of, newest_s
-from cron.state.archive import RowsDamaged, SegmentRecord, Tail, content_digest
-from cron.state.rows import Row
+from cron.state.archive import SegmentRecord
+from cron.state.rows import COLUMNS, Chunk, Row, column, joined, values
+from cron.state.tail import RowsDamaged, Tail, content_digest, encode_item, head_of
 
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
-PIECE_ROWS: Final = 8_192
-"""Rows that are worked on in one call: a longer one would keep the loop's thread waiting."""
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _MANY_JOBS: Final = 64
 """So many are looked up all together."""
-_INDEX, _TIMES, _OUTPUTS, _ORDER, _BLOCKS = range(5)
-_ARRAY32: Final = 0xDD
-
-_decode: Final = msgspec.msgpack.Decoder(Row).decode
+_INDEX, _ITEMS, _OUTPUTS, _ORDER, _LISTS = range(5)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+class _Formatted(msgspec.Struct, frozen=True, array_like=True):
+    """The one field of an index that every version of this program can read."""
+
+    format: int
 
 
 class _Index(msgspec.Struct, frozen=True, array_like=True):
@@ -60,6 +66,9 @@ class _Index(msgspec.Struct, frozen=True, array_like=True):
     firsts_s: bytes  # i64, of each block
     lasts_s: bytes  # i64, of each block
     states: bytes  # u16, of each block: a bit for each LaunchState in it
+    lists: list[tuple[int, int]]  # of each list: the states in it, a bit each, and its rows
+    has_ranges: bool  # whether the last list is of ranges
+    frame: Frame
 
 
 class Sections(Protocol):
@@ -81,107 +90,147 @@ def job_hash(job: str) -> int:
 
 
 def sections_of(tail: Tail) -> list[bytes]:
-    """Return the sections of a segment; in a thread, at 2 us a row."""
-    jobs = sorted((job_hash(job), job) for job in tail.jobs)
-    order = array("I")
-    firsts = array("I")
-    for _, job in jobs:
-        firsts.append(len(order))
-        order.extend(tail.jobs[job])
-    blocks = list(_blocks(tail, order))
+    """Return the sections of a segment; in a thread."""
+    source = Unfolded(tail)
+    hashes, firsts, order = _sorted(source)
+    places = array("I", bytes(4 * len(order)))  # of each row, in log order
+    for place, number in enumerate(order):
+        places[number] = place
+    blocks = list(_blocks(source, order))
+    lists = _Lists(source, places)
     index = _Index(
         _FORMAT,
         tail.rows,
-        to_columns(array("Q", [number for number, _ in jobs])),
+        to_columns(hashes),
         to_columns(firsts),
         to_columns(array("I", accumulate((one.rows for one in blocks[:-1]), initial=0))),
         to_columns(array("q", [one.first_s for one in blocks])),
         to_columns(array("q", [one.last_s for one in blocks])),
         to_columns(array("H", [one.states for one in blocks])),
+        lists.said,
+        lists.has_ranges,
+        source.frame,
     )
+    sizes = [0 if item in source.singles else rows for item, rows in enumerate(source.sizes)]
     return [
         msgspec.msgpack.encode(index),
-        _times(tail, order),
-        _outputs(tail, order),
-        b"" if tail.is_numbered else to_columns(order),
+        to_columns(array("I", sizes)),
+        _outputs(source, places),
+        b"" if tail.is_numbered else to_columns(places),
+        *lists.contents,
         *(one.content for one in blocks),
     ]
 
 
-class _Written(msgspec.Struct):
-    """A block, and what the index says of it."""
+def _sorted(source: Unfolded) -> tuple[array[int], array[int], array[int]]:
+    """Return the hashes of all jobs, the first row of each, and the rows sorted by job."""
+    of_job: defaultdict[str, list[int]] = defaultdict(list)
+    for number, job in enumerate(source.jobs):
+        of_job[job].append(number)
+    by_hash: dict[int, list[str]] = {}
+    for job in of_job:
+        by_hash.setdefault(job_hash(job), []).append(job)
+    hashes, firsts, order = array("Q"), array("I"), array("I")
+    for number in sorted(by_hash):
+        for job in sorted(by_hash[number]):
+            hashes.append(number)
+            firsts.append(len(order))
+            order.extend(of_job[job])
+    return hashes, firsts, order
 
-    content: bytes
-    rows: int
-    first_s: int
-    last_s: int
-    states: int
 
-
-def _blocks(tail: Tail, order: array[int]) -> Iterator[_Written]:
-    ends, content = tail.ends, memoryview(tail.content)
+def _blocks(source: Unfolded, order: array[int]) -> Iterator[Written]:
     for begin in range(0, len(order), BLOCK_ROWS):
-        places = order[begin : begin + BLOCK_ROWS]
-        rows = [content[ends[at - 1] if at else 0 : ends[at]] for at in places]
-        for first, last in _cuts(rows):
-            mine = places[first:last]
-            yield _Written(
-                pack(rows[first:last]),
-                last - first,
-                min([tail.firsts_s[at] for at in mine]),
-                max([tail.lasts_s[at] for at in mine]),
-                sum(1 << state for state in {tail.states[at] for at in mine}),
-            )
+        numbers = order[begin : begin + BLOCK_ROWS]
+        for first, last in _cuts(source, numbers):
+            yield block_of(source, numbers[first:last])
 
 
-def _cuts(rows: Sequence[memoryview]) -> Iterator[tuple[int, int]]:
+def _cuts(source: Unfolded, numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield where a block of long rows is cut, so that no part has many more than BLOCK_BYTES."""
     begin = size = 0
-    for at, row in enumerate(rows):
-        if size and size + len(row) > BLOCK_BYTES:
-            yield begin, at
-            begin, size = at, 0
-        size += len(row)
-    yield begin, len(rows)
+    if source.longest * len(numbers) > BLOCK_BYTES:
+        for place, number in enumerate(numbers):
+            item = source.items[number]
+            row_bytes = len(source.bytes_of(item)) if item in source.singles else 0
+            if size and size + row_bytes > BLOCK_BYTES:
+                yield begin, place
+                begin, size = place, 0
+            size += row_bytes
+    yield begin, len(numbers)
 
 
-def _times(tail: Tail, order: array[int]) -> bytes:
-    lasts_s, spans_s, states = array("q"), array("q"), array("B")
-    for begin in range(0, len(order), PIECE_ROWS):
-        places = order[begin : begin + PIECE_ROWS]
-        lasts_s.extend(map(tail.lasts_s.__getitem__, places))
-        spans_s.extend(map(sub, lasts_s[begin:], map(tail.firsts_s.__getitem__, places)))
-        states.extend(map(tail.states.__getitem__, places))
-    return to_columns(_steps(lasts_s)) + to_columns(spans_s) + states.tobytes()
+class _Lists:
+    """The rows of each state, as they are listed, newest last; ranges are in a list of their own.
+
+    `said` and `contents`: what the index says of each list, and its bytes.
+    """
+
+    def __init__(self, source: Unfolded, places: array[int]) -> None:
+        self._source = source
+        self._places = places
+        self._of_states: dict[int, dict[int, list[int]]] = {}  # rows by state and ScheduledTime
+        self._ranges: list[tuple[int, int]] = []  # items, and their rows
+        self._sort()
+        self.said: list[tuple[int, int]] = []
+        self.contents: list[bytes] = []
+        for state in sorted(self._of_states):
+            self._write(state)
+        self.has_ranges = bool(self._ranges)
+        if self.has_ranges:
+            self._write_ranges()
+
+    def _sort(self) -> None:
+        """Sort rows by state and ScheduledTime; those that have both are in log order."""
+        source, tail = self._source, self._source.tail
+        first = 0
+        for item, rows in enumerate(source.sizes):
+            numbers = range(first, first + rows)
+            first += rows
+            if item in source.ranges:
+                self._ranges.append((item, numbers[0]))
+                continue
+            times = self._of_states.setdefault(tail.states[item], {})
+            if tail.firsts_s[item] == tail.lasts_s[item]:
+                times.setdefault(tail.firsts_s[item], []).extend(numbers)
+                continue
+            chunk = tail.item(item)
+            invariant(isinstance(chunk, Chunk), "history: a single row has two ScheduledTimes")
+            scheduled = values(chunk.scheduled_s, rows) if isinstance(chunk, Chunk) else ()
+            for number, scheduled_s in zip(numbers, scheduled, strict=True):
+                times.setdefault(scheduled_s, []).append(number)
+
+    def _write(self, state: int) -> None:
+        lasts_s, listed = array("q"), array("I")
+        times, attempts = self._of_states[state], self._source.attempts
+        for scheduled_s in sorted(times):
+            numbers = times[scheduled_s]
+            if attempts:
+                numbers.sort(key=lambda number: attempts.get(number, 1))
+            lasts_s.extend(array("q", (scheduled_s,)) * len(numbers))
+            listed.extend(map(self._places.__getitem__, numbers))
+        self.said.append((1 << state, len(listed)))
+        self.contents.append(to_planes(lasts_s) + to_columns(listed))
+
+    def _write_ranges(self) -> None:
+        tail, attempts = self._source.tail, self._source.attempts
+        ranges = sorted(
+            self._ranges, key=lambda one: (tail.lasts_s[one[0]], attempts.get(one[1], 1))
+        )
+        states = array("q", [tail.states[item] for item, _ in ranges])
+        self.said.append((sum(1 << state for state in set(states)), len(ranges)))
+        self.contents.append(
+            to_planes(array("q", [tail.lasts_s[item] for item, _ in ranges]))
+            + to_planes(array("q", [tail.firsts_s[item] for item, _ in ranges]))
+            + to_planes(states)
+            + to_columns(array("I", [self._places[number] for _, number in ranges]))
+        )
 
 
-def _outputs(tail: Tail, order: array[int]) -> bytes:
-    if not tail.outputs:
-        return b""
-    place_of = array("I", bytes(4 * len(order)))
-    for place, number in enumerate(order):
-        place_of[number] = place
-    places = array("I", map(place_of.__getitem__, tail.outputs))
-    return to_columns(_steps(array("q", tail.output_indexes))) + to_columns(places)
-
-
-def _steps(items: array[int]) -> array[int]:
-    """Return the first of some numbers, and the step from each to the next."""
-    steps = array("q", items[:1])
-    for begin in range(1, len(items), PIECE_ROWS):
-        end = begin + PIECE_ROWS
-        steps.extend(map(sub, items[begin:end], items[begin - 1 : end]))
-    return steps
-
-
-def _sums(steps: array[int]) -> array[int]:
-    """Return the numbers of which `_steps` made these."""
-    sums = array("q")
-    total = 0
-    for begin in range(0, len(steps), PIECE_ROWS):
-        sums.extend(accumulate(steps[begin + 1 : begin + PIECE_ROWS], initial=total + steps[begin]))
-        total = sums[-1]
-    return sums
+def _outputs(source: Unfolded, places: array[int]) -> bytes:
+    indexes = array("q", [source.tail.indexes[source.items[number]] for number in source.outputs])
+    found = array("I", map(places.__getitem__, source.outputs))
+    return to_columns(steps(indexes)) + to_columns(found)
 
 
 def check_sections(record: SegmentRecord, sections: Sections) -> bytes:
@@ -192,11 +241,11 @@ def check_sections(record: SegmentRecord, sections: Sections) -> bytes:
     """
     try:
         content = Segment(record, sections).content()
+        expected = sections_of(Tail.of(content))
     except (LookupError, ValueError, OverflowError) as error:  # numbers lead astray
         raise RowsDamaged(f"segment: its sections contradict each other: {error}") from error
-    expected = sections_of(Tail.of(content))
     found = len(sections) == len(expected)
-    if not found or any(sections.read(at) != one for at, one in enumerate(expected)):
+    if not found or any(sections.read(number) != one for number, one in enumerate(expected)):
         raise RowsDamaged("segment: its index is not that of its rows")
     return content
 
@@ -204,12 +253,23 @@ def check_sections(record: SegmentRecord, sections: Sections) -> bytes:
 # --- reading
 
 
-class Times(msgspec.Struct):
-    """Of each row, sorted: its first and its last ScheduledTime, and its state."""
+class _Listed(msgspec.Struct):
+    """A list of rows, newest last; of ranges, where each begins and its state."""
 
-    firsts_s: array[int]
     lasts_s: array[int]
-    states: bytes
+    places: array[int]
+    firsts_s: array[int] | None = None
+    states: array[int] | None = None
+
+    def newest(self, match: Match, limit: int) -> range | list[int]:
+        """Return the numbers of the newest `limit` that match."""
+        if self.firsts_s is not None and self.states is not None:
+            return match.places(self.firsts_s, self.lasts_s, self.states)[-limit:]
+        begin, end = (
+            bisect_left(self.lasts_s, match.since_s),
+            bisect_right(self.lasts_s, match.until_s),
+        )
+        return range(max(begin, end - limit), end)
 
 
 class Segment:
@@ -224,6 +284,10 @@ class Segment:
         self._sections = sections
         content = sections.read(_INDEX)
         try:
+            known = msgspec.msgpack.decode(content, type=_Formatted).format
+            if known != _FORMAT:
+                text = f"segment: it has format {known}, this program reads {_FORMAT}"
+                raise RowsDamaged(f"{text}: use the release that wrote it")
             index = msgspec.msgpack.decode(content, type=_Index)
         except _UNREADABLE as error:
             raise RowsDamaged(f"segment: its index cannot be read: {error}") from error
@@ -233,12 +297,16 @@ class Segment:
         self._firsts_s = from_columns("q", index.firsts_s)
         self._lasts_s = from_columns("q", index.lasts_s)
         self._states = from_columns("H", index.states)
+        self._lists = index.lists
+        self._has_ranges = index.has_ranges
+        self._frame = index.frame
+        self._first_block = _LISTS + len(index.lists)
         self.rows = index.rows
         self.held_bytes = 2 * len(content)
-        blocks = {len(self._firsts_s), len(self._lasts_s), len(self._states), len(sections) - 4}
+        count = len(sections) - self._first_block
+        blocks = {len(self._firsts_s), len(self._lasts_s), len(self._states), count}
         if (
-            index.format != _FORMAT
-            or index.rows != record.rows
+            index.rows != record.rows
             or len(self._hashes) != len(self._firsts)
             or blocks != {len(self._block_firsts)}
         ):
@@ -276,30 +344,46 @@ class Segment:
                 if newest_s(found[-1]) > self._lasts_s[block]:
                     break
             if match.may_be(self._firsts_s[block], self._lasts_s[block], self._states[block]):
-                rows = self._rows_in(block, range(begin, end))
-                found += [row for row in rows if row.job == job and match.fits(row)]
+                first_row = self._block_firsts[block]
+                places = range(max(begin - first_row, 0), min(end, self._end_of(block)) - first_row)
+                rows = self._block(block).newest(places, match, limit)
+                found += [row for row in rows if row.job == job]
         return found
 
     # ---- all jobs
 
     def newest(self, match: Match, limit: int) -> list[Row]:
         """Return at least the newest `limit` rows that match, in no order."""
-        times = self.times()
-        places = match.places(times.firsts_s, times.lasts_s, times.states)
-        return self.rows_at(best(places, times.lasts_s, limit))
+        lasts_s: list[int] = []
+        places: list[int] = []
+        for number, (states, _) in enumerate(self._lists):
+            if states & match.states:
+                listed = self._listed(number)
+                for one in listed.newest(match, limit):
+                    lasts_s.append(listed.lasts_s[one])
+                    places.append(listed.places[one])
+        return self.rows_at([places[one] for one in best(range(len(places)), lasts_s, limit)])
 
-    def times(self) -> Times:
-        """Return the times and states of all rows, sorted by job."""
-        content = memoryview(self._sections.read(_TIMES))
-        if len(content) != 17 * self.rows:
-            raise RowsDamaged("segment: it has not as many times as rows")
-        at = 8 * self.rows
-        lasts_s = _sums(from_columns("q", content[:at]))
-        spans_s, firsts_s = from_columns("q", content[at : 2 * at]), array("q")
-        for begin in range(0, self.rows, PIECE_ROWS):
-            end = begin + PIECE_ROWS
-            firsts_s.extend(map(sub, lasts_s[begin:end], spans_s[begin:end]))
-        return Times(firsts_s, lasts_s, bytes(content[2 * at :]))
+    def lasts_s(self) -> array[int]:
+        """Return the last ScheduledTime of each row, sorted by job."""
+        found = array("q", bytes(8 * self.rows))
+        for number in range(len(self._lists)):
+            listed = self._listed(number)
+            for last_s, place in zip(listed.lasts_s, listed.places, strict=True):
+                found[place] = last_s
+        return found
+
+    def _listed(self, number: int) -> _Listed:
+        content = self._sections.read(_LISTS + number)
+        rows = self._lists[number][1]
+        planes = Planes(content)
+        columns = [planes.read(rows)]
+        if self._has_ranges and number == len(self._lists) - 1:
+            columns += [planes.read(rows), planes.read(rows)]
+        places = from_columns("I", planes.rest())
+        if len(places) != rows:
+            raise RowsDamaged("segment: a list has not as many rows as the index says")
+        return _Listed(columns[0], places, *columns[1:])
 
     def jobs(self) -> Iterator[tuple[str, int, int]]:
         """Yield each job's name, its first row, and the first of the next job, in order."""
@@ -324,7 +408,8 @@ class Segment:
     def all_rows(self) -> Iterator[Row]:
         """Yield all rows, sorted by job."""
         for block in range(len(self._block_firsts)):
-            yield from self._rows_in(block, range(self.rows))
+            found = self._block(block)
+            yield from found.rows(range(len(found)))
 
     # ---- output
 
@@ -334,34 +419,50 @@ class Segment:
         count, rest = divmod(len(content), 12)
         if rest:
             raise RowsDamaged("segment: its outputs are cut off")
-        indexes = _sums(from_columns("q", content[: 8 * count]))
+        indexes = sums(from_columns("q", content[: 8 * count]))
         return indexes, from_columns("I", content[8 * count :])
 
     # ---- as the catalog knows it
 
     def content(self) -> bytes:
-        """Return the rows in log order.
+        """Return the rows in log order, as chunks and single rows.
 
         Raises:
             RowsDamaged: they are not those of the catalog's record.
         """
-        rows: list[bytes] = []
-        for block in range(len(self._block_firsts)):
-            packed = self._block(block)
-            rows += packed.rows(range(len(packed)))
-        order = from_columns("I", self._sections.read(_ORDER))
-        if not order:
-            keys = [(row.ended_index, row.number) for row in map(_decoded, rows)]
-            places = sorted(range(len(rows)), key=keys.__getitem__)
-        elif len(order) == len(rows):
-            places = sorted(range(len(rows)), key=order.__getitem__)
-        else:
-            raise RowsDamaged("segment: its order is not that of its rows")
-        head = bytes((_ARRAY32, *len(rows).to_bytes(4, "big")))
-        content = head + b"".join([rows[at] for at in places])
-        if content_digest(content) != self.record.digest:
+        blocks = [self._block(block) for block in range(len(self._block_firsts))]
+        order = self._in_log_order(blocks)
+        parts: list[bytes] = []
+        begin = 0
+        for size in from_columns("I", self._sections.read(_ITEMS)):
+            mine = [self._located(blocks, place) for place in order[begin : begin + (size or 1)]]
+            begin += len(mine)
+            parts.append(_chunk_of(mine) if size else mine[0][0].single(mine[0][1]))
+        content = head_of(len(parts)) + b"".join(parts)
+        if begin != self.rows or content_digest(content) != self.record.digest:
             raise RowsDamaged("segment: its rows are not those that the catalog names")
         return content
+
+    def _in_log_order(self, blocks: list[Block]) -> array[int]:
+        """Return the places of all rows, in log order. No step of it is long: the loop's thread
+        must not wait."""
+        order = from_columns("I", self._sections.read(_ORDER))
+        if order:
+            if len(order) != self.rows:
+                raise RowsDamaged("segment: its order is not that of its rows")
+            return order
+        entries: dict[int, list[tuple[int, int]]] = {}
+        for block, first in zip(blocks, self._block_firsts, strict=True):
+            for place in range(len(block)):
+                index, number = block.key(place)
+                entries.setdefault(index, []).append((number, first + place))
+        for index in sorted(entries):
+            order.extend([place for _, place in sorted(entries[index])])
+        return order
+
+    def _located(self, blocks: list[Block], place: int) -> tuple[Block, int]:
+        block = bisect_right(self._block_firsts, place) - 1
+        return blocks[block], place - self._block_firsts[block]
 
     # ---- blocks
 
@@ -369,24 +470,21 @@ class Segment:
         firsts = self._block_firsts
         return firsts[block + 1] if block + 1 < len(firsts) else self.rows
 
-    def _rows_in(self, block: int, places: range) -> list[Row]:
-        """Return those of the rows at `places` that are in a block."""
-        begin, end = self._block_firsts[block], self._end_of(block)
-        mine = range(max(places.start, begin) - begin, min(places.stop, end) - begin)
-        return self._decoded(block, mine)
-
-    def _decoded(self, block: int, numbers: Sequence[int]) -> list[Row]:
-        return [*map(_decoded, self._block(block).rows(numbers))] if numbers else []
+    def _decoded(self, block: int, places: Sequence[int]) -> list[Row]:
+        return self._block(block).rows(places) if places else []
 
     def _block(self, block: int) -> Block:
-        packed = Block(self._sections.read(_BLOCKS + block))
-        if len(packed) != self._end_of(block) - self._block_firsts[block]:
+        found = Block(self._sections.read(self._first_block + block), self._frame)
+        if len(found) != self._end_of(block) - self._block_firsts[block]:
             raise RowsDamaged("segment: a block has not as many rows as the index says")
-        return packed
+        return found
 
 
-def _decoded(raw: Any) -> Row:
-    try:
-        return _decode(raw)
-    except _UNREADABLE as error:
-        raise RowsDamaged(f"segment: a row cannot be read: {error}") from error
+def _chunk_of(rows: list[tuple[Block, int]]) -> bytes:
+    """Return a chunk, encoded, whose rows are at some places of some blocks."""
+    mine = [(block, block.number(place)) for block, place in rows]
+    found = [block.unfolded(one) for block, one in mine]
+    columns = zip(*(integers for _, _, integers in found), strict=True)
+    fields = {name: column(integers) for name, integers in zip(COLUMNS, columns, strict=True)}
+    jobs = joined(block.job(one) for block, one in mine)
+    return encode_item(msgspec.structs.replace(found[0][0], jobs=jobs, **fields))

@@ -1,15 +1,15 @@
 """History of one replica, for queries: the tails in State, and the segments on its disk.
 
-Theory of operation. Nothing is kept beside these two. Rows since the last Seal are in State's
-tails, whose columns find the rows of a job or of a period; the loop's thread reads them. A tail
-that was sealed just now is read in the same way until its file is there. Segments are read in a
-thread of their own, named `history`: the catalog says which of them a question may concern, their
-indexes are held in memory up to a bound, and of their rows only the blocks in question are read.
-So a launch costs no more than its row in the tail, and a replica that starts, or gets its segments
-from another, has nothing to rebuild.
+Theory of operation. Nothing is kept beside these two. What ended since the last Seal is in State's
+tails; a tail that was sealed just now is read in the same way until its file is there. Tails and
+segments are read in a thread of their own, named `history`, so that no question keeps the loop
+waiting, whatever it has to look at. The catalog says which segments a question may concern, their
+indexes are held in memory up to a bound, and of their rows only the blocks in question are read. So
+a launch costs no more than its place in a chunk of the tail, and a replica that starts, or gets its
+segments from another, has nothing to rebuild.
 
-What a question sees is decided on the loop, at one moment: it passes the segments and the newest
-rows of the tails to the thread. A segment that is let go of meanwhile makes it ask again.
+What a question sees is decided on the loop, at one moment: it passes the segments, the tails and
+the number of their items to the thread. A segment that is let go of meanwhile makes it ask again.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from cron.history.order import (
     ALL_STATES,
     Match,
     Query,
-    best,
     listed,
     log_order,
     newest_of,
     newest_s,
 )
 from cron.history.segment import Segment, job_hash
+from cron.history.tails import Stretch, TailReader
 from cron.limits import HISTORY_ROWS_MAX
-from cron.state.archive import History, RowsDamaged, Sealed, SegmentRecord, Stream, Tail
+from cron.state.archive import History, Sealed, SegmentRecord, Stream
 from cron.state.commands import SegmentKey
 from cron.state.rows import Row, RowKind
+from cron.state.tail import RowsDamaged, Tail
 from launcher.launch import LaunchState
 from launcher.names import LaunchName
 from snapshots.errors import SnapshotError, SnapshotMissing
@@ -50,21 +51,14 @@ from snapshots.errors import SnapshotError, SnapshotMissing
 INDEX_BYTES_MAX: Final = 16 << 20
 """Indexes of segments that are held: a thousand of a thousand jobs each."""
 JOBS_AT_ONCE: Final = 250
-"""Jobs whose newest row in the tails is looked for without a break: 5 ms at most."""
-CHUNK_ROWS: Final = 1_024
-"""Rows of a tail that are looked at or left out together."""
+"""Jobs whose newest row is looked for before another question has its turn."""
 COUNTED_MAX: Final = 1_000_000
 _TRIES: Final = 3
 _FAILURES: Final = 1 << LaunchState.FAILED | 1 << LaunchState.LOST
 
 _T = TypeVar("_T")
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """The log indexes from `from_index`, excluded, to `to_index`."""
-
-    from_index: int
-    to_index: int
+_Tails = Sequence[tuple[TailReader, int]]
+"""The tails that a question sees, and how many items of each."""
 
 
 class SegmentShelf(Protocol):
@@ -88,7 +82,7 @@ class SegmentShelf(Protocol):
 class _Seen(msgspec.Struct):
     """What there is at one moment: tails, and segments with the newest ScheduledTime first."""
 
-    tails: list[tuple[Stream, Tail]]
+    tails: list[tuple[Tail, int]]  # and how many of its items
     records: list[SegmentRecord]
 
 
@@ -106,6 +100,7 @@ class RowStore:
         # Of the thread alone:
         self._held: OrderedDict[SegmentKey, Segment] = OrderedDict()
         self._reading: SegmentRecord | None = None
+        self._readers: dict[int, TailReader] = {}  # by the identity of the tail
 
     # ---- life
 
@@ -134,11 +129,11 @@ class RowStore:
             raise LimitExceeded(f"limit {query.limit} is over {HISTORY_ROWS_MAX}, the most at once")
         match = Match.of(query)
 
-        def in_tails(seen: _Seen) -> list[Row]:
+        def in_tails(tails: _Tails) -> list[Row]:
             rows = (
                 row
-                for _, tail in seen.tails
-                for row in _newest_in(tail, query.job, match, query.limit)
+                for reader, items in tails
+                for row in reader.newest(query.job, match, query.limit, items)
             )
             return newest_of(rows, query.limit)
 
@@ -155,10 +150,7 @@ class RowStore:
                     found = newest_of(found, query.limit)
             return found
 
-        def is_done(found: list[Row], records: Sequence[SegmentRecord]) -> bool:
-            return not records or _is_enough(found, query.limit, records[0])
-
-        return await self._ask(in_tails, in_segments, is_done)
+        return await self._ask(in_tails, in_segments)
 
     async def of_job(
         self, job: str, from_s: int, to_s: int, limit: int = HISTORY_ROWS_MAX
@@ -171,8 +163,10 @@ class RowStore:
         """
         match = Match(from_s, to_s)
 
-        def in_tails(seen: _Seen) -> list[Row]:
-            return [row for _, tail in seen.tails for row in _newest_in(tail, job, match, None)]
+        def in_tails(tails: _Tails) -> list[Row]:
+            return [
+                row for reader, items in tails for row in reader.newest(job, match, None, items)
+            ]
 
         def in_segments(found: list[Row], records: Sequence[SegmentRecord]) -> list[Row]:
             for record in records:
@@ -201,13 +195,12 @@ class RowStore:
             by_job.setdefault(job, set()).add(scheduled_s)
         matches = {job: Match(min(times), max(times)) for job, times in by_job.items()}
 
-        def in_tails(seen: _Seen) -> list[Row]:
+        def in_tails(tails: _Tails) -> list[Row]:
             return [
-                tail.row(at)
-                for _, tail in seen.tails
-                for job, times in by_job.items()
-                for at in tail.jobs.get(job, ())
-                if tail.firsts_s[at] in times
+                row
+                for reader, items in tails
+                for job, match in matches.items()
+                for row in reader.newest(job, match, None, items)
             ]
 
         def in_segments(found: list[Row], records: Sequence[SegmentRecord]) -> list[Row]:
@@ -235,14 +228,13 @@ class RowStore:
         match = Match()
         numbers = {job_hash(job): job for job in jobs}
 
-        def in_tails(seen: _Seen) -> dict[str, Row]:
-            found = {
-                job: newest_of(
-                    (row for _, tail in seen.tails for row in _newest_in(tail, job, match, 1)), 1
-                )
-                for job in jobs
-            }
-            return {job: rows[0] for job, rows in found.items() if rows}
+        def in_tails(tails: _Tails) -> dict[str, Row]:
+            found = {}
+            for job in jobs:
+                rows = [one for tail, items in tails for one in tail.newest(job, match, 1, items)]
+                if rows:
+                    found[job] = max(rows, key=listed)
+            return found
 
         def in_segments(found: dict[str, Row], records: Sequence[SegmentRecord]) -> dict[str, Row]:
             missing = dict(numbers)
@@ -294,15 +286,11 @@ class RowStore:
         if all(one.key != record.key for one in self._see().records):
             return False
         jobs = await self._ask(lambda _: [], lambda _, __: list(self._newest_of_jobs(record)))
-        lacks: dict[str, tuple[int, int]] = {}
 
-        def in_tails(seen: _Seen) -> dict[str, tuple[int, int]]:
+        def in_tails(tails: _Tails) -> dict[str, tuple[int, int]]:
+            lacks: dict[str, tuple[int, int]] = {}
             for job, last_s in jobs:
-                later = sum(
-                    tail.lasts_s[at] > last_s
-                    for _, tail in seen.tails
-                    for at in tail.jobs.get(job, ())
-                )
+                later = sum(reader.later(job, last_s, items) for reader, items in tails)
                 if later < newer:
                     lacks[job] = last_s, newer - later
             return lacks
@@ -325,7 +313,7 @@ class RowStore:
     def _newest_of_jobs(self, record: SegmentRecord) -> Iterator[tuple[str, int]]:
         """Yield each job of a segment with its newest ScheduledTime in it; in the thread."""
         segment = self._opened(record)
-        lasts_s = segment.times().lasts_s
+        lasts_s = segment.lasts_s()
         for job, begin, end in segment.jobs():
             yield job, max(lasts_s[begin:end])
 
@@ -337,11 +325,15 @@ class RowStore:
         if stretch.from_index >= stretch.to_index:
             return []
 
-        def in_tails(seen: _Seen) -> list[Row]:
+        def in_tails(tails: _Tails) -> list[Row]:
             rows: list[Row] = []
-            for _, tail in seen.tails:
-                begin, end = _between(tail.output_indexes, stretch, limit)
-                rows += [tail.row(at) for at in tail.outputs[begin:end]]
+            for reader, items in tails:
+                mine: list[Row] = []
+                for one in reader.with_output(stretch, items):
+                    if len(mine) >= limit and one[0].ended_index != mine[-1].ended_index:
+                        break
+                    mine += one
+                rows += mine
             return rows
 
         def in_segments(found: list[Row], records: Sequence[SegmentRecord]) -> list[Row]:
@@ -361,9 +353,8 @@ class RowStore:
     async def count_with_output(self, stretch: Stretch) -> int:
         """Return how many rows with output ended in a stretch of the log, COUNTED_MAX at most."""
 
-        def in_tails(seen: _Seen) -> int:
-            found = [_between(tail.output_indexes, stretch) for _, tail in seen.tails]
-            return sum(end - begin for begin, end in found)
+        def in_tails(tails: _Tails) -> int:
+            return sum(reader.count_with_output(stretch, items) for reader, items in tails)
 
         def in_segments(found: int, records: Sequence[SegmentRecord]) -> int:
             for record in records:
@@ -388,17 +379,15 @@ class RowStore:
                 self.shelf.holdings(local) if self.shelf is not None else ([], [])
             )
             self._records = sorted(records, key=lambda one: one.last_s, reverse=True)
-        tails = [(Stream(one.record.stream), one.tail) for one in self._waiting]
-        tails += [(stream, history.tails[stream]) for stream in Stream]
-        return _Seen(tails, self._records)
+        tails = [*(one.tail for one in self._waiting), *history.tails]
+        return _Seen([(tail, len(tail)) for tail in tails if len(tail)], self._records)
 
     async def _ask(
         self,
-        in_tails: Callable[[_Seen], _T],
+        in_tails: Callable[[_Tails], _T],
         in_segments: Callable[[_T, Sequence[SegmentRecord]], _T],
-        is_done: Callable[[_T, Sequence[SegmentRecord]], bool] = lambda _, records: not records,
     ) -> _T:
-        """Return what is found in the tails, on the loop, and then in segments, in the thread.
+        """Return what is found in the tails, and then in segments, in the thread.
 
         Raises:
             Shutdown, Unavailable: it cannot be found now.
@@ -407,15 +396,11 @@ class RowStore:
         while True:
             if self._is_stopped:
                 raise Shutdown("history is stopped")
-            seen = self._see()
-            found = in_tails(seen)
-            if is_done(found, seen.records):
-                return found
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, thread_name_prefix="history")
             loop, tried = asyncio.get_running_loop(), tried + 1
             is_last = tried >= _TRIES
-            read = partial(self._read, in_segments, found, seen.records, is_last=is_last)
+            read = partial(self._read, in_tails, in_segments, self._see(), is_last=is_last)
             try:
                 return await loop.run_in_executor(self._pool, read)
             except SnapshotMissing as error:  # let go of, or set aside, since the moment we saw
@@ -426,21 +411,27 @@ class RowStore:
 
     def _read(
         self,
+        in_tails: Callable[[_Tails], _T],
         in_segments: Callable[[_T, Sequence[SegmentRecord]], _T],
-        found: _T,
-        records: Sequence[SegmentRecord],
+        seen: _Seen,
         *,
         is_last: bool,
     ) -> _T:
-        """Return what is found in segments; one that is damaged is set aside, and fetched anew. So
-        is one whose file is still missing in the last try, and which nobody let go of.
+        """Return what is found in what a question sees. A segment that is damaged is set aside, and
+        fetched anew. So is one whose file is still missing in the last try, and which nobody let go
+        of.
 
         Raises:
             SnapshotMissing: one is not here any more. Unavailable: one cannot be read.
         """
         self._reading = None
+        known = self._readers
+        self._readers = {
+            id(tail): known.get(id(tail)) or TailReader(tail) for tail, _ in seen.tails
+        }
+        tails = [(self._readers[id(tail)], items) for tail, items in seen.tails]
         try:
-            return in_segments(found, records)
+            return in_segments(in_tails(tails), seen.records)
         except SnapshotMissing as error:
             if is_last:
                 self._distrust(error)
@@ -479,47 +470,6 @@ def _unavailable(error: Exception) -> Unavailable:
     return Unavailable(f"history cannot be read: {error}", "ask another replica")
 
 
-# --- tails
-
-
-def _newest_in(tail: Tail, job: str | None, match: Match, limit: int | None) -> list[Row]:
-    """Return the rows of a tail that match; of more than `limit`, at least the newest so many."""
-    if job is not None:
-        mine = tail.jobs.get(job, ())
-        places = [at for at in mine if _fits(tail, at, match)]
-    else:
-        places = _places_in(tail, match, limit)
-    return [tail.row(at) for at in (places if limit is None else best(places, tail.lasts_s, limit))]
-
-
-def _fits(tail: Tail, at: int, match: Match) -> bool:
-    return match.may_be(tail.firsts_s[at], tail.lasts_s[at], 1 << tail.states[at])
-
-
-def _places_in(tail: Tail, match: Match, limit: int | None) -> list[int]:
-    """Return the places of rows that match, the newest chunks of rows first, until there are
-    `limit` newer ones than any chunk that is left."""
-    states = frozenset(state for state in LaunchState if match.states >> state & 1)
-    lasts_s = tail.lasts_s
-    chunks = sorted(
-        ((max(lasts_s[at : at + CHUNK_ROWS]), at) for at in range(0, tail.rows, CHUNK_ROWS)),
-        reverse=True,
-    )
-    found: list[int] = []
-    for newest, begin in chunks:
-        if limit is not None and len(found) >= limit:
-            found = best(found, lasts_s, limit)
-            if min([lasts_s[at] for at in found]) > newest:
-                break
-        chunk = slice(begin, begin + CHUNK_ROWS)
-        firsts_s, chunk_states = tail.firsts_s[chunk], tail.states[chunk]
-        is_met = match.may_be(min(firsts_s), newest) and not states.isdisjoint(chunk_states)
-        if is_met:
-            places = match.places(firsts_s, lasts_s[chunk], chunk_states)
-            found += [begin + at for at in places]
-    return found
-
-
 # --- segments
 
 
@@ -535,7 +485,7 @@ def _is_enough(found: Sequence[Row], limit: int, record: SegmentRecord) -> bool:
 
 def _later_in(segment: Segment, lacks: Mapping[str, tuple[int, int]]) -> Iterator[tuple[str, int]]:
     """Yield of each job how many rows a segment has that are later than a time."""
-    times = None
+    lasts_s: array[int] | None = None
     for job, (last_s, _) in list(lacks.items()):
         begin, end = segment.span(job_hash(job))
         if begin == end or segment.record.last_s <= last_s:
@@ -543,8 +493,8 @@ def _later_in(segment: Segment, lacks: Mapping[str, tuple[int, int]]) -> Iterato
         if segment.record.first_s > last_s:
             yield job, end - begin
             continue
-        times = times or segment.times()
-        yield job, sum(one > last_s for one in times.lasts_s[begin:end])
+        lasts_s = lasts_s or segment.lasts_s()
+        yield job, sum(one > last_s for one in lasts_s[begin:end])
 
 
 # --- output

@@ -16,6 +16,7 @@ leader asks for another in a while.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,7 +37,7 @@ from cron.state.imaging import Imaging
 from cron.state.state import State
 from snapshots import disk
 from snapshots.disk import SnapshotFile
-from snapshots.errors import SnapshotError
+from snapshots.errors import SnapshotError, SnapshotMissing
 from snapshots.format import SnapshotHeader
 from snapshots.layout import parse_snapshot_name
 
@@ -250,11 +251,18 @@ class Keeper:
             raise
 
     def distrust(self, record: SegmentRecord, error: Exception) -> None:
-        """Set aside a segment that was found damaged: it is missing from now on."""
+        """Set aside a segment that was found damaged: it is missing from now on. If its file is
+        gone, others may be: all that are gone are missing from now on, and told in one error."""
         name = name_of(record)
-        _log.error("segment.damaged", segment=name, error=str(error))
+        gone = {name}
+        if isinstance(error, SnapshotMissing):
+            with self._lock, contextlib.suppress(OSError):
+                gone |= self._present - self.folders.listed()
+            _log.error("segments.missing", segments=len(gone), error=str(error))
+        else:
+            _log.error("segment.damaged", segment=name, error=str(error))
         with self._lock:
-            self._present.discard(name)
+            self._present -= gone
             self.version += 1
         self.folders.set_aside(self.folders.segments / name)
         self._on_loop(self.changed.set)

@@ -66,8 +66,11 @@ class Folders:
             folder.mkdir(parents=True, exist_ok=True)
             disk.remove_unfinished(folder)
         disk.sync_directory(self.segments.parent)
-        found = list_segments(self.segments)
-        return {path.name for path in found if path.stat().st_size}
+        return {path.name for path in list_segments(self.segments) if path.stat().st_size}
+
+    def listed(self) -> set[str]:
+        """Return the names of all segments that are files here, written or fetched."""
+        return {path.name for path in list_segments(self.segments)}
 
     def write(self, sealed: Sealed) -> None:
         """Keep a segment, durably and verified; one that is here already stays.

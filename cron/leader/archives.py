@@ -13,8 +13,9 @@ from typing import Final
 from cron.errors import Conflict, LimitExceeded, StorageAway, Unavailable
 from cron.history.order import Match, Query
 from cron.segments import name_of, open_rows
-from cron.state.archive import History, RowsDamaged, SegmentRecord, Stream
+from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.rows import Row
+from cron.state.tail import RowsDamaged
 from launcher.launch import LaunchState
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 from snapshots.vault import Vault

@@ -18,10 +18,11 @@ from cron.restore.newlife import NewLife, begin_life
 from cron.restore.progress import Progress
 from cron.restore.target import Note, Target
 from cron.segments import name_of
-from cron.state.archive import Sealed, SegmentRecord, Tail
+from cron.state.archive import Sealed, SegmentRecord
 from cron.state.image import decode_state
 from cron.state.machine import Machine
 from cron.state.state import State
+from cron.state.tail import Tail
 from snapshots.errors import LineageTaken, NotConditional, SnapshotError
 from snapshots.layout import lineage_object
 from snapshots.manifest import Lineage

@@ -1,13 +1,9 @@
 """History inside State: what ended since the last Seal, and the names of all that was sealed.
 
-Theory of operation. A row is encoded once, when it is appended, onto the end of a tail. A `Seal` in
-the log closes the tails: they leave State, with a record in the catalog, and every replica keeps
-them on its own disk as a segment. All of this depends on nothing but the log, so every replica
-seals the same rows, and State grows by one record for each sixty thousand launches.
-
-Beside its bytes a tail has columns: by them history finds the rows of a job or of a period without
-reading the others, and sorts them into a segment. They are reckoned from the bytes, and are not in
-an image.
+Theory of operation. What ends is appended to a tail (`tail.py`), in chunks and single rows. A
+`Seal` in the log closes the tails: they leave State, with a record in the catalog, and every
+replica keeps them on its own disk as a segment. All of this depends on nothing but the log, so
+every replica seals the same rows, and State grows by one record for each sixty thousand launches.
 
 There are two tails, because failures are kept longer than what went well, and a segment is deleted
 whole or not at all. Both segments of a Seal cover the same stretch of the log.
@@ -16,37 +12,20 @@ whole or not at all. Both segments of a Seal cover the same stretch of the log.
 from __future__ import annotations
 
 import enum
-import hashlib
 import heapq
-from array import array
 from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
 
-from cron.errors import InvalidInput, InvariantViolated, invariant
+from cron.errors import InvariantViolated, invariant
 from cron.state.commands import SegmentKey
-from cron.state.rows import Chunk, Row, RowKind
+from cron.state.rows import Chunk, Row
+from cron.state.tail import ITEMS_MAX, RowsDamaged, Tail, head_of
 from launcher.launch import LaunchState
-
-ROWS_MAX: Final = 1 << 24
-"""Rows that a decoder takes from one segment: far above any that we seal, against damage."""
-
-_ARRAY32: Final = 0xDD
-"""MessagePack's mark of an array with a length of four bytes: a segment is an array of rows."""
-_EMPTY: Final = bytes((_ARRAY32, 0, 0, 0, 0))
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder = msgspec.msgpack.Encoder()
-_decode_rows = msgspec.msgpack.Decoder(list[Row]).decode
-_decode_row = msgspec.msgpack.Decoder(Row).decode
-_cut = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
-
-
-class RowsDamaged(InvalidInput):
-    """Bytes that claim to be rows are none."""
-
-    code = "rows_damaged"
 
 
 class Stream(enum.IntEnum):
@@ -64,12 +43,11 @@ class Stream(enum.IntEnum):
 FAILURES: Final = frozenset({LaunchState.FAILED, LaunchState.LOST})
 _TO_RUNS: Final = Stream.RUNS  # members of an enumeration are slow to look up
 _TO_FAILURES: Final = Stream.FAILURES
-_RANGE: Final = RowKind.RANGE
 
 
-def stream_of(row: Row) -> Stream:
-    """Return where a row belongs: what failed or was lost is kept longer."""
-    return _TO_FAILURES if row.state in FAILURES else _TO_RUNS
+def stream_of(item: Row | Chunk) -> Stream:
+    """Return where what ended belongs: what failed or was lost is kept longer."""
+    return _TO_FAILURES if item.state in FAILURES else _TO_RUNS
 
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -137,152 +115,11 @@ class Backup(msgspec.Struct, frozen=True, array_like=True):
     claim: str = ""
 
 
-def content_digest(content: bytes) -> bytes:
-    """Return the digest by which the catalog knows a segment's content."""
-    return hashlib.blake2b(content, digest_size=16).digest()
-
-
-def decode_rows(content: bytes) -> list[Row]:
-    """Return the rows in a segment's content, in log order.
-
-    Raises:
-        RowsDamaged: it is none.
-    """
-    _check_head(content)
-    try:
-        return _decode_rows(content)
-    except _UNREADABLE as error:
-        raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
-
-
-def cut_rows(content: bytes) -> list[msgspec.Raw]:
-    """Return the bytes of each row in a segment's content, in log order.
-
-    Raises:
-        RowsDamaged: it is none.
-    """
-    _check_head(content)
-    try:
-        return _cut(content)
-    except _UNREADABLE as error:
-        raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
-
-
-def _check_head(content: bytes) -> None:
-    if len(content) < len(_EMPTY) or content[0] != _ARRAY32:
-        raise RowsDamaged("segment: it does not begin like rows")
-    if int.from_bytes(content[1:5], "big") > ROWS_MAX:
-        raise RowsDamaged("segment: it claims to have more rows than any segment may")
-
-
-class Tail:
-    """The rows of one stream since the last Seal: encoded, and in columns, an item for each row.
-
-    `ends`: where its bytes end in `content`; `firsts_s` and `lasts_s`: its ScheduledTime, of a
-    range the first and the last; `states`. `jobs` has the rows of each job, by number from 0, and
-    `outputs` those whose output an executor keeps, with their log indexes beside. `is_numbered`:
-    log index and number alone say in which order the rows are.
-    """
-
-    __slots__ = (
-        "content", "ends", "firsts_s", "is_numbered", "jobs", "last_index",
-        "last_number", "lasts_s", "output_indexes", "outputs", "rows", "states",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.content = bytearray()
-        self.rows = 0
-        self.last_index = 0
-        self.last_number = -1
-        self.is_numbered = True
-        self.ends = array("Q")
-        self.firsts_s = array("q")
-        self.lasts_s = array("q")
-        self.states = array("B")
-        self.jobs: dict[str, array[int]] = {}
-        self.outputs = array("I")
-        self.output_indexes = array("Q")
-
-    @classmethod
-    def of(cls, content: bytes) -> Tail:
-        """Return the tail whose rows in log order are `content`.
-
-        Raises:
-            RowsDamaged: these are no rows.
-        """
-        tail = cls()
-        for raw in cut_rows(content):
-            try:
-                row = _decode_row(raw)
-            except _UNREADABLE as error:
-                raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
-            tail.content += raw
-            tail._note(row)
-        return tail
-
-    def append(self, row: Row) -> None:
-        """Add the row of a launch that ended at or after all others of this tail."""
-        invariant(row.ended_index >= self.last_index, "history: log index went back")
-        _encoder.encode_into(row, self.content, -1)
-        self._note(row)
-
-    def _note(self, row: Row) -> None:
-        """Put a row that is in `content` into the columns; every launch pays for this."""
-        index, first_s = row.ended_index, row.scheduled_s
-        if index == self.last_index and row.number <= self.last_number:
-            self.is_numbered = False
-        self.last_index, self.last_number = index, row.number
-        self.ends.append(len(self.content))
-        self.firsts_s.append(first_s)
-        self.lasts_s.append(row.last_s if row.kind is _RANGE else first_s)
-        self.states.append(row.state)
-        number = self.rows
-        self.rows = number + 1
-        positions = self.jobs.get(row.job)
-        if positions is None:
-            positions = self.jobs[row.job] = array("I")
-        positions.append(number)
-        if row.output_bytes:
-            self.outputs.append(number)
-            self.output_indexes.append(index)
-
-    @property
-    def first_s(self) -> int:
-        """The oldest ScheduledTime; 0 where there is no row. Looks at all rows."""
-        return min(self.firsts_s, default=0)
-
-    @property
-    def last_s(self) -> int:
-        """The newest ScheduledTime; 0 where there is no row. Looks at all rows."""
-        return max(self.lasts_s, default=0)
-
-    def row(self, number: int) -> Row:
-        """Return a row by its number, from 0."""
-        begin = self.ends[number - 1] if number else 0
-        return _decode_row(self.content[begin : self.ends[number]])
-
-    def whole(self) -> bytes:
-        """Return its rows as a catalog's digest covers them."""
-        return self._head() + self.content
-
-    def digest(self) -> bytes:
-        """Return the digest of its rows."""
-        digest = hashlib.blake2b(self._head(), digest_size=16)
-        digest.update(self.content)
-        return digest.digest()
-
-    def _head(self) -> bytes:
-        return bytes((_ARRAY32, *self.rows.to_bytes(4, "big")))
-
-
 class _Encoded(msgspec.Struct, frozen=True, array_like=True):
     """One tail in an image."""
 
     content: bytes
-    rows: int
-    first_s: int
-    last_s: int
-    last_index: int
+    items: int
 
 
 class _Image(msgspec.Struct, frozen=True, array_like=True):
@@ -330,16 +167,11 @@ class History:
         """How large the tails are."""
         return sum(len(tail.content) for tail in self.tails)
 
-    def append(self, row: Row) -> None:
-        """Add the row of a launch that ended at or after all others."""
+    def append(self, item: Row | Chunk) -> bytes:
+        """Add what ended at or after all others; return its bytes, which digests cover."""
         if not self.opened_at_ms:
-            self.opened_at_ms = row.ended_at_ms
-        self.tails[stream_of(row)].append(row)
-
-    def append_chunk(self, chunk: Chunk) -> None:
-        """Add the rows of launches that ended at or after all others, in the order of the chunk."""
-        for row in chunk.rows():
-            self.append(row)
+            self.opened_at_ms = item.ended_at_ms
+        return self.tails[stream_of(item)].append(item)
 
     def rows_after(self, index: int) -> Iterator[Row]:
         """Yield the rows of the tails with `ended_index` > `index`, in log order.
@@ -347,7 +179,7 @@ class History:
         Sees what was here at the call: rows appended while it runs are not in it.
         """
         found = [
-            [row for row in decode_rows(tail.whole()) if row.ended_index > index]
+            [row for row in tail.all_rows() if row.ended_index > index]
             for tail in self.tails
             if tail.rows and tail.last_index > index
         ]
@@ -369,7 +201,7 @@ class History:
                 self.sealed_to,
                 index,
                 tail.rows,
-                len(tail.content) + len(_EMPTY),
+                tail.size,
                 tail.digest(),
                 tail.first_s,
                 tail.last_s,
@@ -385,10 +217,7 @@ class History:
 
     def encode(self) -> bytes:
         """Return its part of an image."""
-        tails = [
-            _Encoded(bytes(tail.content), tail.rows, tail.first_s, tail.last_s, tail.last_index)
-            for tail in self.tails
-        ]
+        tails = [_Encoded(bytes(tail.content), len(tail)) for tail in self.tails]
         return _encoder.encode(
             _Image(
                 self.seals,
@@ -426,9 +255,8 @@ class History:
 
 
 def _tail_of(encoded: _Encoded) -> Tail:
-    invariant(0 <= encoded.rows <= ROWS_MAX, "history in a state image counts wrongly")
-    head = bytes((_ARRAY32, *encoded.rows.to_bytes(4, "big")))
+    invariant(0 <= encoded.items <= ITEMS_MAX, "history in a state image counts wrongly")
     try:
-        return Tail.of(head + encoded.content)
+        return Tail.of(head_of(encoded.items) + encoded.content)
     except RowsDamaged as error:
         raise InvariantViolated(f"history in a state image cannot be read: {error}") from error

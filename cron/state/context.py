@@ -49,7 +49,9 @@ class Context:
         self.epoch = epoch
         self.at_ms = at_ms
         self.index = index
-        self.rows: list[Row] = []
+        self.ended: list[Row | Chunk] = []
+        self.encoded = bytearray()  # what history keeps of them
+        self.rows = 0  # how many they are
         self.seals = False  # a Seal is in this entry
         self.jobs_changed = 0  # by the newest PutJobs in it that happened
         self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
@@ -61,15 +63,17 @@ class Context:
     def record(self, row: Row) -> None:
         """Append a row to history, in log order; it gets its number here, if it has none."""
         if row.number < 0:
-            row = msgspec.structs.replace(row, number=len(self.rows))
-        self.rows.append(row)
-        self.state.history.append(row)
+            row = msgspec.structs.replace(row, number=self.rows)
+        self._append(row, 1)
 
     def record_chunk(self, chunk: Chunk) -> None:
-        """Append rows to history, in log order; they get their numbers here."""
-        chunk = msgspec.structs.replace(chunk, number=len(self.rows))
-        self.rows += chunk.rows()
-        self.state.history.append_chunk(chunk)
+        """Append a chunk to history, in log order; its rows get their numbers here."""
+        self._append(msgspec.structs.replace(chunk, number=self.rows), len(chunk))
+
+    def _append(self, item: Row | Chunk, rows: int) -> None:
+        self.rows += rows
+        self.ended.append(item)
+        self.encoded += self.state.history.append(item)
 
     def touch(self, row: LaunchRow) -> None:
         """Call this before a launch changes."""
@@ -236,7 +240,7 @@ class Context:
             ran.output_bytes,
             tuple(map(_part_row, row.parts)) if row.parts else (),
             note,
-            len(self.rows),
+            self.rows,
             None,  # amends
             ran.cpu_ms,
             ran.memory_peak_bytes,

@@ -68,20 +68,22 @@ class Machine:
                 entry.epoch,
                 entry.commands,
                 results,
-                tuple(context.rows),
+                tuple(context.ended),
                 tuple(context.sealed),
                 Moved(context.moved, context.moved_rows),
             )
         else:
             outcome = Outcome(Verdict.STALE_EPOCH, entry.epoch, (), (), ())
-        self._digest(data, outcome)
+        self._digest(data, outcome, context)
         return outcome
 
-    def _digest(self, data: bytes, outcome: Outcome) -> None:
-        """Roll the digest forward: it covers the entries and all that they brought about."""
+    def _digest(self, data: bytes, outcome: Outcome, context: Context) -> None:
+        """Roll the digest forward: it covers the entries and all that they brought about, rows and
+        chunks as history keeps them."""
         rolling = hashlib.blake2b(self.state.digest, digest_size=16)
         rolling.update(data)
-        rolling.update(_encoder.encode((outcome.results, outcome.rows)))
+        rolling.update(_encoder.encode(outcome.results))
+        rolling.update(context.encoded)
         self.state.digest = rolling.digest()
 
 

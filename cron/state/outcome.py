@@ -10,7 +10,7 @@ import msgspec
 from cron.state.archive import Sealed
 from cron.state.batches import Batch
 from cron.state.commands import Command, Key
-from cron.state.rows import Row
+from cron.state.rows import Chunk, Row, rows_of
 from launcher.work import Epoch
 
 
@@ -85,7 +85,7 @@ class Moved:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The answer to one entry: a Result per command, and the rows that it added to history.
+    """The answer to one entry: a Result per command, and what it added to history.
 
     `verdict` is STALE_EPOCH where the entry was refused whole; it then has no commands.
     """
@@ -94,6 +94,11 @@ class Outcome(msgspec.Struct, frozen=True):
     epoch: Epoch
     commands: tuple[Command, ...]
     results: tuple[Result, ...]
-    rows: tuple[Row, ...]
+    ended: tuple[Row | Chunk, ...]
     sealed: tuple[Sealed, ...] = ()
     moved: Moved = Moved()  # launches that are due, active or over by it
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """The rows that it added to history, made anew: what every entry meets asks `ended`."""
+        return tuple(row for item in self.ended for row in rows_of(item))

@@ -11,7 +11,7 @@ import enum
 import sys
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -98,7 +98,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is_redriven: bool = False  # `by` redrove its dead letter
 
 
-Column = int | bytes
+_Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+Column = _Int | bytes
 """An integer for each row of a chunk: one that counts for all rows, or of each row 8 bytes, signed,
 the lowest byte first."""
 _WIDTH: Final = 8
@@ -126,12 +127,35 @@ def at(one: Column, number: int) -> int:
     return int.from_bytes(one[begin : begin + _WIDTH], "little", signed=True)
 
 
+def values(one: Column, rows: int) -> array[int]:
+    """Return the integers of a column of so many rows."""
+    if isinstance(one, int):
+        return array("q", (one,)) * rows
+    items = array("q")
+    items.frombytes(one)
+    if sys.byteorder == "big":
+        items.byteswap()
+    return items
+
+
+def spanned(one: Column) -> tuple[int, int]:
+    """Return the least and the greatest integer of a column."""
+    if isinstance(one, int):
+        return one, one
+    items = values(one, 0)
+    return min(items), max(items)
+
+
 def joined(names: Iterable[str]) -> str:
     """Return the names of jobs as a chunk has them."""
     return "\n".join(names)
 
 
-class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
+CHUNK: Final = 3
+"""What marks a chunk where a row has its kind."""
+
+
+class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
     """Attempts of one batch that ended alike in one entry, in columns; fields as in Row.
 
     Row i of it is what `row(i)` returns: ENDED, with `number + i` as its number in the entry, and
@@ -140,11 +164,11 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     state: LaunchState
     reason: Reason
-    exit_code: int
-    ended_index: int
-    ended_at_ms: int
-    begun_index: int
-    begun_at_ms: int
+    exit_code: _Int
+    ended_index: _Int
+    ended_at_ms: _Int
+    begun_index: _Int
+    begun_at_ms: _Int
     epoch: Epoch
     executor: str
     ledger: str
@@ -159,11 +183,20 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
     started_ms: Column = 0
     finished_ms: Column = 0
     output_bytes: Column = 0
-    number: int = -1
+    number: _Int = -1
 
     def __len__(self) -> int:
         """Return how many rows it has."""
         return self.jobs.count("\n") + 1
+
+    def is_sound(self) -> bool:
+        """Whether each of its columns is as `column` makes them, of as many rows as it has."""
+        rows = len(self)
+        columns = [getattr(self, name) for name in COLUMNS]
+        return all(
+            isinstance(one, int) or (len(one) == _WIDTH * rows and one != one[:_WIDTH] * rows)
+            for one in columns
+        )
 
     def names(self) -> list[str]:
         """Return the job of each row."""
@@ -175,31 +208,48 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
     def row(self, i: int, job: str = "") -> Row:
         """Return a row, from 0; it costs less if its job is given."""
-        scheduled_s = at(self.scheduled_s, i)
+        return self.made(i, job or self.names()[i], [at(getattr(self, one), i) for one in COLUMNS])
+
+    def made(self, i: int, job: str, values: Sequence[int]) -> Row:
+        """Return a row of these integers of `COLUMNS`."""
+        revision, scheduled_s, trigger, attempt, local_min, *times, output_bytes = values
+        launched_index, launched_at_ms, started_ms, finished_ms = times
         return Row(
             RowKind.ENDED,
-            job or self.names()[i],
-            at(self.revisions, i),
+            job,
+            revision,
             scheduled_s,
-            at(self.triggers, i),
-            at(self.attempts, i),
+            trigger,
+            attempt,
             self.state,
             self.reason,
             self.ended_index,
             self.ended_at_ms,
             scheduled_s,  # last_s
             1,  # count
-            at(self.local_mins, i),
+            local_min,
             self.begun_index,
             self.begun_at_ms,
             self.epoch,
             self.executor,
             self.ledger,
-            at(self.launched_index, i),
-            at(self.launched_at_ms, i),
-            at(self.started_ms, i),
-            at(self.finished_ms, i),
+            launched_index,
+            launched_at_ms,
+            started_ms,
+            finished_ms,
             self.exit_code,
-            output_bytes=at(self.output_bytes, i),
+            output_bytes=output_bytes,
             number=self.number + i,
         )
+
+
+COLUMNS: Final = (
+    "revisions", "scheduled_s", "triggers", "attempts", "local_mins", "launched_index",
+    "launched_at_ms", "started_ms", "finished_ms", "output_bytes",
+)  # fmt: skip
+"""The columns of a chunk, beside its jobs."""
+
+
+def rows_of(item: Row | Chunk) -> list[Row]:
+    """Return the rows of an item of history."""
+    return item.rows() if isinstance(item, Chunk) else [item]

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import random
 import struct
+from array import array
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cron.history import columns
 from cron.history import segment as module
-from cron.history.blocks import COLUMN_BYTES_MAX, Block, from_columns, pack, to_columns
-from cron.history.order import Match, listed, newest_of
-from cron.history.segment import Segment, check_sections, job_hash, sections_of
-from cron.state.archive import (
-    RowsDamaged,
-    SegmentRecord,
-    Stream,
-    Tail,
-    content_digest,
-    decode_rows,
+from cron.history.columns import (
+    COLUMN_BYTES_MAX,
+    Packed,
+    Planes,
+    from_columns,
+    pack,
+    steps,
+    sums,
+    to_columns,
+    to_planes,
 )
-from cron.state.rows import Row, RowKind
+from cron.history.order import Match, listed, newest_of, newest_s
+from cron.history.segment import Segment, check_sections, job_hash, sections_of
+from cron.state.archive import SegmentRecord, Stream
+from cron.state.rows import Chunk, Row, RowKind, column, joined, rows_of
+from cron.state.tail import RowsDamaged, Tail, content_digest, decode_rows
 from launcher.launch import LaunchState, Reason
+from launcher.work import Epoch
 
 JOBS = ("default/a", "default/b", "acme/a", "acme/twelve")
 ENDS = (LaunchState.SUCCEEDED, LaunchState.SKIPPED, LaunchState.CANCELLED)
@@ -61,6 +69,63 @@ def drawn_rows(draw: st.DrawFn, *, is_numbered: bool | None = None) -> list[Row]
     return rows
 
 
+@st.composite
+def drawn_chunk(draw: st.DrawFn, index: int, number: int) -> Chunk:
+    """A chunk of an entry, whose rows are numbered from `number`."""
+    rows = draw(st.integers(1, 12))
+    begun_s = 1_795_190_400 + draw(st.integers(0, 40))
+
+    def drawn_column(*values: int) -> int | bytes:
+        """One value for all, mostly, or any for each."""
+        if draw(st.integers(0, 2)):
+            return draw(st.sampled_from(values))
+        return column(draw(st.lists(st.sampled_from(values), min_size=rows, max_size=rows)))
+
+    started = begun_s * 1000
+    return Chunk(
+        draw(st.sampled_from(ENDS)),
+        draw(st.sampled_from((Reason.NONE, Reason.KILLED))),
+        draw(st.sampled_from((-1, 0, 7))),
+        index,
+        started + draw(st.integers(-5, 500)),
+        draw(st.sampled_from((0, index - 1))),
+        draw(st.sampled_from((0, started, 2**62, -(2**63)))),
+        draw(st.sampled_from((Epoch(), Epoch(1, 2, "r1")))),
+        draw(st.sampled_from(("", "e1", "e2"))),
+        draw(st.sampled_from(("", "l1"))),
+        joined(draw(st.lists(st.sampled_from(JOBS), min_size=rows, max_size=rows))),
+        drawn_column(1, 2),
+        drawn_column(begun_s, begun_s, begun_s - 3, begun_s + 1),
+        drawn_column(0, 0, 4),
+        drawn_column(1, 1, 2, 0),
+        drawn_column(-1, begun_s // 60),
+        drawn_column(0, index),
+        drawn_column(0, started + 2),
+        drawn_column(started, started + 1, 0, 2**63 - 1),
+        drawn_column(started + 2, started + 9, 0, -(2**63)),
+        drawn_column(0, 0, 7),
+        number,
+    )
+
+
+@st.composite
+def drawn_items(draw: st.DrawFn, *, is_numbered: bool | None = None) -> list[Row | Chunk]:
+    """Rows and chunks of one stream in log order."""
+    items: list[Row | Chunk] = []
+    number, index = 0, 0
+    for row in draw(drawn_rows(is_numbered=is_numbered)):
+        if row.ended_index != index:
+            index, number = row.ended_index, 0
+        number += draw(st.integers(0, 1))
+        if draw(st.booleans()):
+            items.append(draw(drawn_chunk(index, number)))
+            number += len(items[-1])
+        else:
+            items.append(msgspec.structs.replace(row, number=number if row.number >= 0 else -1))
+            number += 1
+    return items
+
+
 class Held:
     """A segment's sections in memory."""
 
@@ -74,12 +139,12 @@ class Held:
         return self.sections[number]
 
 
-def sealed(rows: list[Row]) -> tuple[Tail, SegmentRecord, Held]:
+def sealed(items: Sequence[Row | Chunk]) -> tuple[Tail, SegmentRecord, Held]:
     tail = Tail()
-    for row in rows:
-        tail.append(row)
+    for item in items:
+        tail.append(item)
     record = SegmentRecord(
-        1, 1, Stream.RUNS, rows[0].ended_index - 1, rows[-1].ended_index, tail.rows,
+        1, 1, Stream.RUNS, items[0].ended_index - 1, items[-1].ended_index, tail.rows,
         len(tail.whole()), tail.digest(), tail.first_s, tail.last_s, 0,
     )  # fmt: skip
     return tail, record, Held(sections_of(tail))
@@ -88,7 +153,7 @@ def sealed(rows: list[Row]) -> tuple[Tail, SegmentRecord, Held]:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BLOCK_ROWS", 7)
-    monkeypatch.setattr(module, "PIECE_ROWS", 5)
+    monkeypatch.setattr(columns, "PIECE_ROWS", 5)
     monkeypatch.setattr(module, "BLOCK_BYTES", 3 * COLUMN_BYTES_MAX)
 
 
@@ -102,12 +167,13 @@ matches = st.builds(
 )
 
 
-@given(drawn_rows(), matches, st.integers(1, 9))
+@given(drawn_items(), matches, st.integers(1, 9))
 @settings(max_examples=60, deadline=None)
 def test_a_segment_answers_what_a_search_of_its_rows_answers(
-    rows: list[Row], match: Match, limit: int
+    items: list[Row | Chunk], match: Match, limit: int
 ) -> None:
-    tail, record, sections = sealed(rows)
+    tail, record, sections = sealed(items)
+    rows = [row for item in items for row in rows_of(item)]
     segment = Segment(record, sections)
     assert segment.content() == tail.whole()
     assert decode_rows(tail.whole()) == rows
@@ -127,29 +193,29 @@ def test_a_segment_answers_what_a_search_of_its_rows_answers(
     with_output = [row for row in rows if row.output_bytes]
     assert list(indexes) == [row.ended_index for row in with_output]
     assert [by_job[place] for place in places] == with_output
-    times = segment.times()
-    assert list(times.firsts_s) == [row.scheduled_s for row in by_job]
-    assert list(times.states) == [row.state for row in by_job]
+    assert list(segment.lasts_s()) == [newest_s(row) for row in by_job]
     assert [job for job, _, _ in segment.jobs()] == list(dict.fromkeys(row.job for row in by_job))
 
 
-@given(drawn_rows())
+@given(drawn_items())
 @settings(max_examples=30, deadline=None)
-def test_a_replica_that_began_with_an_image_writes_the_same_bytes(rows: list[Row]) -> None:
-    tail, _, sections = sealed(rows)
+def test_a_replica_that_began_with_an_image_writes_the_same_bytes(
+    items: list[Row | Chunk],
+) -> None:
+    tail, _, sections = sealed(items)
     assert sections_of(Tail.of(tail.whole())) == sections.sections
 
 
-@given(drawn_rows(is_numbered=True), st.data())
+@given(drawn_items(is_numbered=True), st.data())
 @settings(max_examples=60, deadline=None)
 def test_rows_that_the_catalog_does_not_name_are_refused(
-    rows: list[Row], data: st.DataObject
+    items: list[Row | Chunk], data: st.DataObject
 ) -> None:
     """Also where the file is whole, and somebody has written others into it."""
-    _, record, sections = sealed(rows)
-    at = data.draw(st.integers(0, len(rows) - 1))
-    changed = msgspec.structs.replace(rows[at], exit_code=77)
-    _, _, others = sealed([*rows[:at], changed, *rows[at + 1 :]])
+    _, record, sections = sealed(items)
+    at = data.draw(st.integers(0, len(items) - 1))
+    changed = msgspec.structs.replace(items[at], exit_code=77)
+    _, _, others = sealed([*items[:at], changed, *items[at + 1 :]])
     with pytest.raises(RowsDamaged, match="catalog"):
         Segment(record, others).content()
     assert content_digest(Segment(record, sections).content()) == record.digest
@@ -166,7 +232,12 @@ def test_sections_that_are_not_those_of_the_rows_are_refused(seed: int) -> None:
         )
         for at in range(30)
     ]  # fmt: skip
-    _, record, sections = sealed(rows)
+    chunk = Chunk(
+        rng.choice(ENDS), Reason.NONE, 0, 10**12 + 10, 0, 9, 1_795_190_400_000, Epoch(), "e1", "l1",
+        joined(rng.choices(JOBS, k=20)), 1, 1_795_190_400, number=0,
+        started_ms=column([1_795_190_400_000 + at for at in range(20)]),
+    )  # fmt: skip
+    _, record, sections = sealed([*rows, chunk])
     check_sections(record, sections)
     number = rng.choice([at for at, one in enumerate(sections.sections) if one])
     content = bytearray(sections.sections[number])
@@ -184,10 +255,21 @@ def test_sections_that_are_not_those_of_the_rows_are_refused(seed: int) -> None:
 def test_a_block_returns_the_bytes_that_it_was_given(
     rows: list[bytes], data: st.DataObject
 ) -> None:
-    block = Block(pack(rows))
+    block = Packed(pack(rows))
     wanted = sorted(data.draw(st.sets(st.integers(0, max(len(rows) - 1, 0))))) if rows else []
     assert block.rows(wanted) == [rows[at] for at in wanted]
     assert block.rows(range(len(block))) == rows
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_integers_come_back_from_planes_and_steps(items: list[int]) -> None:
+    numbers = array("q", items)
+    content = to_planes(numbers) + to_planes(steps(numbers)) + b"rest"
+    planes = Planes(content)
+    assert planes.read(len(items)) == numbers
+    assert sums(planes.read(len(items))) == numbers
+    assert planes.rest() == b"rest"
 
 
 def test_columns_are_of_one_byte_order() -> None:

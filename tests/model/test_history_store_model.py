@@ -10,14 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from cron.history import segment, store
+from cron.history import segment, store, tails
 from cron.history.gaps import Gap
 from cron.history.order import Query
-from cron.history.store import RowStore, Stretch
+from cron.history.store import RowStore
+from cron.history.tails import Stretch
 from cron.state.archive import SegmentRecord, Stream, stream_of
-from cron.state.rows import Row, RowKind
+from cron.state.rows import Chunk, Column, Row, RowKind, column, joined, rows_of
 from launcher.launch import LaunchState, Reason
 from launcher.names import LaunchName
+from launcher.work import Epoch
 from tests.unit.history_rig import BACKUP, Fed, row
 
 _ENDS = sorted(set(LaunchState) - {LaunchState.DUE, LaunchState.BEGUN, LaunchState.LAUNCHED})
@@ -44,6 +46,46 @@ def _drawn(rng: random.Random, index: int, number: int) -> Row:
         last_s=last_s,
         count=last_s - first_s + 1 if is_range else 1,
         output_bytes=0 if is_range else rng.choice((0, 0, 5)),
+        number=number,
+    )
+
+
+def _drawn_items(rng: random.Random, index: int, items: int) -> list[Row | Chunk]:
+    """What one entry ends: rows, and chunks of them."""
+    found: list[Row | Chunk] = []
+    number = 0
+    for _ in range(items):
+        item = _drawn(rng, index, number) if rng.random() < 0.6 else _chunk(rng, index, number)
+        found.append(item)
+        number += len(rows_of(item))
+    return found
+
+
+def _chunk(rng: random.Random, index: int, number: int) -> Chunk:
+    rows = rng.choice((1, 2, 5, 20))
+    first_s = rng.randrange(40) + index // 4
+
+    def drawn_column(*values: int) -> Column:
+        return column(rng.choices(values, k=rows if rng.random() < 0.5 else 1))
+
+    return Chunk(
+        state=rng.choice(_ENDS),
+        reason=Reason.NONE,
+        exit_code=0,
+        ended_index=index,
+        ended_at_ms=0,
+        begun_index=index - 1,
+        begun_at_ms=first_s * 1000,
+        epoch=Epoch(1, 1, "r1"),
+        executor="e1",
+        ledger="l1",
+        jobs=joined(rng.choices(_JOBS, k=rows)),
+        revisions=1,
+        scheduled_s=drawn_column(first_s, first_s + 1, first_s + 5),
+        triggers=drawn_column(0, 1),
+        attempts=drawn_column(0, 1, 2),
+        started_ms=drawn_column(first_s, first_s + 3),
+        output_bytes=drawn_column(0, 0, 5),
         number=number,
     )
 
@@ -162,9 +204,9 @@ class _Life:
         act, rng = self.rng.random(), self.rng
         if act < 0.6:
             self.index += rng.choice((1, 1, 1, 2, 7))
-            rows = [_drawn(rng, self.index, n) for n in range(rng.choice((0, 1, 1, 2, 5, 30)))]
-            self.fed.add(*rows)
-            self.rows += rows
+            items = _drawn_items(rng, self.index, rng.choice((0, 1, 1, 2, 5, 30)))
+            self.fed.add(*items)
+            self.rows += [row for item in items for row in rows_of(item)]
         elif act < 0.8 and self.fed.history.open_rows:
             self.seals.append((Gap(self.fed.history.sealed_to, self.index), True))
             self.fed.seal(self.index, writes=rng.random() < 0.6)
@@ -225,7 +267,7 @@ async def test_history_answers_what_a_search_of_all_rows_answers(
 ) -> None:
     """Live rows, Seals, files that are late, restarts, retention; with tiny blocks and caches."""
     monkeypatch.setattr(segment, "BLOCK_ROWS", 7)
-    monkeypatch.setattr(store, "CHUNK_ROWS", 5)
+    monkeypatch.setattr(tails, "PIECE_ITEMS", 5)
     monkeypatch.setattr(store, "JOBS_AT_ONCE", 2)
     rng = random.Random(seed)
     if seed % 3 == 0:

@@ -11,7 +11,7 @@ from cron.keeper.shelf import Folders
 from cron.segments import name_of
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging
-from cron.state.rows import Row, RowKind
+from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from snapshots.errors import SnapshotMissing
@@ -115,7 +115,7 @@ class Fed:
         self.row_store = RowStore(self.shelf)
         self.row_store.follow(self.history)
 
-    def add(self, *rows: Row) -> None:
+    def add(self, *rows: Row | Chunk) -> None:
         """Let attempts end."""
         for one in rows:
             self.history.append(one)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cron.history.gaps import Gap
-from cron.history.store import Stretch
+from cron.history.tails import Stretch
 from cron.limits import LIFE_ENTRIES
 from cron.state.rows import Row
 from launcher.launch import LaunchState

@@ -15,7 +15,8 @@ from cron.keeper import keeper as keeping
 from cron.keeper.keeper import Keeper
 from cron.segments import name_of
 from cron.state import commands as c
-from cron.state.archive import Stream, decode_rows
+from cron.state.archive import Stream
+from cron.state.tail import decode_rows
 from snapshots.errors import SnapshotCorrupt, SnapshotMissing
 from snapshots.segments import open_segment
 from tests.unit.keeper_rig import CELL, Disk, life, records, until
@@ -224,3 +225,16 @@ async def test_a_stopped_keeper_says_that_it_owes(
     disk.keeper.stop()
     with pytest.raises(OSError, match="history"):
         disk.keeper.wait_durable()
+
+
+async def test_segments_whose_files_are_gone_are_told_in_one_error(disk: Disk) -> None:
+    disk.apply()
+    await asyncio.to_thread(disk.keeper.wait_durable)
+    known = records(disk.log)
+    for path in disk.data.rglob("*.seg"):
+        path.unlink()
+    with structlog.testing.capture_logs() as logs, pytest.raises(SnapshotMissing):
+        disk.keeper.read(known[0])
+    assert [line["event"] for line in logs] == ["segments.missing"]
+    assert logs[0]["segments"] == len(known)
+    assert len(disk.keeper.missing()) == len(known)

@@ -18,9 +18,10 @@ from cron.leader.archives import SEGMENTS_MAX, Archive, archived
 from cron.leader.questions import Questions
 from cron.segments import name_of
 from cron.state import commands as c
-from cron.state.archive import History, SegmentRecord, Stream, decode_rows
+from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.commands import SegmentKey
 from cron.state.rows import Row, RowKind
+from cron.state.tail import decode_rows
 from launcher.launch import LaunchState
 from snapshots.layout import segment_object
 from snapshots.memory import MemoryStore

@@ -8,7 +8,7 @@ import pytest
 
 from cron.errors import Conflict
 from cron.history.order import Query
-from cron.history.store import Stretch
+from cron.history.tails import Stretch
 from cron.limits import LIFE_ENTRIES, LIVES_MAX
 from snapshots.layout import lineage_object
 from snapshots.memory import MemoryStore

@@ -11,7 +11,8 @@ import pytest
 
 from cron.keeper.shelf import Folders
 from cron.segments import name_of
-from cron.state.archive import SegmentRecord, content_digest
+from cron.state.archive import SegmentRecord
+from cron.state.tail import content_digest
 from snapshots import format as form
 from snapshots import layout, vault, zstd
 from snapshots.errors import SnapshotCorrupt

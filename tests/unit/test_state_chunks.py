@@ -67,9 +67,9 @@ def test_history_keeps_chunks_and_rows_in_log_order() -> None:
     history = History()
     ended, later = chunk(2, number=0), chunk(1, number=2)
     single = later.row(0)
-    history.append_chunk(ended)
+    history.append(ended)
     history.append(single)
-    history.append_chunk(chunk(2, number=3))
+    history.append(chunk(2, number=3))
     assert history.open_rows == 5
     assert [row.number for row in history.rows_after(0)] == [0, 1, 2, 3, 4]
     assert list(history.rows_after(0))[:3] == [ended.row(0), ended.row(1), single]

@@ -14,10 +14,11 @@ from cron.backup.uploads import named
 from cron.errors import InvariantViolated
 from cron.segments import name_of
 from cron.state import commands as c
-from cron.state.archive import History, RowsDamaged, decode_rows
+from cron.state.archive import History
 from cron.state.image import decode_outline, decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
+from cron.state.tail import RowsDamaged, decode_rows
 from launcher.launch import Reason
 from snapshots import format as form
 from snapshots.disk import write_snapshot

@@ -7,11 +7,12 @@ import pytest
 from cron.errors import InvariantViolated
 from cron.history.segment import sections_of
 from cron.state import commands as c
-from cron.state.archive import History, RowsDamaged, Stream, content_digest, decode_rows
+from cron.state.archive import History, Stream
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
 from cron.state.state import State
+from cron.state.tail import RowsDamaged, content_digest, decode_rows
 from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import T0, StateRig, with_job
 

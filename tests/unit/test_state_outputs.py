@@ -7,12 +7,12 @@ import pytest
 from cron.leader.news import Digested, digest
 from cron.leader.recovery import gather
 from cron.state import commands as c
-from cron.state.archive import decode_rows
 from cron.state.codec import decode_entry, encode_entry
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
+from cron.state.tail import decode_rows
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool.events import Fact, Fate, Recalled, Told

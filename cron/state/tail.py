@@ -1,0 +1,230 @@
+"""The tail of one stream of history: what ended since the last Seal, encoded, in log order.
+
+Theory of operation. An item is a row, or a chunk of rows that ended alike. It is encoded once, when
+it is appended, onto the end of `content`; an entry's digest covers the same bytes. Beside it stand
+its log index, its ScheduledTimes and its state, an integer each: a question passes over items by
+them, and decodes those that are left. A launch of a chunk makes no object here, and costs little
+more than the copy of its bytes.
+
+All columns only grow, and what is in them never changes: another thread may read a tail up to the
+number of items that the thread that owns State has told it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from typing import Final
+
+import msgspec
+
+from cron.errors import InvalidInput, invariant
+from cron.state.rows import CHUNK, Chunk, Row, RowKind, rows_of, spanned
+
+ITEMS_MAX: Final = 1 << 24
+"""Items that a decoder takes from one segment: far above any that we seal, against damage."""
+
+_ARRAY32: Final = 0xDD
+"""MessagePack's mark of an array with a length of four bytes: a tail is an array of items."""
+_HEAD_BYTES: Final = 5
+_KIND_AT: Final = 3
+_RANGE: Final = RowKind.RANGE  # members of an enumeration are slow to look up
+
+
+class Brief(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The beginning of a row: by it rows are sorted into a segment."""
+
+    kind: RowKind
+    job: str
+    revision: int
+    scheduled_s: int
+    trigger: int
+    attempt: int
+
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
+_encoder = msgspec.msgpack.Encoder()
+_decode_row = msgspec.msgpack.Decoder(Row).decode
+_decode_chunk = msgspec.msgpack.Decoder(Chunk).decode
+_decode_brief = msgspec.msgpack.Decoder(Brief).decode
+_cut = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+
+
+class RowsDamaged(InvalidInput):
+    """Bytes that claim to be rows are none."""
+
+    code = "rows_damaged"
+
+
+def content_digest(content: bytes) -> bytes:
+    """Return the digest by which the catalog knows a segment's content."""
+    return hashlib.blake2b(content, digest_size=16).digest()
+
+
+def head_of(items: int) -> bytes:
+    """Return what stands before so many items."""
+    return bytes((_ARRAY32, *items.to_bytes(4, "big")))
+
+
+def decode_rows(content: bytes) -> list[Row]:
+    """Return the rows in a segment's content, in log order.
+
+    Raises:
+        RowsDamaged: it is none.
+    """
+    return Tail.of(content).all_rows()
+
+
+def decode_row(raw: bytes) -> Row:
+    """Return a single row. Raises RowsDamaged."""
+    try:
+        return _decode_row(raw)
+    except _UNREADABLE as error:
+        raise RowsDamaged(f"segment: a row cannot be read: {error}") from error
+
+
+def encode_item(item: Row | Chunk) -> bytes:
+    """Return the bytes of what ended, as history and digests have them."""
+    return _encoder.encode(item)
+
+
+class Tail:
+    """The items of one stream since the last Seal: encoded, and in columns, an entry for each.
+
+    `ends`: where an item's bytes end in `content`; `firsts`: the number of its first row, from 0;
+    `indexes`: its log index; `firsts_s` and `lasts_s` span its ScheduledTimes; `states`;
+    `outputs`: 1 if an executor kept output of any row of it. `is_numbered`: log index and number
+    alone say in which order the rows are.
+    """
+
+    __slots__ = (
+        "content", "ends", "firsts", "firsts_s", "indexes", "is_numbered", "last_index",
+        "last_number", "lasts_s", "outputs", "rows", "states",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.rows = 0
+        self.last_index = 0
+        self.last_number = -1
+        self.is_numbered = True
+        self.ends = array("Q")
+        self.firsts = array("I")
+        self.indexes = array("Q")
+        self.firsts_s = array("q")
+        self.lasts_s = array("q")
+        self.states = array("B")
+        self.outputs = array("B")
+
+    def __len__(self) -> int:
+        """Return how many items there are."""
+        return len(self.ends)
+
+    @classmethod
+    def of(cls, content: bytes) -> Tail:
+        """Return the tail whose items in log order are `content`.
+
+        Raises:
+            RowsDamaged: these are no rows.
+        """
+        if len(content) < _HEAD_BYTES or content[0] != _ARRAY32:
+            raise RowsDamaged("segment: it does not begin like rows")
+        if int.from_bytes(content[1:_HEAD_BYTES], "big") > ITEMS_MAX:
+            raise RowsDamaged("segment: it claims to have more rows than any segment may")
+        tail = cls()
+        try:
+            for raw in _cut(content):
+                item = _decoded(raw)
+                if isinstance(item, Chunk) and not item.is_sound():
+                    raise RowsDamaged("segment: a chunk has other columns than rows")
+                if item.ended_index < tail.last_index:
+                    raise RowsDamaged("segment: its rows are not in log order")
+                tail.content += raw
+                tail._note(item)
+        except _UNREADABLE as error:
+            raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
+        return tail
+
+    def append(self, item: Row | Chunk) -> bytes:
+        """Add what ended at or after all others of this tail; return its bytes."""
+        invariant(item.ended_index >= self.last_index, "history: log index went back")
+        is_sound = not isinstance(item, Chunk) or item.is_sound()
+        invariant(is_sound, "history: a chunk has other columns than rows")
+        encoded = encode_item(item)
+        self.content += encoded
+        self._note(item)
+        return encoded
+
+    def _note(self, item: Row | Chunk) -> None:
+        """Put an item that is in `content` into the columns."""
+        rows, number = 1, item.number
+        if isinstance(item, Row):
+            first_s = item.scheduled_s
+            last_s = item.last_s if item.kind is _RANGE else first_s
+        else:
+            rows = len(item)
+            first_s, last_s = spanned(item.scheduled_s)
+        index = item.ended_index
+        if index == self.last_index and number <= self.last_number:
+            self.is_numbered = False
+        self.last_index, self.last_number = index, number + rows - 1
+        self.firsts.append(self.rows)
+        self.indexes.append(index)
+        self.firsts_s.append(first_s)
+        self.lasts_s.append(last_s)
+        self.states.append(item.state)
+        self.outputs.append(item.output_bytes != 0)
+        self.rows += rows
+        self.ends.append(len(self.content))  # the last, as it tells readers that the item is there
+
+    @property
+    def first_s(self) -> int:
+        """The oldest ScheduledTime; 0 where there is no row. Looks at all items."""
+        return min(self.firsts_s, default=0)
+
+    @property
+    def last_s(self) -> int:
+        """The newest ScheduledTime; 0 where there is no row. Looks at all items."""
+        return max(self.lasts_s, default=0)
+
+    def item(self, number: int) -> Row | Chunk:
+        """Return an item by its number, from 0."""
+        return _decoded(self._bytes(number))
+
+    def brief(self, number: int) -> Chunk | Brief:
+        """Return a chunk, or the beginning of a row, by its number, from 0."""
+        raw = self._bytes(number)
+        return _decode_chunk(raw) if raw[_KIND_AT] == CHUNK else _decode_brief(raw)
+
+    def _bytes(self, number: int) -> bytearray:
+        begin = self.ends[number - 1] if number else 0
+        return self.content[begin : self.ends[number]]
+
+    def all_rows(self) -> list[Row]:
+        """Return all rows, in log order."""
+        return [row for number in range(len(self)) for row in rows_of(self.item(number))]
+
+    def whole(self) -> bytes:
+        """Return its items as a catalog's digest covers them."""
+        return head_of(len(self)) + self.content
+
+    def digest(self) -> bytes:
+        """Return the digest of its items."""
+        digest = hashlib.blake2b(head_of(len(self)), digest_size=16)
+        digest.update(self.content)
+        return digest.digest()
+
+    @property
+    def size(self) -> int:
+        """How many bytes `whole` returns."""
+        return _HEAD_BYTES + len(self.content)
+
+
+def _decoded(raw: bytes | bytearray | msgspec.Raw) -> Row | Chunk:
+    """Return an item. Raises what msgspec raises.
+
+    Rows and chunks are arrays with a length of two bytes; the next byte is the kind.
+    """
+    view = memoryview(raw)
+    is_chunk = len(view) > _KIND_AT and view[_KIND_AT] == CHUNK
+    return _decode_chunk(raw) if is_chunk else _decode_row(raw)
