@@ -7,7 +7,7 @@ append, which may be lost (DESIGN.md, "A reign").
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 import msgspec
@@ -54,17 +54,19 @@ class Dispatcher:
         """Send starts and kills for one applied entry of our own."""
         if any(isinstance(command, c.PutJobs) for command in outcome.commands):
             self._forget_changed(state)
-        begun: dict[int, None] = {}
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
                 hit("after-begin")
-                begun |= dict.fromkeys(spec.executor for spec in command.batches)
             elif isinstance(command, c.Cancel):
                 self._kill(state, command, result)
             elif isinstance(command, c.Launched):
                 hit("after-launched")
-        for executor in begun:
-            self._start(state, executor)
+        for record, batch in _begun(state, outcome):
+            orders = self.orders(
+                state, batch, rows_in(batch, BEGUN), sorted(batch.odd), is_first=True
+            )
+            if orders:
+                self._pool.start(record.executor, record.ledger, orders)
 
     def _forget_changed(self, state: State) -> None:
         """Let go of the works of jobs that are not so any more. Those of the others stay the same
@@ -75,17 +77,6 @@ class Dispatcher:
             for (number, revision), work in self._works.items()
             if number in state.by_number and state.by_number[number].revision == revision
         }
-
-    def _start(self, state: State, executor: int) -> None:
-        """Order what the entry that was just applied has begun on an executor."""
-        record = state.executors.get(executor)
-        batch = record.batches.get(state.index) if record is not None else None
-        if record is None or batch is None:
-            return
-        rows = rows_in(batch, BEGUN)
-        orders = self.orders(state, batch, rows, sorted(batch.odd), is_first=True)
-        if orders:
-            self._pool.start(record.executor, record.ledger, orders)
 
     def orders(
         self,
@@ -170,6 +161,26 @@ class Dispatcher:
         """Tell an executor that these ends are committed."""
         if rows:
             self._pool.ack(*source, rows)
+
+
+def _begun(state: State, outcome: Outcome) -> Iterator[tuple[ExecutorRecord, Batch]]:
+    """Yield what the entry that was just applied has begun, with the executors."""
+    commands = [command for command in outcome.commands if isinstance(command, c.Begin)]
+    executors = dict.fromkeys(spec.executor for one in commands for spec in one.batches)
+    for number in executors:
+        record = state.executors.get(number)
+        batch = record.batches.get(state.index) if record is not None else None
+        if record is not None and batch is not None:
+            yield record, batch
+
+
+def late_begun(state: State, outcome: Outcome) -> int:
+    """Return how many launches that catch up the entry has begun that was just applied."""
+    return sum(
+        batch.lates.count(True)
+        + sum(one.is_late and one.executor == batch.executor for one in batch.odd.values())
+        for _, batch in _begun(state, outcome)
+    )
 
 
 def rows_in(batch: Batch, state: LaunchState) -> list[int]:

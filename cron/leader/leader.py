@@ -29,7 +29,7 @@ from cron.failpoints import hit
 from cron.leader.applier import StateApplier
 from cron.leader.books import Books
 from cron.leader.budget import Budget, Every, TurnPace
-from cron.leader.dispatch import Dispatcher
+from cron.leader.dispatch import Dispatcher, late_begun
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, Steady, describe_jump
@@ -440,6 +440,7 @@ class Leader:
         self.books.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             self._follow(command, result)
+        self._late.spend(late_begun(state, outcome))
         self._log_changes(index)
         if any(isinstance(command, c.ExecutorLeft) for command in outcome.commands):
             self.executors.let_go(self._inbox.joining())
@@ -462,10 +463,7 @@ class Leader:
     def _follow(self, command: c.Command, result: Result) -> None:
         state = self._applier.state
         self._overload.follow(command, result)
-        if isinstance(command, c.Begin):
-            keys = (row.key for _, row in command.rows())
-            self._late.spend(sum(1 for key in keys if (row := state.row(key)) and row.is_late))
-        elif isinstance(command, c.ExecutorJoined):
+        if isinstance(command, c.ExecutorJoined):
             executor, ledger = command.executor, command.ledger
             recall = self._inbox.resolving.wants_recall(state, executor, ledger)
             self.pool.welcome(executor, ledger, recall=recall)
