@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -40,16 +40,19 @@ from bench.probes.single import PROGRAM, build_peer
 from bench.section import write_section
 from bench.starts_table import EXECUTOR, PEER, PEER_SESSIONS, SPAWNER, Sample, summarize, table
 from launcher import logs
+from launcher.columns import differences
 from launcher.config import ExecutorConfig
+from launcher.executor.attempt import Attempt
+from launcher.executor.batch import Batch, Job
 from launcher.executor.children import Children, News
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.outputs import Outputs
-from launcher.executor.row import ACCEPTED, ENDED, Row
-from launcher.executor.rules import Accepted
+from launcher.executor.row import ACCEPTED, ENDED, Fates, Row
 from launcher.executor.surroundings import order_of
+from launcher.executor.works import Works
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch, WorkSpec
 
@@ -113,29 +116,23 @@ def run_peer(program: Path, count: int, in_flight: int, *, session: bool = False
 # ---- the spawner
 
 
-def names() -> Iterator[str]:
-    """Return names of attempts, each another one."""
-    for number in itertools.count():
-        yield f"acme/report{number}@2026-11-20T15:00:00Z#1"
+def attempts(index: int, rows: Sequence[int]) -> list[Attempt]:
+    """Return attempts that were accepted, of the batch of a log index."""
+    jobs = [Job(f"acme/report{index}-{row}") for row in rows]
+    batch = Batch(index, "0.1.r1", rows, jobs, wall_ms() // 1000)
+    until_ms = wall_ms() + LONG_MS
+    return [
+        Attempt(batch, place, index, row, name, _WORK, until_ms)
+        for place, (row, name) in enumerate(zip(rows, batch.names(), strict=True))
+    ]
 
 
-def _start(name: str) -> pool_pb2.Start:
-    return pool_pb2.Start(
-        name=name,
-        begun_index=9,
-        not_after_ms=wall_ms() + LONG_MS,
-        work=_WORK_BYTES,
-        scheduled_time="2026-11-20T15:00:00Z",
-    )
-
-
-def _order(name: str, outputs: Outputs, config: ExecutorConfig) -> News:
-    accepted = Accepted(_start(name), _WORK, Epoch(0, 1, "r1"))
+def _order(attempt: Attempt, outputs: Outputs, config: ExecutorConfig) -> News:
     return [
         "start",
         {
-            **order_of(accepted, ("root",)),
-            "output": str(outputs.stem(name)),
+            **order_of(attempt, ("root",)),
+            "output": str(outputs.stem(attempt.name)),
             "output_bytes_max": config.output_bytes_max,
             "term_grace_ms": config.term_grace_ms,
         },
@@ -146,7 +143,7 @@ class Feeder:
     """Keeps so many starts in flight: `order` is called with how many more are wanted."""
 
     def __init__(self, in_flight: int, order: Callable[[int], None]) -> None:
-        self._in_flight = in_flight
+        self.in_flight = in_flight
         self._order = order
         self._left = self._open = 0
         self._done = asyncio.Event()
@@ -167,7 +164,7 @@ class Feeder:
             self._done.set()
 
     def _more(self) -> None:
-        count = min(self._left, self._in_flight - self._open)
+        count = min(self._left, self.in_flight - self._open)
         self._left -= count
         self._open += count
         if count:
@@ -178,11 +175,11 @@ async def run_spawner(folder: Path, count: int, in_flight: int) -> Sample:
     """Return what the spawner does for its executor's end of the socket."""
     config = ExecutorConfig(id="bench", data=str(folder), leaders=("127.0.0.1:1",), users=("root",))
     outputs = Outputs(folder / "output", 100, 1 << 20)
-    source = names()
+    indexes = itertools.count(1)
 
     def order(wanted: int) -> None:
-        some = itertools.islice(source, wanted)
-        children.send([_order(name, outputs, config) for name in some])
+        some = attempts(next(indexes), range(wanted))
+        children.send([_order(attempt, outputs, config) for attempt in some])
 
     def hear(news: list[News]) -> None:
         if ends := sum(_is_end(one) for one in news):
@@ -222,22 +219,24 @@ class Leader:
     """An outlet that answers ends with acknowledgements and as many new starts."""
 
     def __init__(self, foreman: Foreman, in_flight: int) -> None:
+        self.works = Works()
         self.feeder = Feeder(in_flight, self._order)
         self._foreman = foreman
-        self._acks: list[str] = []
-        self._names = names()
+        self._acks: list[pool_pb2.Ack] = []
+        self._index = 0
 
     def begin(self, known: list[Row], highest: Epoch) -> None:
         """Nothing is known in the beginning."""
 
-    def send(self, rows: list[Row]) -> None:
+    def send(self, fates: Fates) -> None:
         """Count what has ended."""
-        ends = [row.name for row in rows if row.fate == ENDED and not row.exit_code]
-        if wrong := [row for row in rows if row.fate not in (ENDED, ACCEPTED) or row.exit_code]:
-            raise RuntimeError(f"the executor says {wrong[0]}")
-        self._acks += ends
+        wrong = [one for one in fates.changes if one.fate not in (ENDED, ACCEPTED) or one.exit_code]
+        if wrong or fates.rows:
+            raise RuntimeError(f"the executor says {wrong or fates.rows}")
+        ends = [one for one in fates.changes if one.fate == ENDED]
+        self._acks += [pool_pb2.Ack(index=one.index, rows=one.rows) for one in ends]
         if ends:
-            self.feeder.ended(len(ends))
+            self.feeder.ended(sum(map(len, ends)))
 
     def offer(self, offers: Sequence[object]) -> None:
         """There are no workers."""
@@ -246,10 +245,20 @@ class Leader:
         """It does not."""
 
     def _order(self, count: int) -> None:
-        starts = [_start(name) for name in itertools.islice(self._names, count)]
-        acks, self._acks = self._acks, []
-        epoch = pool_pb2.Epoch(term=1, replica="r1")
-        self._foreman.order(self, pool_pb2.Orders(epoch=epoch, starts=starts, acks=acks))
+        self._index += 1
+        orders = pool_pb2.Orders(epoch=pool_pb2.Epoch(term=1, replica="r1"))
+        orders.works.add(number=0, job="acme/report", spec=_WORK_BYTES)
+        orders.batches.add(
+            index=self._index,
+            rows=differences(range(count)),
+            works=[0],
+            scheduled_s=[wall_ms() // 1000],
+            not_after_ms=[wall_ms() + LONG_MS],
+            triggers=[self._index * self.feeder.in_flight + row for row in range(count)],
+        )
+        orders.acks.extend(self._acks)
+        self._acks.clear()
+        self._foreman.order(self, orders)
 
 
 async def run_executor(folder: Path, count: int, in_flight: int) -> Sample:

@@ -18,7 +18,6 @@ import msgspec
 from launcher.executor.batch import Batch, at
 from launcher.launch import Reason
 from launcher.limits import DETAIL_CHARS_MAX, RETRY_AFTER_MS_MAX
-from launcher.names import split_job_name
 from launcher.work import WorkSpec
 from launcher.worker import wire
 from launcher.worker.wire import Outcome, Result
@@ -113,26 +112,33 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
 
     def task(self, served: wire.Served) -> wire.Task:
         """Return what a worker is told of it that serves its handler so, and watch it as such."""
-        work, batch, place = self.spec, self.batch, self.place
-        self.timeout_ms = wire.timeout_of(work.timeout_ms, served.timeout_ms)
-        self.heartbeat_ms = wire.effective_ms(work.heartbeat_ms, served.heartbeat_ms)
-        self.began_ms, self.stopping = 0, Reason.NONE
-        self.timeout_at_ms = self.silent_at_ms = self.kill_at_ms = NEVER_MS
+        spec, batch, place = self.spec, self.batch, self.place
+        attempts, scheduled, triggers = batch.attempts, batch.scheduled, batch.triggers
+        self.timeout_ms = wire.timeout_of(spec.timeout_ms, served.timeout_ms)
+        if spec.heartbeat_ms or served.heartbeat_ms:
+            self.heartbeat_ms = wire.effective_ms(spec.heartbeat_ms, served.heartbeat_ms)
         return wire.Task(
             self.name,
-            work.handler,
-            work.payload,
-            at(batch.attempts, place),
-            at(batch.scheduled, place),
-            at(batch.triggers, place),
-            work.timeout_ms,
-            work.heartbeat_ms,
-            work.guarded,
+            spec.handler,
+            spec.payload,
+            attempts if isinstance(attempts, int) else attempts[place],
+            scheduled if isinstance(scheduled, int) else scheduled[place],
+            triggers if isinstance(triggers, int) else triggers[place],
+            spec.timeout_ms,
+            spec.heartbeat_ms,
+            spec.guarded,
             batch.epoch,
-            split_job_name(batch.jobs[place].name)[0],
-            work.priority,
+            self.name.partition("/")[0],
+            spec.priority,
             self.index,
         )
+
+    def rewind(self) -> None:
+        """Let it wait again: a worker gave it back that it had not begun."""
+        self.was_announced = self.was_announced or self.began_ms > 0
+        self.began_ms, self.stopping = 0, Reason.NONE
+        self.timeout_at_ms = self.silent_at_ms = self.kill_at_ms = NEVER_MS
+        self.heartbeat_ms = 0
 
     def begin(self, now_ms: int, wall_ms: int) -> None:
         """It runs; its time counts from now."""

@@ -50,6 +50,8 @@ class Extra(msgspec.Struct, gc=False, array_like=True):
     ticks: int = 0
 
 
+_NO_EXTRAS: Final[dict[int, Extra]] = {}
+"""Of most batches; never changed."""
 Column = int | Sequence[int]
 """A value for each row, or one that all have."""
 
@@ -100,8 +102,8 @@ class Batch:
         self.states = bytearray([ACCEPTED]) * count
         self.started = array("q", bytes(8 * count))
         self.finished = array("q", bytes(8 * count))
-        self.codes = array("H", bytes(2 * count))
-        self.extras: dict[int, Extra] = {}
+        self.codes: array[int] | None = None  # where all are 0
+        self.extras = _NO_EXTRAS
         self.unacked = count
 
     def __len__(self) -> int:
@@ -183,9 +185,10 @@ class Batch:
             for place, at_ms in zip(places, finished, strict=True):
                 column[place] = at_ms
         if code:
-            codes = self.codes
+            if self.codes is None:
+                self.codes = array("H", bytes(2 * len(states)))
             for place in places:
-                codes[place] = code
+                self.codes[place] = code
 
     def explain(self, places: Sequence[int], detail: str) -> None:
         """Keep what people are told of rows that are over; their processes are."""
@@ -214,6 +217,8 @@ class Batch:
 
     def beside(self, place: int) -> Extra:
         """Return what is beside the columns of the row at a place, to be changed."""
+        if self.extras is _NO_EXTRAS:
+            self.extras = {}
         extra = self.extras.get(place)
         if extra is None:
             extra = self.extras[place] = Extra()
@@ -227,7 +232,7 @@ class Batch:
 
     def row(self, place: int) -> Row:
         """Return all that is known of the row at a place."""
-        state, code = self.states[place], self.codes[place]
+        state, code = self.states[place], self.codes[place] if self.codes else 0
         row = Row(
             index=self.index,
             row=self.rows[place],
@@ -262,9 +267,11 @@ class Batch:
         for after, place in enumerate(places):
             batch.states[after] = self.states[place]
             batch.started[after], batch.finished[after] = self.started[place], self.finished[place]
-            batch.codes[after] = self.codes[place]
-            if place in self.extras:
-                batch.extras[after] = self.extras[place]
+        if self.codes is not None:
+            batch.codes = array("H", [self.codes[place] for place in places])
+        if self.extras:
+            extras = self.extras
+            batch.extras = {i: extras[place] for i, place in enumerate(places) if place in extras}
         batch.count_unacked()
         return batch
 

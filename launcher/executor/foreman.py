@@ -349,12 +349,12 @@ class Foreman:
 
     def _count(self, news: News) -> None:
         killed = 0
-        for attempt in news.over:
-            if attempt.spec.handler:
-                self.workers.recorded(attempt)
-                continue
-            self._commands.recorded(attempt)
-            killed += attempt.reason == Reason.EXECUTOR_LOST
+        over = news.over
+        for attempt in over:
+            if not attempt.spec.handler:
+                self._commands.recorded(attempt)
+                killed += attempt.reason == Reason.EXECUTOR_LOST
+        self.workers.recorded(over)
         for attempt in news.ended:
             if attempt.output_bytes:
                 self._outputs.finished(attempt.name, attempt.output_bytes)

@@ -66,23 +66,58 @@ class Launches:
 
     def accept(self, some: Iterable[Attempt]) -> None:
         """Take launches whose rows are in the ledger."""
-        groups: dict[str, Group] = {}
+        groups: dict[str, tuple[Group, list[Attempt]]] = {}
+        here, handlers = self._here, self.groups.handlers
         for attempt in some:
-            name = attempt.name
-            if name in self._here:
+            if attempt.name in here:
                 self._news.refuse(attempt, TWICE)
                 continue
+            here[attempt.name] = attempt
             # Who served it may have left within this turn; it waits a while for that to return.
-            group = self.groups.of(self.groups.handlers.get(attempt.spec.handler, ""))
+            name = handlers.get(attempt.spec.handler, "")
+            if name not in groups:
+                groups[name] = self.groups.of(name), []
+            group, fresh = groups[name]
+            attempt.group = name
             group.opened += 1
-            attempt.group = group.name
-            self._here[name] = attempt
-            (group.ready if attempt.is_starting else group.buffer).put(attempt)
-            groups[group.name] = group
-        for group in groups.values():
-            if self.is_stopping:
-                self.refuse_all(group, STOPPING)
-            self.dispatch(group)
+            if attempt.is_starting:
+                fresh.append(attempt)
+            else:
+                group.buffer.put(attempt)
+        for group, fresh in groups.values():
+            self._give_fresh(group, fresh)
+
+    def may_start(self, some: Iterable[Attempt]) -> None:
+        """The start records of launches are on the disk: give them to workers."""
+        groups: dict[str, list[Attempt]] = {}
+        for attempt in some:
+            if self.groups.of(attempt.group).starting.pop(attempt.name, None) is not None:
+                groups.setdefault(attempt.group, []).append(attempt)
+        for name, fresh in groups.items():
+            self._give_fresh(self.groups.of(name), fresh)
+
+    def _give_fresh(self, group: Group, fresh: list[Attempt]) -> None:
+        """Give launches that have just become ready to workers: at once, where all of them find a
+        thread and nothing waits before them."""
+        workers = [] if self.is_stopping or len(group.ready) else group.serving()
+        rooms = [max(0, worker.room) for worker in workers]
+        now_wall_ms = wall_ms()
+        if (
+            sum(rooms) >= len(fresh)
+            and self._lease.valid(boot_ms())
+            and all(attempt.not_after_ms >= now_wall_ms for attempt in fresh)
+            and all(attempt.spec.handler in one.served for one in workers for attempt in fresh)
+        ):
+            for at, (room, worker) in enumerate(zip(rooms, workers, strict=True)):
+                share = min(room, -(-len(fresh) // (len(workers) - at)))
+                if share:
+                    worker.give(fresh[:share])
+                    fresh = fresh[share:]
+        for attempt in fresh:
+            group.ready.put(attempt)
+        if self.is_stopping:
+            self.refuse_all(group, STOPPING)
+        self.dispatch(group)
 
     def dispatch(self, group: Group) -> None:
         """Give what is ready to workers with room, to each its share; for as much of what waits as
@@ -106,49 +141,47 @@ class Launches:
                 group.starting.update((attempt.name, attempt) for attempt in fresh)
                 self._record(fresh)
 
-    def may_start(self, some: Iterable[Attempt]) -> None:
-        """The start records of launches are on the disk: give them to workers."""
-        groups: dict[str, Group] = {}
-        for attempt in some:
-            group = self.groups.of(attempt.group)
-            if group.starting.pop(attempt.name, None) is not None:
-                group.ready.put(attempt)
-                groups[group.name] = group
-        for group in groups.values():
-            self.dispatch(group)
-
-    def begin(self, worker: Worker, name: str, now_ms: int, now_wall_ms: int) -> bool:
-        """A worker begins with a launch; return whether it has that one."""
-        attempt = worker.given.get(name)
-        if attempt is None:
-            return False
-        if not attempt.began_ms:
-            attempt.begin(now_ms, now_wall_ms)
-            worker.begun[name] = attempt
-            self._news.started.append(attempt)
-        return True
+    def begin(self, worker: Worker, names: Iterable[str], now_ms: int, now_wall_ms: int) -> str:
+        """A worker begins with launches; return the name of one that it does not have, or
+        nothing."""
+        given, begun, news = worker.given, worker.begun, self._news.started
+        stranger = ""
+        for name in names:
+            attempt = given.get(name)
+            if attempt is None:
+                stranger = name
+            elif not attempt.began_ms:
+                attempt.begin(now_ms, now_wall_ms)
+                begun[name] = attempt
+                news.append(attempt)
+        return stranger
 
     # ---- going
 
-    def recorded(self, attempt: Attempt) -> None:
-        """Its end is in the ledger: the slot is free."""
-        if self._here.get(attempt.name) is attempt:
-            del self._here[attempt.name]
-            self.groups.of(attempt.group).opened -= 1
+    def recorded(self, some: Iterable[Attempt]) -> None:
+        """Ends of launches are in the ledger: their slots are free."""
+        here = self._here
+        for attempt in some:
+            if here.get(attempt.name) is attempt:
+                del here[attempt.name]
+                self.groups.of(attempt.group).opened -= 1
 
-    def done(self, worker: Worker, outcome: Outcome, now_wall_ms: int) -> bool:
-        """A worker says how a launch ended; return whether it had that one."""
-        attempt = worker.given.get(outcome.name)
-        if attempt is None:
-            return False
-        if outcome.started_ms:
-            attempt.end(outcome, now_wall_ms)
-            worker.ran(attempt.finished_ms - attempt.started_ms)
-            self.end(worker, attempt)
-        else:
-            attempt.returns += 1
-            self.give_back(worker, [attempt])
-        return True
+    def done(self, worker: Worker, outcomes: Iterable[Outcome], now_wall_ms: int) -> str:
+        """A worker says how launches ended; return the name of one that it does not have, or
+        nothing."""
+        given, stranger = worker.given, ""
+        for outcome in outcomes:
+            attempt = given.get(outcome.name)
+            if attempt is None:
+                stranger = outcome.name
+            elif outcome.started_ms:
+                attempt.end(outcome, now_wall_ms)
+                worker.ran(attempt.finished_ms - attempt.started_ms)
+                self.end(worker, attempt)
+            else:
+                attempt.returns += 1
+                self.give_back(worker, [attempt])
+        return stranger
 
     def end(self, worker: Worker, attempt: Attempt) -> None:
         """What had begun is over; that is told once its output is on the disk."""
@@ -172,8 +205,8 @@ class Launches:
         for attempt in some:
             if worker.take_back(attempt.name) is None:
                 continue  # it gives back twice what it had once
-            attempt.was_announced = attempt.was_announced or attempt.began_ms > 0
             stopping = attempt.stopping
+            attempt.rewind()
             if self.is_stopping:
                 self._refuse(attempt, STOPPING, Reason.EXECUTOR_LOST)
             elif stopping is Reason.DEADLINE:

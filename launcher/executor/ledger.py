@@ -20,6 +20,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import secrets
+import sys
 import uuid
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -162,7 +163,7 @@ class Ledger:
         if is_whole:
             record.started_ms = list(short_times(batch.started, 0))
             record.finished_ms = list(short_times(batch.finished, 0))
-            record.codes = list(short(batch.codes, 0))
+            record.codes = list(short(batch.codes or (), 0))
         yield record
 
     def close(self) -> None:
@@ -252,7 +253,7 @@ class Ledger:
         count = len(rows)
         batch = Batch(
             record.index,
-            record.epoch,
+            sys.intern(record.epoch),
             rows,
             [self._jobs[number] for number in full(record.jobs, count)],
             column_of(full_times(record.scheduled_s, count)),
@@ -263,8 +264,10 @@ class Ledger:
         batch.states = bytearray(full(record.states, count))
         batch.started = array("q", full_times(record.started_ms, count))
         batch.finished = array("q", full_times(record.finished_ms, count))
-        batch.codes = array("H", full(record.codes, count))
-        batch.extras = record.extras
+        if record.codes:
+            batch.codes = array("H", full(record.codes, count))
+        if record.extras:
+            batch.extras = record.extras
         self._add(batch)
 
     def _add(self, batch: Batch) -> None:

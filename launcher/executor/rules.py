@@ -7,6 +7,7 @@ anybody, before that transaction is on the disk.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -159,9 +160,9 @@ def settle(
         return settled
     ledger.raise_epoch(epoch)
     if batches:
-        room = _Room(conditions)
+        room, under = _Room(conditions), sys.intern(str(epoch))
         for given in batches:
-            _settle_batch(ledger, given, str(epoch), conditions, room, settled)
+            _settle_batch(ledger, given, under, conditions, room, settled)
         settled.left = room.left(conditions)
     _settle_fences(ledger, fences, settled)
     _settle_kills(ledger, orders.kills, settled)

@@ -112,4 +112,4 @@ class Worker:
     def ran(self, ran_ms: int) -> None:
         """Learn how long its launches take."""
         self.has_run = True
-        self._pace_us = max(0, pace_us(self._pace_us, ran_ms))
+        self._pace_us = pace_us(self._pace_us, ran_ms)

@@ -174,9 +174,9 @@ class Workers:
                 self._launches.dispatch(self._groups.of(worker.group))
         self._launches.flush()
 
-    def recorded(self, attempt: Attempt) -> None:
-        """The end of a launch is in the ledger: its slot is free."""
-        self._launches.recorded(attempt)
+    def recorded(self, some: Iterable[Attempt]) -> None:
+        """Ends of launches are in the ledger: their slots are free."""
+        self._launches.recorded(some)
 
     # ---- life
 
@@ -282,16 +282,12 @@ class Workers:
         self._launches.flush()
 
     def _hear_done(self, worker: Worker, message: wire.Done) -> None:
-        now_wall_ms = wall_ms()
-        for outcome in message.outcomes:
-            if not self._launches.done(worker, outcome, now_wall_ms):
-                _confused(worker, outcome.name)
+        if stranger := self._launches.done(worker, message.outcomes, wall_ms()):
+            _confused(worker, stranger)
 
     def _hear_started(self, worker: Worker, message: wire.Started) -> None:
-        now_ms, now_wall_ms = boot_ms(), wall_ms()
-        for name in message.names:
-            if not self._launches.begin(worker, name, now_ms, now_wall_ms):
-                _confused(worker, name)
+        if stranger := self._launches.begin(worker, message.names, boot_ms(), wall_ms()):
+            _confused(worker, stranger)
 
     def _hear_beat(self, worker: Worker, message: wire.Beat) -> None:
         now_ms = boot_ms()

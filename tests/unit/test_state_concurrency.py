@@ -16,7 +16,7 @@ from cron.state import launches
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
-from launcher.executor.rules import work_of
+from launcher.executor.works import spec_of
 from launcher.launch import Reason
 from tests.unit.queues_rig import QueuesRig, queues_with, told
 from tests.unit.state_rig import T0, StateRig, job, with_job
@@ -119,6 +119,6 @@ def test_a_job_that_an_older_release_declared_is_guarded_when_it_is_started() ->
     order = Dispatcher(nobody).start_order(rig.state, rig.row(60))
     assert order is not None
     assert not rig.record().job.work.guarded  # type: ignore[union-attr]
-    started = work_of(order.work)
+    started = spec_of(order.work)
     assert started is not None
     assert started.guarded
