@@ -11,16 +11,19 @@ launch makes it odd first.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
-from itertools import count, repeat
-from typing import TYPE_CHECKING
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
 from cron.state.commands import Key
+from launcher.launch import LaunchState
 from launcher.work import Epoch
 
 if TYPE_CHECKING:
     from cron.state.state import LaunchRow
 
+LAUNCHED: Final = LaunchState.LAUNCHED  # members of an enumeration are slow to look up
 RowOf = Callable[["Batch", int], "LaunchRow"]
 """(batch, row): the launch that is a usual row."""
 
@@ -87,12 +90,21 @@ class Batch:
         before that which it lacks are of rows that are over."""
         gap, rows = first - len(self.states), len(states)
         for place, column in enumerate(self.columns()):
-            column.extend(repeat(0, gap))
-            column.extend(columns[place] if place < len(columns) else repeat(0, rows))
+            if gap:
+                column.extend(array("q", bytes(8 * gap)))
+            values = columns[place] if place < len(columns) else array("q", bytes(8 * rows))
+            column.extend(values)
         self.lates += bytes(gap) + lates
         self.states += bytes(gap) + states
         self.usual += rows - states.count(0)
         self.places.clear()
+
+    def start(self, row: int, index: int, at_ms: int, started_ms: int) -> None:
+        """Write log point 2 of a usual row."""
+        self.states[row] = LAUNCHED
+        self.launched_index[row] = index
+        self.launched_at_ms[row] = at_ms
+        self.started_ms[row] = started_ms
 
     def key(self, row: int) -> Key:
         """Return the launch that a row is, or was, if it was usual."""
@@ -194,6 +206,19 @@ class ActiveRows(Mapping[Key, "LaunchRow"]):
             batch = batches.get(number)
             if batch is not None:
                 yield batch, batch.find(number, scheduled_s)
+
+    def leave_all(self, numbers: Sequence[int], scheduled_s: Sequence[int]) -> None:
+        """Note that rows are no longer usual."""
+        at_s = scheduled_s[0]
+        if scheduled_s.count(at_s) < len(scheduled_s):
+            for number, one_s in zip(numbers, scheduled_s, strict=True):
+                self.leave(number, one_s)
+            return
+        batches = self.usual[at_s]
+        if len(batches) == len(numbers):
+            del self.usual[at_s]
+        else:
+            deque(map(batches.__delitem__, numbers), maxlen=0)
 
     def leave(self, number: int, scheduled_s: int) -> None:
         """Note that a row is no longer usual."""

@@ -6,11 +6,15 @@ than the columns say: it was tried before, somebody asked for it, it has parts. 
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from cron.job import Job, Overlap
 from cron.state import commands as c
 from cron.state import parts
+from cron.state.columns import sums
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord, LaunchRow, Part, State
@@ -19,6 +23,10 @@ from launcher.launch import LaunchState
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 ALLOW: Final = Overlap.ALLOW
 BEGUN: Final = LaunchState.BEGUN
+
+
+_revision: Final = attrgetter("revision")
+_held_until: Final = attrgetter("held_until_ms")
 
 
 class _Start(NamedTuple):
@@ -71,10 +79,13 @@ def _begin_rows(
     asked, first = spec
     if not asked.is_whole:
         return [Verdict.WRONG_STATE] * len(asked.jobs)
+    if _begin_line(context, spec):
+        return [ACCEPTED] * len(asked.jobs)
     state, due = context.state, context.state.due
     held = dict(asked.deadlines)
     verdicts: list[Verdict] = []
     usual: list[LaunchRow | None] = []  # by row, those that will be so
+    begun: dict[c.Key, int] = {}  # the attempts that are usual rows of this spec
     for place, (key, attempt, part) in enumerate(asked.rows()):
         row = due.get(key)
         starts = [_Start(1, asked.executor, first + place)]
@@ -86,18 +97,79 @@ def _begin_rows(
                 verdict = told[key] = _begin(
                     context, asked, (key, attempt), starts, held.get(place, 0)
                 )
+        elif begun.get(key) == attempt:
+            verdict = Verdict.ALREADY
         elif row is None or place in held or not _is_usual(state, row):
             verdict = _begin(context, asked, (key, attempt), starts, held.get(place, 0))
         else:
             verdict = _refusal(context, asked, row, attempt, starts, row.deadline_ms)
             if verdict is ACCEPTED:
-                one = row
+                one, begun[key] = row, attempt
                 _leave_due(context, row)
         verdicts.append(verdict)
         usual.append(one)
     if any(usual):
         _fill(context, spec, usual)
     return verdicts
+
+
+def _begin_line(context: Context, spec: _Spec) -> bool:
+    """Begin rows all of which stand in lines of one instant, as usual rows, if all of them may;
+    return whether they have begun. Nothing here looks at a launch by itself but in C."""
+    asked, first = spec
+    state, at_ms, at_s = context.state, context.at_ms, asked.scheduled_s
+    line = state.due.lines.get(at_s)
+    is_plain = not (asked.scheduled or asked.triggers or asked.attempts or asked.parts)
+    if line is None or not asked.jobs or not is_plain or asked.deadlines:
+        return False
+    numbers = sums(asked.jobs)
+    running = dict.fromkeys(numbers, 1)
+    marks = list(map(line.get, numbers))
+    delays_s = list(map(state.delays_s.get, numbers))
+    # No job twice, and none that has parts or a bound of its own.
+    if len(running) < len(numbers) or None in marks or None in delays_s:
+        return False
+    for number in state.running.keys() & running:  # few, or none
+        if _overlap(state, number) is not ALLOW:
+            return False
+        running[number] += state.running[number]
+    if asked.executor not in state.executors:
+        return False
+    records = list(map(state.by_number.__getitem__, numbers))
+    if not asked.catalog <= state.catalog or max(map(_revision, records)) > asked.catalog:
+        return False
+    deadlines_ms = [(at_s + delay_s) * 1000 for delay_s in delays_s if delay_s is not None]
+    if min(*deadlines_ms, asked.not_after_ms) < at_ms or max(map(_held_until, records)) > at_ms:
+        return False
+    rows, window_ms = len(numbers), asked.not_after_ms
+    batch = state.batch(asked.executor, context.index, at_ms, context.epoch)
+    if min(deadlines_ms) >= window_ms:
+        not_after_ms: Sequence[int] = array("q", (window_ms,)) * rows
+    else:
+        not_after_ms = [min(window_ms, deadline_ms) for deadline_ms in deadlines_ms]
+    batch.extend(
+        first,
+        bytes(mark is not None and mark.is_late for mark in marks),
+        bytes((BEGUN,)) * rows,
+        [
+            numbers,
+            array("q", (at_s,)) * rows,
+            array("q", (1,)) * rows,
+            deadlines_ms,
+            not_after_ms,
+            [mark.local_min for mark in marks if mark is not None],
+        ],
+    )
+    state.due.take_all(at_s, numbers)
+    state.running.update(running)
+    state.active.usual.setdefault(at_s, {}).update(dict.fromkeys(numbers, batch))
+    context.move_rows(batch, range(first, first + rows))
+    return True
+
+
+def _overlap(state: State, number: int) -> Overlap | None:
+    job = state.by_number[number].job
+    return None if job is None else job.overlap
 
 
 def _is_usual(state: State, row: LaunchRow) -> bool:

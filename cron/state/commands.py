@@ -231,6 +231,26 @@ class LostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: Note | None = None
 
 
+class LostRows(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Rows of one batch that are lost; they ascend and are delta-coded. The rest as in LostItem."""
+
+    begun_index: int
+    executor: int
+    rows: tuple[int, ...]
+    held_until_ms: int = 0
+    note: Note | None = None
+
+
+class LostExecutor(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """All that is open on an executor and was begun up to a log index is lost. The rest as in
+    LostItem."""
+
+    executor: int
+    through_index: int
+    held_until_ms: int = 0
+    note: Note | None = None
+
+
 class CancelItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A launch that somebody, or a newer launch, wants ended (rule R8)."""
 
@@ -310,14 +330,17 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag="begin"):
 
     @classmethod
     def of(cls, items: Sequence[BeginItem]) -> Begin:
-        """Return the command by which attempts begin, on each executor in this order."""
-        groups: dict[tuple[int, int, int], list[tuple[BeginRow, int]]] = {}
+        """Return the command by which attempts begin. First tries of one instant are together, on
+        each executor in this order, and apart from what needs more columns."""
+        groups: dict[tuple[int, int, int, int], list[tuple[BeginRow, int]]] = {}
         for item in items:
+            _, at_s, trigger = item.key
+            is_plain = item.attempt == 1 and not (trigger or item.others or item.deadline_ms)
             for part, executor in enumerate((item.executor, *item.others), 1):
                 row = BeginRow(item.key, item.attempt, part if item.others else 0)
-                group = groups.setdefault((executor, item.catalog, item.not_after_ms), [])
-                group.append((row, item.deadline_ms))
-        return cls(tuple(_batch_spec(*of, rows) for of, rows in groups.items()))
+                of = (executor, item.catalog, item.not_after_ms, at_s if is_plain else -1)
+                groups.setdefault(of, []).append((row, item.deadline_ms))
+        return cls(tuple(_batch_spec(*of[:3], rows) for of, rows in groups.items()))
 
     def rows(self) -> Iterator[tuple[int, BeginRow]]:
         """Yield all rows, each after the number of its executor."""
@@ -381,9 +404,12 @@ class Skip(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
-    """Attempts whose fate cannot be known."""
+    """Attempts whose fate cannot be known: rows of batches, those of which there is more to say,
+    and all that executors have. Its result is as that of `Launched`; of executors it has none."""
 
-    items: tuple[LostItem, ...]
+    items: tuple[LostItem, ...] = ()
+    rows: tuple[LostRows, ...] = ()
+    executors: tuple[LostExecutor, ...] = ()
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True, tag="cancel"):

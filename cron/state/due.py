@@ -11,7 +11,8 @@ back, or its job has changed since. Then its row is an object, which its job's r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from cron.state.commands import Key
@@ -100,6 +101,15 @@ class DueLaunches(Mapping[Key, "LaunchRow"]):
             if not line:
                 del self.lines[scheduled_s]
         return mark
+
+    def take_all(self, scheduled_s: int, numbers: Sequence[int]) -> None:
+        """Take launches out of the lines of one instant, all of which stand there."""
+        line = self.lines[scheduled_s]
+        self._in_lines -= len(numbers)
+        if len(line) == len(numbers):
+            del self.lines[scheduled_s]
+        else:
+            deque(map(line.pop, numbers), maxlen=0)
 
     def instants_of(self, number: int) -> list[int]:
         """Return the instants at which a job stands in a line; a look at all instants."""

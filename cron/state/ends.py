@@ -5,10 +5,11 @@ Whatever is not usual is left to `launches.py`, row by row: both ways come to th
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, repeat
-from operator import itemgetter
-from typing import Final, TypeAlias
+from operator import attrgetter, itemgetter
+from typing import Any, Final, TypeAlias
 
 from cron.state import commands as c
 from cron.state.batches import Batch
@@ -17,11 +18,13 @@ from cron.state.context import Context
 from cron.state.outcome import Verdict
 from cron.state.retries import after_success, is_kept
 from cron.state.rows import Chunk, column, joined
-from cron.state.state import State
+from cron.state.state import JobRecord, State
 from launcher.launch import LaunchState
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
+_name: Final = attrgetter("name")
+_revision: Final = attrgetter("revision")
 LAUNCHED: Final = LaunchState.LAUNCHED
 SUCCEEDED: Final = LaunchState.SUCCEEDED
 Named: TypeAlias = tuple[c.Key, int, int]
@@ -46,7 +49,21 @@ def named(state: State, executor: int, begun_index: int, row: int) -> Named | No
     return (*lost, state.lost[lost].places().index(place) + 1)
 
 
-def all_named(state: State, said: c.Rows) -> Iterator[Named | None]:
+def all_on(state: State, executor: int, through_index: int) -> list[Named]:
+    """Return what is open on an executor and was begun up to a log index: the same order on every
+    replica."""
+    record = state.executors.get(executor)
+    if record is None:
+        return []
+    return [
+        (launch.key, launch.attempt, start.part)
+        for index in sorted(record.batches)
+        for launch in record.batches[index].launches()
+        if index <= through_index and (start := launch.start_on(executor)) is not None
+    ]
+
+
+def all_named(state: State, said: c.Rows | c.LostRows) -> Iterator[Named | None]:
     """Yield what each row is, as `named` says, just before it is asked for."""
     rows = row_numbers(said.rows)
     if rows is None:
@@ -83,10 +100,7 @@ def launched(context: Context, starts: c.Starts, one: Started) -> list[Verdict]:
     for row, started_ms in zip(rows, times, strict=True):
         before = batch.states[row] if batch is not None and row < size else 0
         if batch is not None and before == BEGUN:
-            batch.states[row] = LAUNCHED
-            batch.launched_index[row] = context.index
-            batch.launched_at_ms[row] = context.at_ms
-            batch.started_ms[row] = started_ms
+            batch.start(row, context.index, context.at_ms, started_ms)
             verdicts.append(ACCEPTED)
         elif before:
             verdicts.append(Verdict.ALREADY)
@@ -115,7 +129,7 @@ def finished(context: Context, ends: c.Ends, one: Ended) -> list[Verdict]:
     told = list(zip(rows, started or (), finished_ms or (), output, strict=True))
     batch = batch_of(context.state, ends.executor, ends.begun_index)
     usual = _usual(context.state, batch, ends, rows, started or [])
-    if batch is not None and all(usual):
+    if batch is not None and rows and all(usual):
         _end(context, batch, ends, rows, told)
         return [ACCEPTED] * len(rows)
     verdicts: list[Verdict] = []
@@ -174,56 +188,71 @@ def _end(
     context: Context, batch: Batch, ends: c.Ends, rows: Sequence[int], told: Sequence[_Told]
 ) -> None:
     """End usual rows: they leave State, and become a chunk of history."""
-    state, index = context.state, context.index
-    states = batch.states
-    numbers = [batch.numbers[row] for row in rows]
-    records = [state.by_number[number] for number in numbers]
+    state = context.state
+    numbers = _taken(batch.numbers, rows)
+    scheduled_s = _taken(batch.scheduled_s, rows)
+    records = list(map(state.by_number.__getitem__, numbers))
     if state.imagings:
         for record in records:
             state.touch(record)
-    for row, started_ms, _, _ in told:
-        if states[row] == BEGUN:
-            # The result came before log point 2 was written: one entry is both.
-            batch.launched_index[row] = index
-            batch.launched_at_ms[row] = context.at_ms
-            batch.started_ms[row] = started_ms
+    before = _taken(batch.states, rows)
+    if BEGUN in before:
+        # The result came before log point 2 was written: one entry is both.
+        for row, started_ms, _, _ in told:
+            if batch.states[row] == BEGUN:
+                batch.start(row, context.index, context.at_ms, started_ms)
     executor = state.executors[batch.executor]
     context.record_chunk(
         Chunk(
             ends.state,
             ends.reason,
             ends.exit_code,
-            index,
+            context.index,
             context.at_ms,
             batch.index,
             batch.at_ms,
             batch.epoch,
             executor.executor,
             executor.ledger,
-            joined([record.name for record in records]),
-            column([record.revision for record in records]),
-            column([batch.scheduled_s[row] for row in rows]),
+            joined(map(_name, records)),
+            column(list(map(_revision, records))),
+            column(scheduled_s),
             0,  # triggers
-            column([batch.attempts[row] for row in rows]),
-            column([batch.local_mins[row] for row in rows]),
-            column([batch.launched_index[row] for row in rows]),
-            column([batch.launched_at_ms[row] for row in rows]),
-            column([batch.started_ms[row] for row in rows]),
+            column(_taken(batch.attempts, rows)),
+            column(_taken(batch.local_mins, rows)),
+            column(_taken(batch.launched_index, rows)),
+            column(_taken(batch.launched_at_ms, rows)),
+            column(_taken(batch.started_ms, rows)),
             column([one[2] for one in told]),
             column([one[3] for one in told]),
         )
     )
-    ended = ends.state
-    for row, record in zip(rows, records, strict=True):
-        states[row] = 0
+    _count(context, ends.state, records)
+    for row in rows:
+        batch.states[row] = 0
+    batch.usual -= len(rows)
+    for number in numbers:
+        state.stop_running(number)
+    state.active.leave_all(numbers, scheduled_s)
+    context.move_rows(batch, rows)
+    state.leave_batch(batch)
+
+
+def _count(context: Context, ended: LaunchState, records: list[JobRecord]) -> None:
+    index = context.index
+    for record in records:
         record.ended_index = index
         counts = record.counts
         counts[ended] = counts.get(ended, 0) + 1
-        state.active.leave(record.number, batch.scheduled_s[row])
-        state.stop_running(record.number)
-    batch.usual -= len(rows)
-    context.move_rows(batch, rows)
-    state.leave_batch(batch)
-    if ended is SUCCEEDED and state.budgets:
+    if ended is SUCCEEDED and context.state.budgets:
         for record in records:
             after_success(context, record)
+
+
+def _taken(values: Sequence[int], rows: Sequence[int]) -> Any:
+    """Return the items of a column, or of states, in these ascending places."""
+    first, last = rows[0], rows[-1]
+    if last - first == len(rows) - 1:
+        return values[first : last + 1]
+    items = itemgetter(*rows)(values)
+    return bytes(items) if isinstance(values, bytearray) else array("q", items)

@@ -222,6 +222,7 @@ def _decode(parts: Iterator[bytes]) -> State:
             for record in _records.decode(part):
                 state.jobs[record.name] = record
                 state.by_number[record.number] = record
+                state.note_job(record)
     except _UNREADABLE as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error
     numbers = list(state.by_number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from cron.job import Job
@@ -111,6 +110,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
         )
         state.jobs[job.name] = record
         state.by_number[record.number] = record
+        state.note_job(record)
         _note_change(context, record, command)
         return
     state.touch(record)
@@ -125,6 +125,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
     record.revision = state.catalog
     record.horizon_s = command.effective_s
     record.job = job
+    state.note_job(record)
     record.spans.append(span)
     forgetting.compact(state, record, 0)
     _note_change(context, record, command)
@@ -145,6 +146,7 @@ def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
         record.removed_by = command.by
     record.revision = context.state.catalog
     record.job = None
+    context.state.note_job(record)
     record.paused = None
 
 
@@ -154,7 +156,8 @@ def _waits(record: JobRecord) -> bool:
 
 def _end_waiting(context: Context, record: JobRecord, by: str, limit: int) -> int:
     """End what waits of a removed job, up to the limit; return how many that were."""
-    rows = list(islice((row for row in record.open.values() if row.state is DUE), limit))
+    # By name: an image does not tell in which order they became due.
+    rows = [row for _, row in sorted(record.open.items()) if row.state is DUE][:limit]
     for row in rows:
         row.cancel_by = by
         context.end(row, LaunchState.CANCELLED, Reason.NONE, note=Note(NoteCode.REMOVED))

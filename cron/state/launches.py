@@ -265,21 +265,38 @@ def skip(context: Context, command: c.Skip) -> Result:
 
 def lost(context: Context, command: c.Lost) -> Result:
     """Give up attempts whose fate cannot be known; they hold their job's slot for a while."""
-    items = []
-    for item in command.items:
-        row = _active(context, item.key, item.attempt)
-        if not isinstance(row, LaunchRow):
-            items.append(row)
-            continue
-        if row.parts:
-            items.append(_if_over(context, row, parts.lost(context, row, item)))
-            continue
-        if item.part != 1:
-            items.append(Verdict.NOT_OPEN)
-            continue
-        _lose(context, context.change(row), item)
-        items.append(Verdict.ACCEPTED)
-    return Result(Verdict.ACCEPTED, tuple(items))
+    rows: list[Verdict] = []
+    for one in command.rows:
+        rows += [
+            _lost_row(context, named, one.held_until_ms, one.note)
+            for named in ends.all_named(context.state, one)
+        ]
+    items = [_lost(context, item) for item in command.items]
+    for gone in command.executors:
+        for named in ends.all_on(context.state, gone.executor, gone.through_index):
+            _lost_row(context, named, gone.held_until_ms, gone.note)
+    return _answer(rows, items)
+
+
+def _lost_row(
+    context: Context, named: ends.Named | None, held_until_ms: int, note: Note | None
+) -> Verdict:
+    if named is None:
+        return Verdict.NOT_OPEN
+    key, attempt, part = named
+    return _lost(context, c.LostItem(key, attempt, held_until_ms, "", part, note))
+
+
+def _lost(context: Context, item: c.LostItem) -> Verdict:
+    row = _active(context, item.key, item.attempt)
+    if not isinstance(row, LaunchRow):
+        return row
+    if row.parts:
+        return _if_over(context, row, parts.lost(context, row, item))
+    if item.part != 1:
+        return Verdict.NOT_OPEN
+    _lose(context, context.change(row), item)
+    return ACCEPTED
 
 
 def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:

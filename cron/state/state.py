@@ -336,6 +336,7 @@ class State:
         self.due = DueLaunches(self._due_row)
         self.active = ActiveRows()
         self.running: dict[int, int] = {}  # of each job that has active launches, how many
+        self.delays_s: dict[int, int] = {}  # `deadline_s` of jobs whose launches begin in lines
         self.leaving: dict[int, None] = {}  # removed jobs of which launches may wait, in any order
         self.executors: dict[int, ExecutorRecord] = {}
         self.by_ledger: dict[tuple[str, str], ExecutorRecord] = {}  # by executor id and ledger
@@ -409,6 +410,14 @@ class State:
             if record.number in self.running:
                 for batch, number in list(self.active.of(record.number)):
                     self.make_row_odd(batch, number)
+
+    def note_job(self, record: JobRecord) -> None:
+        """Take note of what a job is now: call this once it has changed, or is gone."""
+        job = record.job
+        if job is None or job.has_parts or job.concurrency:
+            self.delays_s.pop(record.number, None)
+        else:
+            self.delays_s[record.number] = job.deadline_s
 
     def touch(self, record: JobRecord) -> None:
         """Call this before `record`, or a launch in it, changes."""
