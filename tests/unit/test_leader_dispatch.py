@@ -88,9 +88,9 @@ def test_what_an_entry_begins_on_an_executor_is_one_batch_in_columns() -> None:
 
 def test_a_row_that_is_refused_is_not_ordered_and_the_others_keep_their_numbers() -> None:
     rig, (dispatcher, pool) = due("a", "b", "c"), dispatching()
-    items = [begin_item(rig, 1), begin_item(rig, 2, attempt=7), begin_item(rig, 3)]
-    outcome = rig.append(c.Begin.of(items))
-    assert list(outcome.results[0].items) == [0, Verdict.WRONG_ATTEMPT, 0]
+    rig.append(c.Begin.of([begin_item(rig, 2)]))
+    outcome = rig.append(c.Begin.of([begin_item(rig, number) for number in (1, 2, 3)]))
+    assert list(outcome.results[0].items) == [0, Verdict.ALREADY, 0]
     dispatcher.follow(rig.state, outcome)
     index = rig.state.index
     assert pool.rows() == [(index, 0, "a", 1, 1), (index, 2, "c", 1, 1)]
