@@ -43,7 +43,7 @@ from launcher import logs
 from launcher.columns import differences
 from launcher.config import ExecutorConfig
 from launcher.executor.attempt import Attempt
-from launcher.executor.batch import Batch, Job
+from launcher.executor.batch import Batch, Job, Tries
 from launcher.executor.children import Children, News
 from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.foreman import Foreman
@@ -119,7 +119,7 @@ def run_peer(program: Path, count: int, in_flight: int, *, session: bool = False
 def attempts(index: int, rows: Sequence[int]) -> list[Attempt]:
     """Return attempts that were accepted, of the batch of a log index."""
     jobs = [Job(f"acme/report{index}-{row}") for row in rows]
-    batch = Batch(index, "0.1.r1", rows, jobs, wall_ms() // 1000)
+    batch = Batch(index, "0.1.r1", rows, jobs, Tries(wall_ms() // 1000))
     until_ms = wall_ms() + LONG_MS
     return [
         Attempt(batch, place, index, row, name, _WORK, until_ms)

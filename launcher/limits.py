@@ -27,15 +27,11 @@ OUTPUT_BYTES_MAX_MIN: Final = 4 << 10
 FRAME_BYTES_MAX: Final = 64 << 20
 """One frame between executor and spawner: all starts of one message of the stream."""
 LEDGER_ROWS_MAX: Final = 4_000_000
-"""Launches that an executor remembers, at 570 bytes each: 2.3 GB. Those that were begun since the
-newest backup are remembered: if backups hang, this is an hour of 1,000 launches a second."""
+"""Launches that an executor remembers: 120 MB in batches of 250, 3.2 GB where each is alone. Those
+that were begun since the newest backup are remembered: if backups hang, this is an hour of 1,000
+launches a second."""
 DETAIL_CHARS_MAX: Final = 500
 """What the operating system said, as people get to read it."""
-WORK_SPECS_CACHED: Final = 16_384
-"""Decoded work by its bytes: jobs start the same work again and again."""
-WORK_BYTES_CACHED: Final = 1 << 10
-"""Larger work is decoded each time: 16,384 payloads of 2 MiB would be 32 GiB."""
-
 WORKERS_MAX: Final = 256
 """Worker processes of one executor: each takes a socket and a pidfd of the 1,024 files that a
 process may have open where nobody raised that."""

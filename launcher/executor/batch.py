@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -56,6 +56,15 @@ Column = int | Sequence[int]
 """A value for each row, or one that all have."""
 
 
+class Tries(NamedTuple):
+    """Which launch each row is of, and which try and part of it."""
+
+    scheduled: Column
+    attempts: Column = 1
+    triggers: Column = 0
+    parts: Column = 1
+
+
 class Batch:
     """Rows of the batch of log index `index`, which came under `epoch`. `states` is a byte for each
     row, the others are of use once it has started or ended."""
@@ -84,10 +93,7 @@ class Batch:
         epoch: str,
         rows: Sequence[int],
         jobs: list[Job],
-        scheduled: Column,
-        attempts: Column = 1,
-        triggers: Column = 0,
-        parts: Column = 1,
+        tries: Tries,
     ) -> None:
         count = len(rows)
         self.index = index
@@ -97,8 +103,7 @@ class Batch:
         self.rows: Sequence[int] = range(first, first + count) if is_run else array("I", rows)
         self._places: dict[int, int] | None = None
         self.jobs = jobs
-        self.scheduled, self.attempts = scheduled, attempts
-        self.triggers, self.parts = triggers, parts
+        self.scheduled, self.attempts, self.triggers, self.parts = tries
         self.states = bytearray([ACCEPTED]) * count
         self.started = array("q", bytes(8 * count))
         self.finished = array("q", bytes(8 * count))
@@ -259,9 +264,11 @@ class Batch:
             self.epoch,
             [self.rows[place] for place in places],
             [self.jobs[place] for place in places],
-            *(
-                column if isinstance(column, int) else [column[place] for place in places]
-                for column in (self.scheduled, self.attempts, self.triggers, self.parts)
+            Tries(
+                *(
+                    column if isinstance(column, int) else [column[place] for place in places]
+                    for column in (self.scheduled, self.attempts, self.triggers, self.parts)
+                )
             ),
         )
         for after, place in enumerate(places):
@@ -304,7 +311,5 @@ def tombstone(index: int, row: int, name: str, epoch: str) -> Batch:
     """
     parsed: AttemptName = parse_attempt_name(name)
     launch = parsed.launch
-    return Batch(
-        index, epoch, [row], [Job(launch.job)],
-        launch.scheduled_s, parsed.attempt, launch.trigger, parsed.part,
-    )  # fmt: skip
+    tries = Tries(launch.scheduled_s, parsed.attempt, launch.trigger, parsed.part)
+    return Batch(index, epoch, [row], [Job(launch.job)], tries)

@@ -43,6 +43,7 @@ from launcher.executor.batch import (
     Batch,
     Column,
     Job,
+    Tries,
     code_of,
     column_of,
 )
@@ -256,10 +257,12 @@ class Ledger:
             sys.intern(record.epoch),
             rows,
             [self._jobs[number] for number in full(record.jobs, count)],
-            column_of(full_times(record.scheduled_s, count)),
-            column_of(full(record.attempts, count, 1)),
-            column_of(full(record.triggers, count)),
-            column_of(full(record.parts, count, 1)),
+            Tries(
+                column_of(full_times(record.scheduled_s, count)),
+                column_of(full(record.attempts, count, 1)),
+                column_of(full(record.triggers, count)),
+                column_of(full(record.parts, count, 1)),
+            ),
         )
         batch.states = bytearray(full(record.states, count))
         batch.started = array("q", full_times(record.started_ms, count))

@@ -15,7 +15,7 @@ import msgspec
 
 from launcher.columns import BadColumn, full, full_times, row_numbers, sums
 from launcher.executor.attempt import Attempt
-from launcher.executor.batch import STARTING, Batch, column_of, tombstone
+from launcher.executor.batch import STARTING, Batch, Tries, column_of, tombstone
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import (
     ACCEPTED,
@@ -163,7 +163,8 @@ def settle(
         room, under = _Room(conditions), sys.intern(str(epoch))
         for given in batches:
             _settle_batch(ledger, given, under, conditions, room, settled)
-        settled.left = room.left(conditions)
+        if settled.accepted:
+            settled.left = room.left(conditions)
     _settle_fences(ledger, fences, settled)
     _settle_kills(ledger, orders.kills, settled)
     for ack in orders.acks:
@@ -215,10 +216,7 @@ def _settle_batch(
         epoch,
         given.rows,
         [work.job for work in given.works],
-        column_of(given.scheduled_s),
-        column_of(given.attempts),
-        column_of(given.triggers),
-        column_of(given.parts),
+        Tries(*map(column_of, (given.scheduled_s, given.attempts, given.triggers, given.parts))),
     )
     if obstacle := _obstacle(conditions):
         refused = dict.fromkeys(range(len(batch)), obstacle)

@@ -381,7 +381,8 @@ class Executor:
         self.tell([rows[name] for name in {*over, *begun}])
 
     def _become(self, names: list[str], fate: int, **how: int) -> None:
-        rows = [Row(_index(name), number_of(name), fate, **how) for name in names]  # type: ignore[arg-type]
+        some: Any = how
+        rows = [Row(_index(name), number_of(name), fate, **some) for name in names]
         self.ledger.changed(fates_of_rows(rows))
 
     def restart(self) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from launcher.columns import full, full_times, sums
 from launcher.executor.attempt import Attempt
-from launcher.executor.batch import STARTING, Batch, Job
+from launcher.executor.batch import STARTING, Batch, Job, Tries
 from launcher.executor.ledger import Ledger
 from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Fates, Row, fates_of_rows
 from launcher.names import parse_attempt_name
@@ -118,10 +118,12 @@ def batch_of(*names: str, index: int = INDEX, epoch: str = "0.1.r1", digest: byt
         epoch,
         [number_of(name) for name in some],
         [Job(name.launch.job, digest) for name in parsed],
-        [name.launch.scheduled_s for name in parsed],
-        [name.attempt for name in parsed],
-        [name.launch.trigger for name in parsed],
-        [name.part for name in parsed],
+        Tries(
+            [name.launch.scheduled_s for name in parsed],
+            [name.attempt for name in parsed],
+            [name.launch.trigger for name in parsed],
+            [name.part for name in parsed],
+        ),
     )
 
 

@@ -144,8 +144,9 @@ def test_an_attempt_is_over_once() -> None:
 def test_a_worker_that_it_goes_to_later_begins_with_it_anew() -> None:
     one = begun(timeout_ms=100)
     one.order(Reason.TIMEOUT, 1_100, GRACE_MS)
+    one.rewind()
     one.task(Served("h"))
-    assert (one.began_ms, one.stopping) == (0, Reason.NONE)
+    assert (one.began_ms, one.stopping, one.was_announced) == (0, Reason.NONE, True)
     assert one.look(1 << 61, GRACE_MS) is Step.NOTHING
 
 
