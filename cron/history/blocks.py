@@ -45,6 +45,9 @@ _AT: Final = {name: at for at, name in enumerate(FIELDS)}
 _SINCE_BEGIN: Final = frozenset({"launched_at_ms", "started_ms", "ended_at_ms"})
 _WIDTH: Final = 8
 _WITHIN: Final = 1 << 63
+_PLAIN: Final = 1 << 60
+"""Differences of integers below this need no second look."""
+_ENDED: Final = RowKind.ENDED  # members of an enumeration are slow to look up
 _STATES: Final = {int(state): state for state in LaunchState}
 _REASONS: Final = {int(reason): reason for reason in Reason}
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -393,8 +396,43 @@ class Block:
         return self._jobs[bisect_right(self._job_ends, at)]
 
     def _row(self, at: int) -> Row:
-        chunk, number, columns = self.unfolded(at)
-        return chunk.made(number, self.job(at), columns)
+        """Return a row; as `unfolded` and `Chunk.made`, at a third of the cost."""
+        kept = [column[at] for column in self._columns]
+        if max(kept) > _PLAIN or min(kept) < -_PLAIN:
+            chunk, number, columns = self.unfolded(at)
+            return chunk.made(number, self.job(at), columns)
+        executor, state, reason, exit_code, ended_index, ended_ms, begun, begun_ms = kept[:8]
+        first, number, revision, after_s, trigger, attempt, local_min, launched = kept[8:16]
+        launched_ms, started_ms, finished_ms, output_bytes = kept[16:]
+        begun_index, scheduled_s = ended_index - begun, begun_ms // 1000 + after_s
+        epoch, name, ledger = self._executors[executor]
+        return Row(
+            _ENDED,
+            self.job(at),
+            revision,
+            scheduled_s,
+            trigger,
+            attempt,
+            _STATES[state],
+            _REASONS[reason],
+            ended_index,
+            ended_ms + begun_ms,
+            scheduled_s,  # last_s
+            1,  # count
+            local_min,
+            begun_index,
+            begun_ms,
+            epoch,
+            name,
+            ledger,
+            begun_index + launched,
+            begun_ms + launched_ms,
+            begun_ms + started_ms,
+            begun_ms + started_ms + finished_ms,
+            exit_code,
+            output_bytes=output_bytes,
+            number=first + number,
+        )
 
     # ---- by places
 
