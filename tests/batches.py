@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any
 
 from cron.state import commands as c
+from cron.state.columns import spread, sums
+from cron.state.ends import Named, all_on, named
 from cron.state.outcome import Result, Verdict
+from cron.state.state import State
 
 
 def begun(command: c.Begin) -> list[c.BeginItem]:
@@ -35,16 +38,70 @@ def _begun(command: c.Begin, verdicts: Sequence[int]) -> list[tuple[c.BeginItem,
     return result
 
 
-def items_of(command: c.Command) -> Sequence[Any]:
-    """What a command is about, item by item; nothing where it has no items."""
+def items_of(command: c.Command, state: State | None = None) -> list[Any]:
+    """What a command is about, item by item; nothing where it has no items. Rows of batches are
+    named by a State to which it is not applied yet, and left out without one; None for a row that
+    it does not know."""
     if isinstance(command, c.Begin):
-        return begun(command)
-    return getattr(command, "items", ())
+        return list(begun(command))
+    items = list(getattr(command, "items", ()))
+    return items if state is None else [*_rows_of(command, state), *items, *_all_of(command, state)]
 
 
-def answered(command: c.Command, result: Result) -> list[tuple[Any, Verdict]]:
-    """The items of a command, each with its verdict."""
+def _rows_of(command: c.Command, state: State) -> Iterator[Any]:
+    for one in getattr(command, "starts", ()):
+        for found, at_ms in zip(_named(state, one), spread_of(one, one.started_ms), strict=True):
+            yield found and c.LaunchedItem(found[0], found[1], at_ms, found[2])
+    for one in getattr(command, "ends", ()):
+        times = zip(spread_of(one, one.started_ms), spread_of(one, one.finished_ms), strict=True)
+        for found, (started_ms, finished_ms) in zip(_named(state, one), times, strict=True):
+            end = (one.state, one.reason, one.exit_code, started_ms, finished_ms)
+            yield found and c.FinishedItem(found[0], found[1], *end, part=found[2])
+    if isinstance(command, c.Refused | c.Lost):
+        for said in command.rows:
+            for found in _named(state, said):
+                kind = c.RefusedItem if isinstance(command, c.Refused) else c.LostItem
+                yield found and kind(found[0], found[1], part=found[2])
+
+
+def _all_of(command: c.Command, state: State) -> Iterator[c.LostItem]:
+    for gone in command.executors if isinstance(command, c.Lost) else ():
+        for key, attempt, part in all_on(state, gone.executor, gone.through_index):
+            yield c.LostItem(key, attempt, gone.held_until_ms, part=part)
+
+
+def _named(state: State, said: Any) -> list[Named | None]:
+    return [named(state, said.executor, said.begun_index, row) for row in sums(said.rows)]
+
+
+def spread_of(said: Any, coded: tuple[int, ...]) -> list[int]:
+    """The integers of a column of a command about rows."""
+    values = spread(coded, len(said.rows))
+    assert values is not None
+    return values
+
+
+def answered(
+    command: c.Command, result: Result, items: Sequence[Any] | None = None
+) -> list[tuple[Any, Verdict]]:
+    """The items of a command, each with its verdict; `items` are what `items_of` made of it, with
+    its rows, else the rows are left out. What no State knows is left out as well."""
     if isinstance(command, c.Begin):
         return _begun(command, result.items)
-    verdicts = map(Verdict, result.items)
-    return list(zip(getattr(command, "items", ()), verdicts, strict=True))
+    own = len(getattr(command, "items", ()))
+    if items is None:
+        return list(zip(getattr(command, "items", ()), _verdicts(result, own), strict=True))
+    rows = sum(len(one.rows) for name in _OF_ROWS for one in getattr(command, name, ()))
+    told = _verdicts(result, own)
+    of_rows = (
+        list(map(Verdict, result.items[: len(result.items) - own])) or [Verdict.ACCEPTED] * rows
+    )
+    verdicts = [*of_rows, *told, *[Verdict.ACCEPTED] * (len(items) - rows - own)]
+    return [pair for pair in zip(items, verdicts, strict=True) if pair[0] is not None]
+
+
+_OF_ROWS = ("starts", "ends", "rows")
+
+
+def _verdicts(result: Result, own: int) -> list[Verdict]:
+    return list(map(Verdict, result.items[len(result.items) - own :]))

@@ -97,9 +97,7 @@ def after_recovery(context: Context, record: JobRecord, row: LaunchRow, item: Fi
 def is_kept(job: Job, state: LaunchState, reason: Reason) -> bool:
     """Whether an end of this job's becomes a dead letter, where it is not tried again: failures of
     jobs of which somebody has said how often to try them, and those of handlers."""
-    if state is not LaunchState.FAILED and not (
-        state is LaunchState.CANCELLED and reason is Reason.SNOOZE
-    ):
+    if state is not LaunchState.FAILED and not _is_snooze(state, reason):
         return False
     return job.retry.tries > 1 or bool(job.work.handler) or reason in _ASKED
 
@@ -109,7 +107,7 @@ def _why_not(
 ) -> Reason | None:
     """Return why it is not tried again, None where it is."""
     retry = record.job.retry if record.job is not None else Retry()
-    is_snooze = _is_snooze(item)
+    is_snooze = _is_snooze(item.state, item.reason)
     is_last = is_fatal(retry, item) or row.tries + 1 >= retry.tries
     if row.attempt >= ATTEMPTS_MAX or (is_last and not is_snooze):
         return item.reason
@@ -155,7 +153,7 @@ def _has_budget(context: Context, record: JobRecord) -> bool:
 
 def _rest_ends_ms(context: Context, row: LaunchRow, item: FinishedItem, job: Job) -> int:
     """Return when the next attempt may begin."""
-    if _is_snooze(item):
+    if _is_snooze(item.state, item.reason):
         return context.at_ms + max(item.retry_after_ms, SNOOZE_MS)
     if item.retry_after_ms > 0:
         return context.at_ms + item.retry_after_ms
@@ -172,9 +170,9 @@ def backoff_ms(retry: Retry, failures: int, name: str) -> int:
     return rest_ms + rest_ms * drawn // (10 << 32)
 
 
-def _is_snooze(item: FinishedItem) -> bool:
+def _is_snooze(state: LaunchState, reason: Reason) -> bool:
     """Whether a handler put its launch off: no failure, though the attempt is over."""
-    return item.state is LaunchState.CANCELLED and item.reason is Reason.SNOOZE
+    return state is LaunchState.CANCELLED and reason is Reason.SNOOZE
 
 
 def _tries(row: LaunchRow, item: FinishedItem) -> int:

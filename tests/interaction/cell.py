@@ -24,7 +24,7 @@ from launcher.launch import Reason
 from launcher.names import AttemptName, format_time, parse_attempt_name, parse_time
 from launcher.pool.events import Fact, Facts, Fate, Joined, Told, Unsent
 from launcher.work import Epoch, WorkSpec
-from tests.batches import answered
+from tests.batches import answered, items_of
 from tests.interaction.datadriven import Step
 from tests.interaction.executors import FakeExecutor, FakePool, FakeSession, Message
 from tests.unit.queues_rig import queues_with
@@ -82,12 +82,13 @@ class Cell:
         """Commit an entry of the leader, follow it, and say what became of it."""
         self.index += 1
         entry = encode_entry(self.now_ms, self.pool.epoch, tuple(commands))
+        meant = [items_of(command, self.state) for command in commands]
         outcome = self.machine.apply(self.term, self.index, entry)
         if outcome.verdict is not Verdict.ACCEPTED:
             self.say(f"{self.index}: refused, {outcome.verdict.label}")
             return ()
-        for command, result in zip(outcome.commands, outcome.results, strict=True):
-            self._say_command(command, result)
+        for command, result, items in zip(outcome.commands, outcome.results, meant, strict=True):
+            self._say_command(command, result, items)
         for row in outcome.rows:
             self.say(f"   row {shown_row(row)}")
         self.rows += outcome.rows
@@ -111,14 +112,14 @@ class Cell:
         for executor, message in self.pool.sent[before:]:
             self.say(f"   to {executor}: {message.verb} {shown(message.name)}")
 
-    def _say_command(self, command: c.Command, result: Result) -> None:
+    def _say_command(self, command: c.Command, result: Result, items: list[Any]) -> None:
         words = []
         if isinstance(command, c.Account):
             words += self._shown_lines(command, result)
         elif not isinstance(command, c.Begin) and not hasattr(command, "items"):
             words.append(f"{type(command).__name__.lower()} {result.verdict.label}")
         is_listed = isinstance(command, c.Begin) or hasattr(command, "items")
-        for item, verdict in answered(command, result) if is_listed else ():
+        for item, verdict in answered(command, result, items) if is_listed else ():
             what = self._shown_item(command, item)
             words.append(what + ("" if verdict == Verdict.ACCEPTED else f": {label(verdict)}"))
         for rows in command.rows if isinstance(command, c.Refused) else ():

@@ -42,7 +42,7 @@ def drawn_rows(draw: st.DrawFn, *, is_numbered: bool | None = None) -> list[Row]
     """Rows of one stream in log order; those of an entry are numbered, or all have none."""
     numbered = draw(st.booleans()) if is_numbered is None else is_numbered
     index, number, rows = 10**12, 0, []
-    for _ in range(draw(st.integers(1, 60))):
+    for _ in range(draw(st.integers(1, 40))):
         step = draw(st.integers(0, 2))
         index, number = index + step, 0 if step else number + draw(st.integers(1, 2))
         kind = draw(st.sampled_from(RowKind))
@@ -69,41 +69,38 @@ def drawn_rows(draw: st.DrawFn, *, is_numbered: bool | None = None) -> list[Row]
     return rows
 
 
-@st.composite
-def drawn_chunk(draw: st.DrawFn, index: int, number: int) -> Chunk:
+def random_chunk(rng: random.Random, index: int, number: int) -> Chunk:
     """A chunk of an entry, whose rows are numbered from `number`."""
-    rows = draw(st.integers(1, 12))
-    begun_s = 1_795_190_400 + draw(st.integers(0, 40))
-
-    def drawn_column(*values: int) -> int | bytes:
-        """One value for all, mostly, or any for each."""
-        if draw(st.integers(0, 2)):
-            return draw(st.sampled_from(values))
-        return column(draw(st.lists(st.sampled_from(values), min_size=rows, max_size=rows)))
-
+    rows = rng.randint(1, 12)
+    begun_s = 1_795_190_400 + rng.randint(0, 40)
     started = begun_s * 1000
+
+    def some(*values: int) -> int | bytes:
+        """One value for all, mostly, or any for each."""
+        return column(rng.choices(values, k=1 if rng.random() < 0.7 else rows))
+
     return Chunk(
-        draw(st.sampled_from(ENDS)),
-        draw(st.sampled_from((Reason.NONE, Reason.KILLED))),
-        draw(st.sampled_from((-1, 0, 7))),
+        rng.choice(ENDS),
+        rng.choice((Reason.NONE, Reason.KILLED)),
+        rng.choice((-1, 0, 7)),
         index,
-        started + draw(st.integers(-5, 500)),
-        draw(st.sampled_from((0, index - 1))),
-        draw(st.sampled_from((0, started, 2**62, -(2**63)))),
-        draw(st.sampled_from((Epoch(), Epoch(1, 2, "r1")))),
-        draw(st.sampled_from(("", "e1", "e2"))),
-        draw(st.sampled_from(("", "l1"))),
-        joined(draw(st.lists(st.sampled_from(JOBS), min_size=rows, max_size=rows))),
-        drawn_column(1, 2),
-        drawn_column(begun_s, begun_s, begun_s - 3, begun_s + 1),
-        drawn_column(0, 0, 4),
-        drawn_column(1, 1, 2, 0),
-        drawn_column(-1, begun_s // 60),
-        drawn_column(0, index),
-        drawn_column(0, started + 2),
-        drawn_column(started, started + 1, 0, 2**63 - 1),
-        drawn_column(started + 2, started + 9, 0, -(2**63)),
-        drawn_column(0, 0, 7),
+        started + rng.randint(-5, 500),
+        rng.choice((0, index - 1)),
+        rng.choice((0, started, 2**62, -(2**63))),
+        rng.choice((Epoch(), Epoch(1, 2, "r1"))),
+        rng.choice(("", "e1", "e2")),
+        rng.choice(("", "l1")),
+        joined(rng.choices(JOBS, k=rows)),
+        some(1, 2),
+        some(begun_s, begun_s, begun_s - 3, begun_s + 1),
+        some(0, 0, 4),
+        some(1, 1, 2, 0),
+        some(-1, begun_s // 60),
+        some(0, index),
+        some(0, started + 2),
+        some(started, started + 1, 0, 2**63 - 1),
+        some(started + 2, started + 9, 0, -(2**63)),
+        some(0, 0, 7),
         number,
     )
 
@@ -111,18 +108,18 @@ def drawn_chunk(draw: st.DrawFn, index: int, number: int) -> Chunk:
 @st.composite
 def drawn_items(draw: st.DrawFn, *, is_numbered: bool | None = None) -> list[Row | Chunk]:
     """Rows and chunks of one stream in log order."""
+    rng = random.Random(draw(st.integers(0, 2**32)))
     items: list[Row | Chunk] = []
     number, index = 0, 0
     for row in draw(drawn_rows(is_numbered=is_numbered)):
         if row.ended_index != index:
             index, number = row.ended_index, 0
-        number += draw(st.integers(0, 1))
-        if draw(st.booleans()):
-            items.append(draw(drawn_chunk(index, number)))
-            number += len(items[-1])
+        number += rng.randint(0, 1)
+        if rng.random() < 0.5:
+            items.append(random_chunk(rng, index, number))
         else:
             items.append(msgspec.structs.replace(row, number=number if row.number >= 0 else -1))
-            number += 1
+        number += len(rows_of(items[-1]))
     return items
 
 

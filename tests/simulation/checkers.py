@@ -20,6 +20,7 @@ An attempt of several parts is begun part by part here: each has its name, and m
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -144,6 +145,7 @@ class Judge:
             self._highest = max(self._highest, entry.epoch)
         else:
             is_current = entry.epoch == self._highest
+        items = [items_of(command, self.machine.state) for command in entry.commands]
         outcome = self.machine.apply(position.term, position.index, data)
         state = self.machine.state
         kinds = ",".join(_shown(command) for command in entry.commands)
@@ -153,8 +155,8 @@ class Judge:
         self._digests[position.index] = state.digest
         if position.index % IMAGE_EVERY == 0:
             self._images[position.index] = image_digest(encode_state(state))
-        for command, result in zip(outcome.commands, outcome.results, strict=True):
-            self._read(command, result, is_current=is_current)
+        for command, result, meant in zip(outcome.commands, outcome.results, items, strict=False):
+            self._read(command, result, meant, is_current=is_current)
         if outcome.commands:
             self._tries.read(state, outcome)
             self._bounds.read(state, outcome)
@@ -164,7 +166,9 @@ class Judge:
         """Compare State's dead letters with those that there have to be; at the end."""
         self._tries.compare(self.machine.state)
 
-    def _read(self, command: c.Command, result: Result, *, is_current: bool) -> None:
+    def _read(
+        self, command: c.Command, result: Result, items: list[Any], *, is_current: bool
+    ) -> None:
         if isinstance(command, c.Recover):
             self._note_lost(command)
             self._check_memories(command, result)
@@ -172,7 +176,7 @@ class Judge:
             self._note_cancelled(command, result)
         if not isinstance(command, c.Begin | c.Refused | c.Lost | c.Finished):
             return
-        for item, verdict in answered(command, result):
+        for item, verdict in answered(command, result, items):
             if isinstance(item, c.BeginItem):
                 self.verdicts[verdict] = self.verdicts.get(verdict, 0) + 1
             if verdict not in (Verdict.ACCEPTED, Verdict.AMENDED):

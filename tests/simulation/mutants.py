@@ -21,7 +21,7 @@ from cron.scheduler.gates import Gates
 from cron.scheduler.limits import Bucket, LimitTable
 from cron.scheduler.places import Places
 from cron.scheduler.queue import FairQueue
-from cron.state import launches, machine, parts, retries
+from cron.state import begins, machine, parts, retries
 from cron.state.batches import Batch
 from launcher.executor import rules
 from launcher.executor.attempt import Attempt
@@ -125,7 +125,7 @@ def no_overlap_in_plan() -> Iterator[None]:
 @contextlib.contextmanager
 def no_overlap() -> Iterator[None]:
     """Nor does State: the check of a Begin, behind the plan's own, is gone too (rule R6)."""
-    with no_overlap_in_plan(), patched(launches, holds_slot=lambda state, record, now_ms: False):
+    with no_overlap_in_plan(), patched(begins, holds_slot=lambda state, record, now_ms: False):
         yield
 
 
@@ -218,7 +218,7 @@ def limits_from_zero() -> Iterator[None]:
     """A new leader counts what it begins, and not what runs already; nor does State."""
     with (
         patched(FairQueue, add_running=lambda self, key, flow: True),
-        patched(launches, _holds_all=lambda state, record, job, now_ms: False),
+        patched(begins, _holds_all=lambda state, record, job, now_ms: False),
     ):
         yield
 
@@ -255,7 +255,7 @@ def first_failed_part_decides() -> contextlib.AbstractContextManager[None]:
 
 def drops_snoozes() -> contextlib.AbstractContextManager[None]:
     """A snooze is an end like any other."""
-    return patched(retries, _is_snooze=lambda item: False)
+    return patched(retries, _is_snooze=lambda state, reason: False)
 
 
 def forgets_what_was_asked() -> contextlib.AbstractContextManager[None]:

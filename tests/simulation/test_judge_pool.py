@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from cron.job import Retry
+from cron.state import begins
 from cron.state import commands as c
-from cron.state import launches
 from cron.state import pool as p
 from launcher.launch import LaunchState, Reason
 from tests.simulation.bounds import UNSEEN_MS
@@ -180,7 +180,7 @@ def test_what_must_not_begin_is_found(crime: Callable[[PoolCourt], None]) -> Non
 def test_what_is_over_a_jobs_limit_is_found_where_state_does_not_refuse_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launches, "_holds_all", lambda *_: False)
+    monkeypatch.setattr(begins, "_holds_all", lambda *_: False)
     court = PoolCourt(concurrency=1)
     court.begin(court.due(1))
     court.begin(court.due(2))

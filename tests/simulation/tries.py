@@ -235,7 +235,7 @@ def _is_worth_it(job: Job, exit_code: int) -> bool:
 
 def _accepted(command: Any, result: Result) -> list[Any]:
     """The items that were accepted."""
-    if isinstance(command, c.Begin):
+    if isinstance(command, c.Begin | c.Finished):
         return [item for item, verdict in answered(command, result) if verdict == Verdict.ACCEPTED]
     items: Any = getattr(command, "keys", None) or getattr(command, "items", ())
     return [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import random
 import tracemalloc
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 
 from cron.keeper.shelf import Folders
 from cron.segments import name_of
-from cron.state.archive import SegmentRecord
+from cron.state.archive import History, SegmentRecord
+from cron.state.rows import joined
 from cron.state.tail import content_digest
 from snapshots import format as form
 from snapshots import layout, vault, zstd
@@ -20,6 +22,7 @@ from snapshots.format import SegmentHeader
 from snapshots.memory import MemoryStore
 from snapshots.segments import verify_segment, write_segment
 from snapshots.vault import Vault
+from tests.unit.test_state_chunks import chunk
 from tests.unit.vault_rig import back_up, manifest_of, read_segment, segment_file, snapshot_file
 
 BOMB = 64 << 20
@@ -61,6 +64,33 @@ def test_what_is_admitted_has_the_size_that_the_catalog_says(tmp_path: Path) -> 
     finally:
         tracemalloc.stop()
     assert not (folders.incoming / name_of(record)).exists()
+
+
+def test_a_segment_whose_rows_have_nothing_in_common_is_admitted(tmp_path: Path) -> None:
+    rng = random.Random(4)
+
+    def some() -> int:
+        return rng.choice((-1, 1)) * rng.randrange(2**61)
+
+    history = History()
+    for index in range(1, 1501):
+        history.append(
+            chunk(
+                2, ended_index=index, number=0, exit_code=some(), ended_at_ms=some(),
+                begun_index=some(), begun_at_ms=some(), executor=f"e{index}", revisions=some(),
+                jobs=joined(f"{index}/{n}" for n in range(2)), scheduled_s=some(), triggers=some(),
+                attempts=some(), local_mins=some(), launched_index=some(), launched_at_ms=some(),
+                started_ms=some(), finished_ms=some(), output_bytes=some(), ledger="",
+            )
+        )  # fmt: skip
+    folders = Folders(tmp_path, "prod")
+    folders.open()
+    (sealed,) = history.seal(1, 1500, 0)
+    folders.write(sealed)
+    name = name_of(sealed.record)
+    (folders.segments / name).rename(folders.incoming / name)
+    folders.admit(sealed.record)
+    assert folders.read(sealed.record) == sealed.tail.whole()
 
 
 @pytest.mark.parametrize("more", [-1, 1, 1 << 20])
