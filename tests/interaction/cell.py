@@ -122,10 +122,6 @@ class Cell:
         for item, verdict in answered(command, result, items) if is_listed else ():
             what = self._shown_item(command, item)
             words.append(what + ("" if verdict == Verdict.ACCEPTED else f": {label(verdict)}"))
-        for rows in command.rows if isinstance(command, c.Refused) else ():
-            executor = self.state.executors[rows.executor].executor
-            places = [(executor, rows.begun_index, row) for row in accumulate(rows.rows)]
-            words += [f"refused {shown(self.pool.names[place])}" for place in places]
         for word in words:
             self.say(f"{self.index}: {word}")
 
