@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from consensus.engine.raft import Raft
 from consensus.limits import SEGMENT_BYTES
@@ -19,6 +20,7 @@ from tests.simulation.engine.profiles import PROFILES, Profile
 from tests.simulation.engine.world import World
 from tests.simulation.patching import patched
 
+pytestmark = pytest.mark.slow
 QUIET = msgspec.structs.replace(PROFILES["plain"], gap_s=1e6, faults={"mend": 1})
 SLOW_BYTES_PER_S = 1_000_000
 BEGIN_S = 5.0
