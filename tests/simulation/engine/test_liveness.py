@@ -96,6 +96,27 @@ def test_a_backlog_of_entries_on_a_slow_wire_holds_up_no_heartbeat() -> None:
     story.check(most_s=3 * HEARTBEAT_S)
 
 
+def test_a_leader_is_confirmed_while_a_large_entry_is_on_its_way() -> None:
+    """Leases are renewed by it; a barrier would wait for the entry."""
+    took_s: list[float] = []
+
+    def begin(world: World) -> None:
+        append(world, 8_000_000)
+        world.events.after(1.0, ask, world)
+
+    def ask(world: World) -> None:
+        process, began_s = leader_of(world), world.events.now
+
+        def told(result: object) -> None:
+            assert result is None, result
+            took_s.append(world.events.now - began_s)
+
+        process.spawn(process.log.confirm(timeout_ms=5_000), told)
+
+    Silence(begin, bytes_per_s=SLOW_BYTES_PER_S).check(most_s=3 * HEARTBEAT_S)
+    assert max(took_s) < 2 * HEARTBEAT_S, took_s
+
+
 def away(world: World) -> None:
     """A follower is away, comes back with a journal that ends long before, and needs a dump."""
     follower = next(machine for machine in world.seated() if machine not in world.leaders())
