@@ -87,6 +87,14 @@ class ReplicatedLog(Protocol):
             NotLeader, Stopped, OutcomeUnknown: it could not be confirmed.
         """
 
+    async def confirm(self, *, timeout_ms: int) -> None:
+        """Return once a majority has answered, in this leadership's term, a message that was sent
+        after the call. It waits for no entry, so it says nothing of what is applied.
+
+        Raises:
+            NotLeader, QueueFull, Stopped, OutcomeUnknown: it could not be confirmed.
+        """
+
     async def snapshot(self) -> Position:
         """Ask the Applier for its state, keep it durably, and let the log before it go."""
 

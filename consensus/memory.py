@@ -303,6 +303,10 @@ class MemoryLog:
         """Return once this replica is confirmed as leader and has applied all before."""
         return (await self._wait(self._propose(None), timeout_ms)).position
 
+    async def confirm(self, *, timeout_ms: int) -> None:
+        """Return once this replica is confirmed as leader; a barrier says more than that."""
+        await self.barrier(timeout_ms=timeout_ms)
+
     async def snapshot(self) -> Position:
         """Keep the Applier's state; the entries stay, memory is cheap in tests."""
         if self._state != "running":

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TypeVar
 
 from consensus.errors import ConsensusError, OutcomeUnknown
 from consensus.log import Applied
+
+T = TypeVar("T")
 
 
 class Barriers:
@@ -61,7 +64,7 @@ def _pass_on(answer: asyncio.Future[Applied], guest: asyncio.Future[Applied]) ->
         guest.set_exception(error)
 
 
-async def within(answer: asyncio.Future[Applied], timeout_ms: int) -> Applied:
+async def within(answer: asyncio.Future[T], timeout_ms: int) -> T:
     """Wait for `answer` at most `timeout_ms`; OutcomeUnknown afterwards."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):

@@ -52,7 +52,8 @@ class Following:
     def take_heartbeat(self, node: Node, message: Heartbeat) -> None:
         """Answer that this replica follows; nothing is known of the log by it."""
         self._note_commit(message.commit_index)
-        self._raft.transport.send(node, HeartbeatAnswer(message.term, message.sent_ms))
+        answer = HeartbeatAnswer(message.term, message.sent_ms, message.round)
+        self._raft.transport.send(node, answer)
 
     def _note_commit(self, index: int) -> None:
         """Remember that the leader has committed up to `index` now."""

@@ -2,7 +2,7 @@
 
 At each heartbeat a follower to whom nothing is on its way is sent an empty Append, which brings
 both logs in line. One to whom entries or a dump are on their way is sent a Heartbeat, which
-overtakes them.
+overtakes them; so is everybody while somebody waits to have this leadership confirmed.
 
 An answer carries its term and the leader's own sending time; old ones count for nothing (S14). A
 refusal moves the next index back only, and not below what is matched (D).
@@ -24,6 +24,7 @@ from pysyncobj.node import Node
 from consensus.cell import PeerView
 from consensus.engine.admissions import Admissions, is_settled
 from consensus.engine.compaction import Compaction
+from consensus.engine.confirming import Confirming
 from consensus.engine.envelope import MEMBERS, Origin, seal
 from consensus.engine.handover import Declined, Refused
 from consensus.engine.library import Library
@@ -60,6 +61,7 @@ class Leading:
         self.logged = 0
         self.confirmed_s: float | None = None
         self.sender = Sender(raft.parts.journal, raft.transport, raft.parts.disk)
+        self.confirming = Confirming(raft.roster, raft.me.id)
         self._raft = raft
         self._compaction = compaction
         self._journal = raft.journal
@@ -97,6 +99,8 @@ class Leading:
     def end_tick(self) -> None:
         """Send what this tick brought."""
         raft = self._raft
+        if self.confirming.is_due:
+            self._confirm()
         self._tend_members()
         never = float("-inf")
         heard = [raft.mono(), *(raft.heard_s.get(node, never) for node in raft.others)]
@@ -113,6 +117,17 @@ class Leading:
             self._try_transfer(*self._transfer)
         if self._withheld:
             self._consider_resigning()
+
+    def _confirm(self) -> None:
+        self.confirming.is_due = False
+        for node in self._raft.connected():
+            self._beat(node)
+        self.confirming.settle()  # who is alone needs no answer
+
+    def _beat(self, node: Node) -> None:
+        raft, number = self._raft, self.confirming.round
+        sent_ms = int(raft.mono() * 1000)
+        raft.transport.send(node, Heartbeat(raft.term, raft.commit, sent_ms, number))
 
     def _consider_resigning(self) -> None:
         raft, now_s = self._raft, self._raft.mono()
@@ -149,13 +164,12 @@ class Leading:
             raft.note_heartbeat(now_s)
         if news:
             self._sent, self._sent_s = (raft.last_index, raft.commit), now_s
-        now_ms = int(now_s * 1000)
-        self.sender.begin(raft.term, raft.commit, now_ms, self._compaction.dump)
+        self.sender.begin(raft.term, raft.commit, int(now_s * 1000), self._compaction.dump)
         for node in raft.connected():
-            is_busy = heartbeat and self.sender.is_busy(node)
+            is_busy = self.confirming.is_waiting or self.sender.is_busy(node)
             self.sender.feed(node, raft.following, heartbeat=heartbeat, news=news)
-            if is_busy:
-                raft.transport.send(node, Heartbeat(raft.term, raft.commit, now_ms))
+            if heartbeat and is_busy:
+                self._beat(node)
 
     def take_answer(self, node: Node, message: Answer | DumpAnswer | HeartbeatAnswer) -> None:
         """Note how far `node` is; what it holds counts only if it votes."""
@@ -171,6 +185,8 @@ class Leading:
             heard = max(raft.heard_s[node], min(message.sent_ms / 1000, raft.mono()))
             raft.heard_s[node] = heard
         if isinstance(message, HeartbeatAnswer):
+            if counts:
+                self.confirming.answered(node.id, message.round)
             return
         if isinstance(message, DumpAnswer):
             self.sender.resume_dump(node, message.index, message.offset)

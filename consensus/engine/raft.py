@@ -90,6 +90,14 @@ class Raft(Library):
         self._asked.append(action)
         self.transport.ring()
 
+    def confirm(self, term: int, told: Callable[[bool], None]) -> None:
+        """Call `told(True)` once a majority has confirmed this leader of `term` from now on,
+        `told(False)` if that cannot be. In the tick thread."""
+        if self.leads and self.term == term:
+            self.leading.confirming.ask(told)
+        else:
+            told(False)
+
     # --- the tick
 
     def is_busy(self) -> bool:
@@ -177,8 +185,9 @@ class Raft(Library):
         self.roster.is_stale = True
 
     def end_leading(self) -> None:
-        """Stop giving leadership away: it is gone."""
+        """Stop giving leadership away, and waiting for it to be confirmed: it is gone."""
         self.leading.end_transfer()
+        self.leading.confirming.end()
 
     def began_leading(self) -> None:
         """Found the cell, if this is its first leader."""

@@ -96,6 +96,7 @@ class EngineLog:
         self._listeners: list[Callable[[Leadership], None]] = []
         self._pending = Pending()
         self._dumps: list[tuple[int, asyncio.Future[Position]]] = []
+        self._confirming: set[asyncio.Future[None]] = set()
         self._barriers = Barriers(partial(self._submit, BARRIER, b""))
         self._state: Literal["new", "running", "stopping", "stopped"] = "new"
         self._raft: Raft | None = None
@@ -242,6 +243,29 @@ class EngineLog:
         content; calls that come while one is under way share the next."""
         self._check_leads()
         return (await within(self._barriers.join(), timeout_ms)).position
+
+    async def confirm(self, *, timeout_ms: int) -> None:
+        """Return once a majority has answered a heartbeat that was sent after the call."""
+        raft = self._check_leads()
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[None] = loop.create_future()
+
+        def told(is_leader: bool) -> None:  # in the tick thread
+            loop.call_soon_threadsafe(self._answer_confirm, answer, is_leader)
+
+        self._confirming.add(answer)
+        try:
+            raft.ask(partial(raft.confirm, self._leadership.term, told))
+            await within(answer, timeout_ms)
+        finally:
+            self._confirming.discard(answer)
+
+    def _answer_confirm(self, answer: asyncio.Future[None], is_leader: bool) -> None:
+        if not answer.done():
+            if is_leader:
+                answer.set_result(None)
+            else:
+                answer.set_exception(NotLeader(self._leadership.leader))
 
     async def snapshot(self) -> Position:
         """Take a dump of all that is applied now, after one that is under way. Returns its position
@@ -418,6 +442,8 @@ class EngineLog:
             raft.handover.close()
         self._pending.close(OutcomeUnknown("the replica stopped while the entry was in flight"))
         self._answer_dumps(self._applied, Stopped("the log is closed"))
+        for answer in [one for one in self._confirming if not one.done()]:
+            answer.set_exception(Stopped("the log is closed"))
         if self._leadership.leads:
             self._believe(Leadership(self._leadership.term), 0)
 

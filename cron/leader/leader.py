@@ -495,7 +495,7 @@ class Leader:
             await self._beat.wait()
             self._beat.clear()
             asked_mono_ms = self._clock.mono_ms()
-            await self._log.barrier(timeout_ms=self._settings.append_timeout_ms)
+            await self._log.confirm(timeout_ms=self._settings.append_timeout_ms)
             self.pool.answer_heartbeats(asked_mono_ms)
             self._wake.set()
 

@@ -233,7 +233,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """A heartbeat arrived and is not answered yet (rule R5: a barrier comes first)."""
+    """A heartbeat arrived and is not answered yet (rule R5: the leader is confirmed first)."""
 
     executor: str
     ledger: str

@@ -223,7 +223,7 @@ class Pool:
     def answer_heartbeats(self, up_to_arrival_mono_ms: int) -> None:
         """Answer heartbeats that arrived up to then, and renew those leases from their arrival.
 
-        Call it after a barrier with the time read before the barrier was sent. "Up to" includes
+        Call it after the leader was confirmed, with the time read before it asked. "Up to" includes
         that millisecond: what it lets through is younger than one, where give-up and self-kill
         are seconds apart.
         """
@@ -350,7 +350,7 @@ class Pool:
         return session
 
     def beat(self, session: Session, number: int, running: int, wall_ms: int) -> None:
-        """Take a heartbeat; the leader answers it after a barrier."""
+        """Take a heartbeat; the leader answers it once it is confirmed."""
         if session.ended:
             return
         now, offset_ms_max = self._mono_ms(), self._clock_offset_ms_max

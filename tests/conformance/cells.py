@@ -61,6 +61,7 @@ class Cell(Protocol):
     async def applied(self, replica: str) -> Position: ...
     async def append(self, replica: str, entry: bytes, timeout_ms: int = 5_000) -> Applied: ...
     async def barrier(self, replica: str, timeout_ms: int = 5_000) -> Position: ...
+    async def confirm(self, replica: str, timeout_ms: int = 5_000) -> None: ...
     async def entries(self, replica: str) -> list[bytes]: ...
     async def snapshot(self, replica: str) -> Position: ...
     async def transfer(self, replica: str, to: str | None = None) -> None: ...
@@ -117,6 +118,9 @@ class MemoryDriver:
 
     async def barrier(self, replica: str, timeout_ms: int = 5_000) -> Position:
         return await self.logs[replica].barrier(timeout_ms=timeout_ms)
+
+    async def confirm(self, replica: str, timeout_ms: int = 5_000) -> None:
+        await self.logs[replica].confirm(timeout_ms=timeout_ms)
 
     async def entries(self, replica: str) -> list[bytes]:
         return list(self.ledgers[replica].entries)
@@ -289,6 +293,9 @@ class ProcessDriver:
 
     async def barrier(self, replica: str, timeout_ms: int = 5_000) -> Position:
         return Position(*await self.nodes[replica].ask("barrier", timeout_ms=timeout_ms))
+
+    async def confirm(self, replica: str, timeout_ms: int = 5_000) -> None:
+        await self.nodes[replica].ask("confirm", timeout_ms=timeout_ms)
 
     async def entries(self, replica: str) -> list[bytes]:
         node = self.nodes[replica]

@@ -50,6 +50,8 @@ class Node:
                 return [applied.position, applied.outcome]
             case "barrier":
                 return await self.log.barrier(timeout_ms=timeout_ms)
+            case "confirm":
+                return await self.log.confirm(timeout_ms=timeout_ms)
             case "read":
                 await self.log.barrier(timeout_ms=timeout_ms)
                 return len(self.ledger.entries)

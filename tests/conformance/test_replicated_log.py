@@ -99,6 +99,8 @@ async def test_a_follower_refuses_and_names_the_leader(cell: Cell) -> None:
     assert refusal.value.leader == leader
     with pytest.raises(NotLeader):
         await cell.barrier(others(leader)[0])
+    with pytest.raises(NotLeader):
+        await cell.confirm(others(leader)[0])
     await cell.append(leader, b"y")
     await all_have(cell, [b"y"])
 
@@ -114,6 +116,12 @@ async def test_many_barriers_are_answered(cell: Cell) -> None:
     first = await cell.append(leader, b"x")
     positions = await asyncio.gather(*(cell.barrier(leader) for _ in range(50)))
     assert min(positions) > first.position
+
+
+async def test_a_leader_is_confirmed_as_often_as_it_asks(cell: Cell) -> None:
+    leader = await leader_of(cell)
+    await asyncio.gather(*(cell.confirm(leader) for _ in range(50)))
+    await cell.confirm(leader)
 
 
 async def test_the_death_of_the_leader_loses_nothing_acknowledged(cell: Cell) -> None:
@@ -191,6 +199,8 @@ async def test_an_isolated_leader_steps_down_and_its_barrier_fails(cell: Cell) -
     await cell.isolate(leader)
     with pytest.raises((NotLeader, OutcomeUnknown)):
         await cell.barrier(leader, timeout_ms=5_000)
+    with pytest.raises((NotLeader, OutcomeUnknown)):
+        await cell.confirm(leader, timeout_ms=5_000)
 
     async def stepped_down() -> bool:
         return not (await cell.belief(leader)).leads

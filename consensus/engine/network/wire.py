@@ -178,11 +178,12 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=12, 
 
 class Heartbeat(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=13, gc=False):
     """The leader leads. It overtakes entries and dumps that are on their way, so it says nothing
-    about the log but what is committed."""
+    about the log but what is committed. `round` is given back in the answer, see `confirming`."""
 
     term: Count
     commit_index: Count
     sent_ms: Count
+    round: Count = 0
 
 
 class HeartbeatAnswer(
@@ -193,6 +194,7 @@ class HeartbeatAnswer(
 
     term: Count
     sent_ms: Count
+    round: Count = 0
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True, tag_field="t", tag=15, gc=False):

@@ -38,6 +38,7 @@ class Clients:
         if process is not None:
             if world.rng.random() < 0.3:
                 self._read(process)
+                self._confirm(process)
             else:
                 for _ in range(world.rng.choice((1, 1, 1, world.profile.burst))):
                     self._append(process)
@@ -72,6 +73,19 @@ class Clients:
                 world.verdict.accuse("fell", f"append at {process}: {result!r}")
 
         process.spawn(process.log.append(entry, timeout_ms=world.rng.choice((300, 3_000))), told)
+
+    def _confirm(self, process: Process) -> None:
+        world = self.world
+        newest, term = max(world.elections.leaders, default=0), process.log.leadership.term
+
+        def told(result: BaseException | None) -> None:
+            if result is None:
+                world.events.note(process.machine.key, f"is confirmed in term {term}")
+                world.ledger.confirmed(process.machine.key, term, newest)
+            elif not isinstance(result, ConsensusError):
+                world.verdict.accuse("fell", f"confirm at {process}: {result!r}")
+
+        process.spawn(process.log.confirm(timeout_ms=2_000), told)
 
     def _read(self, process: Process) -> None:
         world = self.world

@@ -368,6 +368,15 @@ def reads_without_majority() -> contextlib.AbstractContextManager[None]:
     return patched(EngineLog, barrier=barrier)
 
 
+def confirms_itself() -> contextlib.AbstractContextManager[None]:
+    """A leader is confirmed by its own belief."""
+
+    async def confirm(self: EngineLog, *, timeout_ms: int) -> None:
+        self._check_leads()
+
+    return patched(EngineLog, confirm=confirm)
+
+
 MUTANTS: Final[dict[str, Mutant]] = {
     "commit-unverified": commits_unverified,
     "heartbeat-commits": commits_by_heartbeats,
@@ -398,4 +407,5 @@ MUTANTS: Final[dict[str, Mutant]] = {
     "life-forgotten": forgets_life,
     "terms-alone": elects_by_terms_alone,
     "local-barrier": reads_without_majority,
+    "local-confirm": confirms_itself,
 }

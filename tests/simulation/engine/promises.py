@@ -20,6 +20,7 @@ class Ledger:
         self._canon = canon
         self.acknowledged: dict[int, int] = {}
         self.reads = 0
+        self.confirms = 0
         self._newest = 0
 
     def begin(self) -> int:
@@ -45,6 +46,12 @@ class Ledger:
         if known is not None and known != state:
             self._verdict.accuse("states-differ", f"a read of {who} at {index}")
         self._newest = max(self._newest, index)
+
+    def confirmed(self, who: str, term: int, newest: int) -> None:
+        """`who` was confirmed as leader of `term`; when it asked, `newest` had a leader."""
+        self.confirms += 1
+        if term < newest:
+            self._verdict.accuse("stale-confirm", f"{who} in term {term}, {newest} had a leader")
 
     def finish(self) -> None:
         """All is over: everything acknowledged is where it was said."""

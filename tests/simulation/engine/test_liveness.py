@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
+import pytest
 
 from consensus.engine.raft import Raft
 from consensus.limits import SEGMENT_BYTES
@@ -19,6 +20,7 @@ from tests.simulation.engine.profiles import PROFILES, Profile
 from tests.simulation.engine.world import World
 from tests.simulation.patching import patched
 
+pytestmark = pytest.mark.slow
 QUIET = msgspec.structs.replace(PROFILES["plain"], gap_s=1e6, faults={"mend": 1})
 SLOW_BYTES_PER_S = 1_000_000
 BEGIN_S = 5.0
@@ -92,6 +94,27 @@ def test_a_large_entry_on_a_slow_wire_holds_up_no_heartbeat() -> None:
 def test_a_backlog_of_entries_on_a_slow_wire_holds_up_no_heartbeat() -> None:
     story = Silence(lambda world: append(world, 60_000, 100), bytes_per_s=SLOW_BYTES_PER_S)
     story.check(most_s=3 * HEARTBEAT_S)
+
+
+def test_a_leader_is_confirmed_while_a_large_entry_is_on_its_way() -> None:
+    """Leases are renewed by it; a barrier would wait for the entry."""
+    took_s: list[float] = []
+
+    def begin(world: World) -> None:
+        append(world, 8_000_000)
+        world.events.after(1.0, ask, world)
+
+    def ask(world: World) -> None:
+        process, began_s = leader_of(world), world.events.now
+
+        def told(result: object) -> None:
+            assert result is None, result
+            took_s.append(world.events.now - began_s)
+
+        process.spawn(process.log.confirm(timeout_ms=5_000), told)
+
+    Silence(begin, bytes_per_s=SLOW_BYTES_PER_S).check(most_s=3 * HEARTBEAT_S)
+    assert max(took_s) < 2 * HEARTBEAT_S, took_s
 
 
 def away(world: World) -> None:

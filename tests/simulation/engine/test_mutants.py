@@ -56,6 +56,7 @@ GATES = (
     Gate("life-forgotten", "seeded", "ghost-heard not-level"),
     Gate("terms-alone", "seeded", "ghost-leads", 30),
     Gate("local-barrier", "churn", "stale-read"),
+    Gate("local-confirm", "churn", "stale-confirm"),
 )
 
 

@@ -388,6 +388,7 @@ class World:
             "answered": len(self.ledger.acknowledged),
             "unknown": self.clients.unknown,
             "reads": self.ledger.reads,
+            "confirms": self.ledger.confirms,
             "committed": self.canon.last,
             "terms": max(self.elections.leaders, default=0),
             "lives": sum(machine.lives for machine in self.machines.values()),
