@@ -116,9 +116,9 @@ def test_a_job_that_allows_overlap_without_a_number_is_not_limited() -> None:
 def test_a_job_that_an_older_release_declared_is_guarded_when_it_is_started() -> None:
     rig = two_at_once()
     nobody: Any = None
-    order = Dispatcher(nobody).start_order(rig.state, rig.row(60))
-    assert order is not None
+    number = rig.record().number
+    work = Dispatcher(nobody)._work(rig.state, number)
     assert not rig.record().job.work.guarded  # type: ignore[union-attr]
-    started = spec_of(order.work)
+    started = spec_of(work.spec)
     assert started is not None
     assert started.guarded
