@@ -313,12 +313,20 @@ class Host:
                 self.crash(loses_ledger=False)
 
     def _forget(self) -> None:
-        for row in self.ledger.accepted():
-            if self.boot_ms() - self.accepted_at.get(row.name, 0) < self.forgets_ms:
-                for batch in self.ledger._batches[row.index]:
-                    if (place := batch.place(row.row)) >= 0:
-                        batch.rows = [*batch.rows]
-                        batch.rows[place], batch._places = 1 << 40, None
+        ledger, now_ms = self.ledger, self.boot_ms()
+        young = {
+            (row.index, row.row)
+            for row in ledger.accepted()
+            if now_ms - self.accepted_at.get(row.name, 0) < self.forgets_ms
+        }
+        for index in {index for index, _ in young}:
+            kept = [
+                (batch, [at for at, row in enumerate(batch.rows) if (index, row) not in young])
+                for batch in ledger._batches[index]
+            ]
+            ledger._batches[index] = [batch.only(places) for batch, places in kept if places]
+            if not any(batch.unacked for batch in ledger._batches[index]):
+                ledger._unacked.discard(index)
 
     def _new_ledger(self) -> Ledger:
         self._disk = MemoryDisk()
