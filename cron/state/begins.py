@@ -163,7 +163,7 @@ def _begin_line(context: Context, spec: _Spec) -> bool:
     state.due.take_all(at_s, numbers)
     state.running.update(running)
     state.active.usual.setdefault(at_s, {}).update(dict.fromkeys(numbers, batch))
-    context.move_rows(batch, range(first, first + rows))
+    context.move_rows(numbers, [at_s] * rows)
     return True
 
 
@@ -245,7 +245,8 @@ def _fill(context: Context, spec: _Spec, rows: list[LaunchRow | None]) -> None:
             [0 if row is None else row.local_min for row in rows],
         ],
     )
-    context.move_rows(batch, [number for number, row in enumerate(rows, first) if row is not None])
+    begun = [row for row in rows if row is not None]
+    context.move_rows([row.number for row in begun], [row.scheduled_s for row in begun])
     by_instant = state.active.usual
     for row in rows:
         if row is not None:
