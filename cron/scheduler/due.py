@@ -246,10 +246,10 @@ class DueHeap:
         return line is not None and line.is_behind(now_s)
 
     def line_of(self, number: int) -> Line | None:
-        """Return the line in which a job waits for its turn, None where it waits in none."""
+        """Return the line in which a job waits for its turn, or has just been taken from; None
+        where nothing waits in it."""
         found = self._of_job.get(number)
-        line = self.backlog.line(found[1]) if found is not None else None
-        return line if line is not None and number in line.numbers else None
+        return self.backlog.line(found[1]) if found is not None else None
 
     def behind(self, now_s: int) -> list[Line]:
         """Return the lines that are behind."""
