@@ -226,8 +226,9 @@ def _end(context: Context, batch: Batch, ends: c.Ends, told: _Told) -> None:
         for record in records:
             state.touch(record)
     # Where the result came before log point 2 was written one entry is both.
-    begun = [place for place, before in enumerate(taken(batch.states, rows)) if before == BEGUN]
-    if begun:
+    before = taken(batch.states, rows)
+    if BEGUN in before:
+        begun = [place for place, state_before in enumerate(before) if state_before == BEGUN]
         new, times = taken(rows, begun), taken(told.started_ms, begun)
         batch.start(new, context.index, context.at_ms, times)
     executor = state.executors[batch.executor]
