@@ -464,7 +464,7 @@ class Leader:
         self._overload.follow(command, result)
         if isinstance(command, c.Begin):
             keys = (row.key for _, row in command.rows())
-            self._late.spend(sum(1 for key in keys if (row := state.row(key)) and row.is_late))
+            self._late.spend(self.books.queues.late(keys))
         elif isinstance(command, c.PutJobs):
             self._dispatcher.clear()
         elif isinstance(command, c.ExecutorJoined):
