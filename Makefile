@@ -55,7 +55,7 @@ test: check ## what must pass before a merge: and model, interaction, simulation
 	$(BIN)/pytest -q -n 2 -m "not nightly" --dist loadfile tests/conformance tests/cluster
 
 nightly: setup-tests ## the tests that are long or depend on the machine's speed
-	$(BIN)/pytest -q -n 2 -m nightly --dist loadfile tests
+	$(BIN)/pytest -q -n 2 -m nightly --timeout 300 --dist loadfile tests
 
 unit: setup-tests ## only the fast tests
 	$(BIN)/pytest -q tests/unit

@@ -143,10 +143,12 @@ class RowStore:
                     break
                 if _may_match(record, match):
                     segment = self._opened(record)
+                    newer = sum(newest_s(row) > record.last_s for row in found)
+                    lacks = query.limit - newer  # rows; those that are newer stay
                     if query.job is None:
-                        found += segment.newest(match, query.limit)
+                        found += segment.newest(match, lacks)
                     else:
-                        found += segment.of_job(query.job, match, query.limit)
+                        found += segment.of_job(query.job, match, lacks)
                     found = newest_of(found, query.limit)
             return found
 

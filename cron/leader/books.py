@@ -83,11 +83,7 @@ class Books:
         self.queues.follow(outcome.moved.keys())
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Begin):
-                keys = [row.key for _, row in command.rows()]
-                for key in keys:
-                    self.due_heap.began(key[0], self._state.at_ms // 1000)
-                # The plan has moved it in the queues; what was not accepted has to move back.
-                self.queues.follow(dict.fromkeys(compress(keys, result.items)))
+                self._begun(command, result)
             elif isinstance(command, c.Skip | c.Cancel | c.Lost):
                 keys = [item.key for item in command.items]
                 self.queues.follow(compress(keys, result.items))
@@ -106,6 +102,14 @@ class Books:
                 # Horizons have moved, and what was in doubt is decided.
                 self.due_heap, self.queues = DueHeap(self._state), Queues(self._state)
 
+    def _begun(self, command: c.Begin, result: Result) -> None:
+        for spec in command.batches:
+            self.due_heap.began(accumulate(spec.jobs), self._state.at_ms // 1000)
+        if result.items:
+            # The plan has moved it in the queues; what was not accepted has to move back.
+            keys = [row.key for _, row in command.rows()]
+            self.queues.follow(dict.fromkeys(compress(keys, result.items)))
+
     def _accounted(self, command: c.Account, result: Result) -> None:
         for line, verdict in zip(command.lines, result.items, strict=True):
             numbers = tuple(accumulate(line.jobs))
@@ -113,7 +117,9 @@ class Books:
                 for number in numbers:
                     self.due_heap.retry(number)
             for due in line.due:
-                self.queues.follow((number, due.scheduled_s, 0) for number in numbers)
+                keys = [(number, due.scheduled_s, 0) for number in numbers]
+                # What has begun by this very entry has moved.
+                self.queues.follow(keys if verdict else self._state.due.among(keys))
 
     def _jobs_changed(self, command: c.PutJobs, result: Result) -> None:
         if result.verdict is not Verdict.ACCEPTED or command.part < command.parts:

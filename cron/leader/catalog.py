@@ -540,7 +540,7 @@ def _build(state: State, now_ms: int, put: c.PutJobs, names: Sequence[str]) -> l
         item = account_for(record, ticks, effective_s * 1000)
         if item is None:
             item = Accounted(record.horizon_s, effective_s)
-        accounts.append((record.number, item))
+        accounts.append((item, [record.number]))
     commands: list[c.Command] = []
     if accounts:
         commands.append(c.Account(as_lines(state.catalog, accounts)))

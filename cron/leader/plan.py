@@ -30,18 +30,18 @@ from cron.scheduler.candidates import (
     turn,
 )
 from cron.scheduler.due import DueJob
+from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, held_deadline_ms, note_of
 from cron.scheduler.policy import (
     FAILOVER_MS,
     NEVER_MS,
     Accounted,
-    Memo,
-    account_for,
-    as_lines,
+    Accounts,
     before_restore,
     skip_older,
 )
 from cron.state import commands as c
+from cron.state.columns import deltas
 from cron.state.pool import Gate, GateAction
 from cron.state.state import JobRecord, State
 from launcher.launch import Reason
@@ -136,7 +136,7 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     ]
     accounts = _accounts(view, now_ms)
     if accounts:
-        commands.append(c.Account(as_lines(view.state.catalog, accounts)))
+        commands.append(c.Account(accounts.lines(view.state.catalog)))
     active = view.state.active
     # Of a launch of several parts the others may run on.
     ended = {item.key: item.held_until_ms for item in lost if not active[item.key].parts}
@@ -151,18 +151,17 @@ def _is_drained(state: State, gone: Expired) -> bool:
     return record is not None and bool(record.drained_by)
 
 
-def _accounts(view: View, now_ms: int) -> list[tuple[int, Accounted]]:
+def _accounts(view: View, now_ms: int) -> Accounts:
     """Rows for the instants that have come up."""
-    memo: Memo = {}
+    accounts = Accounts(now_ms, view.steady_ms)
     by_number = view.state.by_number
-    items: list[tuple[int, Accounted]] = []
     room = view.rows_max
     for place, due in enumerate(view.due_jobs):
         if room <= 0:
             view.postponed = view.due_jobs[place:]
             break
         record = by_number[due.number]
-        item = account_for(record, due.ticks, now_ms, memo, view.steady_ms, is_behind=due.is_behind)
+        item = accounts.of(record, due.ticks, is_behind=due.is_behind)
         if item is None:
             continue
         if record.spent and item.to_s < now_ms // 1000:
@@ -170,15 +169,16 @@ def _accounts(view: View, now_ms: int) -> list[tuple[int, Accounted]]:
         if len(item.due) > room:
             item = _up_to(item, room)
             view.postponed = view.due_jobs[place:]
-        items.append((due.number, item))
+        accounts.add(record, item)
         room -= len(item.due)
         if view.postponed:
             break
     for due in view.stale_jobs:
-        item = skip_older(by_number[due.number], due.ticks, now_ms, view.steady_ms)
+        record = by_number[due.number]
+        item = skip_older(record, due.ticks, now_ms, view.steady_ms)
         if item is not None:
-            items.append((due.number, item))
-    return items
+            accounts.add(record, item)
+    return accounts
 
 
 def _up_to(item: Accounted, most: int) -> Accounted:
@@ -227,21 +227,19 @@ class _Choice:
         self._late_budget = view.late_budget
         self._taken: dict[int, None] = {}  # jobs whose only slot this plan gives away
         self._begin: list[c.BeginItem] = []
+        self._usual: dict[tuple[int, int], list[int]] = {}  # by executor and instant: jobs
         self._skip: dict[c.Key, c.SkippedItem] = {}
         self._detailed = 0  # of what is skipped
         self._told: dict[int, str] = {}  # by job: what was lacking
         self._cancel: dict[c.Key, c.CancelItem] = {}
 
-    def run(self, accounts: list[tuple[int, Accounted]]) -> None:
+    def run(self, accounts: Accounts) -> None:
         """Decide on what is new, the oldest first, and take what may begin."""
         for key in self._ended:
             self._queues.end(key)
-        by_number = self._view.state.by_number
-        for number, accounted in accounts:
-            record = by_number[number]
-            for due in accounted.due:
-                self._queues.offer(of_due(due, record))
-        new = self._queues.take_new(self._now_ms, JUDGED_SHARE * self._view.rows_max)
+        self._queues.begin_plan(self._now_ms)
+        self._begin_unbound(accounts)
+        new = self._queues.take_new(JUDGED_SHARE * self._view.rows_max)
         if len(new) > 1:
             new.sort(key=turn)
         for candidate in new:
@@ -256,11 +254,59 @@ class _Choice:
             result.append(c.Cancel(tuple(self._cancel.values())))
         if self._skip:
             result.append(c.Skip(tuple(self._skip.values())))
-        if self._begin:
-            result.append(c.Begin.of(self._begin))
+        if self._begin or self._usual:
+            specs = (*self._batches(), *c.Begin.of(self._begin).batches)
+            result.append(c.Begin(specs))
         return result
 
     # ---- what is new
+
+    def _begin_unbound(self, accounts: Accounts) -> None:
+        """Let all launches that fall due begin at once that nothing binds, by count; the others are
+        let in, to be judged."""
+        flows = self._by_flow(accounts)
+        counts = {flow: len(keys) for flow, keys in flows.items()}
+        unbound = self._queues.unbound(counts, self._now_ms)
+        by_number = self._view.state.by_number
+        for flow, keys in flows.items():
+            if flow in unbound:
+                for executor, mine in self._queues.begin_unbound(flow, keys).items():
+                    for number, at_s, _ in mine:
+                        self._usual.setdefault((executor, at_s), []).append(number)
+                continue
+            for key in keys:
+                self._queues.offer(of_due(c.DueItem(key[1]), by_number[key[0]]))
+
+    def _by_flow(self, accounts: Accounts) -> dict[FlowKey, list[c.Key]]:
+        """Return the launches that fall due in time and need one slot and nothing else, by flow;
+        let the others in."""
+        flows: dict[FlowKey, list[c.Key]] = {}
+        placed_of, has_gates = self._queues.placed, bool(self._view.state.gates)
+        start_ms = self._now_ms + self._view.lead_ms
+        for accounted, records in accounts:
+            for due in accounted.due:
+                in_time_s = start_ms // 1000 - due.scheduled_s
+                for record in records:
+                    job = record.job
+                    if job is None:
+                        continue
+                    placed = placed_of(record, job)
+                    is_usual = placed.is_usual and not due.is_late and job.deadline_s > in_time_s
+                    if is_usual and not (has_gates and self._queues.gates.may_hold(record, job)):
+                        key = (record.number, due.scheduled_s, 0)
+                        flows.setdefault(placed.live, []).append(key)
+                    else:
+                        self._queues.offer(of_due(due, record))
+        return flows
+
+    def _batches(self) -> list[c.BatchSpec]:
+        """Return what begins by count, of one instant on one executor each."""
+        window_ms = self._now_ms + self._view.settings.start_window_ms
+        catalog = self._view.state.catalog
+        return [
+            c.BatchSpec(executor, catalog, window_ms, at_s, deltas(sorted(numbers)))
+            for (executor, at_s), numbers in self._usual.items()
+        ]
 
     def _judge(self, candidate: Candidate) -> None:
         job = candidate.record.job
@@ -419,7 +465,7 @@ class _Choice:
     # ---- what begins
 
     def _take(self) -> None:
-        most = self._view.rows_max
+        most = self._view.rows_max - sum(map(len, self._usual.values()))
         left = TAKEN_SHARE * most
         while left > 0 and len(self._begin) < most:
             wanted = min(left, most - len(self._begin))

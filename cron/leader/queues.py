@@ -16,10 +16,12 @@ held there until it has left, whatever it waits for.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable, Iterable, Iterator
-from itertools import islice
+from collections import Counter
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
+from itertools import islice, repeat, zip_longest
 from typing import Final, NamedTuple, cast
 
+from cron.errors import invariant
 from cron.job import Job, Overlap
 from cron.leader.admission import Admission
 from cron.leader.siblings import Siblings
@@ -31,7 +33,7 @@ from cron.scheduler.placement import Placement, free_slots
 from cron.scheduler.places import Need
 from cron.scheduler.queue import FairQueue
 from cron.scheduler.shortage import why_not
-from cron.scheduler.views import Depth, Wait, depths, position, why
+from cron.scheduler.views import Depth, Wait, depths, position, standing, unbound, why
 from cron.scopes import Scope
 from cron.state.commands import Key
 from cron.state.pool import Limits
@@ -46,17 +48,20 @@ REFUSED_REST_MS: Final = 500
 """What an executor refused may be refused again at once, and each time is two entries of log."""
 
 
+FLOW_KEYS_MAX: Final = 100_000
 DEADLINES_MIN: Final = 10_000
 """Fewer deadlines of launches that do not wait any more are not worth looking for."""
 
 
 class Placed(NamedTuple):
-    """Where launches of a job go, and in which flows they wait."""
+    """Where launches of a job go, and in which flows they wait. `is_usual`: what begins needs one
+    slot and nothing else, and no other launch of the job to be over."""
 
     job: Job
     need: Need
     live: FlowKey
     late: FlowKey
+    is_usual: bool
 
 
 class Queues:
@@ -72,10 +77,11 @@ class Queues:
         self._waiting: dict[Key, Candidate] = {}
         self._siblings = Siblings()  # of what waits
         self._running = self.placement.running
-        self._runs: dict[int, int] = {}  # of each job that runs, how many
+        self._runs: Counter[int] = Counter()  # of each job that runs, how many
         self._new: dict[Key, None] = {}
         self._deadlines: list[tuple[int, Key]] = []
         self._needs: dict[int, Placed] = {}
+        self._flow_keys: dict[FlowKey, FlowKey] = {}
         for scope, limits in state.limits.items():
             self.limit(scope, limits)
         for row in state.active.values():
@@ -88,26 +94,43 @@ class Queues:
 
     def follow(self, keys: Iterable[Key]) -> None:
         """Agree with State on these launches."""
+        active, due, running = self.state.active, self.state.due, self._running
+        over: list[Key] = []
         for key in keys:
-            row = self.state.active.get(key)
-            if row is not None:
+            ran = running.get(key)
+            if ran is not None and len(ran.executors) == 1 and key in active:  # the usual case
                 self._forget_waiting(key, is_running=True)
-                if key not in self._running:
-                    self._run(row)
-                elif row.parts:
-                    self.placement.keep(key, [start.executor for start in row.starts()])
-                continue
-            was_running = self._forget_running(key)
-            row = self.state.due.get(key)
-            if row is None or was_running:
+            elif ran is not None and key not in active and key not in due:
                 self._forget_waiting(key)
-            if row is not None:
-                candidate = of_row(row, self.state.by_number[row.number])
-                if was_running and candidate.refused_by:
-                    candidate.outlasted = self.state.at_ms > row.not_after_ms
-                    rests_until_ms = self.state.at_ms + REFUSED_REST_MS
-                    candidate.not_before_ms = max(candidate.not_before_ms, rests_until_ms)
-                self._enter(candidate)
+                over.append(key)
+            else:
+                self._follow(key)
+        for key in over:
+            self._stop_running(key[0])
+        self.placement.vacate_all(over)
+        self.fair.ended_all(over)
+
+    def _follow(self, key: Key) -> None:
+        """Agree with State on a launch, whatever it was before."""
+        row = self.state.active.get(key)
+        if row is not None:
+            self._forget_waiting(key, is_running=True)
+            if key not in self._running:
+                self._run(row)
+            elif row.parts:
+                self.placement.keep(key, [start.executor for start in row.starts()])
+            return
+        was_running = self._forget_running(key)
+        row = self.state.due.get(key)
+        if row is None or was_running:
+            self._forget_waiting(key)
+        if row is not None:
+            candidate = of_row(row, self.state.by_number[row.number])
+            if was_running and candidate.refused_by:
+                candidate.outlasted = self.state.at_ms > row.not_after_ms
+                rests_until_ms = self.state.at_ms + REFUSED_REST_MS
+                candidate.not_before_ms = max(candidate.not_before_ms, rests_until_ms)
+            self._enter(candidate)
 
     def look_again(self, number: int) -> None:
         """Have everything judged anew that waits of a job: it, or what holds it, has changed."""
@@ -144,13 +167,13 @@ class Queues:
         job = row.job or record.job
         if job is None:
             return
-        placed = self._placed(record, job)
+        placed = self.placed(record, job)
         self.fair.add_running(row.key, placed.late if row.is_late else placed.live)
         self._occupy(row.key, tuple(start.executor for start in row.starts()), placed.need)
 
     def _occupy(self, key: Key, executors: tuple[int, ...], need: Need) -> None:
         self.placement.occupy(key, executors, need)
-        self._runs[key[0]] = self._runs.get(key[0], 0) + 1
+        self._runs[key[0]] += 1
 
     def _enter(self, candidate: Candidate) -> None:
         key = candidate.key
@@ -207,11 +230,15 @@ class Queues:
     def _forget_running(self, key: Key) -> bool:
         if not self.placement.vacate(key):
             return False
-        self._runs[key[0]] -= 1
-        if not self._runs[key[0]]:
-            del self._runs[key[0]]
+        self._stop_running(key[0])
         self.fair.ended(key)
         return True
+
+    def _stop_running(self, number: int) -> None:
+        if self._runs[number] == 1:
+            del self._runs[number]
+        else:
+            self._runs[number] -= 1
 
     # ---- what the plan does
 
@@ -219,9 +246,8 @@ class Queues:
         """Let in a launch that this plan makes due."""
         self._enter(candidate)
 
-    def take_new(self, now_ms: int, most: int) -> list[Candidate]:
-        """Begin a plan; return what was not judged yet, and what is past its deadline; so many at
-        the most, and the others to the next plan."""
+    def begin_plan(self, now_ms: int) -> None:
+        """Begin a plan: count anew what is free, and find what is past its deadline."""
         starving = self.fair.starving(now_ms)
         self.fair.begin_round()
         self.placement.begin_round(starving, self.fair.reserved, now_ms)
@@ -235,6 +261,35 @@ class Queues:
             _, key = heapq.heappop(deadlines)
             if key in self._waiting and key not in self._running:
                 self._new[key] = None
+
+    def unbound(self, counts: Mapping[FlowKey, int], now_ms: int) -> Container[FlowKey]:
+        """Return the flows of which so many live launches may begin that fall due now, whatever
+        else this plan does."""
+        if not counts or self._is_loading:
+            return ()
+        self.fair.tick(now_ms)
+        return unbound(self.fair, counts, len(self._new), self.placement.room)
+
+    def begin_unbound(self, flow: FlowKey, keys: list[Key]) -> dict[int, list[Key]]:
+        """Let launches of a flow, which is unbound, begin at once; return them by executor."""
+        need = cast(Need, flow.need)
+        shares = self.places.spread(need, len(keys))
+        # In turns: jobs that follow each other are often of one kind.
+        turns = zip_longest(*(repeat(executor, count) for executor, count in shares.items()))
+        executors = [executor for turn in turns for executor in turn if executor is not None]
+        invariant(len(executors) == len(keys), "what is unbound found no room")
+        begun: dict[int, list[Key]] = {executor: [] for executor in shares}
+        for key, executor in zip(keys, executors, strict=True):
+            begun[executor].append(key)
+        for executor, mine in begun.items():
+            self.placement.occupy_all(mine, executor, need)
+        self.fair.begin_unbound(flow, keys)
+        self._runs.update([key[0] for key in keys])
+        return begun
+
+    def take_new(self, most: int) -> list[Candidate]:
+        """Return what was not judged yet, and what is past its deadline; so many at the most, and
+        the others to the next plan."""
         new = list(islice(self._new, most))
         for key in new:
             del self._new[key]
@@ -281,7 +336,7 @@ class Queues:
         return FOREVER_MS
 
     def _add(self, candidate: Candidate, job: Job, not_before_ms: int) -> bool:
-        placed = self._placed(candidate.record, job)
+        placed = self.placed(candidate.record, job)
         flow = placed.late if candidate.is_late else placed.live
         is_new = self.fair.add(candidate.key, flow, candidate.enqueued_ms, not_before_ms)
         if is_new and not candidate.is_fresh:
@@ -334,7 +389,7 @@ class Queues:
         """Return the executors that a launch which was taken goes to, now occupied by it; none
         where it finds no room."""
         key = candidate.key
-        need = self._placed(candidate.record, job).need
+        need = self.placed(candidate.record, job).need
         executors = self.placement.choose(need, job, candidate.refused_by or None)
         slots = len(executors)
         if slots > 1 and not self.fair.spares(key, slots, self.placement.free):
@@ -354,12 +409,18 @@ class Queues:
 
     def need(self, number: int, job: Job) -> Need:
         """Return which executors the launches of a job may go to."""
-        return self._placed(self.state.by_number[number], job).need
+        return self.placed(self.state.by_number[number], job).need
 
-    def _placed(self, record: JobRecord, job: Job) -> Placed:
+    def placed(self, record: JobRecord, job: Job) -> Placed:
+        """Return where launches of a job go."""
         known = self._needs.get(record.number)
         if known is None or known.job is not job:
-            known = self._needs[record.number] = _placed_of(record, job)
+            known = _placed_of(record, job)
+            if len(self._flow_keys) > FLOW_KEYS_MAX:
+                self._flow_keys.clear()
+            # One object for equal keys: they are compared for each launch.
+            live = self._flow_keys.setdefault(known.live, known.live)
+            known = self._needs[record.number] = known._replace(live=live)
         return known
 
     # ---- what decides how much more may fall due
@@ -367,7 +428,7 @@ class Queues:
     def ready(self, line: LineKey) -> int:
         """Return how many live launches of a line's jobs, and of others like them, wait for nothing
         but room, a limit of their pool or tenant, or a rate."""
-        return self.fair.standing(line.tenant, line.pool, line.priority, line.need)
+        return standing(self.fair, line.tenant, line.pool, line.priority, line.need)
 
     def free_slots(self, pool: str) -> int:
         """Return how many slots of executors that serve a pool are free; one pass over them."""
@@ -424,4 +485,5 @@ def _placed_of(record: JobRecord, job: Job) -> Placed:
         FlowKey(tenant, need.pool, priority, wanted, is_late, job.is_limited)
         for is_late in (False, True)
     )
-    return Placed(job, need, live, late)
+    is_usual = not (job.is_limited or job.has_parts or need.takes_resources)
+    return Placed(job, need, live, late, is_usual)

@@ -61,13 +61,13 @@ class Rates:
         """(second, begun in it, begun in the second before)"""
         self._swept_s = 0
 
-    def began(self, flow: LineKey, now_s: int) -> None:
-        """Count a launch that begins."""
+    def began(self, flow: LineKey, now_s: int, count: int = 1) -> None:
+        """Count launches that begin."""
         second, begun, before = self._of.get(flow[:3], (now_s, 0, 0))
         if second != now_s:
             before = begun if now_s == second + 1 else 0
             begun = 0
-        self._of[flow[:3]] = (now_s, begun + 1, before)
+        self._of[flow[:3]] = (now_s, begun + count, before)
         if now_s - self._swept_s >= RATES_KEPT_S:
             self._swept_s = now_s
             self._of = {one: row for one, row in self._of.items() if now_s - row[0] < RATES_KEPT_S}
@@ -117,6 +117,19 @@ class Backlog:
         line.since_s = min(line.since_s, since_s)
         line.numbers[number] = None
         line.numbers.move_to_end(number, last=False)
+
+    def take_all(self, limit: int, now_s: int, room: Room | None) -> list[Line]:
+        """Return all lines, which are empty here from now on, if no turns are needed: they have not
+        more than `limit` jobs, none is behind, and each has room. None of them otherwise."""
+        lines = list(self._lines.values())
+        if sum(len(line.numbers) for line in lines) > limit:
+            return []
+        for line in lines:
+            if line.is_behind(now_s) or (room is not None and room(line) < len(line.numbers)):
+                return []
+        self._lines.clear()
+        self._classes.clear()
+        return lines
 
     def _line(self, flow: LineKey, now_s: int) -> Line:
         line = self._lines.get(flow)

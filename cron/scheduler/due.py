@@ -9,7 +9,7 @@ lines of a `Backlog`, and cost nothing there.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -88,6 +88,7 @@ class DueHeap:
         self._rates = Rates()
         self._groups: dict[_GroupKey, _Group] = {}
         self._of_job: dict[int, tuple[_Group, LineKey]] = {}
+        self._flows: dict[LineKey, LineKey] = {}  # that jobs had since the heap was made
         self._records = state.by_number
         self._heap: list[tuple[int, int, _Group]] = []
         self._order = 0
@@ -122,6 +123,7 @@ class DueHeap:
             ticks = compile_schedule(record.job.schedule)
             group = self._groups[key] = _Group(key, ticks, record.horizon_s)
         flow = _flow_of(record.name, record.job, is_rare=group.is_rare)
+        flow = self._flows.setdefault(flow, flow)
         group.add(flow, record.number)
         self._of_job[record.number] = group, flow
         self.retry(record.number)
@@ -182,8 +184,13 @@ class DueHeap:
                 line.since_s = now_s
         self.seen_s = now_s
         self._fill_backlog(now_s)
-        taken = []
+        taken: list[DueJob] = []
         is_due = None if room is None else self._is_due(now_s)
+        for line in self.backlog.take_all(limit, now_s, room):
+            for number in line.numbers if is_due is None else filter(is_due, line.numbers):
+                group, _ = self._of_job[number]
+                self._schedule(group, now_s)
+                taken.append(DueJob(number, group.ticks, line.since_s))
         for line, number in self.backlog.take(limit, now_s, room, is_waiting, is_due):
             group, flow = self._of_job[number]
             self._schedule(group, now_s)
@@ -229,11 +236,16 @@ class DueHeap:
 
     # ---- which lines are behind
 
-    def began(self, number: int, now_s: int) -> None:
-        """Count that a launch of a job begins."""
-        found = self._of_job.get(number)
-        if found is not None:
-            self._rates.began(found[1], now_s)
+    def began(self, numbers: Iterable[int], now_s: int) -> None:
+        """Count that a launch of each of these jobs begins."""
+        counts: dict[int, tuple[LineKey, int]] = {}  # by identity: jobs of one flow share its key
+        for number in numbers:
+            found = self._of_job.get(number)
+            if found is not None:
+                flow = found[1]
+                counts[id(flow)] = (flow, counts.get(id(flow), (flow, 0))[1] + 1)
+        for flow, count in counts.values():
+            self._rates.began(flow, now_s, count)
 
     def rate(self, line: Line, now_s: int) -> int:
         """Return how many launches of a line's flow began in a second lately."""
@@ -246,10 +258,10 @@ class DueHeap:
         return line is not None and line.is_behind(now_s)
 
     def line_of(self, number: int) -> Line | None:
-        """Return the line in which a job waits for its turn, None where it waits in none."""
+        """Return the line in which a job waits for its turn, or has just been taken from; None
+        where nothing waits in it."""
         found = self._of_job.get(number)
-        line = self.backlog.line(found[1]) if found is not None else None
-        return line if line is not None and number in line.numbers else None
+        return self.backlog.line(found[1]) if found is not None else None
 
     def behind(self, now_s: int) -> list[Line]:
         """Return the lines that are behind."""

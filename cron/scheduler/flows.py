@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable
 from heapq import heappop, heappush, heapreplace
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -514,3 +514,18 @@ class Flow:
         self.limiter = None
         if self.size:
             self.settle(now_ms)
+
+
+class Held(NamedTuple):
+    """A launch that waits aside until a time."""
+
+    until_ms: int
+    flow: Flow
+    due_ms: int
+
+
+class Taken(NamedTuple):
+    """Launches of one flow that may begin next."""
+
+    flow: FlowKey
+    keys: list[Key]

@@ -59,6 +59,10 @@ class Gates:
             return None
         return severest(self._of(record, job), now_ms)
 
+    def may_hold(self, record: JobRecord, job: Job) -> bool:
+        """Return whether any gate, of any time, is for the launches of a job."""
+        return bool(self._state.gates) and bool(self._of(record, job))
+
     def times_closed(self, record: JobRecord, job: Job) -> list[Closed]:
         """Return when gates let its launches wait, the earliest first; found out once."""
         stands = (record.revision, self._state.format)

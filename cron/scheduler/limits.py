@@ -400,6 +400,13 @@ class LimitTable:
             found.append((scope, own.waiting if own else 0, limits.waiting_max))
         return [WaitingLimit(*one) for one in found if one[2] > 0]
 
+    def binds(self, tenant: str, pool: str, priority: int) -> bool:
+        """Return whether any limit counts the launches of a tenant in a queue."""
+        if not self.limits:
+            return False
+        shared = self.shared(pool) or self.shared(pool, priority)
+        return bool(shared or self.of_tenant(tenant, pool, priority))
+
     # ---- what is counted where
 
     def enter(self, tenant: str, pool: str, priority: int, now_ms: int) -> tuple[Limiter, ...]:

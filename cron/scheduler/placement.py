@@ -298,6 +298,25 @@ class Placement:
         if domain in self._free:
             self._free[domain] -= len(executors)
 
+    def occupy_all(self, keys: Iterable[Key], executor: int, need: Need) -> None:
+        """Count launches of one part each where they are begun."""
+        new = dict.fromkeys(keys, Running((executor,), need))
+        self.running.update(new)
+        self.places.take(executor, need, len(new))
+        domain = self.domain(need.pool)
+        if domain in self._free:
+            self._free[domain] -= len(new)
+
+    def vacate_all(self, keys: Iterable[Key]) -> None:
+        """Count launches no more that were counted."""
+        counts: dict[int, tuple[Running, int]] = {}  # those that began together share one
+        for key in keys:
+            ran = self.running.pop(key)
+            counts[id(ran)] = (ran, counts.get(id(ran), (ran, 0))[1] + 1)
+        for ran, count in counts.values():
+            for executor in ran.executors:
+                self.places.give(executor, ran.need, count)
+
     def keep(self, key: Key, executors: Collection[int]) -> None:
         """Count a launch no more where parts of it are over; `executors` are where others run."""
         ran = self.running[key]

@@ -136,6 +136,12 @@ class SlotGroup:
         slots = self.used * FULL // self.slots if self.slots else FULL
         self.load = max(slots, self.view.load)
 
+    def below(self, load: int) -> int:
+        """Return how many launches come here while it is less full than that."""
+        if self.view.load >= load:
+            return 0
+        return max(0, min(-(-load * self.slots // FULL), self.slots) - self.used)
+
     def has_room(self, cpu_milli: int, memory_bytes: int) -> bool:
         """Whether one more launch fits now that takes so much. What takes nothing of a resource
         fits also where too much of it was taken."""
@@ -385,6 +391,30 @@ class Places:
             return number
         return next((one for one in fit.ranked(2) if one != avoid), avoid)
 
+    def spread(self, need: Need, count: int) -> dict[int, int]:
+        """Return how many of so many launches go to which executor, if each goes where `choose`
+        would have it, one after the other; fewer where there is no room. Not for a need that takes
+        cpu or memory."""
+        groups = {
+            number: group
+            for number, group in self.fit(need).groups.items()
+            if group.used < group.slots and not group.view.is_cordoned
+        }
+        low, high = 0, FULL + 1  # all whose load is below `low` are filled up to it
+        while low < high:
+            level = (low + high + 1) // 2
+            if sum(group.below(level) for group in groups.values()) <= count:
+                low = level
+            else:
+                high = level - 1
+        taken = {number: group.below(low) for number, group in groups.items()}
+        left = count - sum(taken.values())
+        for number in sorted(groups) if left > 0 else ():  # those at that load, by number
+            more = min(groups[number].below(low + 1) - taken[number], left)
+            taken[number] += more
+            left -= more
+        return {number: share for number, share in taken.items() if share}
+
     def choose_parts(self, need: Need, parts: int) -> list[int] | None:
         """Return as many different executors, least loaded first; None while fewer have room."""
         numbers = self.fit(need).ranked(parts)
@@ -421,21 +451,21 @@ class Places:
 
     # ---- what is taken
 
-    def take(self, number: int, need: Need) -> None:
-        """Count a launch on an executor, whether there is room or not: what runs there runs."""
+    def take(self, number: int, need: Need, count: int = 1) -> None:
+        """Count launches on an executor, whether there is room or not: what runs there runs."""
         view = self.views.get(number) or self._away.get(number)
         if view is None:
             view = self._away[number] = ExecutorView(Place(number, {}, ()))
-        view.take(need, 1)
+        view.take(need, count)
 
-    def give(self, number: int, need: Need) -> None:
-        """Count a launch no more that was taken with the same need."""
+    def give(self, number: int, need: Need, count: int = 1) -> None:
+        """Count launches no more that were taken with the same need."""
         view = self.views.get(number) or self._away.get(number)
-        is_taken = view is not None and view.taken[need.pool] > 0
+        is_taken = view is not None and view.taken[need.pool] >= count
         invariant(is_taken, f"executor {number} has nothing of pool {need.pool} to give back")
         if view is None:
             return
-        view.take(need, -1)
+        view.take(need, -count)
         is_whole = view.cpu_milli >= 0 and view.memory_bytes >= 0
         invariant(is_whole, f"executor {number} was given back more than was taken")
         self._note_freed(number)

@@ -13,7 +13,7 @@ launching twice or at a time that nobody expects).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from msgspec import structs
@@ -22,8 +22,8 @@ from cron.calendar.schedule import Tick, Ticks, Until
 from cron.job import Catchup, Job, Overlap
 from cron.limits import CATCHUP_ALL_MAX
 from cron.notes import Note, NoteCode
+from cron.state.columns import deltas
 from cron.state.commands import AccountLine, DueItem, SkipItem
-from cron.state.due import deltas
 from cron.state.state import JobRecord, State
 from launcher.launch import Reason
 from launcher.names import SCHEDULED_S_MAX
@@ -67,6 +67,8 @@ class Accounted(NamedTuple):
     skipped: tuple[SkipItem, ...] = ()
 
 
+_UNKNOWN: Final = Accounted(0, 0)
+"""Stands for what was not looked at yet."""
 Memo = dict[tuple[int, int], list[Tick]]
 """(schedule, after) -> the first two instants up to now: the same for all jobs of a group."""
 
@@ -123,16 +125,68 @@ def account_for(
     return _item(record, now_s, due, paused + skipped)
 
 
-def as_lines(catalog: int, accounts: Iterable[tuple[int, Accounted]]) -> tuple[AccountLine, ...]:
+def as_lines(
+    catalog: int, accounts: Iterable[tuple[Accounted, Iterable[int]]]
+) -> tuple[AccountLine, ...]:
     """Return what gives the instants of jobs, by number, their rows: a line of all jobs that have
     the same ones. `catalog`: the revision of the set of jobs that was looked at."""
     lines: dict[Accounted, list[int]] = {}
-    for number, accounted in accounts:
-        lines.setdefault(accounted, []).append(number)
+    for accounted, numbers in accounts:
+        lines.setdefault(accounted, []).extend(numbers)
     return tuple(
-        AccountLine(tuple(deltas(sorted(numbers))), catalog, *accounted)
+        AccountLine(deltas(sorted(numbers)), catalog, *accounted)
         for accounted, numbers in lines.items()
     )
+
+
+class Accounts:
+    """What becomes of the instants of many jobs at one time: jobs with the same schedule, horizon
+    and policies share it. The arguments are those of `account_for`."""
+
+    def __init__(self, now_ms: int, steady_ms: int) -> None:
+        self._now_ms = now_ms
+        self._steady_ms = steady_ms
+        self._memo: Memo = {}
+        self._known: dict[tuple[int, ...], Accounted | None] = {}
+        self._found: dict[int, tuple[Accounted, list[JobRecord]]] = {}
+
+    def of(self, record: JobRecord, ticks: Ticks, *, is_behind: bool) -> Accounted | None:
+        """Return the rows of all instants of a job up to now, None where there are none."""
+        job = record.job
+        if job is None or record.spent or record.paused is not None:
+            return self._account(record, ticks, is_behind=is_behind)
+        key = (
+            id(ticks), record.horizon_s, record.local_horizon_min, job.catchup, job.overlap,
+            job.deadline_s, is_behind,
+        )  # fmt: skip
+        known = self._known.get(key, _UNKNOWN)
+        if known is _UNKNOWN:
+            known = self._known[key] = self._account(record, ticks, is_behind=is_behind)
+        return known
+
+    def _account(self, record: JobRecord, ticks: Ticks, *, is_behind: bool) -> Accounted | None:
+        now_ms, steady_ms = self._now_ms, self._steady_ms
+        return account_for(record, ticks, now_ms, self._memo, steady_ms, is_behind=is_behind)
+
+    def add(self, record: JobRecord, accounted: Accounted) -> None:
+        """Let a job have these rows."""
+        found = self._found.get(id(accounted))
+        if found is None:
+            self._found[id(accounted)] = (accounted, [record])
+        else:
+            found[1].append(record)
+
+    def __iter__(self) -> Iterator[tuple[Accounted, list[JobRecord]]]:
+        return iter(self._found.values())
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def lines(self, catalog: int) -> tuple[AccountLine, ...]:
+        """Return what gives all of them their rows; `catalog` as for `as_lines`."""
+        return as_lines(
+            catalog, ((accounted, [one.number for one in records]) for accounted, records in self)
+        )
 
 
 def skip_older(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> Accounted | None:

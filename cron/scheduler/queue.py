@@ -12,10 +12,10 @@ O(10) in priorities, whatever waits.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Final, NamedTuple
+from typing import Final
 
 from cron.errors import invariant
 from cron.scheduler.flows import (
@@ -29,11 +29,13 @@ from cron.scheduler.flows import (
     Class,
     Flow,
     FlowKey,
+    Held,
     Key,
     Level,
     Pool,
     PoolTurn,
     Share,
+    Taken,
 )
 from cron.scheduler.limits import Limiter, LimitTable, covers
 from cron.scopes import PRIORITIES, Scope, is_scope
@@ -58,21 +60,6 @@ Free = Callable[[Hashable], int]
 """The free slots of a domain."""
 
 
-class Held(NamedTuple):
-    """A launch that waits aside until a time."""
-
-    until_ms: int
-    flow: Flow
-    due_ms: int
-
-
-class Taken(NamedTuple):
-    """Launches of one flow that may begin next."""
-
-    flow: FlowKey
-    keys: list[Key]
-
-
 class FairQueue:
     """Decides which waiting launches are next. Not thread safe.
 
@@ -89,14 +76,13 @@ class FairQueue:
         self.held: dict[Key, Held] = {}
         self.parked: dict[Key, Flow] = {}  # behind their jobs' limits
         self.running: dict[Key, Flow] = {}
-        self.runs: dict[Hashable, int] = {}  # of each job that runs, how many
+        self.runs: Counter[Hashable] = Counter()  # of each job that runs, how many
         self.flows: dict[FlowKey, Flow] = {}
         self.shares: dict[tuple[str, str, int], Share] = {}
         self.pools: dict[str, Pool] = {}
         self.classes: dict[tuple[str, Hashable], Class] = {}
-        self.now_ms = 0
         self.is_late_open = True
-        self.streak = 0  # live launches that began since the last late one
+        self.now_ms = self.streak = 0  # streak: live launches that began since the last late one
         self.job_limit = job_limit
         self._idle_max = idle_max
         self._bands = tuple(Band() for _ in range(BANDS))
@@ -112,14 +98,6 @@ class FairQueue:
 
     def __contains__(self, key: object) -> bool:
         return key in self.ready or key in self.held or key in self.parked
-
-    def standing(self, tenant: str, pool: str, priority: int, need: Hashable) -> int:
-        """Return how many live launches of a tenant's queue with that need wait for nothing but
-        room, a limit of the pool's or tenant's, or a rate: not those that are held, nor behind
-        their job's limit."""
-        keys = (FlowKey(tenant, pool, priority, need, False, limited) for limited in (False, True))
-        flows = (self.flows.get(key) for key in keys)
-        return sum(flow.size for flow in flows if flow is not None)
 
     # ---- flows
 
@@ -347,6 +325,37 @@ class FairQueue:
         self._freed(key, flow)
         self._close(flow)
         return True
+
+    def ended_all(self, keys: Iterable[Key]) -> None:
+        """Count running launches no more and forget them."""
+        counts: dict[Flow, int] = {}
+        running, runs, behind = self.running, self.runs, self._behind
+        for key in keys:
+            flow, job = running.get(key), key[0]
+            if flow is None or flow.share.limiters or job in behind:
+                self.ended(key)
+                continue
+            del running[key]
+            runs[job] -= 1
+            if not runs[job]:
+                del runs[job]
+            counts[flow] = counts.get(flow, 0) + 1
+        for flow, count in counts.items():
+            flow.share.running -= count
+            flow.open -= count - 1
+            self._close(flow)
+
+    def begin_unbound(self, flow_key: FlowKey, keys: Sequence[Key]) -> None:
+        """Count launches as running that never waited: `views.unbound` has named their flow."""
+        flow, count = self._flow(flow_key), len(keys)
+        flow.open += count - 1
+        self.running.update(dict.fromkeys(keys, flow))
+        self.runs.update([key[0] for key in keys])
+        share, need = flow.share, flow.need
+        share.running += count
+        self.streak += count
+        need.lacked_since_ms, need.lacks_since_ms = need.lacks_since_ms, 0
+        share.serve(need.pool.turns[LIVE].all[share.priority], LIVE, count)
 
     def put_back(self, key: Key, due_ms: int, not_before_ms: int = 0) -> bool:
         """Return a taken launch to its flow, as if it had not been taken.
@@ -679,6 +688,11 @@ class FairQueue:
             if not self._domains[before]:
                 del self._domains[before]
             self._domains.setdefault(domain, {})[pool] = None
+
+    def in_domain(self, pool: str) -> int:
+        """Return how many launches stand in flows of the pools that share the slots of a pool."""
+        pools = self._domains.get(self.table.domain(pool), ())
+        return sum(self.pools[name].ready for name in pools)
 
     @property
     def reserved(self) -> Mapping[Hashable, int]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from enum import IntEnum
 
 import msgspec
 
-from cron.scheduler.flows import Flow, Key, Share
+from cron.scheduler.flows import Flow, FlowKey, Key, Share
 from cron.scheduler.limits import Limiter
-from cron.scheduler.queue import FairQueue
+from cron.scheduler.queue import FairQueue, Room
 from cron.scopes import ALL_TENANTS, Scope
 
 
@@ -151,3 +152,39 @@ def _elsewhere(queue: FairQueue, flow: Flow) -> Wait:
     if flow.over is not None:  # it may burst, and others who are within their limits go first
         return Wait(WaitFor.TENANT_LIMIT, flow.over.scope, flow.over.soft)
     return Wait(WaitFor.TURN)
+
+
+def standing(queue: FairQueue, tenant: str, pool: str, priority: int, need: Hashable) -> int:
+    """Return how many live launches of a tenant's queue with that need wait for nothing but room, a
+    limit of the pool's or tenant's, or a rate: not those that are held, nor behind their job's
+    limit."""
+    keys = (FlowKey(tenant, pool, priority, need, False, limited) for limited in (False, True))
+    flows = (queue.flows.get(key) for key in keys)
+    return sum(flow.size for flow in flows if flow is not None)
+
+
+def unbound(
+    queue: FairQueue, counts: Mapping[FlowKey, int], others: int, room: Room
+) -> set[FlowKey]:
+    """Return the flows of which so many live launches more could begin now, whatever begins first:
+    no limit counts them, and there is room for all that waits for the same slots, and for `others`.
+    """
+    table = queue.table
+    if table.kept:
+        return set()
+    waiting: dict[Hashable, int] = {}  # by domain
+    for key, count in counts.items():
+        domain = table.domain(key.pool)
+        if domain not in waiting:
+            waiting[domain] = others + queue.in_domain(key.pool)
+        waiting[domain] += count
+    is_plenty: dict[tuple[str, Hashable], bool] = {}
+    for key in counts:
+        if (key.pool, key.need) not in is_plenty:
+            most = waiting[table.domain(key.pool)]
+            is_plenty[key.pool, key.need] = room(key.need, most) >= most
+    return {
+        key
+        for key in counts
+        if is_plenty[key.pool, key.need] and not table.binds(key.tenant, key.pool, key.priority)
+    }

@@ -14,6 +14,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from cron.state.commands import Key
@@ -99,16 +100,38 @@ class Batch:
         self.usual += rows - states.count(0)
         self.places.clear()
 
-    def start(self, row: int, index: int, at_ms: int, started_ms: int) -> None:
-        """Write log point 2 of a usual row."""
-        self.states[row] = LAUNCHED
-        self.launched_index[row] = index
-        self.launched_at_ms[row] = at_ms
-        self.started_ms[row] = started_ms
+    def start(self, rows: Sequence[int], index: int, at_ms: int, times_ms: Sequence[int]) -> None:
+        """Write log point 2 of usual rows, in ascending order; `times_ms` are their executor's."""
+        first, last = rows[0], rows[-1] + 1
+        if last - first == len(rows):
+            self.states[first:last] = bytes((LAUNCHED,)) * len(rows)
+            self.launched_index[first:last] = array("q", (index,)) * len(rows)
+            self.launched_at_ms[first:last] = array("q", (at_ms,)) * len(rows)
+            self.started_ms[first:last] = array("q", times_ms)
+            return
+        for row, started_ms in zip(rows, times_ms, strict=True):
+            self.states[row] = LAUNCHED
+            self.launched_index[row] = index
+            self.launched_at_ms[row] = at_ms
+            self.started_ms[row] = started_ms
 
-    def key(self, row: int) -> Key:
-        """Return the launch that a row is, or was, if it was usual."""
-        return (self.numbers[row], self.scheduled_s[row], 0)
+    def end(self, rows: Sequence[int]) -> None:
+        """Note that usual rows, in ascending order, are over."""
+        first, last = rows[0], rows[-1] + 1
+        if last - first == len(rows):
+            self.states[first:last] = bytes(len(rows))
+        else:
+            for row in rows:
+                self.states[row] = 0
+        self.usual -= len(rows)
+
+    def clear(self) -> None:
+        """Let go of the columns of a batch that has no usual row any more."""
+        for column in self.columns():
+            del column[:]
+        self.lates.clear()
+        self.states.clear()
+        self.places.clear()
 
     def find(self, number: int, scheduled_s: int) -> int:
         """Return the usual row of a launch; KeyError where it has none."""
@@ -135,6 +158,15 @@ class Batch:
             launch = self.launch(row)
             if launch is not None:
                 yield launch
+
+
+def taken(values: Sequence[int], places: Sequence[int]) -> Sequence[int]:
+    """Return the items of a column, or of states, in ascending places, one at least."""
+    first, last = places[0], places[-1]
+    if last - first == len(places) - 1:
+        return values[first : last + 1]
+    items: tuple[int, ...] = itemgetter(*places)(values)
+    return items
 
 
 class OpenRows(Mapping[Key, "LaunchRow"]):

@@ -26,6 +26,8 @@ BEGUN: Final = LaunchState.BEGUN
 
 
 _revision: Final = attrgetter("revision")
+_is_late: Final = attrgetter("is_late")
+_local_min: Final = attrgetter("local_min")
 _held_until: Final = attrgetter("held_until_ms")
 
 
@@ -149,7 +151,7 @@ def _begin_line(context: Context, spec: _Spec) -> bool:
         not_after_ms = [min(window_ms, deadline_ms) for deadline_ms in deadlines_ms]
     batch.extend(
         first,
-        bytes(mark is not None and mark.is_late for mark in marks),
+        bytes(map(_is_late, marks)),
         bytes((BEGUN,)) * rows,
         [
             numbers,
@@ -157,13 +159,13 @@ def _begin_line(context: Context, spec: _Spec) -> bool:
             array("q", (1,)) * rows,
             deadlines_ms,
             not_after_ms,
-            [mark.local_min for mark in marks if mark is not None],
+            list(map(_local_min, marks)),
         ],
     )
     state.due.take_all(at_s, numbers)
     state.running.update(running)
     state.active.usual.setdefault(at_s, {}).update(dict.fromkeys(numbers, batch))
-    context.move_rows(batch, range(first, first + rows))
+    context.move_rows(numbers, [at_s] * rows)
     return True
 
 
@@ -245,7 +247,8 @@ def _fill(context: Context, spec: _Spec, rows: list[LaunchRow | None]) -> None:
             [0 if row is None else row.local_min for row in rows],
         ],
     )
-    context.move_rows(batch, [number for number, row in enumerate(rows, first) if row is not None])
+    begun = [row for row in rows if row is not None]
+    context.move_rows([row.number for row in begun], [row.scheduled_s for row in begun])
     by_instant = state.active.usual
     for row in rows:
         if row is not None:

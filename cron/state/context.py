@@ -17,7 +17,6 @@ from cron.notes import (
     written,
 )
 from cron.state.archive import Sealed
-from cron.state.batches import Batch
 from cron.state.commands import Key
 from cron.state.pool import DeadLetter
 from cron.state.rows import Chunk, PartRow, Row, RowKind
@@ -57,7 +56,7 @@ class Context:
         self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}
-        self.moved_rows: list[tuple[Batch, Sequence[int]]] = []
+        self.moved_rows: list[tuple[Sequence[int], Sequence[int]]] = []
         self._rows_begun: dict[int, int] = {}  # of each executor, how many
 
     def record(self, row: Row) -> None:
@@ -137,9 +136,9 @@ class Context:
         if due.odd.pop(row.key, None) is None and not row.trigger:
             due.take(row.scheduled_s, row.number)
 
-    def move_rows(self, batch: Batch, rows: Sequence[int]) -> None:
+    def move_rows(self, numbers: Sequence[int], scheduled_s: Sequence[int]) -> None:
         """Note that usual rows of a batch have begun, or are over."""
-        self.moved_rows.append((batch, rows))
+        self.moved_rows.append((numbers, scheduled_s))
 
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""

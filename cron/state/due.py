@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from cron.state.columns import Deltas, deltas
 from cron.state.commands import Key
 
 if TYPE_CHECKING:
@@ -115,6 +116,15 @@ class DueLaunches(Mapping[Key, "LaunchRow"]):
         """Return the instants at which a job stands in a line; a look at all instants."""
         return [at_s for at_s, line in self.lines.items() if number in line]
 
+    def among(self, keys: Iterable[Key]) -> list[Key]:
+        """Return which of these launches are due."""
+        lines, odd = self.lines, self.odd
+        return [
+            key
+            for key in keys
+            if (not key[2] and key[0] in lines.get(key[1], ())) or (odd and key in odd)
+        ]
+
     def of_jobs(self, numbers: Collection[int]) -> list[Key]:
         """Return which launches of these jobs stand in lines, oldest first."""
         wanted = set(numbers)
@@ -124,18 +134,13 @@ class DueLaunches(Mapping[Key, "LaunchRow"]):
             for number in sorted(self.lines[at_s].keys() & wanted)
         ]
 
-    def image(self) -> list[tuple[int, int, bool, list[int]]]:
+    def image(self) -> list[tuple[int, int, bool, Deltas]]:
         """Return all lines as (instant, local_min, is_late, numbers), which replicas with equal
-        logs do alike. The first number counts from 0, each other one from the one before."""
-        parts: list[tuple[int, int, bool, list[int]]] = []
+        logs do alike; the numbers delta-coded."""
+        parts: list[tuple[int, int, bool, Deltas]] = []
         for at_s in sorted(self.lines):
             by_mark: dict[Mark, list[int]] = {}
             for number in sorted(self.lines[at_s]):
                 by_mark.setdefault(self.lines[at_s][number], []).append(number)
             parts += [(at_s, *mark, deltas(by_mark[mark])) for mark in sorted(by_mark)]
         return parts
-
-
-def deltas(numbers: list[int]) -> list[int]:
-    """Return ascending numbers as differences: the first from 0, each other from the one before."""
-    return [number - before for before, number in zip([0, *numbers], numbers, strict=False)]

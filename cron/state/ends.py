@@ -5,14 +5,13 @@ Whatever is not usual is left to `launches.py`, row by row: both ways come to th
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, repeat
-from operator import attrgetter, itemgetter
-from typing import Any, Final, TypeAlias
+from operator import attrgetter
+from typing import Final, NamedTuple, TypeAlias
 
 from cron.state import commands as c
-from cron.state.batches import Batch
+from cron.state.batches import Batch, taken
 from cron.state.columns import all_fit, spread, sums
 from cron.state.context import Context
 from cron.state.outcome import Verdict
@@ -95,12 +94,14 @@ def launched(context: Context, starts: c.Starts, one: Started) -> list[Verdict]:
     if rows is None or times is None:
         return [Verdict.WRONG_STATE] * len(starts.rows)
     batch = batch_of(state, starts.executor, starts.begun_index)
-    size = 0 if batch is None else len(batch.states)
+    seen = _states(batch, rows)
+    if batch is not None and rows and seen.count(BEGUN) == len(rows):
+        batch.start(rows, context.index, context.at_ms, times)
+        return [ACCEPTED] * len(rows)
     verdicts: list[Verdict] = []
-    for row, started_ms in zip(rows, times, strict=True):
-        before = batch.states[row] if batch is not None and row < size else 0
+    for row, started_ms, before in zip(rows, times, seen, strict=True):
         if batch is not None and before == BEGUN:
-            batch.start(row, context.index, context.at_ms, started_ms)
+            batch.start([row], context.index, context.at_ms, [started_ms])
             verdicts.append(ACCEPTED)
         elif before:
             verdicts.append(Verdict.ALREADY)
@@ -114,62 +115,94 @@ def launched(context: Context, starts: c.Starts, one: Started) -> list[Verdict]:
     return verdicts
 
 
-def finished(context: Context, ends: c.Ends, one: Ended) -> list[Verdict]:
-    """Write the ends of rows; `one` does for what is not usual."""
+def _states(batch: Batch | None, rows: list[int]) -> bytes:
+    """Return the states of these rows of a batch, 0 for those that are not usual."""
+    if batch is None or not rows:
+        return bytes(len(rows))
+    if rows[-1] < len(batch.states):
+        return bytes(taken(batch.states, rows))
+    size = len(batch.states)
+    return bytes(batch.states[row] if row < size else 0 for row in rows)
+
+
+class _Told(NamedTuple):
+    """What is told of rows: columns with an item for each."""
+
+    rows: Sequence[int]
+    started_ms: Sequence[int]
+    finished_ms: Sequence[int]
+    output_bytes: Sequence[int]
+
+    def between(self, first: int, last: int) -> _Told:
+        """Return what is told of the rows from one place to before another."""
+        return _Told(*(column[first:last] for column in self))
+
+
+def _told(ends: c.Ends) -> _Told | None:
+    """Return what is told of rows, None where a column is not of them."""
     rows = row_numbers(ends.rows)
     if rows is None:
-        return [Verdict.WRONG_STATE] * len(ends.rows)
-    started, finished_ms = spread(ends.started_ms, len(rows)), spread(ends.finished_ms, len(rows))
-    output = list(ends.output_bytes) or [0]
+        return None
+    started, finished = spread(ends.started_ms, len(rows)), spread(ends.finished_ms, len(rows))
+    output = ends.output_bytes or (0,)
     if len(output) == 1:
         output *= len(rows)
-    is_whole = started is not None and finished_ms is not None and len(output) == len(rows)
-    if not is_whole or not all_fit((ends.exit_code, *output)):
-        return [Verdict.WRONG_STATE] * len(rows)
-    told = list(zip(rows, started or (), finished_ms or (), output, strict=True))
+    if started is None or finished is None or len(output) != len(rows):
+        return None
+    return _Told(rows, started, finished, output) if all_fit((ends.exit_code, *output)) else None
+
+
+def finished(context: Context, ends: c.Ends, one: Ended) -> list[Verdict]:
+    """Write the ends of rows; `one` does for what is not usual."""
+    told = _told(ends)
+    if told is None:
+        return [Verdict.WRONG_STATE] * len(ends.rows)
     batch = batch_of(context.state, ends.executor, ends.begun_index)
-    usual = _usual(context.state, batch, ends, rows, started or [])
-    if batch is not None and rows and all(usual):
-        _end(context, batch, ends, rows, told)
-        return [ACCEPTED] * len(rows)
+    seen = _states(batch, list(told.rows))
+    is_success = ends.state is SUCCEEDED
+    if batch is not None and is_success and _all_ran(seen, told) and told.rows:
+        _end(context, batch, ends, told)
+        context.state.shrink(batch)
+        return [ACCEPTED] * len(told.rows)
+    usual = _usual(context.state, batch, ends, seen, told)
     verdicts: list[Verdict] = []
     # In the order of the rows, so that history has them in the same order whatever is odd.
-    for is_usual, run in groupby(zip(usual, told, strict=True), key=itemgetter(0)):
-        part = [item for _, item in run]
+    for is_usual, run in groupby(range(len(usual)), key=usual.__getitem__):
+        places = list(run)
+        part = told.between(places[0], places[-1] + 1)
         if is_usual and batch is not None:
-            _end(context, batch, ends, [item[0] for item in part], part)
-            verdicts += [ACCEPTED] * len(part)
+            _end(context, batch, ends, part)
+            verdicts += [ACCEPTED] * len(places)
         else:
-            verdicts += [_end_one(context, ends, item, one) for item in part]
+            verdicts += [_end_one(context, ends, item, one) for item in zip(*part, strict=True)]
+    if batch is not None:
+        context.state.shrink(batch)
     return verdicts
 
 
-_Told: TypeAlias = tuple[int, int, int, int]
-"""Row, started_ms, finished_ms, output_bytes."""
+def _all_ran(seen: bytes, told: _Told) -> bool:
+    """Whether all rows are usual, and started. What ended without that has no log point 2."""
+    return 0 not in seen and (BEGUN not in seen or min(told.started_ms, default=1) > 0)
 
 
-def _usual(
-    state: State, batch: Batch | None, ends: c.Ends, rows: list[int], started_ms: list[int]
-) -> list[bool]:
+def _usual(state: State, batch: Batch | None, ends: c.Ends, seen: bytes, told: _Told) -> list[bool]:
     """Return which rows are usual, and end without anything to follow."""
     if batch is None or ends.state not in (SUCCEEDED, LaunchState.FAILED):
-        return [False] * len(rows)
-    states, size = batch.states, len(batch.states)
-    # A row that ended without having started has no log point 2.
+        return [False] * len(seen)
     usual = [
-        row < size and states[row] > 0 and (at_ms > 0 or states[row] == LAUNCHED)
-        for row, at_ms in zip(rows, started_ms, strict=True)
+        before > 0 and (at_ms > 0 or before == LAUNCHED)
+        for before, at_ms in zip(seen, told.started_ms, strict=True)
     ]
     if ends.state is not SUCCEEDED:
         jobs = [
             state.by_number[batch.numbers[row]].job if fits else None
-            for row, fits in zip(rows, usual, strict=True)
+            for row, fits in zip(told.rows, usual, strict=True)
         ]
         usual = [job is not None and not is_kept(job, ends.state, ends.reason) for job in jobs]
     return usual
 
 
-def _end_one(context: Context, ends: c.Ends, told: _Told, one: Ended) -> Verdict:
+def _end_one(context: Context, ends: c.Ends, told: tuple[int, ...], one: Ended) -> Verdict:
     row, started_ms, finished_ms, output_bytes = told
     found = named(context.state, ends.executor, ends.begun_index, row)
     if found is None:
@@ -184,23 +217,20 @@ def _end_one(context: Context, ends: c.Ends, told: _Told, one: Ended) -> Verdict
     )  # fmt: skip
 
 
-def _end(
-    context: Context, batch: Batch, ends: c.Ends, rows: Sequence[int], told: Sequence[_Told]
-) -> None:
+def _end(context: Context, batch: Batch, ends: c.Ends, told: _Told) -> None:
     """End usual rows: they leave State, and become a chunk of history."""
-    state = context.state
-    numbers = _taken(batch.numbers, rows)
-    scheduled_s = _taken(batch.scheduled_s, rows)
+    state, rows = context.state, told.rows
+    numbers, scheduled_s = taken(batch.numbers, rows), taken(batch.scheduled_s, rows)
     records = list(map(state.by_number.__getitem__, numbers))
     if state.imagings:
         for record in records:
             state.touch(record)
-    before = _taken(batch.states, rows)
+    # Where the result came before log point 2 was written one entry is both.
+    before = taken(batch.states, rows)
     if BEGUN in before:
-        # The result came before log point 2 was written: one entry is both.
-        for row, started_ms, _, _ in told:
-            if batch.states[row] == BEGUN:
-                batch.start(row, context.index, context.at_ms, started_ms)
+        begun = [place for place, state_before in enumerate(before) if state_before == BEGUN]
+        new, times = taken(rows, begun), taken(told.started_ms, begun)
+        batch.start(new, context.index, context.at_ms, times)
     executor = state.executors[batch.executor]
     context.record_chunk(
         Chunk(
@@ -218,23 +248,20 @@ def _end(
             column(list(map(_revision, records))),
             column(scheduled_s),
             0,  # triggers
-            column(_taken(batch.attempts, rows)),
-            column(_taken(batch.local_mins, rows)),
-            column(_taken(batch.launched_index, rows)),
-            column(_taken(batch.launched_at_ms, rows)),
-            column(_taken(batch.started_ms, rows)),
-            column([one[2] for one in told]),
-            column([one[3] for one in told]),
+            column(taken(batch.attempts, rows)),
+            column(taken(batch.local_mins, rows)),
+            column(taken(batch.launched_index, rows)),
+            column(taken(batch.launched_at_ms, rows)),
+            column(taken(batch.started_ms, rows)),
+            column(told.finished_ms),
+            column(told.output_bytes),
         )
     )
     _count(context, ends.state, records)
-    for row in rows:
-        batch.states[row] = 0
-    batch.usual -= len(rows)
-    for number in numbers:
-        state.stop_running(number)
+    batch.end(rows)
+    state.stop_all(numbers)
     state.active.leave_all(numbers, scheduled_s)
-    context.move_rows(batch, rows)
+    context.move_rows(numbers, scheduled_s)
     state.leave_batch(batch)
 
 
@@ -247,12 +274,3 @@ def _count(context: Context, ended: LaunchState, records: list[JobRecord]) -> No
     if ended is SUCCEEDED and context.state.budgets:
         for record in records:
             after_success(context, record)
-
-
-def _taken(values: Sequence[int], rows: Sequence[int]) -> Any:
-    """Return the items of a column, or of states, in these ascending places."""
-    first, last = rows[0], rows[-1]
-    if last - first == len(rows) - 1:
-        return values[first : last + 1]
-    items = itemgetter(*rows)(values)
-    return bytes(items) if isinstance(values, bytearray) else array("q", items)

@@ -22,7 +22,7 @@ from cron.job import Job
 from cron.scopes import Scope
 from cron.state.archive import History
 from cron.state.batches import Batch
-from cron.state.columns import unpacked
+from cron.state.columns import Deltas, unpacked
 from cron.state.commands import FORMAT, LEAST_FORMAT, Key
 from cron.state.due import Mark
 from cron.state.pool import Gate, Limits, OpenedGate
@@ -91,7 +91,7 @@ class _Head(msgspec.Struct, array_like=True):
     opened: list[OpenedGate]
     resets: list[Reset]
     revisions: list[Revision]
-    lines: list[tuple[int, int, bool, list[int]]]  # of what is due, without rows of its own
+    lines: list[tuple[int, int, bool, Deltas]]  # of what is due, without rows of its own
     batches: list[_BatchImage]  # that have usual rows; by executor and log index
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 import msgspec
 
 from cron.state.archive import Sealed
-from cron.state.batches import Batch
 from cron.state.commands import Command, Key
 from cron.state.rows import Chunk, Row, rows_of
 from launcher.work import Epoch
@@ -61,12 +61,13 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Moved:
-    """Launches by their keys, and usual rows of batches: made into keys by those who ask."""
+    """Launches by their keys, and usual rows of batches, by columns of job numbers and instants:
+    made into keys by those who ask."""
 
     __slots__ = ("by_key", "by_row")
 
     def __init__(
-        self, by_key: Iterable[Key] = (), by_row: Sequence[tuple[Batch, Sequence[int]]] = ()
+        self, by_key: Iterable[Key] = (), by_row: Iterable[tuple[Sequence[int], Iterable[int]]] = ()
     ) -> None:
         self.by_key = by_key
         self.by_row = by_row
@@ -79,8 +80,8 @@ class Moved:
     def keys(self) -> list[Key]:
         """Return all of them, each once."""
         found = dict.fromkeys(self.by_key)
-        for batch, rows in self.by_row:
-            found.update((batch.key(row), None) for row in rows)
+        for numbers, instants in self.by_row:
+            found.update(dict.fromkeys(zip(numbers, instants, repeat(0))))
         return list(found)
 
 

@@ -103,14 +103,21 @@ Column = _Int | bytes
 """An integer for each row of a chunk: one that counts for all rows, or of each row 8 bytes, signed,
 the lowest byte first."""
 _WIDTH: Final = 8
+_INT_MAX: Final = 2**63 - 1
 
 
 def column(values: Sequence[int]) -> Column:
-    """Return integers, one at least and each within 64 bits, as a column.
+    """Return integers, one at least, as a column; of those that 64 bits do not hold the nearest,
+    since applying must not fail for what an executor says.
 
     Equal integers always give equal columns, and an array of type `q` is the cheapest.
     """
-    items = values if isinstance(values, array) and values.typecode == "q" else array("q", values)
+    try:
+        items = (
+            values if isinstance(values, array) and values.typecode == "q" else array("q", values)
+        )
+    except OverflowError:
+        items = array("q", [min(max(one, -_INT_MAX - 1), _INT_MAX) for one in values])
     if sys.byteorder == "big":
         items = items[:]
         items.byteswap()

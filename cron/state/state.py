@@ -7,7 +7,8 @@ reads. Dicts are in log order; there are no sets, no floats and no clocks here.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Iterator
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
@@ -27,6 +28,10 @@ from launcher.work import Epoch
 
 NO_ROW: Final = -1
 """The row of what was never begun, or of what a restored cell knows by name alone."""
+
+
+STRAGGLERS_SHARE: Final = 64
+"""Of so many rows of a batch the last one becomes an object of its own, and the columns go."""
 
 
 class Paused(msgspec.Struct, frozen=True, array_like=True):
@@ -496,10 +501,27 @@ class State:
         else:
             self.running[number] -= 1
 
+    def stop_all(self, numbers: Sequence[int]) -> None:
+        """Count one launch less of each of these jobs, which may name one several times."""
+        if len(numbers) > 1 and set(map(self.running.get, numbers)) == {1}:
+            deque(map(self.running.__delitem__, numbers), maxlen=0)
+        else:
+            for number in numbers:
+                self.stop_running(number)
+
     def leave_batch(self, batch: Batch) -> None:
         """Forget a batch if nothing is open of it."""
         if batch.is_over:
             self.executors[batch.executor].batches.pop(batch.index, None)
+
+    def shrink(self, batch: Batch) -> None:
+        """Let go of the columns of a batch of which only few rows are open: a launch that runs for
+        a day must not keep what was begun with it in memory."""
+        if batch.usual and batch.usual * STRAGGLERS_SHARE <= len(batch.states):
+            for row in [row for row, state in enumerate(batch.states) if state]:
+                self.make_row_odd(batch, row)
+        if not batch.usual:
+            batch.clear()
 
     def make_row_odd(self, batch: Batch, row: int) -> LaunchRow | None:
         """Return the launch that is open as that row, to be changed: from here on it is odd."""

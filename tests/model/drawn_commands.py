@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from cron.job import Job, OnLost, Overlap, Retry, Schedule
 from cron.state import commands as c
 from cron.state import pool, removal
-from cron.state.due import deltas
+from cron.state.columns import deltas
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.model.naive_state import NaiveState
@@ -174,7 +174,7 @@ class Commands:
             item = c.SkipItem(instants[0], last_s, count + wrong, Reason.MISSED, local_min)
             skipped = (item,)
         due = tuple(c.DueItem(s, next(times) if has_local else -1) for s in instants[count:])
-        jobs = deltas(numbers)
+        jobs = list(deltas(numbers))
         jobs[-1] += self.slip()
         return c.AccountLine(tuple(jobs), catalog, from_s, to_s, due, skipped)
 

@@ -8,6 +8,7 @@ may begin has begun: so a wake-up that was lost is found at once, and not by a d
 from __future__ import annotations
 
 from collections import Counter
+from itertools import chain
 
 import msgspec
 import pytest
@@ -271,8 +272,8 @@ class PoolWorld(World):
     def check_begun(self, commands: list[c.Command], gates: list[Gate]) -> None:
         """Nothing that began is beyond a limit, behind a gate, before its turn or without room."""
         state, counts = self.machine.state, self.counts()
-        begun = [item for one in commands if isinstance(one, c.Begin) for item in begun(one)]
-        for item in begun:
+        begins = [one for one in commands if isinstance(one, c.Begin)]
+        for item in chain.from_iterable(map(begun, begins)):
             row = state.active[item.key]  # none is refused: one leader, who sees what is committed
             record = state.by_number[row.number]
             declared = ran_with(state, row)

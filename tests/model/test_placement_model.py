@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import hypothesis.strategies as st
@@ -94,6 +95,22 @@ class PlacesAgainstNaive(RuleBasedStateMachine):
         if number is not None:
             self.places.take(number, need)
             self.naive.taken.append((number, need))
+
+    @rule(need=needs, count=st.integers(0, 12))
+    def place_many(self, need: Need, count: int) -> None:
+        if need.takes_resources:
+            return
+        expected: Counter[int] = Counter()
+        shares = self.places.spread(need, count)
+        for _ in range(count):
+            number = self.naive.choose(need, None)
+            if number is None:
+                break
+            expected[number] += 1
+            self.naive.taken.append((number, need))
+        assert shares == dict(expected)
+        for number, share in shares.items():
+            self.places.take(number, need, share)
 
     @rule(draw=st.data())
     def give(self, draw: st.DataObject) -> None:

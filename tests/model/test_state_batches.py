@@ -13,6 +13,7 @@ import pytest
 from cron.job import Job, OnLost, Overlap, Retry, Schedule
 from cron.state import commands as c
 from cron.state import pool
+from cron.state import state as state_module
 from cron.state.archive import History
 from cron.state.codec import encode_entry
 from cron.state.columns import deltas
@@ -307,7 +308,9 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_columns_say_what_objects_would(seed: int) -> None:
+def test_columns_say_what_objects_would(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    if seed % 2:  # batches are small here: the last row of a few is a straggler
+        monkeypatch.setattr(state_module, "STRAGGLERS_SHARE", 4)
     world = World(seed)
     world.run()
     assert min(world.seen["usual"], world.seen["odd"]) > 300

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Executor
 from typing import Any, Protocol
 
 START_S = 1_000.0
@@ -66,6 +67,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._now_s = START_S
+        self.errors: list[str] = []  # of tasks that nobody waits for
         self._still = 0
         self._numbers = itertools.count(1)
         selector = _NoFiles()
@@ -98,20 +100,24 @@ class SimLoop(asyncio.SelectorEventLoop):
         """There is no other thread that would have to wake this one."""
 
     def run_in_executor(  # type: ignore[override]
-        self, executor: Disk | None, func: Callable[..., Any], *args: Any
+        self, executor: Disk | Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """Call `func` here and now; a Disk gives the answer later."""
+        """Call `func` here and now; a Disk gives the answer later, any thread at once."""
         future = self.create_future()
         try:
             result = func(*args)
         except Exception as error:  # noqa: BLE001 - whatever it is belongs to who awaits
             future.set_exception(error)
             return future
-        if executor is None:
+        if executor is None or isinstance(executor, Executor):
             future.set_result(result)
         else:
             self.call_later(executor.delay_s(), _answer, future, result)
         return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Note an error that nobody has heard of."""
+        self.errors.append(f"{context.get('message')}: {context.get('exception')!r}")
 
 
 def _answer(future: asyncio.Future[Any], result: Any) -> None:

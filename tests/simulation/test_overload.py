@@ -13,11 +13,14 @@ import pytest
 from launcher.launch import LaunchState, Reason
 from tests.simulation.drawn import nightly_but
 from tests.simulation.test_simulation import expect_sound
-from tests.simulation.world import CALM_S, CHAOS_S, World, simulate
+from tests.simulation.world import World, simulate
 
 JOBS = 40
 """Due every second or two; the two to four executors of a world have some slots each."""
 RUNS_S = {"offered too much": 1.0, "slow executors": 12.0}
+LAST_MS = 60_000
+ENDS_MIN = 5
+"""Of launches in the calm's last minute: one slot is used all the time."""
 SEEDS = range(12)
 SMOKES = range(2)
 
@@ -42,12 +45,20 @@ def rows_of(world: World) -> Counter[tuple[LaunchState, Reason]]:
     return found
 
 
+def ends_in_the_calm(world: World) -> int:
+    """How many launches succeeded in the last minute; in an hour, where a clock was that wrong."""
+    state = world.judge.machine.state
+    return sum(
+        row.state is LaunchState.SUCCEEDED and row.ended_at_ms > state.at_ms - LAST_MS
+        for row in state.history.rows_after(0)
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("what", list(RUNS_S))
 @pytest.mark.parametrize("seed", nightly_but(SEEDS, SMOKES.__contains__))
 def test_no_promise_is_broken_in_an_overload(seed: int, what: str) -> None:
     world = simulate(seed, crontab=crontab(RUNS_S[what]))
     expect_sound(world)
-    rows = rows_of(world)
-    assert rows[LaunchState.SUCCEEDED, Reason.NONE] > (CHAOS_S + CALM_S) / RUNS_S[what]
-    assert rows[LaunchState.SKIPPED, Reason.OVERLOAD]
+    assert ends_in_the_calm(world) >= ENDS_MIN, "launches go on"
+    assert rows_of(world)[LaunchState.SKIPPED, Reason.OVERLOAD]

@@ -248,6 +248,8 @@ def simulate(seed: int, **options: Any) -> World:
                 task.cancel()
             if left:
                 loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            for error in loop.errors:
+                world.judge.accuse("u", f"nobody heard of it: {error}")
     finally:
         asyncio.set_event_loop(None)
         loop.close()

@@ -108,6 +108,7 @@ class StateRig:
         self.log.append(entry)
         outcome = self.machine.apply(1, self.base + len(self.log), entry)
         self.rows += outcome.rows
+        self.outcome = outcome
         assert self.state.running == running_in(self.state)
         return outcome
 

@@ -251,7 +251,8 @@ def test_a_handler_that_other_groups_serve_elsewhere_has_nothing_judged_anew() -
     assert rig.turn() == ["begin 1@1#1"]
     for group in ("new", "old", "new"):
         rig.queues.serve([Offer(group, 1, ("h",))])
-        assert rig.queues.take_new(rig.now_ms, 1_000) == []
+        rig.queues.begin_plan(rig.now_ms)
+        assert rig.queues.take_new(1_000) == []
     rig.end(1)
     assert rig.turn() == ["begin 1@2#1"]
     assert rig.agrees()

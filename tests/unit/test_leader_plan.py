@@ -121,9 +121,9 @@ def test_the_executor_that_is_least_loaded_is_taken_first() -> None:
     words = told(rig, slots={1: 2, 2: 4})
     assert words == [
         "begin 1@60#1 on 1",
-        "begin 1@240#1 on 1",
         "begin 1@120#1 on 2",
         "begin 1@180#1 on 2",
+        "begin 1@240#1 on 1",
     ]
 
 

@@ -69,7 +69,7 @@ class Story(Asked):
             item = account_for(record, compile_schedule(MINUTE), self.at_ms)
             if item is None:
                 return
-            lines = as_lines(self.state.catalog, [(1, item)])
+            lines = as_lines(self.state.catalog, [(item, [1])])
             assert self.item(c.Account(lines)) is Verdict.ACCEPTED
             for due in item.due:
                 self.run(due.scheduled_s - T0)
@@ -174,7 +174,7 @@ async def test_what_was_due_ahead_and_never_began_comes_up_in_its_time(
     record = story.state.jobs[JOB]
     item = account_for(record, compile_schedule(MINUTE), story.at_ms)
     assert item is not None
-    story.item(c.Account(as_lines(story.state.catalog, [(1, item)])))
+    story.item(c.Account(as_lines(story.state.catalog, [(item, [1])])))
     assert [row.scheduled_s for row in story.state.due.values()] == [T0 + HOUR_S]
     story.set_clock(150)
     await story.reset()

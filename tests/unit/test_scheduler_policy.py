@@ -44,7 +44,7 @@ class Rig(StateRig):
         self.at_ms = now_ms
         item = account_for(self.record(), self.ticks, now_ms, steady_ms=self.steady_ms)
         if item is not None:
-            lines = as_lines(self.state.catalog, [(1, item)])
+            lines = as_lines(self.state.catalog, [(item, [1])])
             assert self.item(c.Account(lines)) is Verdict.ACCEPTED
         return item
 

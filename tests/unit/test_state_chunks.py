@@ -44,6 +44,11 @@ def test_a_column_returns_its_integers() -> None:
     assert isinstance(made, bytes)
 
 
+def test_a_column_holds_the_nearest_of_what_64_bits_do_not_hold() -> None:
+    made = column([2**70, 0, -(2**63) - 1])
+    assert [at(made, number) for number in range(3)] == [2**63 - 1, 0, -(2**63)]
+
+
 def test_a_column_of_one_value_is_that_value() -> None:
     assert column([7, 7, 7]) == column([7]) == column(array("q", [7])) == 7
     assert [at(7, number) for number in range(3)] == [7, 7, 7]

@@ -6,12 +6,14 @@ from typing import Any
 
 from cron.limits import LOST_KEPT
 from cron.state import commands as c
+from cron.state.columns import deltas
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
+from cron.state.rows import Chunk
 from cron.state.state import NO_ROW, LostRow
 from launcher.launch import LaunchState, Reason
-from tests.unit.state_rig import T0, StateRig, with_job
+from tests.unit.state_rig import T0, StateRig, job, with_job
 
 
 def begin_item(rig: StateRig, second: int, executor: int, *others: int) -> c.BeginItem:
@@ -123,3 +125,73 @@ def test_where_it_was_begun_is_forgotten_with_the_attempt() -> None:
     rig.lost(60)
     assert len(rig.state.lost_at) == len(rig.state.lost) == LOST_KEPT
     assert (0, "e9", "l9", 0) not in rig.state.lost_at
+
+
+def end_rows(rig: StateRig, index: int, rows: range) -> list[Verdict]:
+    times = (rig.at_ms,)
+    end = (LaunchState.SUCCEEDED, Reason.NONE, 0)
+    ends = c.Ends(index, 1, *end, deltas(list(rows)), times, times)
+    return rig.items(c.Finished((), (ends,)))
+
+
+def begun_at_once(jobs: int) -> StateRig:
+    """A rig in which so many jobs have begun by one entry, with one instant."""
+    rig = StateRig()
+    rig.put(*(job(f"j{number}") for number in range(jobs)))
+    rig.join()
+    rig.to(60)
+    numbers = deltas(list(range(1, jobs + 1)))
+    line = c.AccountLine(numbers, 1, T0, T0 + 60, (c.DueItem(T0 + 60),))
+    spec = c.BatchSpec(1, 1, rig.at_ms + 5_000, T0 + 60, numbers)
+    outcome = rig.append(c.Account((line,)), c.Begin((spec,)))
+    assert outcome.results[1].items == ()
+    return rig
+
+
+def test_what_ends_as_usual_is_one_chunk_and_has_no_verdicts() -> None:
+    rig = begun_at_once(100)
+    assert len(rig.state.active) == 100
+    assert not rig.state.active.odd
+    assert end_rows(rig, rig.state.index, range(0, 100, 3)) == []
+    assert [type(one) for one in rig.outcome.ended] == [Chunk]
+    assert len(rig.state.active) == 66
+
+
+def test_rows_that_are_not_open_are_told_one_by_one() -> None:
+    rig = begun_at_once(3)
+    index = rig.state.index
+    end_rows(rig, index, range(1))
+    told = end_rows(rig, index, range(4))
+    assert told == [Verdict.NOT_OPEN, Verdict.ACCEPTED, Verdict.ACCEPTED, Verdict.NOT_OPEN]
+    assert end_rows(rig, index + 50, range(1)) == [Verdict.NOT_OPEN]
+
+
+def test_the_last_rows_of_a_batch_do_not_keep_its_columns() -> None:
+    rig = begun_at_once(130)
+    index, batches = rig.state.index, rig.state.executors[1].batches
+    end_rows(rig, index, range(127))
+    assert len(batches[index].states) == 130
+    end_rows(rig, index, range(127, 128))
+    assert not batches[index].states
+    assert found(rig, 1, index, 129) == 60
+    assert encode_state(decode_state([encode_state(rig.state)])) == encode_state(rig.state)
+    assert end_rows(rig, index, range(128, 130)) == []
+    assert not batches
+
+
+def test_an_executor_that_is_lost_loses_what_was_begun_up_to_then() -> None:
+    rig = begun_at_once(3)
+    index = rig.state.index
+    rig.trigger("q", "j0")
+    rig.begin(60, trigger=1)
+    rig.append(c.Lost((), (), (c.LostExecutor(1, index, rig.at_ms),)))
+    assert [row.scheduled_s - T0 for row in rig.rows] == [60, 60, 60]
+    assert list(rig.state.active) == [(1, T0 + 60, 1)]
+
+
+def test_late_news_of_a_row_that_is_lost_amend_it() -> None:  # R9
+    rig = begun_at_once(2)
+    index = rig.state.index
+    rig.append(c.Lost((), (c.LostRows(index, 1, (0,), rig.at_ms),)))
+    assert end_rows(rig, index, range(2)) == [Verdict.AMENDED, Verdict.ACCEPTED]
+    assert end_rows(rig, index, range(1)) == [Verdict.NOT_OPEN]

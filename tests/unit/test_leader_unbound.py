@@ -1,0 +1,152 @@
+"""Launches that nothing binds begin by count, as they would have begun one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cron.job import Job, Overlap, Schedule
+from cron.leader.plan import View, plan
+from cron.leader.queues import Queues
+from cron.scheduler.places import Capacity, Place
+from cron.state import commands as c
+from cron.state.outcome import Outcome
+from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
+from launcher.launch import LaunchState, Reason
+from tests.unit.queues_rig import QueuesRig as Rig
+from tests.unit.queues_rig import told
+from tests.unit.state_rig import T0, job
+
+SECOND = Schedule("@every 1s", every_s=1)
+SLOTS = 30
+
+
+def jobs(**fields: object) -> tuple[Job, ...]:
+    """Some of two tenants, of which one in five must not overlap."""
+    usual = [job(f"j{n}", schedule=SECOND, **fields) for n in range(8)]  # type: ignore[arg-type]
+    return (*usual, job("alone", schedule=SECOND, overlap=Overlap.FORBID))
+
+
+class World:
+    """A leader with two executors, at every second of which all jobs fall due."""
+
+    def __init__(self, *declared: Job) -> None:
+        self.rig = Rig(*declared)
+        self.rig.rig.join("e2", "l2")
+        for number in (1, 2):
+            self.rig.queues.places.put(Place(number, {}, (Capacity(SLOTS // number),)))
+        self.candidates = 0
+
+    def turn(self, second: int) -> list[str]:
+        rig = self.rig.to(second)
+        due = rig.books.take_due(rig.now_ms // 1000, 100)
+        view = View(rig.state, due, rig.queues, late_budget=9, steady_ms=T0 * 1000)
+        commands = plan(view, rig.now_ms)
+        self.follow(rig.rig.append(*commands))
+        return told(commands)
+
+    def follow(self, outcome: Outcome) -> None:
+        assert not any(verdict for result in outcome.results for verdict in result.items)
+        self.rig.books.follow(outcome)
+
+    def end(self, *keys: c.Key) -> None:
+        at_ms = self.rig.now_ms
+        ends = [
+            c.FinishedItem(key, 1, LaunchState.SUCCEEDED, Reason.NONE, 0, at_ms, at_ms)
+            for key in keys
+        ]
+        self.follow(self.rig.rig.append(c.Finished(tuple(ends))))
+
+    def counted(self) -> list[object]:
+        """What the leader counts: what runs, in which flow and where, and what waits."""
+        queues = self.rig.queues
+        flows = {key: (flow.open, flow.share.running) for key, flow in queues.fair.flows.items()}
+        return [
+            {key: flow.key for key, flow in queues.fair.running.items()},
+            dict(queues.fair.runs),
+            {number: queues.runs(number) for number in self.rig.state.by_number},
+            {key: one for key, one in flows.items() if one[0]},
+            sum(queues.places.used(number).slots.get("command", 0) for number in (1, 2)),
+            len(queues.fair),
+        ]
+
+
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Queues, "unbound", lambda *_: ())
+
+
+@pytest.fixture
+def candidates(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How many launches were looked at one by one."""
+    seen = 0
+    real = Queues.offer
+
+    def offer(self: Queues, candidate: object) -> None:
+        nonlocal seen
+        seen += 1
+        real(self, candidate)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Queues, "offer", offer)
+    return lambda: seen
+
+
+def test_no_launch_is_looked_at_that_nothing_binds(candidates: Callable[[], int]) -> None:
+    world = World(*jobs()[:8])
+    begun = world.turn(1)
+    assert sorted(begun) == sorted(f"begin {number}@1#1" for number in range(1, 9))
+    assert candidates() == 0
+
+
+def test_by_count_is_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    by_count, singly = World(*jobs()), World(*jobs())
+    begun = []
+    for second in range(1, 9):
+        begun.append(sorted(by_count.turn(second)))
+        with monkeypatch.context() as patch:
+            one_by_one(patch)
+            assert sorted(singly.turn(second)) == begun[-1]
+        assert by_count.counted() == singly.counted()
+        ended = sorted(by_count.rig.state.active)[: second % 4]
+        for world in (by_count, singly):
+            world.end(*ended)
+        assert by_count.counted() == singly.counted()
+    assert len(begun[0]) == 9
+    assert any("skip" in word for words in begun for word in words)
+    waiting = len(by_count.rig.queues.fair)
+    assert waiting  # at last there was no room for all
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        SetLimits((LimitItem(("", "command", -1), Limits(concurrent=3)),), "anna"),
+        SetLimits((LimitItem(("default", "", -1), Limits(waiting_max=3)),), "anna"),
+        SetLimits((LimitItem(("", "other", -1), Limits(reserved=3)),), "anna"),
+        CloseGate(Gate(0, GateAction.PAUSE, "night", "anna", 0, pool="command")),
+    ],
+)
+def test_what_a_limit_a_gate_or_a_reservation_may_bind_is_looked_at(
+    bound: c.Command, candidates: Callable[[], int]
+) -> None:
+    world = World(*jobs()[:8])
+    world.rig.append(bound)
+    world.turn(1)
+    assert candidates() == 8
+
+
+def test_what_finds_no_room_for_all_is_looked_at(candidates: Callable[[], int]) -> None:
+    world = World(*jobs()[:8])
+    for number in (1, 2):
+        world.rig.queues.places.put(Place(number, {}, (Capacity(3),)))
+    assert len(world.turn(1)) == 6
+    assert candidates() == 8
+
+
+def test_what_would_start_too_late_is_not_begun_by_count(candidates: Callable[[], int]) -> None:
+    world = World(*(job(f"j{n}", schedule=SECOND, deadline_s=1) for n in range(3)))
+    rig = world.rig.to(1)
+    due = rig.books.take_due(rig.now_ms // 1000, 100)
+    view = View(rig.state, due, rig.queues, steady_ms=T0 * 1000, lead_ms=1_000)
+    assert {word.split()[0] for word in told(plan(view, rig.now_ms))} == {"skip"}
+    assert candidates() == 3
