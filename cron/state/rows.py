@@ -113,17 +113,14 @@ def column(values: Sequence[int]) -> Column:
     Equal integers always give equal columns, and an array of type `q` is the cheapest.
     """
     try:
-        items = (
-            values if isinstance(values, array) and values.typecode == "q" else array("q", values)
-        )
+        items = array("q", values)
     except OverflowError:
         items = array("q", [min(max(one, -_INT_MAX - 1), _INT_MAX) for one in values])
+    first = items[0]
     if sys.byteorder == "big":
-        items = items[:]
         items.byteswap()
     raw = items.tobytes()
-    first = raw[:_WIDTH]
-    return items[0] if raw == first * len(items) else raw
+    return first if raw == raw[:_WIDTH] * len(items) else raw
 
 
 def at(one: Column, number: int) -> int:

@@ -76,16 +76,21 @@ class Clients:
 
     def _confirm(self, process: Process) -> None:
         world = self.world
-        newest, term = max(world.elections.leaders, default=0), process.log.leadership.term
+        newest = max(world.elections.leaders, default=0)
 
-        def told(result: BaseException | None) -> None:
-            if result is None:
-                world.events.note(process.machine.key, f"is confirmed in term {term}")
-                world.ledger.confirmed(process.machine.key, term, newest)
+        async def confirm() -> int:
+            term = process.log.leadership.term  # it may have changed while the loop stood still
+            await process.log.confirm(timeout_ms=2_000)
+            return term
+
+        def told(result: int | BaseException) -> None:
+            if isinstance(result, int):
+                world.events.note(process.machine.key, f"is confirmed in term {result}")
+                world.ledger.confirmed(process.machine.key, result, newest)
             elif not isinstance(result, ConsensusError):
                 world.verdict.accuse("fell", f"confirm at {process}: {result!r}")
 
-        process.spawn(process.log.confirm(timeout_ms=2_000), told)
+        process.spawn(confirm(), told)
 
     def _read(self, process: Process) -> None:
         world = self.world
