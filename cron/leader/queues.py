@@ -98,10 +98,13 @@ class Queues:
         over: list[Key] = []
         for key in keys:
             ran = running.get(key)
-            if ran is not None and len(ran.executors) == 1 and key in active:  # the usual case
-                self._forget_waiting(key, is_running=True)
-            elif ran is not None and key not in active and key not in due:
-                self._forget_waiting(key)
+            is_active = key in active
+            if ran is not None and is_active and len(ran.executors) == 1:  # the usual case
+                if key in self._waiting:
+                    self._forget_waiting(key, is_running=True)
+            elif ran is not None and not is_active and key not in due:
+                if key in self._waiting:
+                    self._forget_waiting(key)
                 over.append(key)
             else:
                 self._follow(key)

@@ -205,16 +205,17 @@ class DueHeap:
     def _is_due(self, now_s: int) -> IsDue:
         """Return what tells whether a job has an instant to account for. After a change of leader
         all jobs are looked at, and most have none: these must not take the room of others."""
-        known: dict[tuple[_GroupKey, int], bool] = {}  # by schedule and horizon
+        known: dict[tuple[int, int], bool] = {}  # by group and horizon
 
         def is_due(number: int) -> bool:
             group, _ = self._of_job[number]
-            self._schedule(group, now_s)
-            horizon_s = self._records[number].horizon_s
-            found = known.get((group.key, horizon_s))
+            if group.next_s is None:
+                self._schedule(group, now_s)
+            place = (id(group), self._records[number].horizon_s)
+            found = known.get(place)
             if found is None:
-                next_s = group.ticks.next(horizon_s) if len(known) < LOOKED_MAX else now_s
-                found = known[group.key, horizon_s] = next_s is not None and next_s <= now_s
+                next_s = group.ticks.next(place[1]) if len(known) < LOOKED_MAX else now_s
+                found = known[place] = next_s is not None and next_s <= now_s
             return found
 
         return is_due

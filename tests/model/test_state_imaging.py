@@ -70,6 +70,13 @@ def busy() -> StateRig:
     return rig
 
 
+def asked() -> StateRig:
+    """The same with a launch that somebody asked for: in no column, but in the job's record."""
+    rig = busy()
+    rig.trigger("q0")
+    return rig
+
+
 def guarded() -> StateRig:
     """One job that forbids overlap, with a launch that runs."""
     rig = with_job(overlap=Overlap.FORBID)
@@ -118,7 +125,7 @@ CHANGES: dict[str, tuple[Callable[[], StateRig], Callable[[StateRig], object]]] 
     "remove": (with_job, lambda rig: rig.put(removed=("default/backup",))),
     "pause": (busy, lambda rig: rig.append(c.Pause(("default/backup",), "why", 0, "anna"))),
     "account": (busy, lambda rig: rig.account(300)),
-    "begin": (busy, lambda rig: rig.begin(60)),
+    "begin": (asked, lambda rig: rig.begin(0, trigger=1)),
     "launched": (busy, lambda rig: rig.launched(120)),
     "finished": (busy, lambda rig: rig.finished(180)),
     "finished before log point 2": (busy, lambda rig: rig.finished(120)),

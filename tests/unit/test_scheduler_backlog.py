@@ -79,3 +79,21 @@ def test_a_rate_is_that_of_the_fuller_of_two_seconds_and_ends_with_them() -> Non
     assert rates.per_second(FLOOD, 12) == 1
     assert rates.per_second(FLOOD, 13) == rates.per_second(CALM, 11) == 0
     assert rates.per_second(FLOOD._replace(is_patient=True), 11) == 3
+
+
+def test_all_are_taken_at_once_where_no_turns_are_needed() -> None:
+    backlog = Backlog()
+    backlog.put(FLOOD, range(40), 0)
+    backlog.put(CALM, range(40, 43), 0)
+    assert backlog.take_all(42, 0, None) == []
+    assert backlog.take_all(100, 0, lambda line: 40 - (line.key == CALM) * 38) == []
+    assert backlog.take_all(100, BEHIND_S, None) == []
+    assert len(backlog) == 2
+    lines = backlog.take_all(43, 0, lambda line: 40)
+    assert {line.key: list(line.numbers) for line in lines} == {
+        FLOOD: list(range(40)),
+        CALM: [40, 41, 42],
+    }
+    assert not len(backlog)
+    backlog.put(CALM, (1,), 9)
+    assert taken(backlog, 9, 9) == [1]
