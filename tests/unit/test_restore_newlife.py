@@ -30,7 +30,7 @@ UNTOUCHED = {
     "limits", "gates", "gate_numbers", "dead", "dead_numbers", "budgets", "running", "leaving",
 }  # fmt: skip
 CHANGED = {"term", "index", "epoch", "staged", "history", "restored"}
-NOT_KEPT = {"imagings"}
+NOT_KEPT = {"imagings", "delays_s"}
 HISTORY_UNTOUCHED = {"seals", "sealed_to", "opened_at_ms", "taken", "outputs_index"}
 HISTORY_CHANGED = {"segments", "backup", "retired"}
 TAIL = ("content", "rows", "first_s", "last_s", "last_index")
