@@ -56,9 +56,9 @@ class Settler:
         return bool(self._reports)
 
     @property
-    def waiting(self) -> frozenset[Source]:
-        """The executors and ledgers whose reports wait."""
-        return frozenset(self._reports)
+    def waiting(self) -> tuple[Source, ...]:
+        """The executors and ledgers whose reports wait, in the order in which they joined."""
+        return tuple(self._reports)
 
     def joined(self, event: Joined, state: State) -> None:
         """Keep an executor's report until it may be given orders, and what State says by now of
