@@ -41,19 +41,43 @@ def large_state(jobs: int, open_per_job: int = OPEN_PER_JOB) -> State:
         span = Span(1, T0 - 86_400, 0, declared.schedule, Overlap.ALLOW)
         record = JobRecord(number, declared.name, "crontab", 1, T0, declared, [span])
         state.jobs[record.name] = state.by_number[number] = record
-        for place in range(open_per_job):
+        state.note_job(record)
+        for place in range(0, open_per_job, 2):
             row = LaunchRow(
                 number, T0 - 60 * place, 0, LaunchState.DUE, (T0 + 3600) * 1000, revision=1
             )
-            if place % 2:
-                row.state, row.attempt, row.begun_index = LaunchState.LAUNCHED, 1, 999_000
-                row.begun_at_ms, row.epoch, row.executor = T0 * 1000, EPOCH, number % 100 + 1
-                row.launched_index, row.started_ms, row.job = 999_001, T0 * 1000, declared
-                state.active[row.key] = row
-            else:
-                state.due.odd[row.key] = row
-            record.open[(row.scheduled_s, 0)] = row
+            state.due.odd[row.key] = record.open[(row.scheduled_s, 0)] = row
+    state.job_numbers = jobs
+    for executor in state.executors:
+        numbers = [number for number in state.by_number if number % 100 + 1 == executor]
+        instants = [T0 - 60 * place for place in range(1, open_per_job, 2)]
+        if numbers and instants:
+            _launch(state, executor, numbers, instants)
     return state
+
+
+def _launch(state: State, executor: int, numbers: list[int], instants: list[int]) -> None:
+    """Let launches of these jobs and instants run on an executor, as rows of one batch."""
+    rows = len(numbers) * len(instants)
+    batch = state.batch(executor, 999_000, T0 * 1000, EPOCH)
+    deadlines_ms = [(T0 + 3600) * 1000] * rows
+    batch.extend(
+        0,
+        bytes(rows),
+        bytes((LaunchState.LAUNCHED,)) * rows,
+        [
+            numbers * len(instants),
+            [at_s for at_s in instants for _ in numbers],
+            [1] * rows,
+            deadlines_ms,
+            deadlines_ms,
+            [-1] * rows,
+        ],
+    )
+    batch.start(range(rows), 999_001, T0 * 1000, [T0 * 1000] * rows)
+    for at_s in instants:
+        state.active.usual.setdefault(at_s, {}).update(dict.fromkeys(numbers, batch))
+    state.running.update(dict.fromkeys(numbers, len(instants)))
 
 
 def finished(jobs: int, launches: int) -> Iterator[Chunk]:

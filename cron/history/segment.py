@@ -43,6 +43,7 @@ from cron.state.tail import RowsDamaged, Tail, content_digest, encode_item, head
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
 _FORMAT: Final = 2
+_PLACE_BITS: Final = 32
 _MANY_JOBS: Final = 64
 """So many are looked up all together."""
 _INDEX, _ITEMS, _OUTPUTS, _ORDER, _LISTS = range(5)
@@ -451,13 +452,14 @@ class Segment:
             if len(order) != self.rows:
                 raise RowsDamaged("segment: its order is not that of its rows")
             return order
-        entries: dict[int, list[tuple[int, int]]] = {}
+        entries: defaultdict[int, list[int]] = defaultdict(list)  # of each row number and place
         for block, first in zip(blocks, self._block_firsts, strict=True):
             for place in range(len(block)):
                 index, number = block.key(place)
-                entries.setdefault(index, []).append((number, first + place))
+                entries[index].append((number << _PLACE_BITS) + first + place)
         for index in sorted(entries):
-            order.extend([place for _, place in sorted(entries[index])])
+            mine = entries.pop(index)
+            order.extend([one & (1 << _PLACE_BITS) - 1 for one in sorted(mine)])
         return order
 
     def _located(self, blocks: list[Block], place: int) -> tuple[Block, int]:
