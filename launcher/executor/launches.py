@@ -100,6 +100,7 @@ class Launches:
         """Give launches that have just become ready to workers: at once, where all of them find a
         thread and nothing waits before them."""
         workers = [] if self.is_stopping or len(group.ready) else group.serving()
+        workers.sort(key=lambda worker: -worker.room)
         rooms = [max(0, worker.room) for worker in workers]
         now_wall_ms = wall_ms()
         if (

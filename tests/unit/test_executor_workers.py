@@ -356,3 +356,13 @@ async def test_what_was_accepted_while_the_executor_is_told_to_stop_is_not_begun
     assert (await shop.told(A, REFUSED)).detail == "the executor is stopping"
     await puppet.expect(wire.Drain)
     assert shop.foreman.running == 0
+
+
+async def test_launches_that_come_one_by_one_are_spread_over_the_workers(shop: Floor) -> None:
+    puppets = [await shop.puppet(threads=2, buffer=8) for _ in range(2)]
+    names = [named(number) for number in range(4)]
+    for name in names:
+        shop.give(name)
+        await until(lambda name=name: name in shop.foreman.workers)  # type: ignore[misc]
+    for puppet in puppets:
+        assert len(await puppet.tasks(2)) == 2
