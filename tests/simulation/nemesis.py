@@ -129,7 +129,7 @@ class Nemesis:
         world.cell.rejoin(name)
 
     async def _entrench(self) -> None:
-        """A leader is cut off, does not know it, and keeps one executor to itself."""
+        """A leader is cut off with one executor, and neither learns that another leads."""
         world = self._world
         leader = world.cell.leader
         if leader is None:
@@ -141,7 +141,12 @@ class Nemesis:
         for stream in world.network.between(None, leader):
             if stream.executor != world.hosts[kept].id:
                 stream.break_(loses_all=True, replica_learns_s=0.01, executor_learns_s=0.01)
+        others = [name for name in world.replicas if name != leader]
+        for name in others:  # a new leader would say to the executor that it leads
+            world.network.part(world.hosts[kept].id, name)
         await asyncio.sleep(away_s)
+        for name in others:
+            world.network.join(world.hosts[kept].id, name)
         world.cell.rejoin(leader)
 
     async def _depose(self) -> None:
