@@ -12,6 +12,7 @@ from cron.leader.plan import Expired
 from cron.leader.queues import Queues
 from cron.scheduler.places import Capacity, Place
 from cron.state import commands as c
+from cron.state.ends import count_on
 from cron.state.state import ExecutorRecord
 from launcher.pool.events import Offer
 from launcher.pool.lease import Key
@@ -159,7 +160,11 @@ class Executors:
         for command in commands:
             if isinstance(command, c.ExecutorLeft) and command.number in self._expired:
                 counts.setdefault(command.number, 0)
-            for item in command.items if isinstance(command, c.Lost) else ():
+            if not isinstance(command, c.Lost):
+                continue
+            for gone in command.executors:
+                counts[gone.executor] = counts.get(gone.executor, 0) + count_on(state, gone)
+            for item in command.items:
                 row = state.active.get(item.key)
                 for start in row.starts() if row is not None else ():
                     if start.part == item.part:

@@ -262,9 +262,9 @@ class Leader:
             fail(changes, NotTheLeader(self.leader_address()))
         elif commands:
             self.executors.tell_lost(commands)
+            rows = sum(rows_of(command, state) for command in commands)
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
-            rows = sum(map(rows_of, commands))
             busy_ms = planned_ms + self._applier.busy_ms - applied_ms
             self._pace.took(rows, busy_ms, self._clock.mono_ms() - began_ms)
 

@@ -11,7 +11,8 @@ what is taken out of them and not accepted then, State gives back (`Queues.follo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import compress, repeat
 from typing import Final
 
 import msgspec
@@ -63,7 +64,8 @@ LACKING_MAX: Final = 1_000
 TOLD_MAX: Final = 50
 """Jobs of which one plan finds out what their launches lacked: each is a look at all executors."""
 LOST_MAX: Final = 50_000
-"""Launches that one entry may give up, beyond those of one executor; 2.5 MB."""
+"""Launches that one entry may give up, beyond those of one executor. It takes no more room for
+them, but each of them costs `apply` as much as a launch that is not usual."""
 SILENT: Final = Note(NoteCode.SILENT)
 HELD_LOOK_MS: Final = 1_000
 """Between two looks at a launch past its deadline whose clock a gate holds, at the least."""
@@ -128,7 +130,7 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     expired = _at_once(view)
     lost = _lost(view.state, expired)
     if lost:
-        commands.append(c.Lost(tuple(lost)))
+        commands.append(c.Lost(executors=lost))
     commands += [
         c.ExecutorLeft(gone.number, "its lease ended")
         for gone in expired
@@ -137,10 +139,7 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     accounts = _accounts(view, now_ms)
     if accounts:
         commands.append(c.Account(accounts.lines(view.state.catalog)))
-    active = view.state.active
-    # Of a launch of several parts the others may run on.
-    ended = {item.key: item.held_until_ms for item in lost if not active[item.key].parts}
-    choice = _Choice(view, now_ms, ended)
+    choice = _Choice(view, now_ms, _ended(view.state, lost))
     choice.run(accounts)
     return commands + choice.commands()
 
@@ -201,18 +200,26 @@ def _at_once(view: View) -> list[Expired]:
     return view.expired
 
 
-def _lost(state: State, gone: list[Expired]) -> list[c.LostItem]:
-    """Everything that was open on executors whose lease is over."""
-    items: list[c.LostItem] = []
-    detail, note = "", SILENT
-    for expired in gone:
-        record = state.executors.get(expired.number)
-        items += [
-            c.LostItem(row.key, row.attempt, expired.held_until_ms, detail, start.part, note)
-            for row in (record.open.values() if record else ())
-            if (start := row.start_on(expired.number)) is not None
-        ]
-    return items
+def _lost(state: State, gone: list[Expired]) -> tuple[c.LostExecutor, ...]:
+    """Return those of these executors on which something is open: all of it is lost."""
+    return tuple(
+        c.LostExecutor(one.number, max(record.batches), one.held_until_ms, SILENT)
+        for one in gone
+        if (record := state.executors.get(one.number)) is not None and record.batches
+    )
+
+
+def _ended(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, int]:
+    """Return the launches that are over once these executors are lost, and until when they may be
+    running. A launch of several parts is none of them: its other parts may run on."""
+    ended: dict[c.Key, int] = {}
+    for one in lost:
+        for batch in state.executors[one.executor].batches.values():
+            rows = zip(batch.numbers, batch.scheduled_s, repeat(0))
+            keys = [*compress(rows, batch.states)]
+            keys += [launch.key for launch in batch.odd.values() if not launch.parts]
+            ended.update(dict.fromkeys(keys, one.held_until_ms))
+    return ended
 
 
 class _Choice:

@@ -13,6 +13,7 @@ from consensus.errors import NotLeader as LogNotLeader
 from cron.errors import CronError, LimitExceeded, NotLeader, OutcomeUnknown, Unavailable
 from cron.state import commands as c
 from cron.state.commands import Command
+from cron.state.ends import count_on
 from cron.state.outcome import Result
 from cron.state.state import State
 
@@ -145,13 +146,17 @@ def halves(command: Command) -> tuple[Command, ...]:
         second = msgspec.structs.replace(second, starts=())
     if isinstance(second, c.Finished):
         second = msgspec.structs.replace(second, ends=())
-    if isinstance(second, c.Refused):
+    if isinstance(second, c.Refused | c.Lost):
         second = msgspec.structs.replace(second, rows=())
+    # Executors go after items.
+    if isinstance(first, c.Lost):
+        first = msgspec.structs.replace(first, executors=())
     return first, second
 
 
-def rows_of(command: Command) -> int:
-    """Return how many launches a command is about, 0 where it is about something else."""
+def rows_of(command: Command, state: State) -> int:
+    """Return how many launches a command is about, 0 where it is about something else; `state` is
+    as before it."""
     if isinstance(command, c.Begin):
         return sum(len(spec.jobs) for spec in command.batches)
     if isinstance(command, c.Account):
@@ -161,6 +166,8 @@ def rows_of(command: Command) -> int:
         rows += sum(len(one.rows) for one in command.starts)
     if isinstance(command, c.Finished):
         rows += sum(len(one.rows) for one in command.ends)
+    if isinstance(command, c.Lost):
+        rows += sum(count_on(state, gone) for gone in command.executors)
     return rows
 
 

@@ -62,6 +62,15 @@ def all_on(state: State, executor: int, through_index: int) -> list[Named]:
     ]
 
 
+def count_on(state: State, gone: c.LostExecutor) -> int:
+    """Return how many rows are open on an executor that is lost with them."""
+    record = state.executors.get(gone.executor)
+    batches = record.batches.items() if record is not None else ()
+    return sum(
+        batch.usual + len(batch.odd) for index, batch in batches if index <= gone.through_index
+    )
+
+
 def all_named(state: State, said: c.Rows | c.LostRows) -> Iterator[Named | None]:
     """Yield what each row is, as `named` says, just before it is asked for."""
     rows = row_numbers(said.rows)

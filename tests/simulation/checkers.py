@@ -409,5 +409,5 @@ class Eyes:
 
 def _shown(command: c.Command) -> str:
     kind = type(command).__name__.lower()
-    items = items_of(command)
+    items = [*items_of(command), *getattr(command, "executors", ())]
     return f"{kind}*{len(items)}" if items or hasattr(command, "items") else kind

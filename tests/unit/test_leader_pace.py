@@ -10,10 +10,20 @@ from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
 from cron.leader.budget import LEAD_MAX_MS, ROWS_MIN, TURN_MS, Budget, Every, TurnPace
 from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.plan import ROWS_MAX
-from cron.leader.requests import WAITING_MAX, Change, Changes, answer, appending, fail
+from cron.leader.requests import (
+    WAITING_MAX,
+    Change,
+    Changes,
+    answer,
+    appending,
+    fail,
+    halves,
+    rows_of,
+)
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
+from tests.unit.state_rig import with_job
 
 RESUME = c.Resume(("default/backup",), "anna")
 
@@ -34,6 +44,27 @@ def test_a_turn_has_as_many_rows_as_it_has_time_for() -> None:
     for _ in range(40):
         pace.took(1_000, 0, 1)
     assert pace.rows_max == ROWS_MAX
+
+
+def test_launches_of_an_executor_that_is_lost_are_rows_of_a_turn() -> None:
+    """Of a turn without rows the pace learns nothing; these take as long as others."""
+    rig = with_job().to(60)
+    rig.account(60)
+    rig.begin(60)
+    index = rig.state.index
+    rig.trigger("q")
+    rig.begin(60, trigger=1)
+    for through, count in ((index - 1, 0), (index, 1), (rig.state.index, 2)):
+        assert rows_of(c.Lost(executors=(c.LostExecutor(1, through),)), rig.state) == count
+    assert rows_of(c.Lost(executors=(c.LostExecutor(9, index),)), rig.state) == 0
+
+
+def test_halves_of_what_is_lost_say_each_thing_once_in_its_order() -> None:
+    items = tuple(c.LostItem((1, second, 0), 1) for second in range(3))
+    rows, gone = (c.LostRows(7, 1, (0,)),), (c.LostExecutor(1, 7),)
+    first, second = halves(c.Lost(items, rows, gone))
+    assert first == c.Lost(items[:1], rows)
+    assert second == c.Lost(items[1:], (), gone)
 
 
 def test_a_budget_is_saved_up_for_a_second_at_most() -> None:

@@ -15,7 +15,7 @@ from cron.state import commands as c
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
-from tests.batches import begun
+from tests.batches import begun, items_of
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
@@ -50,7 +50,8 @@ def told(rig: StateRig, *due_jobs: int, **fields: object) -> list[str]:
             verb = type(command).__name__.lower()
             words += [f"{verb} {shown(item.key)} {item.reason.label}" for item in command.items]
         elif isinstance(command, c.Lost):
-            words += [f"lost {shown(item.key)}#{item.attempt}" for item in command.items]
+            lost = items_of(command, rig.state)
+            words += [f"lost {shown(item.key)}#{item.attempt}" for item in lost]
     return words
 
 
@@ -349,6 +350,51 @@ def test_the_slot_of_what_is_lost_in_this_plan_is_free_in_it() -> None:
     rig.join("e2", "l2")
     words = follow(rig, 1, expired=[Expired(1, rig.at_ms)], slots={2: 1})
     assert words == ["lost 1@60#1", "left 1", "account 1 to 120", "begin 1@120#1 on 2"]
+
+
+def test_whatever_an_executor_has_is_given_up_as_one_item() -> None:
+    rig = with_job().to(60)
+    follow(rig, 1)
+    rig.to(120)
+    follow(rig, 1)
+    index = rig.state.index
+    lost, left = plan(view_of(rig, expired=[Expired(1, rig.at_ms)], slots={}), rig.at_ms)
+    assert lost == c.Lost(executors=(c.LostExecutor(1, index, rig.at_ms, planning.SILENT),))
+    assert left == c.ExecutorLeft(1, "its lease ended")
+
+
+def test_nothing_begins_on_an_executor_that_is_lost_until_it_has_joined_again() -> None:
+    rig = with_job().to(60)
+    follow(rig, 1)
+    rig.to(120)
+    follow(rig, expired=[Expired(1, rig.at_ms)], slots={})
+    rig.account(120)
+    assert rig.begin(120) is Verdict.UNKNOWN_EXECUTOR
+    number = rig.join("e1", "l1")
+    assert number != 1
+    assert rig.begin(120) is Verdict.UNKNOWN_EXECUTOR
+    assert rig.begin(120, executor=number) is Verdict.ACCEPTED
+
+
+def test_the_slot_of_a_manual_launch_that_is_lost_in_this_plan_is_free_in_it() -> None:
+    rig = with_job(overlap=Overlap.FORBID)
+    rig.trigger("q")
+    assert follow(rig) == ["begin 1@0+t1#1 on 1"]
+    rig.join("e2", "l2")
+    rig.to(60)
+    words = follow(rig, 1, expired=[Expired(1, rig.at_ms)], slots={2: 1})
+    assert words == ["lost 1@0+t1#1", "left 1", "account 1 to 60", "begin 1@60#1 on 2"]
+
+
+def test_the_slot_of_a_launch_of_which_one_part_is_lost_in_this_plan_is_taken() -> None:
+    rig = with_job(overlap=Overlap.QUEUE, parts=2)
+    rig.join("e2", "l2")
+    rig.to(60)
+    follow(rig, 1, slots={1: 1, 2: 1})
+    rig.join("e3", "l3")
+    rig.to(120)
+    words = follow(rig, 1, expired=[Expired(1, rig.at_ms)], slots={2: 1, 3: 1})
+    assert words == ["lost 1@60#1", "left 1", "account 1 to 120"]
 
 
 def test_the_slot_of_what_is_lost_in_this_plan_is_held_while_it_may_run() -> None:  # R6
