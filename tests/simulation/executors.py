@@ -70,11 +70,8 @@ class Ghost:
         """It is left already."""
 
 
-def names_in(orders: pool_pb2.Orders, known: Works | None = None) -> list[str]:
-    """The names of what a message has to be started, in a stream in which some work is known."""
-    works = Works()
-    works._works = dict((known or works)._works)
-    works.learn(orders.works)
+def names_in(orders: pool_pb2.Orders, works: Works) -> list[str]:
+    """The names of what a message has to be started, with what its stream has said of work."""
     return [
         f"{work.job.name}@{format_time(scheduled_s)}{f'+t{trigger}' if trigger else ''}#{attempt}"
         f"{f'/{part}' if part != 1 else ''}"
@@ -149,6 +146,7 @@ class SimVisit(Visit):
         stream: Stream | None = None
         try:
             stream = await host.network.connect(self._config.id, address)
+            stream.host = host
             self._foreman.attach(self)
             await self._serve(stream)
         except grpc.aio.AioRpcError as error:
@@ -209,15 +207,9 @@ class Host:
         self._disk = MemoryDisk()
         self.ledger = self._new_ledger()
 
-    @property
-    def works(self) -> Works:
-        """What the leader of its stream said of work."""
-        visit = self._way._visit if self._way is not None else None
-        return visit.works if visit is not None else Works()
-
-    def haunt(self, orders: pool_pb2.Orders) -> None:
-        """Let orders that are on their way arrive after the next welcome."""
-        self.ghosts.append((Ghost(self.works), orders))
+    def haunt(self, works: Works, orders: pool_pb2.Orders) -> None:
+        """Let orders of a stream that are on their way arrive after the next welcome."""
+        self.ghosts.append((Ghost(works), orders))
 
     def boot_ms(self) -> int:
         """The boot-time clock."""

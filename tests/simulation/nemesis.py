@@ -265,7 +265,7 @@ class Nemesis:
         stream.down.send(message)
         stream.break_(loses_all=False, replica_learns_s=0.05, executor_learns_s=0.05)
         if self._rng.random() < 0.6:
-            names = names_in(message.orders, self._world.hosts[stream.executor].works)
+            names = names_in(message.orders, stream.works)
             kill_s = self._rng.choice((0.0, 0.0, 0.3))
             self._world.loop.call_later(kill_s, self._spawn_kill, names)
         return True
@@ -276,7 +276,7 @@ class Nemesis:
     def _strike_ghost(self, stream: Stream, message: Any) -> bool:
         """The starts reach their executor just when another leader has welcomed it."""
         self._say(f"starts to {stream.executor} wait for its next welcome")
-        self._world.hosts[stream.executor].haunt(message.orders)
+        stream.host.haunt(stream.works, message.orders)
         stream.break_(loses_all=False, replica_learns_s=0.01, executor_learns_s=0.01)
         self._spawn(self._depose())
         return True

@@ -10,14 +10,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import msgspec
 
 from launcher.executor.stream import LEADER_KEY, StreamEnded
+from launcher.executor.works import Works
 from launcher.pool.service import PoolServicer
 from launcher.rpc.v1 import pool_pb2
+
+if TYPE_CHECKING:
+    from tests.simulation.executors import Host
 
 APART_S = 2e-6
 WINDOW = 8
@@ -83,9 +87,16 @@ Ambush = Callable[["Stream", Any], bool]
 
 
 class Stream:
-    """One Connect call: the executor's end is `call`, the replica's is a servicer's context."""
+    """One Connect call: the executor's end is `call`, the replica's is a servicer's context.
+
+    `host` has opened it: another may have an executor of the same id. `works` is what its leader
+    has said of work so far, whether it has arrived or not.
+    """
+
+    host: Host
 
     def __init__(self, rng: random.Random, executor: str, replica: str) -> None:
+        self.works = Works()
         self.executor = executor
         self.replica = replica
         self.inbox: asyncio.Queue[Any] = asyncio.Queue()  # at the replica
@@ -171,8 +182,11 @@ class _Context:
         self.status = Status(grpc.StatusCode.OK)
 
     async def write(self, message: Any) -> None:
-        if not self._stream.watch(self._stream, message):
-            await self._stream.down.write(message)
+        stream = self._stream
+        if message.WhichOneof("kind") == "orders":
+            stream.works.learn(message.orders.works)
+        if not stream.watch(stream, message):
+            await stream.down.write(message)
 
     async def abort(self, code: grpc.StatusCode, details: str = "", metadata: Any = ()) -> None:
         self.status = Status(code, details, dict(metadata).get(LEADER_KEY, ""))

@@ -78,7 +78,7 @@ class Vanishing(World):
 
     def _note_starts(self, stream: Stream, message: Any) -> bool:
         if message.WhichOneof("kind") == "orders":
-            self.handed.update(names_in(message.orders, self.hosts[stream.executor].works))
+            self.handed.update(names_in(message.orders, stream.works))
         return False
 
     def _applied(self, replica: str, index: int, applier: Any, outcome: Outcome) -> None:
