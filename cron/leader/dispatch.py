@@ -157,11 +157,6 @@ class Dispatcher:
             order = KillOrder(launch.begun_index, start.row, launch.cancel)
             self._pool.kill(record.executor, record.ledger, [order])
 
-    def acknowledge(self, source: Source, rows: Sequence[BatchRows]) -> None:
-        """Tell an executor that these ends are committed."""
-        if rows:
-            self._pool.ack(*source, rows)
-
 
 def _begun(state: State, outcome: Outcome) -> Iterator[tuple[ExecutorRecord, Batch]]:
     """Yield what the entry that was just applied has begun, with the executors."""

@@ -121,7 +121,7 @@ def _record_skipped(context: Context, record: JobRecord, item: c.SkipItem) -> No
     counts = record.counts
     counts[LaunchState.SKIPPED] = counts.get(LaunchState.SKIPPED, 0) + item.count
     record.local_horizon_min = max(record.local_horizon_min, item.local_min)
-    detail, note = written(pause_note(context.state, record, item.reason))
+    detail, note = written(pause_note(record, item.reason))
     context.record(
         Row(
             kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,

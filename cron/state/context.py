@@ -283,7 +283,7 @@ def _part_row(part: Part) -> PartRow:
     )
 
 
-def pause_note(state: State, record: JobRecord, reason: Reason) -> Note | None:
+def pause_note(record: JobRecord, reason: Reason) -> Note | None:
     """Return by whom, until when and why a job is paused, for a row that says it was: once it is
     resumed, nothing else knows. None for any other reason."""
     paused = record.paused

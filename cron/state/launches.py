@@ -254,7 +254,7 @@ def skip(context: Context, command: c.Skip) -> Result:
             items.append(Verdict.NOT_DUE)
         else:
             record = state.by_number[row.number]
-            note, detail = pause_note(state, record, item.reason), ""
+            note, detail = pause_note(record, item.reason), ""
             if note is None:
                 note, detail = with_gate(state, item.note), item.detail
             context.end(row, LaunchState.SKIPPED, item.reason, detail=detail, note=note)

@@ -136,7 +136,7 @@ def _record_ran(context: Context, record: JobRecord, ran: RanItem, not_before_ms
     if row is None:
         if key in state.active:
             return  # settled by the ordinary way: its executor is connected
-        row = _new_row(context, record, ran)
+        row = _new_row(record, ran)
         context.open_due(record, row)
     if not ran.trigger and ran.local_min > record.local_horizon_min:
         record.local_horizon_min = ran.local_min
@@ -177,7 +177,7 @@ def _end_of(key: c.Key, ran: RanItem) -> c.FinishedItem:
     )
 
 
-def _new_row(context: Context, record: JobRecord, ran: RanItem) -> LaunchRow:
+def _new_row(record: JobRecord, ran: RanItem) -> LaunchRow:
     deadline_s = record.job.deadline_s if record.job is not None else 0
     return LaunchRow(
         number=record.number,
@@ -306,7 +306,7 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
     for ran in item.ran:
         attempt = ((item.number, ran.scheduled_s, ran.trigger), ran.attempt)
         if ran.state is not LaunchState.LAUNCHED:
-            news = _news_of(context, record, ran)
+            news = _news_of(record, ran)
             known = state.lost.get(attempt)
             if news.state is not LaunchState.LOST:
                 state.forget_lost(*attempt)
@@ -316,7 +316,7 @@ def _amend(context: Context, item: c.RecoverItem) -> Verdict:
     return Verdict.AMENDED
 
 
-def _news_of(context: Context, record: JobRecord | None, ran: RanItem) -> RanItem:
+def _news_of(record: JobRecord | None, ran: RanItem) -> RanItem:
     """Return what late news of an attempt say: one part that succeeded is not the launch, and
     nobody knows of the others."""
     job = record.job if record is not None else None

@@ -66,15 +66,6 @@ def head_of(items: int) -> bytes:
     return bytes((_ARRAY32, *items.to_bytes(4, "big")))
 
 
-def decode_rows(content: bytes) -> list[Row]:
-    """Return the rows in a segment's content, in log order.
-
-    Raises:
-        RowsDamaged: it is none.
-    """
-    return Tail.of(content).all_rows()
-
-
 def decode_row(raw: bytes) -> Row:
     """Return a single row. Raises RowsDamaged."""
     try:

@@ -29,7 +29,7 @@ from cron.history.order import Match, listed, newest_of, newest_s
 from cron.history.segment import Segment, check_sections, job_hash, sections_of
 from cron.state.archive import SegmentRecord, Stream
 from cron.state.rows import Chunk, Row, RowKind, column, joined, rows_of
-from cron.state.tail import RowsDamaged, Tail, content_digest, decode_rows
+from cron.state.tail import RowsDamaged, Tail, content_digest
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
@@ -173,7 +173,7 @@ def test_a_segment_answers_what_a_search_of_its_rows_answers(
     rows = [row for item in items for row in rows_of(item)]
     segment = Segment(record, sections)
     assert segment.content() == tail.whole()
-    assert decode_rows(tail.whole()) == rows
+    assert Tail.of(tail.whole()).all_rows() == rows
     by_job = sorted(rows, key=lambda row: (job_hash(row.job), row.job))
     assert list(segment.all_rows()) == by_job
     fitting = [row for row in rows if match.fits(row)]

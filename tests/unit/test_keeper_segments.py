@@ -16,7 +16,7 @@ from cron.keeper.keeper import Keeper
 from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import Stream
-from cron.state.tail import decode_rows
+from cron.state.tail import Tail
 from snapshots.errors import SnapshotCorrupt, SnapshotMissing
 from snapshots.segments import open_segment
 from tests.unit.keeper_rig import CELL, Disk, life, records, until
@@ -49,7 +49,7 @@ async def test_what_is_sealed_is_a_file_of_the_same_bytes_on_every_replica(
         header, content = open_segment(path, CELL).header, disk.keeper.read(record)
         assert (header.from_index, header.to_index) == (record.from_index, record.to_index)
         assert header.stream == Stream(record.stream).label
-        assert len(decode_rows(content)) == header.rows == record.rows
+        assert len(Tail.of(content).all_rows()) == header.rows == record.rows
     assert disk.keeper.missing() == []
     assert disk.keeper.segment_path("0001-0000000009-runs.seg") is None
 

@@ -21,7 +21,7 @@ from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.commands import SegmentKey
 from cron.state.rows import Row, RowKind
-from cron.state.tail import decode_rows
+from cron.state.tail import Tail
 from launcher.launch import LaunchState
 from snapshots.layout import segment_object
 from snapshots.memory import MemoryStore
@@ -47,7 +47,7 @@ class Away(Backed):
         self.rig.append(c.Retire(local=tuple(one.key for one in records)))
 
     def rows_in(self, *records: SegmentRecord) -> list[Row]:
-        found = [row for one in records for row in decode_rows(self.folders.read(one))]
+        found = [row for one in records for row in Tail.of(self.folders.read(one)).all_rows()]
         return sorted(found, key=lambda row: row.ended_index)
 
     def keys(self, query: Query) -> list[SegmentKey]:

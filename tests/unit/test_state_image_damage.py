@@ -18,7 +18,7 @@ from cron.state.archive import History
 from cron.state.image import decode_outline, decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
-from cron.state.tail import RowsDamaged, decode_rows
+from cron.state.tail import RowsDamaged, Tail
 from launcher.launch import Reason
 from snapshots import format as form
 from snapshots.disk import write_snapshot
@@ -117,7 +117,7 @@ def test_what_is_nested_too_deep_is_refused(nested: bytes) -> None:
             with pytest.raises(InvariantViolated, match="cannot be read"):
                 decode(pieces)
     assert refuses(lambda: History.decode(b"\x99" + nested))
-    assert refuses(lambda: decode_rows(b"\xdd\x00\x00\x00\x01" + nested))
+    assert refuses(lambda: Tail.of(b"\xdd\x00\x00\x00\x01" + nested).all_rows())
     lead = form.LEAD.pack(form.SNAPSHOT_MAGIC, form.FORMAT_VERSION, 4000)
     fields = b"\x97\xa1c\x01\x01\x01\xc4\x00\x01"
     with pytest.raises(SnapshotCorrupt):
@@ -130,7 +130,7 @@ def test_a_length_that_cannot_be_takes_no_memory(claim: bytes) -> None:
     try:
         assert refuses(lambda: decode_state([part(claim)]))
         assert refuses(lambda: decode_state([part(b"\xdc\x00\x14\x03" + claim * 3)]))
-        assert refuses(lambda: decode_rows(claim))
+        assert refuses(lambda: Tail.of(claim).all_rows())
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()

@@ -12,7 +12,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
 from cron.state.state import State
-from cron.state.tail import RowsDamaged, content_digest, decode_rows
+from cron.state.tail import RowsDamaged, Tail, content_digest
 from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import T0, StateRig, with_job
 
@@ -40,14 +40,14 @@ def test_a_seal_makes_a_segment_of_each_stream_that_has_rows() -> None:
     outcome = rig.append(c.Seal(1))
     runs, failures = outcome.sealed
     assert (runs.record.stream, failures.record.stream) == (Stream.RUNS, Stream.FAILURES)
-    assert [row.scheduled_s - T0 for row in decode_rows(runs.tail.whole())] == [60, 180]
-    assert [row.scheduled_s - T0 for row in decode_rows(failures.tail.whole())] == [120]
+    assert [row.scheduled_s - T0 for row in Tail.of(runs.tail.whole()).all_rows()] == [60, 180]
+    assert [row.scheduled_s - T0 for row in Tail.of(failures.tail.whole()).all_rows()] == [120]
     for sealed in outcome.sealed:
         record = sealed.record
         assert record.digest == content_digest(sealed.tail.whole())
         assert (record.from_index, record.to_index) == (0, rig.state.index)
         assert record.size == len(sealed.tail.whole())
-        assert record.rows == len(decode_rows(sealed.tail.whole()))
+        assert record.rows == len(Tail.of(sealed.tail.whole()).all_rows())
     assert (runs.record.first_s - T0, runs.record.last_s - T0) == (60, 180)
     assert rig.state.history.open_rows == 0
     assert list(rig.state.history.rows_after(0)) == []
@@ -96,7 +96,7 @@ def test_rows_of_the_entry_of_a_seal_are_sealed_with_it() -> None:
     rig.begin(120)
     end = c.FinishedItem((1, T0 + 120, 0), 1, LaunchState.SUCCEEDED, Reason.NONE, 0, 1, 2)
     (sealed,) = rig.append(c.Seal(1), c.Finished((end,))).sealed
-    assert [row.scheduled_s - T0 for row in decode_rows(sealed.tail.whole())] == [60, 120]
+    assert [row.scheduled_s - T0 for row in Tail.of(sealed.tail.whole()).all_rows()] == [60, 120]
     assert rig.state.history.open_rows == 0
 
 
@@ -161,7 +161,7 @@ def test_bytes_that_are_no_rows_are_refused() -> None:
     content = rig.append(c.Seal(1)).sealed[0].tail.whole()
     for damaged in (b"", content[:-1], b"\x00" + content[1:], b"\xdd\xff\xff\xff\xff"):
         with pytest.raises(RowsDamaged):
-            decode_rows(damaged)
+            Tail.of(damaged).all_rows()
 
 
 def test_history_that_lacks_a_tail_is_refused() -> None:

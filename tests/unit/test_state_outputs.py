@@ -12,7 +12,7 @@ from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
 from cron.state.rows import RowKind
-from cron.state.tail import decode_rows
+from cron.state.tail import Tail
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName
 from launcher.pool.events import Fact, Fate, Recalled, Told
@@ -49,7 +49,7 @@ def test_a_row_says_how_much_output_its_executor_kept() -> None:
     ran(rig, 180, 99, fails=True)
     assert [row.output_bytes for row in rig.rows] == [1234, 0, 99]
     sealed = rig.append(c.Seal(1)).sealed
-    rows = [row for one in sealed for row in decode_rows(one.tail.whole())]
+    rows = [row for one in sealed for row in Tail.of(one.tail.whole()).all_rows()]
     assert sorted(row.output_bytes for row in rows) == [0, 99, 1234]
 
 
