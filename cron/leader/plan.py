@@ -276,12 +276,14 @@ class _Choice:
         unbound = self._queues.unbound(counts, self._now_ms)
         by_number = self._view.state.by_number
         for flow, keys in flows.items():
+            waiting = keys
             if flow in unbound:
-                for executor, mine in self._queues.begin_unbound(flow, keys).items():
+                begun = self._queues.begin_unbound(flow, keys)
+                for executor, mine in begun.items():
                     for number, at_s, _ in mine:
                         self._usual.setdefault((executor, at_s), []).append(number)
-                continue
-            for key in keys:
+                waiting = keys[sum(map(len, begun.values())) :]
+            for key in waiting:
                 self._queues.offer(of_due(c.DueItem(key[1]), by_number[key[0]]))
 
     def _by_flow(self, accounts: Accounts) -> dict[FlowKey, list[c.Key]]:

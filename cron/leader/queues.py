@@ -21,8 +21,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
 from itertools import islice, repeat, zip_longest
 from typing import Final, NamedTuple, cast
 
-from cron.errors import invariant
-from cron.job import Job, Overlap
+from cron.job import COMMAND, Job, Overlap
 from cron.leader.admission import Admission
 from cron.leader.siblings import Siblings
 from cron.scheduler.backlog import LineKey
@@ -268,19 +267,23 @@ class Queues:
     def unbound(self, counts: Mapping[FlowKey, int], now_ms: int) -> Container[FlowKey]:
         """Return the flows of which so many live launches may begin that fall due now, whatever
         else this plan does."""
+        if self.placement.is_mixed:
+            # Who shares slots with whom cannot be told by the names of groups.
+            counts = {flow: count for flow, count in counts.items() if flow.pool == COMMAND}
         if not counts or self._is_loading:
             return ()
         self.fair.tick(now_ms)
         return unbound(self.fair, counts, len(self._new), self.placement.room)
 
     def begin_unbound(self, flow: FlowKey, keys: list[Key]) -> dict[int, list[Key]]:
-        """Let launches of a flow, which is unbound, begin at once; return them by executor."""
+        """Let launches of a flow, which is unbound, begin at once: the first of them, as far as
+        there is room. Return them by executor."""
         need = cast(Need, flow.need)
         shares = self.places.spread(need, len(keys))
         # In turns: jobs that follow each other are often of one kind.
         turns = zip_longest(*(repeat(executor, count) for executor, count in shares.items()))
         executors = [executor for turn in turns for executor in turn if executor is not None]
-        invariant(len(executors) == len(keys), "what is unbound found no room")
+        keys = keys[: len(executors)]
         begun: dict[int, list[Key]] = {executor: [] for executor in shares}
         for key, executor in zip(keys, executors, strict=True):
             begun[executor].append(key)

@@ -66,6 +66,7 @@ class Placement:
         self.places = Places()
         self.running: dict[Key, Running] = {}
         self.domains: dict[str, str] = {}
+        self.is_mixed = False  # a handler was in two groups: its slots are not those of one name
         """Handler -> the group of workers that serves it, whose slots it shares."""
         self.reservation: Reservation | None = None
         self._look_ms = 0
@@ -190,6 +191,7 @@ class Placement:
             for handler in offer.handlers
             if self.domains.get(handler) != offer.group
         }
+        self.is_mixed = self.is_mixed or any(handler in self.domains for handler in moved)
         self.domains.update(moved)
         return moved
 

@@ -181,10 +181,10 @@ class Context:
         What waited for its next attempt has the number of that.
         """
         key = row.key
-        if row.attempt and not row.begun_index:
-            row.attempt += 1
         record = self.state.by_number[row.number]
         self.state.touch(record)
+        if row.attempt and not row.begun_index:
+            row.attempt += 1
         self._leave_executor(row)
         self._leave_active(row)
         self._leave_due(row)

@@ -14,6 +14,8 @@ from cron.state import commands as c
 from cron.state.outcome import Outcome
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
 from launcher.launch import LaunchState, Reason
+from launcher.pool.events import Offer
+from launcher.work import WorkSpec
 from tests.unit.queues_rig import QueuesRig as Rig
 from tests.unit.queues_rig import told
 from tests.unit.state_rig import T0, job
@@ -150,3 +152,41 @@ def test_what_would_start_too_late_is_not_begun_by_count(candidates: Callable[[]
     view = View(rig.state, due, rig.queues, steady_ms=T0 * 1000, lead_ms=1_000)
     assert {word.split()[0] for word in told(plan(view, rig.now_ms))} == {"skip"}
     assert candidates() == 3
+
+
+def of_handlers(**served: str) -> World:
+    """A world whose jobs are for handlers; each executor has its own idea of their groups."""
+    declared = [
+        job(f"{handler}{n}", schedule=SECOND, work=WorkSpec((), handler=handler))
+        for handler in ("h1", "h3")
+        for n in range(6)
+    ]
+    world = World(*declared)
+    queues = world.rig.queues
+    for number, (group, handlers) in enumerate(served.items(), 1):
+        names = tuple(handlers.split())
+        queues.serve([Offer(group, 8, names)])
+        queues.places.put(Place(number, {}, (Capacity(4), Capacity(8, names))))
+    return world
+
+
+@pytest.mark.parametrize(
+    "served", [{"v1": "h1 h2", "v2": "h1 h2 h3"}, {"v2": "h1 h2 h3", "v1": "h1 h2"}]
+)
+def test_handlers_that_executors_group_differently_share_their_slots_without_an_error(
+    served: dict[str, str],
+) -> None:
+    """As in a rolling upgrade: the names of groups do not tell who shares slots with whom."""
+    world = of_handlers(**served)
+    begun = [line for line in world.turn(1) if line.startswith("begin")]
+    assert 8 < len(begun) <= 12, "the first of both handlers"
+
+
+def test_what_finds_no_room_by_count_is_judged_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(*jobs())
+    spread = world.rig.queues.places.spread
+    monkeypatch.setattr(
+        world.rig.queues.places, "spread", lambda need, count: spread(need, min(count, 3))
+    )
+    begun = [line for line in world.turn(1) if line.startswith("begin")]
+    assert len(begun) == 9, "all of them, by count or one by one"
