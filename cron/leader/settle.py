@@ -31,7 +31,7 @@ _Place = tuple[int, int]  # log index of a Begin, row
 
 class _Report(NamedTuple):
     """What an executor said when it joined, the log index at which State stood then, and which of
-    its odd rows State had as launched."""
+    its rows that are parts State had as launched."""
 
     known: Told
     at_index: int
@@ -150,10 +150,11 @@ class _Questions:
 
 
 def _launched_on(record: ExecutorRecord) -> Iterator[_Place]:
-    """Yield the odd rows that are launched at an executor; the columns tell when others were."""
+    """Yield the rows that are launched parts at an executor; of others State tells when they
+    were launched, of launches with parts only when the first one was."""
     for batch in record.batches.values():
         for row, launch in batch.odd.items():
-            start = launch.start_on(record.number)
+            start = launch.start_on(record.number) if launch.parts else None
             if start is not None and start.state is LAUNCHED:
                 yield batch.index, row
 
@@ -175,8 +176,11 @@ def _unreported(
             continue
         if start.state is BEGUN:
             begun.append(row)
-        elif (batch.index, row) in report.launched:
-            launched.append(row)
+        elif launch.parts:
+            if (batch.index, row) in report.launched:
+                launched.append(row)
+        elif launch.launched_index <= report.at_index:
+            launched.append(row)  # it may have been usual when the executor reported
     return begun, launched
 
 

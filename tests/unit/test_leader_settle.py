@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cron.leader.dispatch import Dispatcher
 from cron.leader.settle import STALE_MS, Settler
+from cron.state import commands as c
 from launcher.launch import Reason
 from launcher.pool.events import BatchFacts, Fact, Fate, Joined, Told
 from launcher.pool.orders import FenceOrder, KillOrder, StartBatch
@@ -139,6 +142,36 @@ def test_stale_starts_are_asked_about_again_batch_by_batch() -> None:
     settler.stale(rig.state, rig.at_ms + STALE_MS)
     assert pool.rows == [(index, [0, 2, 3])]
     assert pool.killed == [KillOrder(index, 1, Reason.KILLED)]
+
+
+# ---- what was launched
+
+
+@pytest.mark.parametrize("is_odd_then", [False, True])
+def test_a_launched_row_that_its_executor_does_not_know_is_lost(is_odd_then: bool) -> None:
+    """Also where the row is cancelled between the report and its settling."""
+    rig = many(2)
+    index = rig.state.index
+    rig.append(c.Launched((), (c.Starts(index, 1, (0,), (rig.at_ms,)),)))
+    pool: Any = FakePool()
+    settler = Settler(pool, Dispatcher(pool))
+    if is_odd_then:
+        rig.cancel(60)
+    settler.joined(joined(rig, 1, Told()), rig.state)
+    if not is_odd_then:
+        rig.cancel(60)
+    found = settler.ready(rig.state, rig.state.executors[1], rig.at_ms)
+    assert found.facts == (Fact(index, 0, Fate.INTERRUPTED, is_recorded=False),)
+
+
+def test_an_odd_row_that_is_launched_after_the_report_is_not_lost() -> None:
+    rig = many(2)
+    rig.cancel(60)
+    pool: Any = FakePool()
+    settler = Settler(pool, Dispatcher(pool))
+    settler.joined(joined(rig, 1, Told()), rig.state)
+    rig.launched(60)
+    assert settler.ready(rig.state, rig.state.executors[1], rig.at_ms) == Told()
 
 
 # ---- parts
