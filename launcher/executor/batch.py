@@ -207,6 +207,8 @@ class Batch:
 
     def ack(self, rows: Sequence[int]) -> None:
         """Mark those of `rows`, ascending, that are here and have a result."""
+        if not rows:
+            return
         states, count = self.states, 0
         mine = self.rows
         is_all = isinstance(mine, range) and mine.start <= rows[0] and rows[-1] < mine.stop

@@ -70,6 +70,8 @@ class Outbox:
     def ack(self, acks: Sequence[BatchRows]) -> None:
         """Queue acknowledgements of ends."""
         for index, rows in acks:
+            if not rows:
+                continue  # no end of that batch was accepted
             waiting = self._acks.setdefault(index, [])
             if not waiting:
                 self._bytes += limits.BATCH_BYTES

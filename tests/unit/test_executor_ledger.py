@@ -172,6 +172,13 @@ def test_an_open_row_cannot_be_acknowledged(ledger: Ledger) -> None:
     assert [row.name for row in ledger.accepted()] == [A]
 
 
+def test_no_rows_may_be_acknowledged(ledger: Ledger) -> None:
+    accept(ledger, A)
+    with ledger.transaction():
+        ledger.ack(10, [])
+    assert [row.name for row in ledger.unacked()] == [A]
+
+
 def test_the_floor_forgets_acknowledged_rows_and_no_others(ledger: Ledger) -> None:
     accept(ledger, A, index=10)
     accept(ledger, B, index=10)

@@ -182,6 +182,7 @@ def test_an_empty_outbox_has_nothing_to_send() -> None:
     outbox.raise_floor(3)
     assert outbox
     assert outbox.take(EPOCH).floor == 3
+    outbox.ack([(5, [])])
     assert not outbox
 
 
