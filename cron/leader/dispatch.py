@@ -20,7 +20,7 @@ from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.codec import encode_work
 from cron.state.outcome import Outcome, Result, Verdict
-from cron.state.state import NO_ROW, ExecutorRecord, LaunchRow, Start, State
+from cron.state.state import ExecutorRecord, LaunchRow, Start, State
 from launcher.launch import LaunchState, Reason
 from launcher.pool.orders import BatchRows, KillOrder, StartBatch, Work, work_of
 from launcher.pool.pool import Pool
@@ -152,8 +152,9 @@ class Dispatcher:
                 self.kill_on(record, launch, start)
 
     def kill_on(self, record: ExecutorRecord, launch: LaunchRow, start: Start) -> None:
-        """Order the end of a part of an attempt whose Cancel is committed."""
-        if launch.cancel is not Reason.NONE and start.row != NO_ROW:
+        """Order the end of a part of an attempt whose Cancel is committed. Its executor knows none
+        below row 0: State numbers so what nobody knows the row of."""
+        if launch.cancel is not Reason.NONE and start.row >= 0:
             order = KillOrder(launch.begun_index, start.row, launch.cancel)
             self._pool.kill(record.executor, record.ledger, [order])
 

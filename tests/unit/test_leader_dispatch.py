@@ -8,11 +8,12 @@ from cron.leader.dispatch import Dispatcher, late_begun
 from cron.leader.inbox import Inbox
 from cron.state import commands as c
 from cron.state.outcome import Verdict
+from cron.state.state import NO_ROW, Start
 from launcher.columns import full
-from launcher.launch import LaunchState
+from launcher.launch import LaunchState, Reason
 from launcher.pool.events import BatchFacts, Facts, Fate, Told, Unsent
 from launcher.pool.lease import LeaseTimes
-from launcher.pool.orders import BatchRows, StartBatch
+from launcher.pool.orders import BatchRows, KillOrder, StartBatch
 from launcher.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, job, said
 from tests.unit.test_leader_news import ended, many
@@ -26,12 +27,16 @@ class FakePool:
     def __init__(self) -> None:
         self.started: dict[str, list[StartBatch]] = {}
         self.acked: list[tuple[str, list[BatchRows]]] = []
+        self.killed: list[KillOrder] = []
 
     def start(self, executor: str, _ledger: str, batches: list[StartBatch]) -> None:
         self.started.setdefault(executor, []).extend(batches)
 
     def ack(self, executor: str, _ledger: str, rows: list[BatchRows]) -> None:
         self.acked.append((executor, rows))
+
+    def kill(self, _executor: str, _ledger: str, kills: list[KillOrder]) -> None:
+        self.killed += kills
 
     def expired(self, _now_mono: int) -> tuple[()]:
         return ()
@@ -158,6 +163,15 @@ def test_launches_that_catch_up_are_counted_once() -> None:
         rig.account(60, number=number, due=(c.DueItem(T0 + 60, is_late=True),), to=60)
     outcome = rig.append(c.Begin.of([begin_item(rig, 1), begin_item(rig, 2, 1, 2)]))
     assert late_begun(rig.state, outcome) == 2
+
+
+def test_what_nobody_knows_the_row_of_is_not_ordered_to_end() -> None:
+    rig, (dispatcher, pool) = many(1), dispatching()
+    rig.cancel(60)
+    record, launch = rig.state.executors[1], rig.row(60)
+    for row in (NO_ROW - 1, NO_ROW, 0):
+        dispatcher.kill_on(record, launch, Start(1, 1, launch.state, row))
+    assert pool.killed == [KillOrder(rig.state.index - 1, 0, Reason.KILLED)]
 
 
 # ---- orders that never left
