@@ -478,10 +478,10 @@ class State:
 
     def add_odd(self, launch: LaunchRow, start: Start) -> int:
         """Put a launch among what is open on one of its executors; return its row there, one below
-        `NO_ROW` where nobody knows which it is."""
+        `NO_ROW` where nobody knows which it is, or another launch is open as that row."""
         batch = self.batch(start.executor, launch.begun_index, launch.begun_at_ms, launch.epoch)
         row = start.row
-        if row == NO_ROW:
+        if row == NO_ROW or batch.launch(row) is not None:
             row = min([NO_ROW, *batch.odd]) - 1
         batch.odd[row] = launch
         return row

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from cron.limits import LOST_KEPT
 from cron.state import commands as c
 from cron.state.columns import deltas
@@ -13,6 +15,8 @@ from cron.state.outcome import Verdict
 from cron.state.rows import Chunk
 from cron.state.state import NO_ROW, LostRow
 from launcher.launch import LaunchState, Reason
+from launcher.pool.events import Fate
+from tests.unit.restored_rig import RestoredRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
 
 
@@ -85,6 +89,29 @@ def test_an_image_has_the_rows() -> None:
     launch = again.executors[1].find(rig.state.index, 1)
     assert launch is not None
     assert launch.scheduled_s == T0 + 120
+
+
+@pytest.mark.parametrize("is_odd", [False, True])
+def test_what_is_remembered_as_the_row_of_another_launch_does_not_take_its_place(
+    is_odd: bool,
+) -> None:
+    rig = RestoredRig(job(), job("other"))
+    rig.to(60).account(60)
+    rig.begin(60)
+    begun = rig.state.index
+    if is_odd:
+        rig.cancel(60)
+    rig.restore(120)
+    for second in (60, 120):
+        rig.remember(second, Fate.ACCEPTED, name="other", begun=begun)
+    assert rig.memories[1]["default/other@2026-11-20T16:01:00Z#1"].fact.row == 0
+    rig.resolve()
+    rows = [found(rig, 1, begun, row) for row in (0, 1, NO_ROW - 1)]
+    numbers = [rig.state.executors[1].batches[begun].launch(row) for row in (0, NO_ROW - 1)]
+    assert rows == [60, 120, 60]
+    assert [launch and launch.number for launch in numbers] == [1, 2]
+    again = decode_state([encode_state(rig.state)])
+    assert [again.executors[1].find(begun, row) is None for row in (0, 1, -2)] == [False] * 3
 
 
 # ---- late news (rule R9)
