@@ -63,7 +63,7 @@ LACKING_MAX: Final = 1_000
 """Of so many that are skipped at their deadline an entry says what they lacked."""
 TOLD_MAX: Final = 50
 """Jobs of which one plan finds out what their launches lacked: each is a look at all executors."""
-LOST_MAX: Final = 50_000
+LOST_MAX: Final = 10_000
 """Launches that one entry may give up, beyond those of one executor. It takes no more room for
 them, but each of them costs `apply` as much as a launch that is not usual."""
 SILENT: Final = Note(NoteCode.SILENT)
