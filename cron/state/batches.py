@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
@@ -233,11 +233,22 @@ class ActiveRows(Mapping[Key, "LaunchRow"]):
         return launch
 
     def of(self, number: int) -> Iterator[tuple[Batch, int]]:
-        """Yield the usual rows of a job."""
+        """Yield the usual rows of a job; a look at all instants."""
         for scheduled_s, batches in self.usual.items():
             batch = batches.get(number)
             if batch is not None:
                 yield batch, batch.find(number, scheduled_s)
+
+    def of_jobs(self, numbers: Collection[int]) -> list[tuple[Batch, int]]:
+        """Return the usual rows of these jobs, oldest first; one look at all instants."""
+        wanted = set(numbers)
+        if not wanted:
+            return []
+        return [
+            (batches[number], batches[number].find(number, at_s))
+            for at_s, batches in sorted(self.usual.items())
+            for number in sorted(batches.keys() & wanted)
+        ]
 
     def leave_all(self, numbers: Sequence[int], scheduled_s: Sequence[int]) -> None:
         """Note that rows are no longer usual."""

@@ -36,7 +36,7 @@ def forget(context: Context, command: Forget) -> Result:
             gone += 1
         else:
             state.touch(record)
-            compact(state, record, before_s)
+            compact(record, _needed_from(state, record, before_s))
     for number in command.removed:
         record = state.by_number.get(number)
         if record is not None and _is_over(context, record, lost):
@@ -68,10 +68,10 @@ def _drop(state: State, record: JobRecord) -> None:
     state.forgotten_s = max(state.forgotten_s, record.horizon_s)
 
 
-def compact(state: State, record: JobRecord, before_s: int) -> None:
+def compact(record: JobRecord, before_s: int) -> None:
     """Let a record have no more spans than it needs: those that ended by `before_s` go, all but the
-    last, neighbours that say the same become one, and of too many the oldest go."""
-    before_s = _needed_from(state, record, before_s)
+    last, neighbours that say the same become one, and of too many the oldest go. With 0 none goes
+    for its age, whatever is open."""
     kept: list[Span] = []
     for span in record.spans:
         last = kept[-1] if kept else None

@@ -127,7 +127,7 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
     record.job = job
     state.note_job(record)
     record.spans.append(span)
-    forgetting.compact(state, record, 0)
+    forgetting.compact(record, 0)
     _note_change(context, record, command)
 
 

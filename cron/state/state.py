@@ -405,16 +405,17 @@ class State:
         )
 
     def make_odd(self, records: Collection[JobRecord]) -> None:
-        """Give what is open of jobs rows of its own: call this before the jobs change, or it."""
+        """Give what is open of jobs rows of its own: call this before the jobs change, or it.
+
+        Name all of them at once: each call is a look at all instants."""
         for key in self.due.of_jobs([record.number for record in records]):
             record, row = self.by_number[key[0]], self.due[key]
             self.touch(record)
             self.due.take(key[1], key[0])
             self.due.odd[key] = record.open[key[1:]] = row
-        for record in records:
-            if record.number in self.running:
-                for batch, number in list(self.active.of(record.number)):
-                    self.make_row_odd(batch, number)
+        running = [record.number for record in records if record.number in self.running]
+        for batch, place in self.active.of_jobs(running):
+            self.make_row_odd(batch, place)
 
     def note_job(self, record: JobRecord) -> None:
         """Take note of what a job is now: call this once it has changed, or is gone."""
@@ -448,6 +449,12 @@ class State:
             return record.open
         waiting = {place: self.due[(number, *place)] for place in places}
         return record.open | waiting | {(one.scheduled_s, 0): one for one in usual}
+
+    def count_open(self, records: Collection[JobRecord]) -> int:
+        """Return how many launches of these jobs are open; one look at all instants."""
+        numbers = [record.number for record in records]
+        in_columns = len(self.due.of_jobs(numbers)) + len(self.active.of_jobs(numbers))
+        return in_columns + sum(len(record.open) for record in records)
 
     def is_open(self, record: JobRecord) -> bool:
         """Return whether a launch of a job is open."""

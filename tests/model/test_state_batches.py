@@ -52,8 +52,8 @@ def seen(state: State) -> list[object]:
     history = list(state.history.rows_after(0))
     return [
         dict(state.active), rows, opened, running, state.running, found, executors_of(state),
-        len(state.active), state.dead, state.lost, state.lost_at, state.budgets,
-        history,
+        len(state.active), state.count_open(state.jobs.values()), state.dead,
+        state.lost, state.lost_at, state.budgets, history,
     ]  # fmt: skip
 
 

@@ -22,7 +22,8 @@ def seen(state: State) -> list[object]:
     """What anybody can see of the launches of a State."""
     opened = {name: state.open_of(record) for name, record in state.jobs.items()}
     horizons = {name: record.horizon_s for name, record in state.jobs.items()}
-    return [dict(state.due), state.active, opened, horizons, state.digest, state.dead]
+    count = state.count_open(state.jobs.values())
+    return [dict(state.due), state.active, opened, count, horizons, state.digest, state.dead]
 
 
 def compared(seed: int) -> int:
