@@ -135,6 +135,10 @@ def fill(point: Path) -> None:
 
 
 PAGE: Final = 4_096
+LETTERS: Final = 80
+"""Of a job's name in a tombstone, for which its record is as much longer."""
+LEFT_MAX: Final = 8
+"""Bytes into which no record fits: its frame is longer."""
 
 
 def size_of(path: Path) -> int:
@@ -147,18 +151,21 @@ async def fill_page(leader: FakeLeader, journal: Path) -> None:
     sizes = [size_of(journal)]
 
     async def fence(letters: int) -> None:
-        name = f"default/{'x' * letters}{len(sizes)}@2026-11-20T15:00:00Z#1"
+        name = f"default/{'x' * letters}{len(sizes) % 10}@2026-11-20T15:00:00Z#{len(sizes)}"
         leader.order(fences=[name])
         await leader.told(name, pool_pb2.FENCED)
         sizes.append(size_of(journal))
 
-    await fence(100)
-    beside = sizes[1] - sizes[0] - 100
-    while (left := -sizes[-1] % PAGE) > 50:
-        if left < 150 or left > 500:
-            await fence(150)
+    await fence(LETTERS)
+    beside = sizes[1] - sizes[0] - LETTERS
+    while (left := -sizes[-1] % PAGE) > LEFT_MAX:
+        room = left - beside
+        if 1 <= room <= LETTERS:
+            await fence(room)
+        elif LETTERS < room <= LETTERS + beside:
+            await fence((room - beside) // 2)
         else:
-            await fence(min(150, (left if left < 250 else left // 2) - 10 - beside))
+            await fence(LETTERS)
 
 
 def clear(point: Path) -> None:
