@@ -17,7 +17,8 @@ from launcher.executor.clock import boot_ms, wall_ms
 from launcher.executor.trees import SPAWNER_MARK
 
 LONG_MS = 600_000
-LEDGER = "11111111-2222-4333-8444-555555555555"
+LEDGER = "66666666-2222-4333-8444-555555555555"
+"""No other test ends what an executor with this ledger has started."""
 
 
 class Bench:

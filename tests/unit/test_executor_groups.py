@@ -19,8 +19,9 @@ from launcher.executor.trees import SPAWNER_MARK
 
 NAME = "default/a@2026-11-20T15:00:00Z#1"
 LAUNCH = "default/a@2026-11-20T15:00:00Z"
-LEDGER = "11111111-2222-4333-8444-555555555555"
-EPOCH = "0.1.r1"
+# Of this process alone: what is killed by its mark may be a test's that runs beside it.
+LEDGER = f"11111111-2222-4333-8444-{os.getpid():012d}"
+EPOCH = f"0.1.r{os.getpid()}"
 UNREPORTED = Row(9, 0, ACCEPTED, NAME, EPOCH)
 
 
@@ -123,7 +124,11 @@ def test_another_attempt_is_not_taken_for_it(env: dict[str, str]) -> None:
         group.close()
 
 
-@pytest.mark.parametrize(("ledger", "survives"), [("of another cell", True), (LEDGER, False)])
+@pytest.mark.parametrize(
+    ("ledger", "survives"),
+    [("of another cell", True), (LEDGER, False)],
+    ids=["another", "its own"],
+)
 def test_what_another_executors_spawner_started_is_spared(ledger: str, survives: bool) -> None:
     command = f"exec env -u {SPAWNER_MARK} RAFTCRON_LAUNCH={LAUNCH} setsid sleep 60"
     group = Group(f"({command}) & echo $!; wait", "", **{SPAWNER_MARK: ledger})
