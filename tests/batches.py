@@ -7,10 +7,11 @@ from itertools import repeat
 from typing import Any
 
 from cron.state import commands as c
-from cron.state.columns import spread, sums
+from cron.state.columns import spread
 from cron.state.ends import Named, all_on, named
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
+from launcher.columns import sums
 
 
 def begun(command: c.Begin) -> list[c.BeginItem]:

@@ -16,9 +16,10 @@ from cron.leader.settle import Settler
 from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.batches import Batch
-from cron.state.columns import deltas, sums
+from cron.state.columns import deltas
 from cron.state.outcome import Result
 from cron.state.state import ExecutorRecord, State
+from launcher.columns import sums
 from launcher.launch import LaunchState
 from launcher.pool.events import (
     BatchFacts,

@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from cron.job import Job, Overlap
 from cron.state import commands as c
 from cron.state import parts
-from cron.state.columns import sums
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord, LaunchRow, Part, State
+from launcher.columns import sums
 from launcher.launch import LaunchState
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up

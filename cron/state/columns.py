@@ -10,11 +10,10 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
-from itertools import accumulate
-from operator import sub
 from typing import Final, TypeAlias
 
 from cron.state.rows import Column
+from launcher.columns import differences, sums
 
 Deltas: TypeAlias = tuple[int, ...]
 _WIDTH: Final = 8
@@ -24,12 +23,7 @@ _FITS: Final = 1 << 62
 
 def deltas(values: Sequence[int]) -> Deltas:
     """Return the first integer and the differences of those after it."""
-    return (*values[:1], *map(sub, values[1:], values))
-
-
-def sums(coded: Deltas) -> list[int]:
-    """Return the integers of which these are the first and the differences."""
-    return list(accumulate(coded))
+    return tuple(differences(values))
 
 
 def uniform(values: Sequence[int]) -> Deltas:

@@ -12,12 +12,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from cron.state import commands as c
 from cron.state.batches import Batch, taken
-from cron.state.columns import all_fit, spread, sums
+from cron.state.columns import all_fit, spread
 from cron.state.context import Context
 from cron.state.outcome import Verdict
 from cron.state.retries import after_success, is_kept
 from cron.state.rows import Chunk, column, joined
 from cron.state.state import JobRecord, State
+from launcher.columns import sums
 from launcher.launch import LaunchState
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
@@ -135,7 +136,7 @@ def _states(batch: Batch | None, rows: list[int]) -> bytes:
 
 
 class _Told(NamedTuple):
-    """What is told of rows: columns with an item for each."""
+    """What an executor reported of some rows: columns with an item for each row."""
 
     rows: Sequence[int]
     started_ms: Sequence[int]
@@ -143,12 +144,12 @@ class _Told(NamedTuple):
     output_bytes: Sequence[int]
 
     def between(self, first: int, last: int) -> _Told:
-        """Return what is told of the rows from one place to before another."""
+        """Return the reports of the rows from one place to before another."""
         return _Told(*(column[first:last] for column in self))
 
 
 def _told(ends: c.Ends) -> _Told | None:
-    """Return what is told of rows, None where a column is not of them."""
+    """Return the reports of rows, None where a column does not fit the number of rows."""
     rows = row_numbers(ends.rows)
     if rows is None:
         return None

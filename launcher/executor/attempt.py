@@ -111,9 +111,8 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
     # ---- at a worker
 
     def task(self, served: wire.Served) -> wire.Task:
-        """Return what a worker is told of it that serves its handler so, and watch it as such."""
-        spec, batch, place = self.spec, self.batch, self.place
-        attempts, scheduled, triggers = batch.attempts, batch.scheduled, batch.triggers
+        """Return the task for a worker, and set the timeouts by which it is watched there."""
+        spec, batch = self.spec, self.batch
         self.timeout_ms = wire.timeout_of(spec.timeout_ms, served.timeout_ms)
         if spec.heartbeat_ms or served.heartbeat_ms:
             self.heartbeat_ms = wire.effective_ms(spec.heartbeat_ms, served.heartbeat_ms)
@@ -121,9 +120,9 @@ class Attempt(msgspec.Struct, eq=False, gc=False):
             self.name,
             spec.handler,
             spec.payload,
-            attempts if isinstance(attempts, int) else attempts[place],
-            scheduled if isinstance(scheduled, int) else scheduled[place],
-            triggers if isinstance(triggers, int) else triggers[place],
+            self.number,
+            self.scheduled_s,
+            at(batch.triggers, self.place),
             spec.timeout_ms,
             spec.heartbeat_ms,
             spec.guarded,
