@@ -31,7 +31,7 @@ class Garbage:
         self._seen: object = None
 
     def begin(self) -> None:
-        """Collect once, and keep what is there from all later collections."""
+        """Collect once, and exclude all objects that exist now from later collections."""
         gc.set_threshold(*THRESHOLDS)
         self._seen = self._root()
         _freeze_living()

@@ -196,7 +196,7 @@ class Batch:
                 self.codes[place] = code
 
     def explain(self, places: Sequence[int], detail: str) -> None:
-        """Keep what people are told of rows that are over; their processes are."""
+        """Keep the details of rows that are over, and forget their processes."""
         over = [place for place in places if self.states[place] & FATE != ACCEPTED]
         if self.extras:
             for place in over:

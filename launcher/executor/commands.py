@@ -51,7 +51,7 @@ class Commands:
         return len(self._guarded)
 
     def orders(self, some: Iterable[Attempt], news: News, wall_ms: int) -> list[list[Any]]:
-        """Return what the spawner is told to start; `news` gets what it cannot be told."""
+        """Return the orders to start for the spawner; `news` gets what cannot start."""
         orders: list[list[Any]] = []
         for attempt in some:
             name = attempt.name

@@ -412,8 +412,8 @@ class Foreman:
             log.info("ledger.has_room", **counts)
 
     def _offer(self, *, is_new: bool, is_changed: bool) -> None:
-        """Tell who is new, if there is anything to tell, and everybody what has changed. With a
-        full ledger nothing is offered: each launch that is refused is a row as well."""
+        """Send what workers serve to a new stream, and again after each change. With a full
+        ledger nothing is offered: each launch that is refused is a row as well."""
         offers = () if self._is_full else self.workers.offers
         if self._outlet is not None and (is_changed or (is_new and offers)):
             self._outlet.offer(offers)
