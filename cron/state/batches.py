@@ -185,17 +185,20 @@ class OpenRows(Mapping[Key, "LaunchRow"]):
         return (launch.key for batch in self._batches.values() for launch in batch.launches())
 
     def __getitem__(self, key: Key) -> LaunchRow:
-        return dict(self.items())[key]
+        return self._all()[key]
 
     def items(self) -> ItemsView[Key, LaunchRow]:
         """Return all of it, by key."""
-        return {
-            launch.key: launch for batch in self._batches.values() for launch in batch.launches()
-        }.items()
+        return self._all().items()
 
     def values(self) -> ValuesView[LaunchRow]:
         """Return all of it."""
-        return dict(self.items()).values()
+        return self._all().values()
+
+    def _all(self) -> dict[Key, LaunchRow]:
+        return {
+            launch.key: launch for batch in self._batches.values() for launch in batch.launches()
+        }
 
 
 class ActiveRows(Mapping[Key, "LaunchRow"]):
