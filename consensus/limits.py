@@ -13,6 +13,10 @@ IN_FLIGHT_MAX: Final = 10_000
 IN_FLIGHT_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of all waiting appends: eight of the largest."""
 
+BARRIERS_MAX: Final = 4_096
+"""Calls that may wait for the next barrier: a few kB each with the read behind it, 20 MB in all. A
+round takes a round trip and a sync, so at 20 ms a round it is 200,000 reads a second."""
+
 TICK_BYTES: Final = 1024 * 1024
 """How much one tick writes to the journal before it listens to its peers again."""
 

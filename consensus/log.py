@@ -84,7 +84,7 @@ class ReplicatedLog(Protocol):
         read starts here; so does a lease renewal).
 
         Raises:
-            NotLeader, Stopped, OutcomeUnknown: it could not be confirmed.
+            NotLeader, QueueFull, Stopped, OutcomeUnknown: it could not be confirmed.
         """
 
     async def confirm(self, *, timeout_ms: int) -> None:

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from consensus.errors import ConsensusError, OutcomeUnknown
+from consensus.errors import ConsensusError, OutcomeUnknown, QueueFull
+from consensus.limits import BARRIERS_MAX
 from consensus.log import Applied
 
 T = TypeVar("T")
@@ -25,10 +26,16 @@ class Barriers:
         """Return the answer of the next round; it begins at once if none is under way.
 
         Raises:
+            QueueFull: too many calls wait for it.
             ConsensusError: the round could not begin.
         """
         if not self._running:
             return self._begin([])
+        if len(self._waiting) >= BARRIERS_MAX:
+            # Those whose callers gave up are found here, so that a call costs nothing else.
+            self._waiting = [turn for turn in self._waiting if not turn.done()]
+            if len(self._waiting) >= BARRIERS_MAX:
+                raise QueueFull(f"{BARRIERS_MAX} calls wait for a barrier")
         turn: asyncio.Future[Applied] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         return turn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from statistics import median_low
 from typing import Final
 
 from cron.leader.plan import ROWS_MAX
@@ -14,6 +15,10 @@ ROWS_MIN: Final = 200
 TOLD_MIN: Final = 100
 """Turns with fewer rows say little of what a row costs."""
 LEAD_MAX_MS: Final = 1_000
+LEAD_TURNS: Final = 9
+LEAD_KEPT_MS: Final = 10_000
+"""So many turns of the last seconds say how long an order takes to leave. Their median does: one
+entry that a disk or an election held up says nothing about the next one."""
 
 
 class Budget:
@@ -59,18 +64,22 @@ class TurnPace:
     def __init__(self) -> None:
         self.rows_max = ROWS_MAX
         self._row_us = 0
-        self._turns_ms: deque[int] = deque([0], maxlen=8)
+        self._turns: deque[tuple[int, int]] = deque(maxlen=LEAD_TURNS)
+        """(when it ended, how long until it was applied)"""
 
-    def took(self, rows: int, busy_ms: int, whole_ms: int) -> None:
-        """Note a turn: its rows, how long it kept the loop, and how long until it was applied."""
-        self._turns_ms.append(whole_ms)
+    def took(self, rows: int, busy_ms: int, whole_ms: int, now_ms: int) -> None:
+        """Note a turn that ended at `now_ms` of a monotonic clock: its rows, how long it kept the
+        loop, and how long until it was applied."""
+        self._turns.append((now_ms, whole_ms))
         if rows < TOLD_MIN:
             return
         self._row_us = (3 * self._row_us + 1000 * busy_ms // rows) // 4
         most = TURN_MS * 1000 // self._row_us if self._row_us else ROWS_MAX
         self.rows_max = min(max(most, ROWS_MIN), ROWS_MAX)
 
-    @property
-    def lead_ms(self) -> int:
-        """How long it may take until an order leaves that is planned now."""
-        return min(2 * max(self._turns_ms), LEAD_MAX_MS)
+    def lead_ms(self, now_ms: int) -> int:
+        """Return how long it takes until an order leaves that is planned at `now_ms`; 0 where no
+        recent turn tells. A launch that has more time than this must not be skipped."""
+        since_ms = now_ms - LEAD_KEPT_MS
+        recent = [whole_ms for at_ms, whole_ms in self._turns if at_ms >= since_ms]
+        return min(median_low([0, *recent]), LEAD_MAX_MS)

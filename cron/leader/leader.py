@@ -17,7 +17,7 @@ from itertools import islice, takewhile
 
 import structlog
 
-from consensus.errors import ConsensusError, EntryTooBig, NotLeader
+from consensus.errors import ConsensusError, EntryTooBig, NotLeader, QueueFull
 from consensus.leadership import Freshness, Leadership
 from consensus.log import Applied, ReplicatedLog
 from cron.api.reading import HINT as STALE_HINT
@@ -266,7 +266,8 @@ class Leader:
             planned_ms = self._clock.mono_ms() - began_ms
             await self._commit(epoch, commands, changes, now_ms)
             busy_ms = planned_ms + self._applier.busy_ms - applied_ms
-            self._pace.took(rows, busy_ms, self._clock.mono_ms() - began_ms)
+            ended_ms = self._clock.mono_ms()
+            self._pace.took(rows, busy_ms, ended_ms - began_ms, ended_ms)
 
     async def _commit(
         self, epoch: Epoch, commands: list[c.Command], changes: list[Change], now_ms: int
@@ -351,7 +352,7 @@ class Leader:
             settings=self._settings.plan,
             queues=books.queues,
             rows_max=rows_max,
-            lead_ms=self._pace.lead_ms,
+            lead_ms=self._pace.lead_ms(now_mono),
             stale_jobs=books.due_heap.stale(now_s, limit=rows_max // STALE_SHARE),
             is_behind=lambda number: books.due_heap.is_behind(number, now_s),
         )
@@ -537,6 +538,7 @@ class Leader:
 
         Raises:
             NotLeader: another replica leads, or none. Unavailable: it cannot be confirmed.
+            LimitExceeded: too many reads wait already.
         """
         if self.epoch is None:
             raise NotTheLeader(self.leader_address())
@@ -544,6 +546,9 @@ class Leader:
             await self._log.barrier(timeout_ms=CONFIRM_MS)
         except NotLeader as error:
             raise NotTheLeader(self.leader_address()) from error
+        except QueueFull as error:
+            hint = f"try again shortly; {STALE_HINT}"
+            raise LimitExceeded("too many reads wait for a majority already", hint) from error
         except ConsensusError as error:
             text = f"{self._replica} cannot confirm that it leads: it reaches no majority"
             raise Unavailable(text, STALE_HINT) from error

@@ -155,7 +155,7 @@ class Overload:
             steady_ms=self.steady_ms,
             late_budget=2,
             rows_max=self.pace.rows_max,
-            lead_ms=self.pace.lead_ms,
+            lead_ms=self.pace.lead_ms(self.now_ms),
             stale_jobs=self.books.due_heap.stale(now_s, limit=self.pace.rows_max // 8),
             is_behind=lambda number: self.books.due_heap.is_behind(number, now_s),
         )
@@ -167,7 +167,7 @@ class Overload:
             cost_ms += busy_ms
             self.append(*commands)
             rows = sum(len(items_of(one)) for one in commands)
-            self.pace.took(rows, busy_ms, cost_ms)
+            self.pace.took(rows, busy_ms, cost_ms, self.now_ms + cost_ms)
         self.turn_most_ms = max(self.turn_most_ms, cost_ms)
         self.now_ms += cost_ms
         self._dispatch(commands)

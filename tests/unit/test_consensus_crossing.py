@@ -15,6 +15,7 @@ from consensus.engine.pending import Pending
 from consensus.errors import NotLeader, OutcomeUnknown, QueueFull
 from consensus.leadership import Position
 from consensus.limits import (
+    BARRIERS_MAX,
     HANDOVER_BYTES_MAX,
     HANDOVER_ENTRIES_MAX,
     IN_FLIGHT_BYTES_MAX,
@@ -139,6 +140,28 @@ async def test_a_caller_that_gives_up_does_not_end_the_round_of_others() -> None
     rounds.begun[2].set_result(applied(2))
     await settle()
     assert patient.result() == applied(2)
+
+
+async def test_too_many_calls_for_a_barrier_are_refused_and_those_that_gave_up_do_not_count() -> (
+    None
+):
+    rounds = Rounds()
+    barriers = Barriers(rounds.submit)
+    first = barriers.join()
+    waiting = [barriers.join() for _ in range(BARRIERS_MAX)]
+    with pytest.raises(QueueFull, match="barrier"):
+        barriers.join()
+    waiting[7].cancel()
+    later = barriers.join()
+    with pytest.raises(QueueFull):
+        barriers.join()
+    rounds.begun[0].set_result(applied(1))
+    await settle()
+    rounds.begun[1].set_result(applied(2))
+    await settle()
+    assert first.result() == applied(1)
+    assert later.result() == waiting[8].result() == applied(2)
+    barriers.join()
 
 
 async def test_what_is_handed_over_arrives_in_order_on_the_loops_thread() -> None:

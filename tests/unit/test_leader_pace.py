@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
-from cron.leader.budget import LEAD_MAX_MS, ROWS_MIN, TURN_MS, Budget, Every, TurnPace
+from cron.leader.budget import LEAD_KEPT_MS, LEAD_MAX_MS, ROWS_MIN, TURN_MS, Budget, Every, TurnPace
 from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.plan import ROWS_MAX
 from cron.leader.requests import (
@@ -32,18 +32,46 @@ def test_a_turn_has_as_many_rows_as_it_has_time_for() -> None:
     pace = TurnPace()
     assert pace.rows_max == ROWS_MAX
     for _ in range(20):
-        pace.took(1_000, 100, 120)  # 100 us for each row
+        pace.took(1_000, 100, 120, 0)  # 100 us for each row
     assert TURN_MS * 10 <= pace.rows_max <= TURN_MS * 11
-    pace.took(10, 100, 5_000)  # few rows say nothing of what a row costs
+    pace.took(10, 100, 5_000, 0)  # few rows say nothing of what a row costs
     assert TURN_MS * 10 <= pace.rows_max <= TURN_MS * 11
-    assert pace.lead_ms == LEAD_MAX_MS
     for _ in range(20):
-        pace.took(1_000, 10_000, 40)
+        pace.took(1_000, 10_000, 40, 0)
     assert pace.rows_max == ROWS_MIN
-    assert pace.lead_ms == 80
     for _ in range(40):
-        pace.took(1_000, 0, 1)
+        pace.took(1_000, 0, 1, 0)
     assert pace.rows_max == ROWS_MAX
+
+
+def test_an_order_takes_as_long_to_leave_as_the_median_of_the_turns_before() -> None:
+    pace = TurnPace()
+    assert pace.lead_ms(0) == 0
+    for at_ms in range(10):
+        pace.took(5, 1, 40, at_ms)
+    assert pace.lead_ms(10) == 40
+    for at_ms in range(10, 20):
+        pace.took(5, 1, 5_000, at_ms)
+    assert pace.lead_ms(20) == LEAD_MAX_MS
+
+
+@pytest.mark.parametrize("before", [0, 1, 9])
+def test_one_slow_entry_makes_no_launch_too_late(before: int) -> None:
+    """A disk that stood still for two seconds must not skip the next launches of a job with a
+    deadline of one second."""
+    pace = TurnPace()
+    for at_ms in range(before):
+        pace.took(1, 1, 3, at_ms)
+    pace.took(1, 1, 2_000, 2_100)
+    assert pace.lead_ms(2_101) <= 3
+
+
+def test_slow_turns_of_a_while_ago_make_no_launch_too_late() -> None:
+    pace = TurnPace()
+    for at_ms in range(9):
+        pace.took(1, 1, 2_000, at_ms)
+    assert pace.lead_ms(9) == LEAD_MAX_MS
+    assert pace.lead_ms(LEAD_KEPT_MS + 9) == 0
 
 
 def test_launches_of_an_executor_that_is_lost_are_rows_of_a_turn() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from consensus.memory import MemoryCell
 from cron.api.backend import Backend
-from cron.errors import NotLeader, Unavailable
+from cron.errors import LimitExceeded, NotLeader, Unavailable
 from cron.leader.applier import StateApplier
 from tests.unit.state_rig import job
 from tests.unit.test_leader_pauses import service
@@ -62,6 +62,20 @@ async def test_a_leader_that_is_cut_off_does_not_answer_a_read(read: str) -> Non
         with pytest.raises(Unavailable) as caught:
             await getattr(asked, read)(*READS[read])
         assert "--stale" in caught.value.hint
+
+
+async def test_more_reads_than_may_wait_are_refused_at_once_and_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("consensus.memory.IN_FLIGHT_MAX", 3)
+    async with cut_off() as replica:
+        asked: Backend = service(replica)
+        told = await asyncio.gather(*(asked.limits() for _ in range(5)), return_exceptions=True)
+        assert [type(one) for one in told] == [Unavailable] * 3 + [LimitExceeded] * 2
+        refused = told[-1]
+        assert isinstance(refused, LimitExceeded)
+        assert "try again" in refused.hint
+        assert "--stale" in refused.hint
 
 
 async def test_what_is_stale_is_answered_at_once_and_says_how_old_it_is() -> None:
