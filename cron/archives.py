@@ -30,7 +30,7 @@ from cron.keeper.keeper import Keeper
 from cron.keeper.sources import Fetching, PeerSource, StoreSource
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.saving import Saving
+from cron.service.saving import Saving
 from snapshots.disk import SnapshotFile
 from snapshots.errors import StoreError
 from snapshots.retention import SnapshotPolicy

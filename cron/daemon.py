@@ -54,17 +54,17 @@ from cron.joining import watch_joining
 from cron.keeper.shelf import check_format
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.membership import WAITING, client_address
 from cron.leader.plan import Settings
 from cron.leader.ratchet import Ratchet
-from cron.leader.replacing import Replacing
-from cron.leader.resetting import Resetting
-from cron.leader.roster import Identity, Roster
-from cron.leader.service import CellService, Operations
 from cron.leader.settings import LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import check_log, with_room
+from cron.service.membership import WAITING, client_address
+from cron.service.replacing import Replacing
+from cron.service.resetting import Resetting
+from cron.service.roster import Identity, Roster
+from cron.service.service import CellService, Operations
 from cron.state import commands as c
 from launcher import identity
 from launcher.errors import LauncherError

@@ -7,8 +7,14 @@ from collections.abc import Iterable
 from fnmatch import translate
 from typing import Final
 
-from cron.errors import InvalidInput
-from launcher.names import DEFAULT_TENANT, NAME_PART_CHARS_MAX, BadName, parse_job_name
+from cron.errors import InvalidInput, UnknownJob
+from launcher.names import (
+    DEFAULT_TENANT,
+    NAME_PART_CHARS_MAX,
+    BadName,
+    parse_job_name,
+    short_job_name,
+)
 
 PATTERN_CHARS_MAX: Final = 2 * NAME_PART_CHARS_MAX + 1
 _LEGAL = re.compile(r"[A-Za-z0-9_.*?!\[\]-]+(?:/[A-Za-z0-9_.*?!\[\]-]+)?")
@@ -50,3 +56,15 @@ def select(pattern: str, names: Iterable[str]) -> list[str]:
         return sorted(names)
     match = re.compile(translate(pattern)).match
     return sorted(name for name in names if match(name))
+
+
+def no_such_job(pattern: str) -> UnknownJob:
+    """Return the error for a name or pattern that no job has."""
+    if not is_wild(pattern):
+        return unknown_job(pattern)
+    return UnknownJob(f"pattern {pattern!r} matches no job", "`raftcron jobs` lists them")
+
+
+def unknown_job(name: str) -> UnknownJob:
+    """Return the error for a job that does not exist."""
+    return UnknownJob(f"job {short_job_name(name)} does not exist", "`raftcron jobs` lists them")

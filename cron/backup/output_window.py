@@ -15,7 +15,7 @@ from cron.errors import CronError
 from cron.history.gaps import Gap
 from cron.history.tails import Stretch
 from cron.leader.applier import StateApplier
-from cron.leader.transfer import Wanted
+from cron.service.transfer import Wanted
 from cron.state.archive import SegmentRecord
 from cron.state.rows import Row
 from launcher.names import AttemptName, LaunchName

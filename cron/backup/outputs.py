@@ -30,7 +30,7 @@ from cron.lane import Lane
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
-from cron.leader.transfer import Executors, ExecutorSilent, OutputGone, Transfer
+from cron.service.transfer import Executors, ExecutorSilent, OutputGone, Transfer
 from cron.state import commands as c
 from cron.state.archive import History
 from launcher.work import Epoch

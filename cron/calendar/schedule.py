@@ -17,7 +17,7 @@ the time.
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -303,6 +303,22 @@ def shortest_period_s(resolved: str) -> int:
 @lru_cache(maxsize=8192)
 def _shortest_period_s(resolved: str) -> int:
     return LocalTimes(parse(resolved).fields).shortest_distance() * 60
+
+
+def next_times(
+    schedule: Schedule, after_s: int, count: int, spend: Callable[[], None] | None = None
+) -> list[int]:
+    """Return up to `count` scheduled times after `after_s`, none where this release cannot read the
+    schedule. `spend` is called for each of them, and may raise to end it."""
+    ticks = compile_or_none(schedule)
+    times: list[int] = []
+    following = ticks.next(after_s)
+    while following is not None and len(times) < count:
+        if spend is not None:
+            spend()
+        times.append(following)
+        following = ticks.next(following)
+    return times
 
 
 def check(schedule: Schedule, columns: Sequence[int] = ()) -> None:

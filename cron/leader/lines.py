@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
-from cron.api.pattern import is_wild
+from cron.api.pattern import is_wild, unknown_job
 from cron.api.pool_views import (
     QueueQuery,
     QueuesReport,
@@ -18,7 +18,6 @@ from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.leader.applier import StateApplier
 from cron.leader.filters import Wanted, selector
-from cron.leader.questions import unknown_job
 from cron.leader.waiting import AskQueued, Queued, Reason, asked, why_waiting
 from cron.scheduler.gates import shown_deadline_ms
 from cron.scheduler.views import Depth

@@ -6,11 +6,10 @@ import msgspec
 
 from cron.api.pool_views import GateView, JobNeeds
 from cron.api.views import JobView, LaunchView, PartView
-from cron.calendar.schedule import unreadable
+from cron.calendar.schedule import next_times, unreadable
 from cron.history.audited import OpenRow
 from cron.history.story import memory_of
 from cron.job import Job
-from cron.leader.catalog import next_times
 from cron.leader.waiting import Queued, why_waiting
 from cron.notes import sentence
 from cron.scheduler.gates import shown_deadline_ms
@@ -270,7 +269,7 @@ def _next_s(record: JobRecord, job: Job, paused: Paused | None, now_ms: int) -> 
         if not paused.until_ms:
             return []
         after_s = max(after_s, -(-paused.until_ms // 1000) - 1)
-    return next_times(job, after_s, NEXT_SHOWN)
+    return next_times(job.schedule, after_s, NEXT_SHOWN)
 
 
 def _lateness_ms(row: Row | LaunchRow) -> int | None:

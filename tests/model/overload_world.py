@@ -17,8 +17,8 @@ from cron.leader.books import Books
 from cron.leader.budget import TurnPace
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS
 from cron.leader.plan import View, plan
-from cron.leader.questions import audited_job
 from cron.scheduler.places import Capacity, Place
+from cron.service.questions import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.machine import Machine

@@ -19,11 +19,11 @@ from cron.history.census import count
 from cron.job import Catchup, Job, Overlap, Schedule
 from cron.leader import removing
 from cron.leader.books import Books
-from cron.leader.catalog import _build as build_change
 from cron.leader.plan import Expired, Settings, View, plan
-from cron.leader.questions import audited_job
 from cron.leader.removing import sweep, sweep_before
 from cron.scheduler.places import Capacity, Place
+from cron.service.catalog import _build as build_change
+from cron.service.questions import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.image import decode_state

@@ -12,11 +12,11 @@ from consensus.memory import MemoryCell, MemoryLog, _Proposal
 from cron.api.views import StatusRow
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
-from cron.leader.backfill import Backfills
-from cron.leader.catalog import Catalog
 from cron.leader.leader import Leader
-from cron.leader.roster import Identity, Roster
 from cron.leader.settings import LeaderSettings
+from cron.service.backfill import Backfills
+from cron.service.catalog import Catalog
+from cron.service.roster import Identity, Roster
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from launcher.pool.lease import LeaseTimes

@@ -31,7 +31,7 @@ PICKLE_DOOR: Final = "consensus/engine/guard.py"
 CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
     "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
-    "cron/leader/books.py", "cron/leader/budget.py", "cron/leader/differences.py",
+    "cron/leader/books.py", "cron/leader/budget.py", "cron/service/differences.py",
     "cron/leader/queues.py",
     "cron/scheduler/", "cron/scopes.py", "launcher/where.py",
     "launcher/worker/lengths.py", "launcher/worker/outcome.py", "launcher/worker/payload.py",

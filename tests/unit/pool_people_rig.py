@@ -7,8 +7,8 @@ from typing import Any
 
 from cron.errors import NotLeader
 from cron.leader.books import Books
-from cron.leader.pool_service import PoolService
 from cron.scheduler.views import Depth, Wait
+from cron.service.pool_service import PoolService
 from cron.state.commands import Command
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.state import State

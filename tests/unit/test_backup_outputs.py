@@ -10,7 +10,7 @@ import pytest
 from cron.backup import outputs
 from cron.backup.courier import WATCH_MS
 from cron.backup.outputs import OF_ONE_EXECUTOR, TRANSFERS
-from cron.leader.transfer import SLICE_BYTES
+from cron.service.transfer import SLICE_BYTES
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from launcher.names import parse_attempt_name

@@ -11,7 +11,7 @@ import structlog
 from click.testing import Result
 
 from cron.cli import crontabs
-from cron.leader.catalog import Catalog
+from cron.service.catalog import Catalog
 from tests.unit.api_rig import FakeBackend, run_cli, serving
 from tests.unit.test_leader_reign import Replica, reigning
 

@@ -32,7 +32,8 @@ kill status audit certs snapshot restore dead queue limit gate executors
 """
 SERVERS_OWN = {
     *("grpc", "asyncio", "structlog", "pysyncobj", "sqlite3", "boto3", "croniter", "uvicorn"),
-    *("cron.state", "cron.leader", "cron.daemon", "cron.api.server", "launcher.logs"),
+    *("cron.state", "cron.leader", "cron.service", "cron.daemon", "cron.api.server"),
+    "launcher.logs",
 }
 """What no command imports that asks a cell and ends."""
 UNASKED = {"ssl", "secrets", "rich", "json", "shutil", "difflib", "getpass", "encodings.idna"}

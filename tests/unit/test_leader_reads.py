@@ -14,8 +14,8 @@ from cron.api.backend import Backend
 from cron.errors import LimitExceeded, NotLeader, Unavailable
 from cron.leader.applier import StateApplier
 from tests.unit.state_rig import job
-from tests.unit.test_leader_pauses import service
 from tests.unit.test_leader_reign import NoHistory, Replica
+from tests.unit.test_service_pauses import service
 
 BACKUP = "default/backup"
 READS: dict[str, tuple[Any, ...]] = {

@@ -13,10 +13,10 @@ from cron.api.views import ApplyReport, ApplyRequest, SourceFile
 from cron.job import Overlap
 from cron.leader import books, removing
 from cron.leader import leader as turns
-from cron.leader.catalog import Catalog
-from cron.leader.catalog import _build as build
 from cron.leader.removing import leaving, sweep, sweep_before
 from cron.leader.waiting import why_waiting
+from cron.service.catalog import Catalog
+from cron.service.catalog import _build as build
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state

@@ -12,14 +12,14 @@ from cron.api.views import BackfillRequest
 from cron.errors import LimitExceeded
 from cron.job import Catchup
 from cron.leader.requests import appending
-from cron.leader.service import CellService
+from cron.service.service import CellService
 from cron.state import commands as c
 from cron.state.rows import Row, RowKind
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
 from tests.unit.state_rig import T0, job
-from tests.unit.test_leader_pauses import service
 from tests.unit.test_leader_reign import Replica, reigning
+from tests.unit.test_service_pauses import service
 
 BACKUP = "default/backup"
 MAIL = WorkSpec(argv=(), handler="mail.send", payload=b"1")

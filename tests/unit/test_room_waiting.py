@@ -14,8 +14,8 @@ from cron import endings
 from cron.api.peers import Peers
 from cron.api.views import StatusRow
 from cron.api.waiting import answering
-from cron.leader.roster import with_leader
 from cron.room import with_room
+from cron.service.roster import with_leader
 from tests.fakes.ports import free_address
 
 FULL = DiskFull("/data/raft", "12 bytes are free, at least 16777216 are needed")

@@ -9,8 +9,8 @@ import pytest
 from cron.api.pool_views import DeadChange, DeadQuery, DeadView
 from cron.errors import NotFound
 from cron.job import Retry
-from cron.leader import dead
 from cron.limits import ATTEMPTS_MAX
+from cron.service import dead
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Final
 
 import msgspec
 
-from cron.api.pattern import select
+from cron.api.pattern import no_such_job, select, unknown_job
 from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
 from cron.api.views import (
     ApplyReport,
@@ -36,23 +35,24 @@ from cron.api.views import (
     StatusRow,
     WhyReport,
 )
+from cron.calendar.schedule import next_times
 from cron.clock import Clock
 from cron.errors import CronError, NotNow, OutcomeUnknown, UnknownLaunch
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
-from cron.leader.aside import Aside
-from cron.leader.backfill import Backfills
-from cron.leader.catalog import Catalog, next_times
 from cron.leader.leader import Leader
-from cron.leader.logs import Logs
-from cron.leader.pool_service import PoolService
-from cron.leader.questions import Questions, no_such_job, unknown_job
-from cron.leader.replacing import Replacing
 from cron.leader.requests import appending
-from cron.leader.resetting import Resetting
-from cron.leader.roster import Roster
-from cron.leader.saving import Saving
 from cron.leader.waiting import AskQueued, asked
+from cron.service.aside import Aside
+from cron.service.backfill import Backfills
+from cron.service.catalog import Catalog
+from cron.service.logs import Logs
+from cron.service.pool_service import PoolService
+from cron.service.questions import Questions
+from cron.service.replacing import Replacing
+from cron.service.resetting import Resetting
+from cron.service.roster import Roster
+from cron.service.saving import Saving
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import Paused, State
@@ -284,7 +284,7 @@ class CellService(PoolService):
         begin_s = now_ms // 1000 if after_s is None else after_s
         paused = self._pause_of(job, now_ms)
         times_s = await self._aside.run(
-            partial(next_times, record.job, begin_s, count),
+            lambda patience: next_times(schedule, begin_s, count, patience.spend),
             "ask for fewer times, or for those after a later one",
         )
         return NextTimes(

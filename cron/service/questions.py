@@ -14,7 +14,7 @@ from heapq import nlargest
 import msgspec
 
 from cron import limits
-from cron.api.pattern import is_wild
+from cron.api.pattern import is_wild, no_such_job, unknown_job
 from cron.api.views import (
     AuditReport,
     HistoryQuery,
@@ -26,7 +26,7 @@ from cron.api.views import (
     WhyReport,
 )
 from cron.clock import Clock
-from cron.errors import InvalidInput, LimitExceeded, UnknownJob, UnknownLaunch
+from cron.errors import InvalidInput, LimitExceeded, UnknownLaunch
 from cron.history.around import tell_dead, tell_manual, tell_newer
 from cron.history.audit import audit
 from cron.history.audited import AuditedJob, Finding, OpenRow, RevisionSpan
@@ -38,7 +38,6 @@ from cron.history.store import RowStore
 from cron.history.why import PauseState, explain
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
-from cron.leader.archives import Archive
 from cron.leader.filters import Wanted, select_jobs
 from cron.leader.shown import amended as of_amended
 from cron.leader.shown import of_gate, of_job, of_open, of_row
@@ -46,6 +45,7 @@ from cron.leader.waiting import Queued
 from cron.limits import HISTORY_ROWS_MAX
 from cron.pace import in_turns
 from cron.scheduler.gates import Gates
+from cron.service.archives import Archive
 from cron.state.archive import Stream
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
@@ -601,15 +601,3 @@ def _state_of(label: str) -> LaunchState:
     except KeyError as error:
         known = ", ".join(state.label for state in LaunchState)
         raise InvalidInput(f"state {label!r} is none of {known}") from error
-
-
-def no_such_job(pattern: str) -> UnknownJob:
-    """Return the error for a name or pattern that no job has."""
-    if not is_wild(pattern):
-        return unknown_job(pattern)
-    return UnknownJob(f"pattern {pattern!r} matches no job", "`raftcron jobs` lists them")
-
-
-def unknown_job(name: str) -> UnknownJob:
-    """Return the error for a job that does not exist."""
-    return UnknownJob(f"job {short_job_name(name)} does not exist", "`raftcron jobs` lists them")

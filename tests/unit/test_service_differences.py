@@ -7,7 +7,7 @@ import pytest
 
 from cron.crontab.reader import read_crontab
 from cron.job import Job, Retry, Schedule
-from cron.leader.differences import differences
+from cron.service.differences import differences
 from launcher.work import WorkSpec
 
 

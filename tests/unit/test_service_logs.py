@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cron.api.views import LaunchView, OutputQuery
 from cron.errors import Conflict, ExecutorAway, NotNow, Unavailable
-from cron.leader import stored_outputs
-from cron.leader.logs import Logs
-from cron.leader.stored_outputs import BYTES_MAX_MIN, FETCHED_MAX, StoredOutputs
+from cron.service import stored_outputs
+from cron.service.logs import Logs
+from cron.service.stored_outputs import BYTES_MAX_MIN, FETCHED_MAX, StoredOutputs
 from launcher.executor.output import Output, read
 from launcher.names import AttemptName, LaunchName, parse_launch_name
 from launcher.pool.errors import TimedOut

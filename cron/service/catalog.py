@@ -22,7 +22,7 @@ from cron.api.views import (
 )
 from cron.calendar import spread
 from cron.calendar.load import Load
-from cron.calendar.schedule import Ticks, compile_or_none, unreadable
+from cron.calendar.schedule import Ticks, next_times, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.crontab.jobs import is_default_name
 from cron.crontab.reading import Problems
@@ -39,8 +39,6 @@ from cron.errors import (
     UnknownJob,
 )
 from cron.job import Job
-from cron.leader.aside import Patience
-from cron.leader.differences import differences
 from cron.leader.leader import Leader
 from cron.leader.removing import leaving, sweep_before
 from cron.leader.requests import appending
@@ -51,6 +49,7 @@ from cron.limits import (
     WORK_BYTES_MAX,
 )
 from cron.scheduler.policy import Accounted, account_for, as_lines
+from cron.service.differences import differences
 from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
@@ -238,7 +237,7 @@ def _removal(record: JobRecord, now_s: int, load: Load) -> JobChange:
         schedule=job.schedule.text,
         resolved=job.schedule.resolved,
         zone=job.schedule.zone,
-        next_before_s=next_times(job, now_s, _NEXT_SHOWN),
+        next_before_s=next_times(job.schedule, now_s, _NEXT_SHOWN),
     )
 
 
@@ -255,7 +254,7 @@ def _compare_job(diff: Diff, record: JobRecord | None, job: Job, load: Load, now
     action = "added" if before is None else ("changed" if what else "unchanged")
     if action != "unchanged":
         diff.changed.append(placed)
-    times = next_times(placed, now_s, _NEXT_SHOWN)
+    earlier = next_times(before.schedule, now_s, _NEXT_SHOWN) if before is not None else []
     diff.changes.append(
         JobChange(
             action=action,
@@ -264,8 +263,8 @@ def _compare_job(diff: Diff, record: JobRecord | None, job: Job, load: Load, now
             resolved=placed.schedule.resolved,
             zone=placed.schedule.zone,
             what=what,
-            next_before_s=next_times(before, now_s, _NEXT_SHOWN) if before is not None else [],
-            next_after_s=times,
+            next_before_s=earlier,
+            next_after_s=next_times(placed.schedule, now_s, _NEXT_SHOWN),
         )
     )
 
@@ -281,23 +280,6 @@ def _placed(job: Job, before: Job | None, load: Load) -> Job:
     if before is None or schedule != before.schedule:
         load.add(schedule)
     return msgspec.structs.replace(job, schedule=schedule)
-
-
-def next_times(job: Job, after_s: int, count: int, patience: Patience | None = None) -> list[int]:
-    """Return up to `count` scheduled times after `after_s`.
-
-    Raises:
-        LimitExceeded: `patience` has an end before that.
-    """
-    ticks = compile_or_none(job.schedule)
-    times: list[int] = []
-    following = ticks.next(after_s)
-    while following is not None and len(times) < count:
-        if patience is not None:
-            patience.spend()
-        times.append(following)
-        following = ticks.next(following)
-    return times
 
 
 class Catalog:

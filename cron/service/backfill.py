@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from cron.api.pattern import unknown_job
 from cron.api.views import BackfillReport, BackfillRequest
 from cron.calendar.schedule import compile as compile_schedule
 from cron.calendar.schedule import unreadable
@@ -13,9 +14,9 @@ from cron.history.store import RowStore
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.questions import audited_job, unknown_job
 from cron.leader.requests import Build
 from cron.limits import BACKFILL_MAX
+from cron.service.questions import audited_job
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.rows import Row, RowKind

@@ -19,8 +19,8 @@ from cron.api.pool_views import (
     LimitView,
 )
 from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader
-from cron.leader.limiting import check_limits, merged
 from cron.limits import GATES_MAX, LIMITS_MAX
+from cron.service.limiting import check_limits, merged
 from cron.state.pool import Gate, GateAction, Limits
 from tests.unit.pool_people_rig import World
 from tests.unit.state_rig import T0, StateRig, with_job

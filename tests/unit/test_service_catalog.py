@@ -9,7 +9,10 @@ import pytest
 
 from cron.api.views import ApplyRequest, SourceFile
 from cron.errors import CrontabError, NotLeader, OutcomeUnknown, Problem
-from cron.leader.catalog import (
+from cron.leader.leader import Leader
+from cron.leader.requests import Build
+from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
+from cron.service.catalog import (
     Catalog,
     Declared,
     Diff,
@@ -19,9 +22,6 @@ from cron.leader.catalog import (
     refuse_clashes,
     split_jobs,
 )
-from cron.leader.leader import Leader
-from cron.leader.requests import Build
-from cron.limits import JOBS_PER_ENTRY_BYTES_MAX
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord

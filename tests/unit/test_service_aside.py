@@ -10,11 +10,11 @@ import pytest
 from cron.clock import Clock
 from cron.errors import LimitExceeded
 from cron.job import Schedule
-from cron.leader import service as service_module
-from cron.leader.aside import ASIDE_MS_MAX, Aside, Patience
+from cron.service import service as service_module
+from cron.service.aside import ASIDE_MS_MAX, Aside, Patience
 from tests.unit.state_rig import job
-from tests.unit.test_leader_pauses import service
 from tests.unit.test_leader_reign import reigning
+from tests.unit.test_service_pauses import service
 
 LEAP = Schedule("0 0 29 2 *", "0 0 29 2 *", "America/New_York")
 MINUTELY = Schedule("* * * * *", "* * * * *", "UTC")

@@ -13,14 +13,14 @@ import pytest
 from consensus import memory
 from cron.api.views import ApplyRequest, PauseRequest, SourceFile
 from cron.errors import OutcomeUnknown, RevisionConflict
-from cron.leader import catalog
-from cron.leader import service as service_module
-from cron.leader.catalog import split_jobs
 from cron.leader.requests import appending
+from cron.service import catalog
+from cron.service import service as service_module
+from cron.service.catalog import split_jobs
 from cron.state import commands as c
 from tests.unit.state_rig import job
-from tests.unit.test_leader_pauses import service
 from tests.unit.test_leader_reign import Replica, reigning
+from tests.unit.test_service_pauses import service
 
 MANY = 12_000
 

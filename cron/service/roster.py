@@ -17,7 +17,7 @@ from cron.api.views import StatusRow
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.membership import (
+from cron.service.membership import (
     LEARNER,
     UNREACHABLE,
     WAITING,

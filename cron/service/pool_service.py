@@ -33,10 +33,17 @@ from cron.api.reading import Behind, current
 from cron.clock import Clock
 from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader
 from cron.leader.applier import StateApplier
-from cron.leader.dead import DeadLetters
-from cron.leader.hosts import Hosts
 from cron.leader.leader import Leader
-from cron.leader.limiting import (
+from cron.leader.lines import Lines
+from cron.leader.requests import appending
+from cron.leader.shown import of_gate
+from cron.leader.unheard import Named, Unheard
+from cron.leader.waiting import AskQueued
+from cron.limits import GATES_MAX, LIMITS_MAX
+from cron.scopes import Scope, scope_text
+from cron.service.dead import DeadLetters
+from cron.service.hosts import Hosts
+from cron.service.limiting import (
     check_limits,
     forgetting,
     held_by,
@@ -47,13 +54,6 @@ from cron.leader.limiting import (
     notes_of_set,
     without_idle_burst,
 )
-from cron.leader.lines import Lines
-from cron.leader.requests import appending
-from cron.leader.shown import of_gate
-from cron.leader.unheard import Named, Unheard
-from cron.leader.waiting import AskQueued
-from cron.limits import GATES_MAX, LIMITS_MAX
-from cron.scopes import Scope, scope_text
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import (

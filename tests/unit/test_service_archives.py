@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from cron.errors import Conflict, LimitExceeded, Unavailable
 from cron.history.order import Match, Query
-from cron.leader import archives
-from cron.leader.archives import SEGMENTS_MAX, Archive, archived
-from cron.leader.questions import Questions
 from cron.segments import name_of
+from cron.service import archives
+from cron.service.archives import SEGMENTS_MAX, Archive, archived
+from cron.service.questions import Questions
 from cron.state import commands as c
 from cron.state.archive import History, SegmentRecord, Stream
 from cron.state.commands import SegmentKey

@@ -9,8 +9,8 @@ import pytest
 from cron.api.views import BackfillReport, BackfillRequest
 from cron.errors import Conflict
 from cron.job import Schedule
-from cron.leader.backfill import Backfills
 from cron.leader.books import Books
+from cron.service.backfill import Backfills
 from cron.state.outcome import Result
 from cron.state.removal import Forget
 from cron.state.rows import Row, RowKind

@@ -14,8 +14,8 @@ from cron.calendar.schedule import compile as compile_schedule
 from cron.errors import NotNow
 from cron.history.store import RowStore
 from cron.job import Overlap
-from cron.leader.resetting import Resetting
 from cron.scheduler.policy import account_for, as_lines
+from cron.service.resetting import Resetting
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
@@ -23,7 +23,7 @@ from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
 from launcher.launch import Reason
 from tests.unit.state_rig import MINUTE, T0, StateRig, job
-from tests.unit.test_leader_questions import JOB, Asked, Machine
+from tests.unit.test_service_questions import JOB, Asked, Machine
 
 HOUR_S = 3_600
 BY = "ada"

@@ -25,8 +25,8 @@ from cron.errors import (
     StillAlive,
     UnknownReplica,
 )
-from cron.leader.membership import OPEN, VOTES, CellLog
 from cron.leader.requests import as_change_error
+from cron.service.membership import OPEN, VOTES, CellLog
 
 _log = structlog.get_logger()
 

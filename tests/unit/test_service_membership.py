@@ -6,7 +6,7 @@ from typing import Any
 
 from consensus.cell import Joining, MemberView, PeerView
 from cron.api.views import JoinProgress, StatusRow
-from cron.leader.membership import (
+from cron.service.membership import (
     as_leader_says,
     client_address,
     noted,

@@ -10,10 +10,10 @@ import pytest
 
 from cron.api.snapshot_views import SnapshotView
 from cron.errors import Conflict, InvalidInput, NotFound, StorageAway, Unavailable
-from cron.leader import saving
 from cron.leader.requests import appending
-from cron.leader.saving import Saving
 from cron.segments import name_of
+from cron.service import saving
+from cron.service.saving import Saving
 from cron.state import commands as c
 from snapshots.errors import StoreAway
 from snapshots.layout import manifest_object, segment_object, snapshot_object

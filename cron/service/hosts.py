@@ -18,9 +18,9 @@ from cron.clock import Clock
 from cron.errors import NotFound
 from cron.leader.applier import StateApplier
 from cron.leader.departed import Departed, Departure
-from cron.leader.hosted import detail
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
+from cron.service.hosted import detail
 from cron.state.outcome import Verdict
 from cron.state.pool import Drain
 from cron.state.state import ExecutorRecord

@@ -22,7 +22,7 @@ from cron.errors import (
     Unavailable,
     UnknownReplica,
 )
-from cron.leader.replacing import Replacing
+from cron.service.replacing import Replacing
 from tests.unit.cell_fakes import FOUNDED, FakeCell
 
 PEERS = {

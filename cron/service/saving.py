@@ -24,11 +24,11 @@ from cron.errors import (
 )
 from cron.lane import Lane
 from cron.leader.applier import StateApplier
-from cron.leader.archives import Archive, remove_left
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
-from cron.leader.stored_outputs import StoredOutputs
 from cron.segments import Shelf
+from cron.service.archives import Archive, remove_left
+from cron.service.stored_outputs import StoredOutputs
 from cron.state import commands as c
 from cron.state.image import decode_state
 from snapshots.disk import SnapshotFile, read_snapshot

@@ -15,10 +15,10 @@ from cron.api.views import HistoryQuery, JobsRequest
 from cron.errors import UnknownJob
 from cron.history.store import RowStore
 from cron.job import Overlap, Schedule
-from cron.leader import questions
 from cron.leader.applier import StateApplier
-from cron.leader.questions import Questions
 from cron.scheduler.views import Wait, WaitFor
+from cron.service import questions
+from cron.service.questions import Questions
 from cron.state import commands as c
 from cron.state.pool import CloseGate, Gate, GateAction
 from cron.state.removal import Forget

@@ -12,14 +12,14 @@ from cron.cli import launches
 from cron.errors import LimitExceeded
 from cron.history.store import RowStore
 from cron.job import Overlap, Retry
-from cron.leader import questions
+from cron.service import questions
 from cron.state import commands as c
 from cron.state.pool import Redrive
 from launcher.launch import LaunchState, Reason
 from tests.unit.queues_rig import SECONDS
 from tests.unit.state_rig import T0, job
-from tests.unit.test_leader_questions import JOB, Asked
-from tests.unit.test_leader_questions import row_store as row_store
+from tests.unit.test_service_questions import JOB, Asked
+from tests.unit.test_service_questions import row_store as row_store
 
 S = LaunchState
 

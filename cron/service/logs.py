@@ -8,8 +8,8 @@ import msgspec
 
 from cron.api.views import LaunchView, OutputQuery, OutputView
 from cron.errors import Conflict, CronError, ExecutorAway, NotFound, NotNow
-from cron.leader.stored_outputs import StoredOutputs
-from cron.leader.transfer import Executors, session_of
+from cron.service.stored_outputs import StoredOutputs
+from cron.service.transfer import Executors, session_of
 from launcher.launch import LaunchState
 from launcher.names import AttemptName, format_time, parse_launch_name, short_job_name
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
