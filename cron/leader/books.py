@@ -32,9 +32,6 @@ PATIENT_MAX: Final = 20_000
 """Launches of a flow that wait, of jobs that may begin late and fall due rarely: they are better
 off with rows, which a change of leader does not touch."""
 
-_WORTH_A_RETRY: Final = (Verdict.STALE_REVISION, Verdict.WRONG_HORIZON, Verdict.UNKNOWN_JOB)
-"""Why a line was refused that may be right the next time, or without one of its jobs."""
-
 
 class Books:
     """Due heap and queues of one reign."""
@@ -113,9 +110,11 @@ class Books:
     def _accounted(self, command: c.Account, result: Result) -> None:
         for line, verdict in zip(command.lines, result.items, strict=True):
             numbers = tuple(accumulate(line.jobs))
-            if verdict in _WORTH_A_RETRY:
+            if verdict:
                 for number in numbers:
-                    self.due_heap.retry(number)
+                    self.due_heap.was_refused(number, Verdict(verdict).label)
+            elif len(numbers) == 1:
+                self.due_heap.refused.pop(numbers[0], None)
             for due in line.due:
                 keys = [(number, due.scheduled_s, 0) for number in numbers]
                 # What has begun by this very entry has moved.

@@ -108,7 +108,7 @@ class Leader:
         self._changes = Changes()
         self._owes_plan = False
         self.books = Books(applier.state)
-        self._held: dict[int, str] = {}  # jobs that were told of: their schedules are not readable
+        self._held: dict[int, str] = {}  # jobs that were told of: they get no rows
         self._wake = asyncio.Event()
         self._beat = asyncio.Event()
         self._inbox = Inbox(
@@ -370,21 +370,21 @@ class Leader:
         return commands
 
     def _note_held(self) -> None:
-        held = self.books.due_heap.held
+        held = self.books.due_heap.stuck()
         if held == self._held:
             return
         new = {number: why for number, why in held.items() if self._held.get(number) != why}
-        self._held = dict(held)
+        self._held = held
         for number, why in islice(new.items(), HELD_TOLD_MAX):
             job = self._applier.state.by_number[number].name
             _log.warning("job.held", replica=self._replica, job=job, error=why)
         if len(new) > HELD_TOLD_MAX:
-            error = f"{len(new)} jobs have schedules that this program cannot read"
+            error = f"the instants of {len(new)} jobs get no rows from this leader"
             _log.warning("jobs.held", replica=self._replica, error=error)
 
     @property
     def held_note(self) -> str:
-        """Which jobs this leader cannot launch since it cannot read their schedules, "" if none."""
+        """Which jobs get no rows for their instants from this leader, and why; "" if none."""
         if self.epoch is None or not self._held:
             return ""
         known = self._applier.state.by_number  # one may be removed and forgotten since the turn

@@ -168,7 +168,7 @@ def _accounts(view: View, now_ms: int) -> Accounts:
         if len(item.due) > room:
             item = _up_to(item, room)
             view.postponed = view.due_jobs[place:]
-        accounts.add(record, item)
+        accounts.add(record, item, is_apart=due.is_apart)
         room -= len(item.due)
         if view.postponed:
             break
@@ -176,7 +176,7 @@ def _accounts(view: View, now_ms: int) -> Accounts:
         record = by_number[due.number]
         item = skip_older(record, due.ticks, now_ms, view.steady_ms)
         if item is not None:
-            accounts.add(record, item)
+            accounts.add(record, item, is_apart=due.is_apart)
     return accounts
 
 

@@ -61,17 +61,25 @@ def _group_key(schedule: Schedule) -> _GroupKey:
 
 class DueJob:
     """A job that has instants to account for, and the schedule that says which. `since_s`: since
-    when its line is not empty; `is_behind`: for too long."""
+    when its line is not empty; `is_behind`: for too long. `is_apart`: its rows need an entry's line
+    of their own."""
 
-    __slots__ = ("is_behind", "number", "since_s", "ticks")
+    __slots__ = ("is_apart", "is_behind", "number", "since_s", "ticks")
 
     def __init__(
-        self, number: int, ticks: Ticks, since_s: int = 0, *, is_behind: bool = False
+        self,
+        number: int,
+        ticks: Ticks,
+        since_s: int = 0,
+        *,
+        is_behind: bool = False,
+        is_apart: bool = False,
     ) -> None:
         self.number = number
         self.ticks = ticks
         self.since_s = since_s
         self.is_behind = is_behind
+        self.is_apart = is_apart
 
 
 class DueHeap:
@@ -79,11 +87,13 @@ class DueHeap:
 
     `held` are those whose schedules this program cannot read, by number, with the reason. They are
     never taken, so their horizons stand still: a leader that can read them gives their instants
-    rows, by their catch-up policies. `seen_s` is the time of the last `take`.
+    rows, by their catch-up policies. `refused` are those whose rows State refused, by number, with
+    the reason: "" until they were refused by themselves. `seen_s` is the time of the last `take`.
     """
 
     def __init__(self, state: State) -> None:
         self.held: dict[int, str] = {}
+        self.refused: dict[int, str] = {}
         self.backlog = Backlog()
         self._rates = Rates()
         self._groups: dict[_GroupKey, _Group] = {}
@@ -137,6 +147,7 @@ class DueHeap:
     def _leave_group(self, number: int) -> LineKey | None:
         """Take a job out of its group; return where it may wait."""
         self.held.pop(number, None)
+        self.refused.pop(number, None)
         group, line = self._of_job.pop(number, (None, None))
         if group is not None and line is not None:
             group.remove(line, number)
@@ -148,6 +159,24 @@ class DueHeap:
         if found is not None:
             self.backlog.put(found[1], (number,), self.seen_s)
             self._is_blocked = False
+
+    def was_refused(self, number: int, reason: str) -> None:
+        """Learn that State refused the rows of a job. Others may be to blame, so it is tried again
+        by itself. Refused so too, it waits until its schedule is next due."""
+        if number in self.refused:
+            self.refused[number] = reason
+        else:
+            self.refused[number] = ""
+            self.retry(number)
+
+    def stuck(self) -> dict[int, str]:
+        """Return the jobs whose instants get no rows, by number, with the reason."""
+        refused = {
+            number: f"its rows are refused: {reason}"
+            for number, reason in self.refused.items()
+            if reason
+        }
+        return {**self.held, **refused}
 
     def put_back(self, jobs: list[DueJob]) -> None:
         """Let jobs wait in front of their lines: they were taken, and there was no time."""
@@ -190,7 +219,7 @@ class DueHeap:
             for number in line.numbers if is_due is None else filter(is_due, line.numbers):
                 group, _ = self._of_job[number]
                 self._schedule(group, now_s)
-                taken.append(DueJob(number, group.ticks, line.since_s))
+                taken.append(self._taken(line, number, group))
         for line, number in self.backlog.take(limit, now_s, room, is_waiting, is_due):
             group, flow = self._of_job[number]
             self._schedule(group, now_s)
@@ -198,9 +227,13 @@ class DueHeap:
             if is_behind:  # it had its turn: when all fall due again, it comes last
                 numbers = group.numbers[flow]
                 numbers[number] = numbers.pop(number)
-            taken.append(DueJob(number, group.ticks, line.since_s, is_behind=is_behind))
+            taken.append(self._taken(line, number, group, is_behind=is_behind))
         self._is_blocked = len(taken) < limit
         return taken
+
+    def _taken(self, line: Line, number: int, group: _Group, *, is_behind: bool = False) -> DueJob:
+        is_apart = number in self.refused
+        return DueJob(number, group.ticks, line.since_s, is_behind=is_behind, is_apart=is_apart)
 
     def _is_due(self, now_s: int) -> IsDue:
         """Return what tells whether a job has an instant to account for. After a change of leader
@@ -232,7 +265,7 @@ class DueHeap:
             group, flow = self._of_job.get(number, (None, None))
             line = self.backlog.line(flow) if flow is not None else None
             if group is not None and line is not None and number in line.numbers:
-                found.append(DueJob(number, group.ticks, line.since_s, is_behind=True))
+                found.append(self._taken(line, number, group, is_behind=True))
         return found
 
     # ---- which lines are behind

@@ -149,6 +149,7 @@ class Accounts:
         self._memo: Memo = {}
         self._known: dict[tuple[int, ...], Accounted | None] = {}
         self._found: dict[int, tuple[Accounted, list[JobRecord]]] = {}
+        self._apart: dict[int, Accounted] = {}  # by number, what gets a line of its own
 
     def of(self, record: JobRecord, ticks: Ticks, *, is_behind: bool) -> Accounted | None:
         """Return the rows of all instants of a job up to now, None where there are none."""
@@ -168,8 +169,10 @@ class Accounts:
         now_ms, steady_ms = self._now_ms, self._steady_ms
         return account_for(record, ticks, now_ms, self._memo, steady_ms, is_behind=is_behind)
 
-    def add(self, record: JobRecord, accounted: Accounted) -> None:
-        """Let a job have these rows."""
+    def add(self, record: JobRecord, accounted: Accounted, *, is_apart: bool = False) -> None:
+        """Let a job have these rows; in a line of its own, where State may refuse them."""
+        if is_apart:
+            self._apart[record.number] = accounted
         found = self._found.get(id(accounted))
         if found is None:
             self._found[id(accounted)] = (accounted, [record])
@@ -184,9 +187,14 @@ class Accounts:
 
     def lines(self, catalog: int) -> tuple[AccountLine, ...]:
         """Return what gives all of them their rows; `catalog` as for `as_lines`."""
-        return as_lines(
-            catalog, ((accounted, [one.number for one in records]) for accounted, records in self)
-        )
+        apart = self._apart
+        shared: list[tuple[Accounted, list[int]]] = []
+        for accounted, records in self:
+            numbers = [one.number for one in records if one.number not in apart]
+            if numbers:
+                shared.append((accounted, numbers))
+        alone = [AccountLine((number,), catalog, *rows) for number, rows in apart.items()]
+        return (*as_lines(catalog, shared), *alone)
 
 
 def skip_older(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> Accounted | None:
