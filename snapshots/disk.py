@@ -3,7 +3,8 @@
 `segments.py` writes and reads segments by the same steps.
 
 A file is written under a temporary name, synced, renamed; then its directory is synced, and the
-file is read again from the start and compared with what was meant (DESIGN.md, "Crash story").
+file is read again from the start and compared with what was meant (DESIGN.md,
+"Crash points of the disk").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From applied outcomes to orders for executors: the only place from which anything is started.
 
 What is sent follows from what was applied in the leader's own epoch, never from the return of an
-append, which may be lost (DESIGN.md, "A reign").
+append, which may be lost (cron/DESIGN.md, "One turn of the leader").
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class Leader:
             self._on_failure(error)
 
     def _abdicate(self, reason: str) -> None:
-        """Stop acting, at once: the executors' streams first (DESIGN.md, "A reign")."""
+        """Stop acting, at once: close the executors' streams first (cron/DESIGN.md)."""
         self.pool.close(reason, self.leader_address())
         if self.epoch is not None:
             _log.info("leader.deposed", replica=self._replica, term=self.epoch.term, error=reason)

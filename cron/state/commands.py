@@ -30,8 +30,8 @@ from launcher.work import Epoch
 
 ENTRY_VERSION: Final = 1
 FORMAT: Final = 3
-"""The newest format of commands and State that this program can apply (DESIGN.md, "Determinism
-and evolution")."""
+"""The newest format of commands and State that this program can apply (cron/state/DESIGN.md,
+"Formats")."""
 LEAST_FORMAT: Final = 3
 """The oldest that it can apply: cells of formats 1 and 2 are refused."""
 

@@ -1,6 +1,6 @@
 """What a new leader does about rows of which nobody says anything. Pure, and a table.
 
-Theory of operation (SRE book ch. 24, "Resolving partial failures"; launcher/DESIGN.md, section 5).
+Theory of operation (SRE book ch. 24, "Resolving partial failures"; launcher/DESIGN.md, "Settling").
 A leader died somewhere between Begin and the end of a launch. What an executor then reports of a
 row is news like any other. Of a row that it does not report, a look is not enough: a start that is
 still under way could arrive after it. So the leader *writes*: while the window is open the same

@@ -11,7 +11,7 @@ import msgspec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PACKAGES: Final = ("cron", "consensus", "launcher", "snapshots")
-FOLDERS: Final = (*PACKAGES, "bench", "examples", "tests")
+FOLDERS: Final = (*PACKAGES, "bench", "docs", "examples", "tests")
 GENERATED: Final = ("_pb2.py", "_pb2_grpc.py", "_pb2.pyi")
 
 

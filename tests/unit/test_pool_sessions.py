@@ -323,7 +323,7 @@ async def test_an_executor_that_says_nothing_for_a_whole_lease_is_dropped() -> N
 
 
 async def test_nothing_queued_leaves_after_close_but_a_goodbye() -> None:
-    # launcher/DESIGN.md, section 7: close comes first when leadership ends.
+    # launcher/DESIGN.md, "Leases": close comes first when leadership ends.
     async with rigged() as rig, rig.joined() as executor:
         await executor.beat(1)
         await rig.heard(Beat)

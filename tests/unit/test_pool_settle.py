@@ -29,12 +29,12 @@ def where(
 
 
 def test_an_unknown_launch_whose_window_is_open_gets_the_same_start_again() -> None:
-    # launcher/DESIGN.md, section 5: it *writes* where it does not know.
+    # launcher/DESIGN.md, "Settling": it *writes* where it does not know.
     assert unreported(where(), 0) is Move.START
 
 
 def test_an_unknown_launch_whose_window_is_over_gets_a_fence_and_nothing_is_concluded() -> None:
-    # launcher/DESIGN.md, section 5: from silence nothing is ever concluded.
+    # launcher/DESIGN.md, "Settling": from silence nothing is ever concluded.
     assert unreported(where(not_after_ms=NOW_MS), 0) is Move.FENCE
 
 

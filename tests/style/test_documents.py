@@ -1,0 +1,128 @@
+"""Do the documents name files, sections and commands that exist?"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+from pathlib import Path
+from typing import Final
+
+import click
+import pytest
+
+import cron.main  # noqa: F401 - adds the commands that start processes
+from cron.cli.app import cli
+from tests.style.tree import ROOT, files
+
+README_LINES_MAX: Final = 200
+WRITTEN_BY_USERS: Final = frozenset({"tasks.py", "raftcron.py"})
+"""Files that a document speaks of and that are not in the repository under this name."""
+
+_SOURCE: Final = re.compile(r"`([\w./-]+\.(?:py|md|proto|toml))`")
+_LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_SECTION: Final = re.compile(r'([\w/.]*DESIGN\.md), "([^"]+)"')
+
+
+def documents() -> dict[str, str]:
+    """The documents that describe this release, by path: neither the log of changes nor data."""
+    return {
+        name: text
+        for name, text in files().items()
+        if name.endswith(".md") and name != "CHANGELOG.md" and not name.startswith("tests/data/")
+    }
+
+
+@functools.cache
+def basenames() -> frozenset[str]:
+    """The names of all files, without their folders."""
+    return frozenset(Path(name).name for name in files())
+
+
+def exists(document: str, named: str) -> bool:
+    """Whether a document names a file: from its own folder, one above it, or the root."""
+    if "/" not in named:
+        return named in basenames() or named in WRITTEN_BY_USERS
+    folder = (ROOT / document).parent
+    places = [folder, *(one for one in folder.parents if one.is_relative_to(ROOT))]
+    return named.startswith(("/", "cell/")) or any((place / named).exists() for place in places)
+
+
+def headings(text: str) -> set[str]:
+    """The titles of a document's sections, without their numbers and rules."""
+    found = re.findall(r"^#+ +(?:\d+\. )?(.+?)(?: \(R\d.*\))?$", text, re.MULTILINE)
+    return {title.strip() for title in found}
+
+
+def anchor(title: str) -> str:
+    """The fragment by which a section is linked to."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
+def test_documents_name_files_that_exist() -> None:
+    missing = [
+        f"{document}: {named}"
+        for document, text in documents().items()
+        for named in _SOURCE.findall(text)
+        if not document.startswith("bench/") and not exists(document, named)
+    ]
+    assert missing == []
+
+
+def test_links_lead_somewhere() -> None:
+    broken = []
+    for document, text in documents().items():
+        for link in _LINK.findall(text):
+            if "://" in link:
+                continue
+            path, _, fragment = link.partition("#")
+            target = (ROOT / document).parent / path if path else ROOT / document
+            titles = headings(target.read_text()) if fragment and target.exists() else set()
+            if not target.exists() or (fragment and fragment not in map(anchor, titles)):
+                broken.append(f"{document}: {link}")
+    assert broken == []
+
+
+def test_sections_that_are_cited_exist() -> None:
+    missing = []
+    for name, text in files().items():
+        for cited, title in _SECTION.findall(text):
+            places = [ROOT / cited, (ROOT / name).parent / cited]
+            found = next((place for place in places if place.is_file()), None)
+            if found is None or title not in headings(found.read_text()):
+                missing.append(f"{name}: {cited}, {title}")
+    assert missing == []
+
+
+def commands(text: str) -> list[str]:
+    """The lines of the code blocks of a document that call raftcron, without their comments."""
+    found, is_code = [], False
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif is_code and line.strip().startswith("raftcron "):
+            found.append(line.strip().partition("  #")[0])
+    return found
+
+
+def complaint(line: str) -> str:
+    """Why the command line cannot be parsed; empty where it can. Nothing is run."""
+    words = shlex.split(line, comments=True)[1:]
+    command: click.Command = cli
+    context = click.Context(cli, info_name="raftcron")
+    try:
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            found = command.get_command(context, words[0])
+            if found is None:
+                return f"there is no command {words[0]}"
+            command, words = found, words[1:]
+        command.make_context(command.name, words, parent=context)
+    except click.UsageError as error:
+        return error.format_message()
+    return ""
+
+
+@pytest.mark.parametrize("document", [one for one in documents() if commands(documents()[one])])
+def test_commands_in_documents_exist(document: str) -> None:
+    wrong = [(line, complaint(line)) for line in commands(documents()[document]) if complaint(line)]
+    assert wrong == []
