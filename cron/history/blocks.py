@@ -4,8 +4,8 @@ Theory of operation. Each field of the rows of chunks is a column of integers of
 of an integer that is the same in all rows of a segment is said once, by its `Frame`. The others of
 a row, side by side, are its record: sorting rows by job moves one piece of bytes a row. In a block
 the first bytes of all records stand together, then the second ones, and so on. Times and log
-indexes are kept as what they are after the Begin, so that few bytes differ. Single rows are packed
-as they are encoded.
+indexes are kept as what they are after the Begin, so that few bytes differ. Rows that no batch has,
+single ones and those of skipped instants, are packed as they are encoded.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from cron.history.columns import (
+    Bytes,
     Packed,
     from_bytes,
     from_columns,
@@ -28,18 +29,19 @@ from cron.history.columns import (
     wrapped,
 )
 from cron.history.order import Match, best
+from cron.notes import Note
 from cron.state.rows import COLUMNS, Chunk, Row, RowKind, values
-from cron.state.tail import Brief, RowsDamaged, Tail, decode_row
+from cron.state.tail import Brief, RowsDamaged, Tail, decode_row, encode_item
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
-Executor = tuple[Epoch, str, str]
-"""Where a chunk began: its epoch, the executor's name and its ledger."""
+Origin = tuple[Epoch, str, str, Note | None]
+"""Where a chunk began, its epoch, the executor's name and its ledger; and its note."""
 _ONCE: Final = (
-    "executor", "state", "reason", "exit_code", "ended_index", "ended_at_ms", "begun_index",
+    "origin", "state", "reason", "exit_code", "ended_index", "ended_at_ms", "begun_index",
     "begun_at_ms", "number",
 )  # fmt: skip
-"""What a chunk has once; the executor is its number in the frame."""
+"""What a chunk has once; the origin is its number in the frame."""
 FIELDS: Final = (*_ONCE, "number_in", *COLUMNS)
 _AT: Final = {name: at for at, name in enumerate(FIELDS)}
 _SINCE_BEGIN: Final = frozenset({"launched_at_ms", "started_ms", "ended_at_ms"})
@@ -57,7 +59,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """What all blocks of a segment share. `same`: eight bytes of each field; `differing`: the
     places of those bytes, of all fields, that are in records."""
 
-    executors: list[Executor]
+    origins: list[Origin]
     same: bytes
     differing: bytes
 
@@ -67,8 +69,9 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 
 class Unfolded:
     """The rows of a tail, in log order: of each its job and its item. Of each item: how many rows
-    it has (`sizes`), and whether it is a single row or a range. `attempts` has those of rows that
-    are no first attempts, `outputs` the rows with output.
+    it has (`sizes`), whether its rows are packed (`packed`), each as a row of its own, and whether
+    they are ranges. `attempts` has those of rows that are no first attempts, `outputs` the rows
+    with output.
 
     A record is what a chunk has once, and what its row has: the first is made once a chunk.
     """
@@ -79,7 +82,7 @@ class Unfolded:
         self.jobs: list[str] = []
         self.items = array("I")
         self.sizes = array("I")
-        self.singles: set[int] = set()
+        self.packed: dict[int, Sequence[Bytes]] = {}
         self.ranges: set[int] = set()
         self.attempts: dict[int, int] = {}
         self.outputs = array("I")
@@ -94,20 +97,20 @@ class Unfolded:
             )
             self.items.extend(array("I", (number,)) * rows)
             self.sizes.append(rows)
-        ends = tail.ends
-        self.longest = max(  # bytes of a single row
-            (ends[one] - (ends[one - 1] if one else 0) for one in self.singles), default=0
+        self.longest = max(  # bytes of a packed row
+            (len(row) for rows in self.packed.values() for row in rows), default=0
         )
-        if self.singles:
+        if self.packed:
             place = 0
             for number in self.items:
                 self._places.append(place)
-                place += number not in self.singles
+                place += number not in self.packed
         self.frame, self._heads, self._rows, self._row_bytes = self._interleaved()
         self._chunks.clear()
 
     def _add_row(self, number: int, row: Brief) -> int:
-        self.singles.add(number)
+        ends = self.tail.ends
+        self.packed[number] = (self._content[ends[number - 1] if number else 0 : ends[number]],)
         if row.kind is RowKind.RANGE:
             self.ranges.add(number)
         if row.attempt != 1:
@@ -118,8 +121,13 @@ class Unfolded:
         return 1
 
     def _add_chunk(self, number: int, chunk: Chunk) -> int:
-        self._chunks[number] = chunk
         jobs, first = chunk.names(), len(self.jobs)
+        if chunk.count:
+            self.packed[number] = [encode_item(row) for row in chunk.rows()]
+            if chunk.count > 1:
+                self.ranges.add(number)
+        else:
+            self._chunks[number] = chunk
         if chunk.attempts != 1:
             self.attempts.update(enumerate(values(chunk.attempts, len(jobs)), first))
         if chunk.output_bytes:
@@ -130,33 +138,32 @@ class Unfolded:
 
     def _interleaved(self) -> tuple[Frame, dict[int, bytes], bytes, int]:
         """Return the frame, the beginnings of records by item, and their ends with the length."""
-        executors: dict[Executor, int] = {}
+        origins: dict[Origin, int] = {}
         if not self._chunks:
             return Frame([], bytes(_WIDTH * len(FIELDS)), b""), {}, b"", 0
         chunks = self._chunks.values()
         for one in chunks:
-            executors.setdefault((one.epoch, one.executor, one.ledger), len(executors))
+            origins.setdefault(_origin_of(one), len(origins))
         varying = {
             name for name in COLUMNS if any(isinstance(getattr(one, name), bytes) for one in chunks)
         }
         if "started_ms" in varying:
             varying.add("finished_ms")  # it is kept as what comes after that
         same, differing = bytearray(_WIDTH * len(FIELDS)), bytearray()
-        columns = self._of_chunks(executors, varying)
+        columns = self._of_chunks(origins, varying)
         heads, size = _side_by_side(columns, same, differing)
         of_items = {
             item: heads[size * at : size * at + size] for at, item in enumerate(self._chunks)
         }
         rows, size = _side_by_side(self._of_rows(varying), same, differing)
-        return Frame(list(executors), bytes(same), bytes(differing)), of_items, rows, size
+        return Frame(list(origins), bytes(same), bytes(differing)), of_items, rows, size
 
     def _of_chunks(
-        self, executors: dict[Executor, int], varying: set[str]
+        self, origins: dict[Origin, int], varying: set[str]
     ) -> Iterator[tuple[str, array[int]]]:
         """Yield what is kept of each field that a chunk has once."""
         chunks = self._chunks.values()
-        places = [executors[(one.epoch, one.executor, one.ledger)] for one in chunks]
-        yield "executor", array("q", places)
+        yield "origin", array("q", [origins[_origin_of(one)] for one in chunks])
         for name in ("state", "reason", "exit_code", "ended_index", "begun_at_ms", "number"):
             yield name, array("q", [getattr(one, name) for one in chunks])
         yield "ended_at_ms", wrapped([one.ended_at_ms - one.begun_at_ms for one in chunks])
@@ -186,7 +193,7 @@ class Unfolded:
         size, heads, rows = self._row_bytes, self._heads, self._rows
         if not numbers:
             return b""
-        if self.singles:  # they have no records
+        if self.packed:  # they have no records
             numbers = [self._places[number] for number in numbers]
         joined = b"".join(
             [
@@ -197,11 +204,14 @@ class Unfolded:
         size += len(heads[items[0]])
         return b"".join([joined[at::size] for at in range(size)])
 
-    def bytes_of(self, single: int) -> memoryview:
-        """Return the bytes of an item that is a single row."""
-        ends = self.tail.ends
-        begin = ends[single - 1] if single else 0
-        return self._content[begin : ends[single]]
+    def bytes_of(self, number: int) -> Bytes:
+        """Return the bytes of a row that is packed, by its number in the tail."""
+        item = self.items[number]
+        return self.packed[item][number - self.tail.firsts[item]]
+
+
+def _origin_of(chunk: Chunk) -> Origin:
+    return chunk.epoch, chunk.executor, chunk.ledger, chunk.note
 
 
 def _side_by_side(
@@ -253,7 +263,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     """A block as bytes."""
 
     rows: int
-    singles: bytes  # u16: which of them are single rows
+    singles: bytes  # u16: which of them are packed
     packed: bytes  # those
     jobs: list[tuple[str, int]]  # of the others, in order, and how many rows each has
     records: bytes  # of the others
@@ -276,15 +286,15 @@ def block_of(source: Unfolded, numbers: Sequence[int]) -> Written:
     mine = itemgetter(*numbers, numbers[0])(items)[:-1]
     places: list[int] = []
     others, items_of_others = numbers, mine
-    if source.singles:
-        places = [at for at, item in enumerate(mine) if item in source.singles]
-        others = [at for at, item in zip(numbers, mine, strict=True) if item not in source.singles]
-        items_of_others = [item for item in mine if item not in source.singles]
+    if source.packed:
+        places = [at for at, item in enumerate(mine) if item in source.packed]
+        others = [at for at, item in zip(numbers, mine, strict=True) if item not in source.packed]
+        items_of_others = [item for item in mine if item not in source.packed]
     jobs = itemgetter(*others, others[0])(source.jobs)[:-1] if others else ()
     stored = _Stored(
         len(numbers),
         to_columns(array("H", places)),
-        pack([source.bytes_of(mine[at]) for at in places]),
+        pack([source.bytes_of(numbers[at]) for at in places]),
         [(job, len([*same])) for job, same in groupby(jobs)],
         source.records(others, items_of_others),
     )
@@ -318,7 +328,7 @@ class Block:
         self._packed = Packed(stored.packed)
         self._jobs = [job for job, _ in stored.jobs]
         self._job_ends = [*accumulate(rows for _, rows in stored.jobs)]
-        self._executors = frame.executors
+        self._origins = frame.origins
         rows = self._job_ends[-1] if stored.jobs else 0
         is_whole = len(stored.records) == rows * len(frame.differing)
         if len(self._packed) != len(self._singles) or rows + len(self._singles) != stored.rows:
@@ -365,7 +375,7 @@ class Block:
         """Return what the chunk of a row has once, as a chunk of other jobs and columns; its number
         in the chunk; and its integers of `COLUMNS`."""
         kept = [column[at] for column in self._columns]
-        executor, state, reason, exit_code, ended_index, *since, number = kept[: len(_ONCE)]
+        origin, state, reason, exit_code, ended_index, *since, number = kept[: len(_ONCE)]
         ended_at_ms, begun_index, begun_at_ms = since
         columns = kept[len(_ONCE) + 1 :]
         columns[_SCHEDULED] += begun_at_ms // 1000
@@ -375,6 +385,7 @@ class Block:
         columns[_LAUNCHED + 3] += columns[_LAUNCHED + 2]
         if max(columns) >= _WITHIN or min(columns) < -_WITHIN:
             columns = [*wrapped(columns)]
+        epoch, name, ledger, note = self._origins[origin]
         chunk = Chunk(
             _STATES[state],
             _REASONS[reason],
@@ -383,11 +394,14 @@ class Block:
             _within(ended_at_ms + begun_at_ms),
             _within(ended_index - begun_index),
             begun_at_ms,
-            *self._executors[executor],
+            epoch,
+            name,
+            ledger,
             "",
             0,
             0,
             number=number,
+            note=note,
         )
         return chunk, kept[len(_ONCE)], columns
 
@@ -401,11 +415,11 @@ class Block:
         if max(kept) > _PLAIN or min(kept) < -_PLAIN:
             chunk, number, columns = self.unfolded(at)
             return chunk.made(number, self.job(at), columns)
-        executor, state, reason, exit_code, ended_index, ended_ms, begun, begun_ms = kept[:8]
+        origin, state, reason, exit_code, ended_index, ended_ms, begun, begun_ms = kept[:8]
         first, number, revision, after_s, trigger, attempt, local_min, launched = kept[8:16]
         launched_ms, started_ms, finished_ms, output_bytes = kept[16:]
         begun_index, scheduled_s = ended_index - begun, begun_ms // 1000 + after_s
-        epoch, name, ledger = self._executors[executor]
+        epoch, name, ledger, note = self._origins[origin]
         return Row(
             _ENDED,
             self.job(at),
@@ -431,6 +445,7 @@ class Block:
             begun_ms + started_ms + finished_ms,
             exit_code,
             output_bytes=output_bytes,
+            note=note,
             number=first + number,
         )
 
@@ -448,12 +463,12 @@ class Block:
         return index, first + number
 
     def is_single(self, place: int) -> bool:
-        """Whether the row at a place is a single one."""
+        """Whether the row at a place is packed."""
         at = bisect_left(self._singles, place)
         return at < len(self._singles) and self._singles[at] == place
 
     def single(self, place: int) -> bytes:
-        """Return the bytes of the single row at a place."""
+        """Return the bytes of the packed row at a place."""
         return self._packed.rows((bisect_left(self._singles, place),))[0]
 
     def number(self, place: int) -> int:

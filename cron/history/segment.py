@@ -10,7 +10,8 @@ alone: every replica writes the same bytes.
 | section | what is in it |
 | --- | --- |
 | 0 | the index: jobs and their first rows; of each block the first row, the times, the states |
-| 1 | of each item of the tail, in log order: how many rows a chunk has, 0 for a single row |
+| 1 | of each item of the tail, in log order: 0 for a single row, else how many rows a chunk has, |
+|   | the highest bit set where they are skipped instants |
 | 2 | of each row with output, in log order: its log index, and its place among the sorted |
 | 3 | the places of all rows, in log order; empty where log index and number tell |
 | 4 … | lists: of the rows of one state the ScheduledTimes and the places; the last is of ranges |
@@ -38,12 +39,14 @@ from cron.history.columns import Planes, from_columns, steps, sums, to_columns, 
 from cron.history.order import Match, best, newest_of, newest_s
 from cron.state.archive import SegmentRecord
 from cron.state.rows import COLUMNS, Chunk, Row, column, joined, values
-from cron.state.tail import RowsDamaged, Tail, content_digest, encode_item, head_of
+from cron.state.tail import RowsDamaged, Tail, content_digest, decode_row, encode_item, head_of
 
 BLOCK_ROWS: Final = 512
 BLOCK_BYTES: Final = 256 << 10
-_FORMAT: Final = 2
+_FORMAT: Final = 3
 _PLACE_BITS: Final = 32
+_SKIPPED: Final = 1 << 31
+"""Marks, among the sizes of items, a chunk of skipped instants."""
 _MANY_JOBS: Final = 64
 """So many are looked up all together."""
 _INDEX, _ITEMS, _OUTPUTS, _ORDER, _LISTS = range(5)
@@ -112,7 +115,10 @@ def sections_of(tail: Tail) -> list[bytes]:
         lists.has_ranges,
         source.frame,
     )
-    sizes = [0 if item in source.singles else rows for item, rows in enumerate(source.sizes)]
+    sizes = [
+        rows if item not in source.packed else rows | _SKIPPED if tail.is_chunk(item) else 0
+        for item, rows in enumerate(source.sizes)
+    ]
     return [
         msgspec.msgpack.encode(index),
         to_columns(array("I", sizes)),
@@ -152,8 +158,8 @@ def _cuts(source: Unfolded, numbers: Sequence[int]) -> Iterator[tuple[int, int]]
     begin = size = 0
     if source.longest * len(numbers) > BLOCK_BYTES:
         for place, number in enumerate(numbers):
-            item = source.items[number]
-            row_bytes = len(source.bytes_of(item)) if item in source.singles else 0
+            is_packed = source.items[number] in source.packed
+            row_bytes = len(source.bytes_of(number)) if is_packed else 0
             if size and size + row_bytes > BLOCK_BYTES:
                 yield begin, place
                 begin, size = place, 0
@@ -189,7 +195,7 @@ class _Lists:
             numbers = range(first, first + rows)
             first += rows
             if item in source.ranges:
-                self._ranges.append((item, numbers[0]))
+                self._ranges += [(item, number) for number in numbers]
                 continue
             times = self._of_states.setdefault(tail.states[item], {})
             if tail.firsts_s[item] == tail.lasts_s[item]:
@@ -436,9 +442,13 @@ class Segment:
         parts: list[bytes] = []
         begin = 0
         for size in from_columns("I", self._sections.read(_ITEMS)):
-            mine = [self._located(blocks, place) for place in order[begin : begin + (size or 1)]]
+            rows = size & ~_SKIPPED or 1
+            mine = [self._located(blocks, place) for place in order[begin : begin + rows]]
             begin += len(mine)
-            parts.append(_chunk_of(mine) if size else mine[0][0].single(mine[0][1]))
+            if size > _SKIPPED:
+                parts.append(_skipped_of(mine))
+            else:
+                parts.append(_chunk_of(mine) if size else mine[0][0].single(mine[0][1]))
         content = head_of(len(parts)) + b"".join(parts)
         if begin != self.rows or content_digest(content) != self.record.digest:
             raise RowsDamaged("segment: its rows are not those that the catalog names")
@@ -480,6 +490,13 @@ class Segment:
         if len(found) != self._end_of(block) - self._block_firsts[block]:
             raise RowsDamaged("segment: a block has not as many rows as the index says")
         return found
+
+
+def _skipped_of(rows: list[tuple[Block, int]]) -> bytes:
+    """Return a chunk of skipped instants, encoded, whose rows are at some places of blocks."""
+    found = [decode_row(block.single(place)) for block, place in rows]
+    jobs, revisions = [row.job for row in found], [row.revision for row in found]
+    return encode_item(Chunk.skipped(found[0], jobs, revisions))
 
 
 def _chunk_of(rows: list[tuple[Block, int]]) -> bytes:

@@ -68,8 +68,8 @@ class TailReader:
             number = place >> _ITEM_SHIFT
             if self.tail.lasts_s[number] > last_s:
                 item = self._item(number)
-                is_row = isinstance(item, Row)
-                found += is_row or at(item.scheduled_s, _number_in(place)) > last_s
+                is_alone = isinstance(item, Row) or item.count > 0
+                found += is_alone or at(item.scheduled_s, _number_in(place)) > last_s
         return found
 
     def with_output(self, stretch: Stretch, items: int) -> Iterator[list[Row]]:

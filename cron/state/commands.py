@@ -29,11 +29,11 @@ from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 
 ENTRY_VERSION: Final = 1
-FORMAT: Final = 3
+FORMAT: Final = 4
 """The newest format of commands and State that this program can apply (cron/state/DESIGN.md,
 "Formats")."""
-LEAST_FORMAT: Final = 3
-"""The oldest that it can apply: cells of formats 1 and 2 are refused."""
+LEAST_FORMAT: Final = 4
+"""The oldest that it can apply: cells of formats 1 to 3 are refused."""
 
 Key: TypeAlias = tuple[int, int, int]
 """(job number, scheduled_s, trigger): a launch."""

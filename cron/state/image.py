@@ -40,8 +40,8 @@ from cron.state.state import (
 from launcher.launch import ACTIVE, LaunchState
 from launcher.work import Epoch
 
-IMAGE_VERSION: Final = 6
-"""The only one that is read: earlier ones are of formats 1 and 2 of the log."""
+IMAGE_VERSION: Final = 7
+"""The only one that is read: earlier ones are of formats 1 to 3 of the log."""
 _LENGTH_BYTES: Final = 4
 _ARRAY32: Final = 0xDD
 """MessagePack's mark of an array with a length of four bytes."""

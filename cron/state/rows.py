@@ -99,6 +99,7 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _Int = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Column = _Int | bytes
 """An integer for each row of a chunk: one that counts for all rows, or of each row 8 bytes, signed,
 the lowest byte first."""
@@ -160,10 +161,12 @@ CHUNK: Final = 3
 
 
 class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
-    """Attempts of one batch that ended alike in one entry, in columns; fields as in Row.
+    """Rows of one entry that say the same of several jobs, in columns; fields as in Row.
 
-    Row i of it is what `row(i)` returns: ENDED, with `number + i` as its number in the entry, and
-    with nothing in the fields that a chunk does not have. `number` -1: it has none yet.
+    They are attempts of one batch that ended alike, and `count` is 0; or each row is a run of
+    `count` skipped instants up to `last_s`, the same for all of its jobs. Row i is what `row(i)`
+    returns, with `number + i` as its number in the entry, and with nothing in the fields that a
+    chunk does not have. `number` -1: it has none yet.
     """
 
     state: LaunchState
@@ -188,19 +191,56 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
     finished_ms: Column = 0
     output_bytes: Column = 0
     number: _Int = -1
+    note: Note | None = None
+    count: _Natural = 0
+    last_s: _Int = 0
+
+    @classmethod
+    def skipped(cls, like: Row, jobs: Iterable[str], revisions: Sequence[int]) -> Chunk:
+        """Return the rows of jobs that are skipped like `like`, a row of one of them."""
+        return cls(
+            like.state,
+            like.reason,
+            like.exit_code,
+            like.ended_index,
+            like.ended_at_ms,
+            0,  # begun_index
+            0,  # begun_at_ms
+            like.epoch,
+            "",  # executor
+            "",  # ledger
+            joined(jobs),
+            column(revisions),
+            like.scheduled_s,
+            attempts=0,
+            local_mins=like.local_min,
+            number=like.number,
+            note=like.note,
+            count=like.count,
+            last_s=like.last_s,
+        )
 
     def __len__(self) -> int:
         """Return how many rows it has."""
         return self.jobs.count("\n") + 1
 
+    def span_s(self) -> tuple[int, int]:
+        """Return the oldest and the newest ScheduledTime of its rows."""
+        first_s, last_s = spanned(self.scheduled_s)
+        return first_s, self.last_s if self.count else last_s
+
     def is_sound(self) -> bool:
-        """Whether each of its columns is as `column` makes them, of as many rows as it has."""
+        """Whether each of its columns is as `column` makes them, of as many rows as it has, and
+        skipped instants are said as `skipped` says them."""
         rows = len(self)
         columns = [getattr(self, name) for name in COLUMNS]
-        return all(
+        if not all(
             isinstance(one, int) or (len(one) == _WIDTH * rows and one != one[:_WIDTH] * rows)
             for one in columns
-        )
+        ):
+            return False
+        like, revisions = self.row(0, self.jobs), values(self.revisions, rows)
+        return not self.count or self == self.skipped(like, [self.jobs], revisions)
 
     def names(self) -> list[str]:
         """Return the job of each row."""
@@ -219,7 +259,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
         revision, scheduled_s, trigger, attempt, local_min, *times, output_bytes = values
         launched_index, launched_at_ms, started_ms, finished_ms = times
         return Row(
-            RowKind.ENDED,
+            RowKind.RANGE if self.count > 1 else RowKind.ENDED,
             job,
             revision,
             scheduled_s,
@@ -229,8 +269,8 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
             self.reason,
             self.ended_index,
             self.ended_at_ms,
-            scheduled_s,  # last_s
-            1,  # count
+            self.last_s if self.count else scheduled_s,
+            self.count or 1,
             local_min,
             self.begun_index,
             self.begun_at_ms,
@@ -243,6 +283,7 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
             finished_ms,
             self.exit_code,
             output_bytes=output_bytes,
+            note=self.note,
             number=self.number + i,
         )
 

@@ -1,6 +1,6 @@
 """The tail of one stream of history: what ended since the last Seal, encoded, in log order.
 
-Theory of operation. An item is a row, or a chunk of rows that ended alike. It is encoded once, when
+Theory of operation. An item is a row, or a chunk of rows that are alike. It is encoded once, when
 it is appended, onto the end of `content`; an entry's digest covers the same bytes. Beside it stand
 its log index, its ScheduledTimes and its state, an integer each: a question passes over items by
 them, and decodes those that are left. A launch of a chunk makes no object here, and costs little
@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from cron.errors import InvalidInput, invariant
-from cron.state.rows import CHUNK, Chunk, Row, RowKind, rows_of, spanned
+from cron.state.rows import CHUNK, Chunk, Row, RowKind, rows_of
 
 ITEMS_MAX: Final = 1 << 24
 """Items that a decoder takes from one segment: far above any that we seal, against damage."""
@@ -154,7 +154,7 @@ class Tail:
             last_s = item.last_s if item.kind is _RANGE else first_s
         else:
             rows = len(item)
-            first_s, last_s = spanned(item.scheduled_s)
+            first_s, last_s = item.span_s()
         index = item.ended_index
         if index == self.last_index and number <= self.last_number:
             self.is_numbered = False
@@ -182,10 +182,14 @@ class Tail:
         """Return an item by its number, from 0."""
         return _decoded(self._bytes(number))
 
+    def is_chunk(self, number: int) -> bool:
+        """Whether an item is a chunk, by its number, from 0."""
+        return self.content[(self.ends[number - 1] if number else 0) + _KIND_AT] == CHUNK
+
     def brief(self, number: int) -> Chunk | Brief:
         """Return a chunk, or the beginning of a row, by its number, from 0."""
         raw = self._bytes(number)
-        return _decode_chunk(raw) if raw[_KIND_AT] == CHUNK else _decode_brief(raw)
+        return _decode_chunk(raw) if self.is_chunk(number) else _decode_brief(raw)
 
     def _bytes(self, number: int) -> bytearray:
         begin = self.ends[number - 1] if number else 0

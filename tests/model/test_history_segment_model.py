@@ -27,6 +27,7 @@ from cron.history.columns import (
 )
 from cron.history.order import Match, listed, newest_of, newest_s
 from cron.history.segment import Segment, check_sections, job_hash, sections_of
+from cron.notes import Note, NoteCode
 from cron.state.archive import SegmentRecord, Stream
 from cron.state.rows import Chunk, Row, RowKind, column, joined, rows_of
 from cron.state.tail import RowsDamaged, Tail, content_digest
@@ -102,7 +103,21 @@ def random_chunk(rng: random.Random, index: int, number: int) -> Chunk:
         some(started + 2, started + 9, 0, -(2**63)),
         some(0, 0, 7),
         number,
+        rng.choice((None, None, Note(NoteCode.REMOVED))),
     )
+
+
+def random_skipped(rng: random.Random, index: int, number: int) -> Chunk:
+    """Skipped instants of some jobs, whose rows are numbered from `number`."""
+    first_s, count = 1_795_190_400 + rng.randint(0, 40), rng.choice((1, 2, 6))
+    like = Row(
+        RowKind.ENDED, "", 1, first_s, 0, 0, LaunchState.SKIPPED, Reason.OVERLOAD, index, 7,
+        first_s + count - 1, count, rng.choice((-1, 5)),
+        note=rng.choice((None, Note(NoteCode.GATE, (1, "x" * rng.choice((1, COLUMN_BYTES_MAX)))))),
+        number=number,
+    )  # fmt: skip
+    rows = rng.randint(1, 12)
+    return Chunk.skipped(like, rng.choices(JOBS, k=rows), rng.choices((1, 2), k=rows))
 
 
 @st.composite
@@ -115,8 +130,9 @@ def drawn_items(draw: st.DrawFn, *, is_numbered: bool | None = None) -> list[Row
         if row.ended_index != index:
             index, number = row.ended_index, 0
         number += rng.randint(0, 1)
-        if rng.random() < 0.5:
-            items.append(random_chunk(rng, index, number))
+        made = rng.choice((random_chunk, random_skipped, None, None))
+        if made is not None:
+            items.append(made(rng, index, number))
         else:
             items.append(msgspec.structs.replace(row, number=number if row.number >= 0 else -1))
         number += len(rows_of(items[-1]))

@@ -55,10 +55,19 @@ def _drawn_items(rng: random.Random, index: int, items: int) -> list[Row | Chunk
     found: list[Row | Chunk] = []
     number = 0
     for _ in range(items):
-        item = _drawn(rng, index, number) if rng.random() < 0.6 else _chunk(rng, index, number)
+        item = rng.choice((_drawn, _drawn, _chunk, _skipped))(rng, index, number)
         found.append(item)
         number += len(rows_of(item))
     return found
+
+
+def _skipped(rng: random.Random, index: int, number: int) -> Chunk:
+    first_s, count = rng.randrange(40) + index // 4, rng.choice((1, 2, 5))
+    like = Row(
+        RowKind.ENDED, "", 1, first_s, 0, 0, LaunchState.SKIPPED, Reason.NONE, index, 0,
+        first_s + count - 1, count, number=number,
+    )  # fmt: skip
+    return Chunk.skipped(like, rng.sample(_JOBS, rng.randint(1, len(_JOBS))), (1,))
 
 
 def _chunk(rng: random.Random, index: int, number: int) -> Chunk:

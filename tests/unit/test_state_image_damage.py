@@ -15,7 +15,7 @@ from cron.errors import InvariantViolated
 from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History
-from cron.state.image import decode_outline, decode_state
+from cron.state.image import IMAGE_VERSION, decode_outline, decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
 from cron.state.tail import RowsDamaged, Tail
@@ -143,7 +143,9 @@ async def test_a_snapshot_whose_state_cannot_be_read_is_told_and_the_next_is_sto
         await rig.launch(3)
         shelf = rig.leader.shelf
         header = SnapshotHeader(CELL, 1, 1, rig.leader.state.index, bytes(16), rig.clock.ms)
-        file = write_snapshot(shelf.folders.snapshots, header, [part(b"\x92\x06\xc0")])
+        file = write_snapshot(
+            shelf.folders.snapshots, header, [part(bytes((0x92, IMAGE_VERSION, 0xC0)))]
+        )
         with pytest.raises(SnapshotCorrupt, match="cannot be read"):
             uploads.outline_of(file)
         shelf.files.insert(0, file)
