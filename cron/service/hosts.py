@@ -30,6 +30,10 @@ from launcher.pool.session import SessionView
 CONNECTED = "connected"
 IN_DOUBT = "in-doubt"
 LEFT = "left"
+LEDGER_FULL = (
+    "its ledger is full: it gets no work until it may forget launches that a backup covers;"
+    " `raftcron snapshot list` says whether backups go on"
+)
 
 
 class Hosts:
@@ -170,6 +174,8 @@ def _silent(session: SessionView | None) -> str:
         return "not connected; its launches are lost when its lease is over"
     if not session.is_leased:
         return "no answered heartbeat yet"
+    if session.is_full:
+        return LEDGER_FULL
     if session.is_silent:
         return "it does not answer; it gets no launches until it does"
     return "" if session.gets_work else "its clock is off, or it is silent"

@@ -17,6 +17,7 @@ from cron.api.views import StatusRow
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
+from cron.service.hosts import LEDGER_FULL
 from cron.service.membership import (
     LEARNER,
     UNREACHABLE,
@@ -118,6 +119,8 @@ def _lacks_leader(row: StatusRow, note: str) -> str:
 def _why_no_work(session: SessionView) -> str:
     if session.gets_work:
         return ""
+    if session.is_full:
+        return LEDGER_FULL
     if session.is_leased and session.silent_ms >= 2_000:
         return f"silent for {session.silent_ms // 1000} s: gets no work until it is heard again"
     return _NO_WORK

@@ -90,6 +90,11 @@ class Foreman:
         """How many commands run or are about to, and launches of handlers that are here."""
         return len(self._commands) + len(self.workers)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether the ledger takes no more rows, as of the last turn: all starts are refused."""
+        return self._is_full
+
     def order(self, outlet: Outlet, orders: pool_pb2.Orders) -> None:
         """Take a message of the leader; it is settled in the next turn."""
         self._next.orders.append((outlet, orders))

@@ -280,7 +280,10 @@ class Visit:
                 due_ms = now_ms + every_ms
                 running = min(self._foreman.running, RUNNING_TOLD_MAX)
                 beat = pool_pb2.Heartbeat(
-                    number=lease.sent(now_ms), wall_ms=wall_ms(), running=running
+                    number=lease.sent(now_ms),
+                    wall_ms=wall_ms(),
+                    running=running,
+                    is_full=self._foreman.is_full,
                 )
                 self._outgoing.put_nowait(pool_pb2.FromExecutor(heartbeat=beat))
             await asyncio.sleep(min(due_ms - now_ms, _BEAT_STEP_MS) / 1000)

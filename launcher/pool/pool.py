@@ -349,15 +349,18 @@ class Pool:
         self._on_event(session.joined())
         return session
 
-    def beat(self, session: Session, number: int, running: int, wall_ms: int) -> None:
-        """Take a heartbeat; the leader answers it once it is confirmed."""
+    def beat(
+        self, session: Session, number: int, running: int, wall_ms: int, *, is_full: bool = False
+    ) -> None:
+        """Take a heartbeat; the leader answers it once it is confirmed. `is_full`: the executor's
+        ledger takes no more rows."""
         if session.ended:
             return
         now, offset_ms_max = self._mono_ms(), self._clock_offset_ms_max
-        was_fit = session.is_heard(now, self.lease) and session.is_on_time(offset_ms_max)
-        session.hear(Heartbeat(number, now), running, wall_ms - self._wall_ms())
+        was_fit = session.is_fit(now, self.lease, offset_ms_max)
+        session.hear(Heartbeat(number, now), running, wall_ms - self._wall_ms(), is_full=is_full)
         executor, ledger = session.key
-        if was_fit != session.is_on_time(offset_ms_max):
+        if was_fit != session.is_fit(now, self.lease, offset_ms_max):
             self._touched.add(executor)
         if session.is_welcome:
             self._beating[session] = None

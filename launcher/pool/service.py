@@ -209,7 +209,8 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         kind = message.WhichOneof("kind")
         if kind == "heartbeat":
             number, running, wall_ms = parse_heartbeat(message.heartbeat, session.last_number)
-            self._pool.beat(session, number, running, wall_ms)
+            is_full = message.heartbeat.is_full
+            self._pool.beat(session, number, running, wall_ms, is_full=is_full)
         elif kind == "reports":
             self._pool.report(session, parse_reports(message.reports))
         elif kind == "recollection":

@@ -64,7 +64,8 @@ class SessionView(msgspec.Struct, frozen=True):
     `is_leased` is False before its first heartbeat of this session is answered, and once the newest
     answered one is older than the executor's own lease: it would refuse a start, but not a fence.
     `gets_work` is False too while its clock is off by more than the limit (rule R10), and while it
-    misses heartbeats, `silent_ms` since the last, or leaves a probe unanswered: `is_silent`.
+    misses heartbeats, `silent_ms` since the last, or leaves a probe unanswered: `is_silent`. And
+    while its ledger takes no more rows: `is_full`.
     `offers` is what its workers serve. `cpu_milli` and `memory_bytes` are what launches may use
     there together; 0: not limited.
     """
@@ -88,6 +89,7 @@ class SessionView(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     incarnation: str = ""
     is_silent: bool = False
+    is_full: bool = False
 
 
 class Heartbeat(msgspec.Struct, frozen=True):
@@ -133,6 +135,7 @@ class Session:
         self.last_number = 0
         self.is_welcome = False
         self.is_silent = False
+        self.is_full = False
         """Whether it has left a probe unanswered for too long (`Probes`)."""
         self.probe_number = 0
         """Of the probe that it has not answered; 0 where there is none."""
@@ -184,11 +187,16 @@ class Session:
         """Whether it has not missed several heartbeats."""
         return now_mono_ms - self.heard_mono_ms <= SILENT_BEATS * lease.heartbeat_ms
 
+    def is_fit(self, now_mono_ms: int, lease: LeaseTimes, offset_ms_max: int) -> bool:
+        """Whether it may get work, as far as its heartbeats say."""
+        is_here = self.is_heard(now_mono_ms, lease) and self.is_on_time(offset_ms_max)
+        return is_here and not self.is_full
+
     def view(self, now_mono_ms: int, lease: LeaseTimes, offset_ms_max: int) -> SessionView:
         """Return it as the leader sees it now."""
         greeting = self.greeting
         is_leased = self.is_leased(now_mono_ms, lease)
-        is_fit = self.is_on_time(offset_ms_max) and self.is_heard(now_mono_ms, lease)
+        is_fit = self.is_fit(now_mono_ms, lease, offset_ms_max)
         return SessionView(
             executor=greeting.executor,
             ledger=greeting.ledger,
@@ -209,6 +217,7 @@ class Session:
             memory_bytes=greeting.memory_bytes,
             incarnation=greeting.incarnation,
             is_silent=self.is_silent,
+            is_full=self.is_full,
         )
 
     def welcome(self, message: pool_pb2.Welcome) -> None:
@@ -220,8 +229,9 @@ class Session:
         self._first.append(pool_pb2.FromLeader(welcome=message))
         self.wake.set()
 
-    def hear(self, beat: Heartbeat, running: int, offset_ms: int) -> None:
+    def hear(self, beat: Heartbeat, running: int, offset_ms: int, *, is_full: bool) -> None:
         """Keep a heartbeat until it may be answered."""
+        self.is_full = is_full
         self.last_number = beat.number
         self.heard_mono_ms = beat.arrived_mono_ms
         self.running = running

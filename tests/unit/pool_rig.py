@@ -163,8 +163,10 @@ class FakeExecutor:
     async def send(self, **kind: Any) -> None:
         await self.call.write(pool_pb2.FromExecutor(**kind))
 
-    async def beat(self, number: int, running: int = 0, wall_ms: int = WALL_MS) -> None:
-        heartbeat = pool_pb2.Heartbeat(number=number, running=running, wall_ms=wall_ms)
+    async def beat(
+        self, number: int, running: int = 0, wall_ms: int = WALL_MS, **more: Any
+    ) -> None:
+        heartbeat = pool_pb2.Heartbeat(number=number, running=running, wall_ms=wall_ms, **more)
         await self.send(heartbeat=heartbeat)
 
     async def read(self) -> pool_pb2.FromLeader:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from launcher.config import ExecutorConfig
 from launcher.executor import main as executor
@@ -74,6 +75,18 @@ async def test_one_that_comes_back_drained_ends_before_it_is_welcome(tmp_path: P
         rig.pool.dismiss(joined.executor, "drained by alice")
         async with asyncio.timeout(30):
             assert await task == 0
+
+
+async def test_one_whose_ledger_is_full_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("launcher.executor.foreman.LEDGER_ROWS_MAX", 0)
+    async with rigged() as rig, living(rig, tmp_path):
+        joined = await rig.heard(Joined)
+        rig.pool.welcome(joined.executor)
+        await answered(rig)
+        await until(lambda: rig.pool.sessions()[0].is_full)
+        assert not rig.pool.sessions()[0].gets_work
 
 
 async def test_one_that_is_only_refused_comes_again(tmp_path: Path) -> None:

@@ -182,6 +182,22 @@ async def test_an_executor_whose_clock_is_off_gets_no_work(
         assert view.is_leased  # it can be asked and fenced all the same
 
 
+async def test_an_executor_whose_ledger_is_full_gets_no_work_until_it_has_room() -> None:
+    async with rigged() as rig, rig.joined() as executor:
+        rig.pool.take_touched()
+        await executor.beat(1, is_full=True)
+        await rig.heard(Beat)
+        rig.pool.answer_heartbeats(rig.mono)
+        [view] = rig.pool.sessions()
+        assert (view.is_leased, view.is_full, view.gets_work) == (True, True, False)
+        assert rig.pool.take_touched() == {view.executor}
+        await executor.beat(2)
+        await rig.heard(Beat, 2)
+        [view] = rig.pool.sessions()
+        assert (view.is_full, view.gets_work) == (False, True)
+        assert rig.pool.take_touched() == {view.executor}
+
+
 async def test_a_clock_that_was_put_right_gets_work_again() -> None:
     async with rigged() as rig, rig.joined(wall_ms=WALL_MS - 3_600_000) as executor:
         assert rig.pool.sessions()[0].offset_ms == -3_600_000

@@ -66,6 +66,11 @@ async def test_one_that_is_away_is_in_doubt_and_says_so() -> None:
             {"gets_work": False, "is_silent": True},
             "it does not answer; it gets no launches until it does",
         ),
+        (
+            {"gets_work": False, "is_full": True},
+            "its ledger is full: it gets no work until it may forget launches that a backup covers;"
+            " `raftcron snapshot list` says whether backups go on",
+        ),
     ],
 )
 async def test_one_that_gets_no_work_says_why(fields: dict[str, bool], note: str) -> None:

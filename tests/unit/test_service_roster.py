@@ -197,7 +197,7 @@ def test_a_follower_that_missed_the_election_says_so() -> None:
     assert told(row("r1", "leader", "r1"), late)[1] == ("", "does not know the leader yet")
 
 
-async def test_a_leader_without_executors_says_what_becomes_of_launches() -> None:
+async def test_a_leader_says_what_becomes_of_launches_without_executors_or_a_full_one() -> None:
     async with reigning() as replica:
         log: Any = FakeCell(replica.log)
         one = Roster(
@@ -215,6 +215,11 @@ async def test_a_leader_without_executors_says_what_becomes_of_launches() -> Non
         await replica.until(lambda: session.is_welcome)
         leader, executor = await one.status()
         assert (leader.note, executor.role) == ("", "connected")
+        replica.pool.beat(session, 1, 0, HELLO.wall_ms, is_full=True)
+        replica.pool.answer_heartbeats(replica.clock.mono_ms())
+        _, executor = await one.status()
+        assert "its ledger is full" in executor.note
+        assert "`raftcron snapshot list`" in executor.note
 
 
 # ---- formats

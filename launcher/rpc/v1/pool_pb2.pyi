@@ -323,18 +323,22 @@ class Heartbeat(google.protobuf.message.Message):
     NUMBER_FIELD_NUMBER: builtins.int
     WALL_MS_FIELD_NUMBER: builtins.int
     RUNNING_FIELD_NUMBER: builtins.int
+    IS_FULL_FIELD_NUMBER: builtins.int
     number: builtins.int
     """from 1, echoed by the leader"""
     wall_ms: builtins.int
     running: builtins.int
+    is_full: builtins.bool
+    """its ledger takes no more rows: it would refuse every start"""
     def __init__(
         self,
         *,
         number: builtins.int = ...,
         wall_ms: builtins.int = ...,
         running: builtins.int = ...,
+        is_full: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["number", b"number", "running", b"running", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["is_full", b"is_full", "number", b"number", "running", b"running", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Heartbeat = Heartbeat
 
