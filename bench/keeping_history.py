@@ -24,11 +24,11 @@ from bench.keeping_state import T0, finished, large_state
 from cron.history.order import Query
 from cron.history.segment import Segment
 from cron.history.store import RowStore
-from cron.keeper.shelf import Folders
 from cron.state.archive import Sealed, SegmentRecord
 from cron.state.imaging import Imaging
 from cron.state.rows import Chunk
 from cron.state.state import State
+from cron.storage.folders import Folders
 
 JOBS: Final = 1_000
 SEGMENT_ROWS: Final = 65_536
@@ -47,7 +47,7 @@ def rss_mb() -> float:
 
 
 class Shelf:
-    """The keeper's place: it writes at once, in the same process."""
+    """The snapshot writer's place: it writes at once, in the same process."""
 
     def __init__(self, data: Path) -> None:
         self.folders = Folders(data, "bench")

@@ -41,7 +41,6 @@ from cron.api.peers import Peers
 from cron.api.server import add_admin
 from cron.api.views import StatusRow
 from cron.api.waiting import answering
-from cron.archives import Archives
 from cron.calendar import zones
 from cron.certs.expiry import watch_expiry
 from cron.clock import SystemClock
@@ -51,7 +50,6 @@ from cron.fresh import FreshStart, keep
 from cron.garbage import Garbage
 from cron.history.store import RowStore
 from cron.joining import watch_joining
-from cron.keeper.shelf import check_format
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.plan import Settings
@@ -64,8 +62,13 @@ from cron.service.membership import WAITING, client_address
 from cron.service.replacing import Replacing
 from cron.service.resetting import Resetting
 from cron.service.roster import Identity, Roster
+from cron.service.saving import Saving, keeping_view
 from cron.service.service import CellService, Operations
 from cron.state import commands as c
+from cron.storage.folders import check_format
+from cron.storage.history_backfill import PeerSource
+from cron.storage.snapshot_writer import SnapshotWriter
+from cron.storage.storage import ReplicaParts, Storage
 from launcher import identity
 from launcher.errors import LauncherError
 from launcher.pool.lease import LeaseTimes
@@ -99,9 +102,14 @@ class Daemon:
         self._credentials = _credentials(config)
         self._fresh = fresh
         self._is_new = start == "join" and fresh is not None
-        self._row_store = RowStore()
-        self._archives = Archives(config, self._row_store, self._clock)
-        self._applier = StateApplier(self._row_store, self._archives.keeper, self._clock.mono_ms)
+        self._writer = SnapshotWriter(
+            Path(config.data),
+            config.cell,
+            snapshots_kept=config.snapshots.local,
+            on_snapshot=lambda file: self._storage.shorten_log(file),  # noqa: PLW0108 - made later
+        )
+        self._row_store = RowStore(self._writer)
+        self._applier = StateApplier(self._row_store, self._writer, self._clock.mono_ms)
         self._garbage = Garbage(lambda: self._applier.state)
         engine = _engine(config, start)
         ratchet = Ratchet(self._clock, lambda: self._applier.state.at_ms)
@@ -123,15 +131,11 @@ class Daemon:
         self._leader.may_tick = self._roster.why_not_tick
         self._leader.shared_format = self._roster.shared_format
         self._leader.clock_error_ms = self._roster.clock_error_ms
-        saving = self._archives.attach(
-            self._leader,
-            self._applier,
-            self._replicated,
-            release=self._release,
-            superseded=self._fail,
+        self._storage = self._make_storage()
+        self._saving = Saving(
+            self._leader, self._applier, self._writer, self._storage.vault, Path(config.data)
         )
-        self._archives.fetch_from(self._peers, self._other_addresses)
-        self._roster.keeping = self._archives.view
+        self._roster.keeping = lambda: keeping_view(self._storage, self._leader.resolving)
         self._service = CellService(
             leader=self._leader,
             applier=self._applier,
@@ -144,7 +148,7 @@ class Daemon:
                 Resetting(
                     self._leader, self._applier, self._row_store, self._clock, self._replicated
                 ),
-                saving,
+                self._saving,
                 queued=lambda: self._leader.queues,
             ),
         )
@@ -182,6 +186,19 @@ class Daemon:
         )
         leader.leader_address = self._leader_address
         return leader
+
+    def _make_storage(self) -> Storage:
+        parts = ReplicaParts(
+            self._leader, self._applier, self._replicated, self._row_store, self._writer
+        )
+        return Storage(
+            self._config,
+            parts,
+            self._clock,
+            release=self._release,
+            peers=PeerSource(self._peers, self._other_addresses),
+            superseded=self._fail,
+        )
 
     def _make_roster(self) -> Roster:
         config = self._config
@@ -238,7 +255,7 @@ class Daemon:
         """
         listeners = check_free(self._config.client)
         try:
-            self._archives.keeper.start()
+            self._writer.start()
             await self._replicated.start()
             self._garbage.begin()
             # Raft's thread must get its turn within milliseconds, also while a large crontab is
@@ -265,7 +282,7 @@ class Daemon:
                 name="joining",
             ),
         ]
-        tasks += [asyncio.create_task(run, name=name) for name, run in self._archives.tasks()]
+        tasks += [asyncio.create_task(run, name=name) for name, run in self._storage.tasks()]
         if self._credentials is not None:
             expiry = watch_expiry(self._credentials, self._clock)
             tasks.append(asyncio.create_task(expiry, name="expiry"))
@@ -298,7 +315,8 @@ class Daemon:
         if self._server is not None:
             await self._server.stop(STOP_GRACE_S)
         await self._peers.close()
-        self._archives.stop()
+        self._saving.close()
+        self._storage.stop()
         self._row_store.stop()
 
     def _serve(self, listeners: int) -> grpc.aio.Server:

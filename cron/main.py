@@ -18,7 +18,7 @@ PROCESSES: Final[dict[str, tuple[str, str]]] = {
     "executor": ("cron.cli.executor", "Run one executor, or drain one."),
     "worker": ("cron.cli.worker", "Run the handlers of an app."),
     "restore": (
-        "cron.restore.command",
+        "cron.restore",
         "Begin a new life of a cell whose disks are all lost, or all but one.",
     ),
 }

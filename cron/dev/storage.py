@@ -85,8 +85,8 @@ def restore_first(folder: Path, options: DevOptions, say: Callable[[str], None])
     Raises:
         ConfigError: a replica's folder is not. CronError: it cannot be restored.
     """
-    from cron.restore.command import run_restore, show
-    from cron.restore.restoring import Choices, Report
+    from cron.restore import run_restore, show
+    from cron.storage.restoring import Choices, Report
 
     for number in (2, 3):
         config = load_replica_config(folder / f"r{number}.toml")

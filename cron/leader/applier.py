@@ -45,12 +45,12 @@ class Keeping(Protocol):
 
 
 class StateApplier:
-    """The Applier of a replica: State behind it, the keeper beside."""
+    """The Applier of a replica: State behind it, the snapshot writer beside."""
 
     def __init__(
         self,
         row_store: RowStore,
-        keeper: Keeping | None = None,
+        writer: Keeping | None = None,
         mono_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self._machine = Machine()
@@ -58,7 +58,7 @@ class StateApplier:
         self.busy_ms = 0  # what applying has taken so far
         self._row_store = row_store
         row_store.follow(self.state.history)
-        self._keeper = keeper
+        self._writer = writer
         self._listeners: list[Listener] = []
 
     @property
@@ -74,21 +74,21 @@ class StateApplier:
         """Apply one entry, keep what it sealed, and tell who listens."""
         began_ms = self._mono_ms()
         outcome = self._machine.apply(position.term, position.index, entry)
-        if self._keeper is not None:
-            self._keep(self._keeper, outcome)
+        if self._writer is not None:
+            self._keep(self._writer, outcome)
         for listener in self._listeners:
             listener(position.index, outcome)
         self.busy_ms += self._mono_ms() - began_ms
         return outcome
 
-    def _keep(self, keeper: Keeping, outcome: Outcome) -> None:
+    def _keep(self, writer: Keeping, outcome: Outcome) -> None:
         if outcome.sealed:
-            keeper.keep(outcome.sealed)
+            writer.keep(outcome.sealed)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.SnapshotAt) and result.verdict is Verdict.ACCEPTED:
-                keeper.snapshot(self.state, Imaging.begin(self.state))
+                writer.snapshot(self.state, Imaging.begin(self.state))
             elif isinstance(command, c.Retire):
-                keeper.catalog(self.state.history)
+                writer.catalog(self.state.history)
 
     def take(self) -> Iterable[bytes]:
         """Return State's image as it is now; its pieces may be asked for in another thread.
@@ -99,16 +99,16 @@ class StateApplier:
         return self._durable(Imaging.begin(self.state))
 
     def _durable(self, imaging: Imaging) -> Iterator[bytes]:
-        if self._keeper is not None:
-            self._keeper.wait_durable()
+        if self._writer is not None:
+            self._writer.wait_durable()
         for piece in paced(imaging.pieces()):
             failpoints.hit("dump-piece")
             yield piece
 
     def restore(self, position: Position, pieces: Iterable[bytes]) -> None:
         """Replace State. Its tails have the rows since the newest Seal; segments that are not on
-        this disk are fetched by the keeper's filler."""
+        this disk are fetched by the snapshot writer's backfill."""
         self._machine = Machine(decode_state(pieces))
         self._row_store.follow(self.state.history)
-        if self._keeper is not None:
-            self._keeper.catalog(self.state.history)
+        if self._writer is not None:
+            self._writer.catalog(self.state.history)

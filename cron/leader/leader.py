@@ -42,6 +42,7 @@ from cron.leader.requests import (
     Change,
     Changes,
     answer,
+    appending,
     as_change_error,
     as_entry,
     fail,
@@ -554,6 +555,10 @@ class Leader:
             raise Unavailable(text, STALE_HINT) from error
         if self.epoch is None:
             raise NotTheLeader(self.leader_address())
+
+    async def append(self, *commands: c.Command) -> tuple[int, tuple[Result, ...]]:
+        """Commit commands that do not depend on State; returns and raises as `submit`."""
+        return await self.submit(appending(*commands))
 
     async def submit(
         self, build: Build, *, changes_jobs: bool = False

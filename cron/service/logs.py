@@ -9,7 +9,7 @@ import msgspec
 from cron.api.views import LaunchView, OutputQuery, OutputView
 from cron.errors import Conflict, CronError, ExecutorAway, NotFound, NotNow
 from cron.service.stored_outputs import StoredOutputs
-from cron.service.transfer import Executors, session_of
+from cron.storage.output_transfer import Executors, session_of
 from launcher.launch import LaunchState
 from launcher.names import AttemptName, format_time, parse_launch_name, short_job_name
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut

@@ -45,10 +45,10 @@ from cron.leader.waiting import Queued
 from cron.limits import HISTORY_ROWS_MAX
 from cron.pace import in_turns
 from cron.scheduler.gates import Gates
-from cron.service.archives import Archive
 from cron.state.archive import Stream
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
+from cron.storage.archived_rows import ArchivedRows
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX, LaunchName, parse_launch_name, short_job_name
 
@@ -107,7 +107,7 @@ class Questions:
         applier: StateApplier,
         row_store: RowStore,
         clock: Clock,
-        archive: Archive | None = None,
+        archive: ArchivedRows | None = None,
     ) -> None:
         self._applier = applier
         self._row_store = row_store

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cron.api.snapshot_views import SaveReport, SnapshotsReport, SnapshotView
+from cron.api.snapshot_views import KeepingView, SaveReport, SnapshotsReport, SnapshotView
 from cron.api.stored import check_segments, is_pruned, of_manifest, of_unreadable
 from cron.errors import (
     Conflict,
@@ -25,12 +25,13 @@ from cron.errors import (
 from cron.lane import Lane
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.requests import appending
-from cron.segments import Shelf
-from cron.service.archives import Archive, remove_left
 from cron.service.stored_outputs import StoredOutputs
 from cron.state import commands as c
 from cron.state.image import decode_state
+from cron.storage.archived_rows import ArchivedRows, remove_left
+from cron.storage.segments import LocalStore
+from cron.storage.storage import Storage
+from cron.storage.uploader import Trouble
 from snapshots.disk import SnapshotFile, read_snapshot
 from snapshots.errors import SnapshotError, StoreAway, StoreError
 from snapshots.manifest import Manifest
@@ -51,16 +52,21 @@ class Saving:
     """Answers for one replica. `vault` is None where no object storage is configured."""
 
     def __init__(
-        self, leader: Leader, applier: StateApplier, shelf: Shelf, vault: Vault | None, data: Path
+        self,
+        leader: Leader,
+        applier: StateApplier,
+        local: LocalStore,
+        vault: Vault | None,
+        data: Path,
     ) -> None:
         self._leader = leader
         self._applier = applier
-        self._shelf = shelf
+        self._local = local
         self._vault = vault
         self._data = data
         remove_left(data, FOLDER)
         self._lane = Lane("snapshots")
-        self.archive = Archive(vault, data)
+        self.archive = ArchivedRows(vault, data)
         self.outputs = StoredOutputs(vault, data / "outputs" / "read") if vault else None
 
     def close(self) -> None:
@@ -75,14 +81,14 @@ class Saving:
 
     async def save(self) -> SaveReport:
         """Have every replica take a snapshot, and return where."""
-        await self._leader.submit(appending(c.SnapshotAt()))
+        await self._leader.append(c.SnapshotAt())
         taken = self._applier.state.history.taken
         lineage = self._applier.state.epoch.lineage
         return SaveReport(lineage=lineage, term=taken.term, index=taken.index, store=self._store)
 
     async def list(self, *, is_remote: bool) -> SnapshotsReport:
         """Return what there is, newest first."""
-        views = [] if is_remote else [of_file(file) for file in self._shelf.snapshots()]
+        views = [] if is_remote else [of_file(file) for file in self._local.snapshots()]
         problems: list[str] = []
         if self._vault is not None:
             try:
@@ -114,11 +120,11 @@ class Saving:
     async def verify(self, name: str, *, is_remote: bool) -> AsyncIterator[SnapshotView]:
         """Yield each snapshot once all of it was read."""
         found = False
-        for file in [] if is_remote else self._shelf.snapshots():
+        for file in [] if is_remote else self._local.snapshots():
             if name in ("", file.path.name):
                 check = partial(_check, file.path, file.header.cell)
                 view = await _told(partial(_verified, of_file(file), check))
-                if view.state != DAMAGED or file in self._shelf.snapshots():
+                if view.state != DAMAGED or file in self._local.snapshots():
                     found = True
                     yield view
         if self._vault is not None:
@@ -157,7 +163,7 @@ class Saving:
 
     async def segment(self, name: str, offset: int, limit: int) -> tuple[bytes, int]:
         """Return a piece of a segment, and its size."""
-        path = self._shelf.segment_path(name)
+        path = self._local.segment_path(name)
         if path is None:
             raise NotFound(f"segment {name} is not on this disk")
 
@@ -171,6 +177,33 @@ class Saving:
             return await asyncio.to_thread(read)
         except FileNotFoundError as error:
             raise NotFound(f"segment {name} is not on this disk any more") from error
+
+
+def keeping_view(storage: Storage, resolving: str) -> KeepingView:
+    """Return what `status` shows of what a replica keeps; `resolving` tells how far a restored cell
+    has come."""
+    history = storage.applier.state.history
+    newest = next((file.header for file in storage.writer.snapshots()), None)
+    is_there = bool(storage.store) and history.backup.store == storage.store
+    waiting = sum(not (one.is_stored and is_there) for one in history.segments.values())
+    trouble = storage.trouble if storage.leader.epoch is not None else Trouble()
+    failing = [trouble.text, storage.writer.trouble]
+    return KeepingView(
+        snapshot_index=newest.index if newest else 0,
+        snapshot_at_ms=newest.taken_ms if newest else 0,
+        segments=len(history.segments),
+        segments_missing=len(storage.writer.missing()),
+        open_rows=history.open_rows,
+        failing_since_ms=trouble.since_ms,
+        failing="; ".join(filter(None, failing)),
+        filling=storage.backfill.progress,
+        store=storage.store,
+        stored_index=history.backup.index if is_there else 0,
+        stored_at_ms=history.backup.taken_ms if is_there else 0,
+        segments_waiting=waiting if storage.store else 0,
+        resolving=resolving,
+        outputs_waiting=storage.outputs_waiting,
+    )
 
 
 def of_file(file: SnapshotFile) -> SnapshotView:

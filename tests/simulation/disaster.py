@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from cron.restore.newlife import NewLife, begin_life
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
+from cron.storage.new_life import NewLife, begin_life
 from tests.simulation.replicas import IDS, SimCell
 
 if TYPE_CHECKING:

@@ -11,22 +11,22 @@ from typing import Any
 import msgspec
 
 from consensus.memory import MemoryCell
-from cron.backup.archivist import ArchiveSettings
-from cron.backup.backup import Backup
-from cron.backup.courier import Courier, Storing
-from cron.backup.uploads import About
 from cron.job import Schedule
-from cron.keeper.shelf import Folders
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.leader.settings import LeaderSettings
-from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging
 from cron.state.outcome import Verdict
 from cron.state.state import State
+from cron.storage.backup import Backup
+from cron.storage.folders import Folders
+from cron.storage.retention_planner import RetentionSettings
+from cron.storage.segments import name_of
+from cron.storage.uploader import Storing, Uploader
+from cron.storage.uploads import About
 from launcher.launch import Reason
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.pool import Pool
@@ -42,7 +42,7 @@ from tests.unit.state_rig import T0, job
 
 CELL = "prod"
 URL = "memory://test"
-SETTINGS = ArchiveSettings(store=URL, interval_ms=60_000, segment_rows=3)
+SETTINGS = RetentionSettings(store=URL, interval_ms=60_000, segment_rows=3)
 NEVER = Schedule("0 0 1 1 *", "0 0 1 1 *")
 
 
@@ -75,7 +75,7 @@ class NoHistory:
 
 
 class Shelf:
-    """A keeper that writes at once. `lacking`: names of segments that are not on this disk."""
+    """A snapshot writer that writes at once. `lacking`: segments that are not on this disk."""
 
     def __init__(self, data: Path) -> None:
         self.folders = Folders(data, CELL)
@@ -147,30 +147,32 @@ class Replica:
             about=c.Claim("2026b", "0.1.0", c.FORMAT),
             on_failure=self.failures.append,
         )
-        self.backup, self.courier = self.with_backup()
+        self.backup, self.uploader = self.with_backup()
 
-    def with_backup(self, settings: ArchiveSettings | None = None) -> tuple[Backup, Courier | None]:
+    def with_backup(
+        self, settings: RetentionSettings | None = None
+    ) -> tuple[Backup, Uploader | None]:
         """Give it a new archive, as after a restart with another configuration."""
         settings = settings or self.rig.settings
-        courier = None
+        uploader = None
         if settings.store:
             self.rig.drawn += 1
             drawn = f"claim-{self.rig.drawn}"
             vault = Vault(self.rig.stores[settings.store], CELL)
             about = About(self.name, "0.1.0", "host")
             storing = Storing(vault, settings.store, self.rig.policy, about, lambda: drawn)
-            courier = Courier(self.leader, self.applier, self.rig.clock, self.shelf, storing)
+            uploader = Uploader(self.leader, self.applier, self.rig.clock, self.shelf, storing)
         self.backup = Backup(
             self.leader,
             self.applier,
             self.rig.clock,
             settings=settings,
-            courier=courier,
+            uploader=uploader,
             census=self.history,
             superseded=self.superseded.append,
         )
-        self.courier = courier
-        return self.backup, courier
+        self.uploader = uploader
+        return self.backup, uploader
 
     @property
     def state(self) -> State:
@@ -189,7 +191,7 @@ class Replica:
 class Rig:
     """The cell; `r1` leads at first."""
 
-    def __init__(self, folder: Path, settings: ArchiveSettings) -> None:
+    def __init__(self, folder: Path, settings: RetentionSettings) -> None:
         self.folder = folder
         self.settings = settings
         self.clock = Clocks()

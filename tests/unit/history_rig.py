@@ -7,12 +7,12 @@ from pathlib import Path
 
 from cron.history.segment import Segment
 from cron.history.store import RowStore
-from cron.keeper.shelf import Folders
-from cron.segments import name_of
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.imaging import Imaging
 from cron.state.rows import Chunk, Row, RowKind
 from cron.state.state import State
+from cron.storage.folders import Folders
+from cron.storage.segments import name_of
 from launcher.launch import LaunchState, Reason
 from snapshots.errors import SnapshotMissing
 
@@ -49,7 +49,7 @@ def skipped(index: int, first_s: int, last_s: int, *, job: str = BACKUP) -> Row:
 
 
 class HandShelf:
-    """A keeper that writes when a test says so."""
+    """A snapshot writer that writes when a test says so."""
 
     def __init__(self, folder: Path) -> None:
         self.folders = Folders(folder, CELL)
@@ -77,7 +77,7 @@ class HandShelf:
         self.remove(record)
 
     def keep(self, sealed: Sequence[Sealed]) -> None:
-        """Write at once, as the keeper of an applier."""
+        """Write at once, as the snapshot writer of an applier."""
         self.waiting += sealed
         self.write()
 

@@ -11,9 +11,6 @@ from typing import Any
 import msgspec
 
 from consensus.memory import MemoryCell
-from cron.backup.courier import Storing
-from cron.backup.outputs import Outputs, OutputSettings
-from cron.backup.uploads import About
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
@@ -22,6 +19,9 @@ from cron.leader.settings import LeaderSettings
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.state import State
+from cron.storage.outputs import Outputs, OutputSettings
+from cron.storage.uploader import Storing
+from cron.storage.uploads import About
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName, LaunchName, parse_attempt_name
 from launcher.pool.errors import NotConnected, OutputUnavailable
@@ -98,7 +98,7 @@ class FakeExecutors:
 
 
 class Replica:
-    """One replica, with its courier of outputs and nothing else of an archive."""
+    """One replica, with its uploader of outputs and nothing else of an archive."""
 
     def __init__(self, rig: Rig, name: str) -> None:
         self.rig = rig

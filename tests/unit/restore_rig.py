@@ -18,13 +18,7 @@ from consensus.engine.storage.dump import IN_FORCE, TAKEN, read_pieces, write_du
 from consensus.engine.storage.journal import FileJournal
 from consensus.engine.storage.segments import Identity
 from consensus.leadership import Position
-from cron.backup.uploads import About, outline_of, put_snapshot
 from cron.job import Retry
-from cron.keeper.shelf import Folders
-from cron.restore.newlife import NewLife, begin_life
-from cron.restore.restoring import Choices, Report, restore_from_disk, restore_from_store
-from cron.restore.target import Target
-from cron.segments import name_of
 from cron.state import commands as c
 from cron.state import pool
 from cron.state.archive import SegmentRecord
@@ -32,6 +26,12 @@ from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.state import State
+from cron.storage.folders import Folders
+from cron.storage.new_life import NewLife, begin_life
+from cron.storage.restore_target import Target
+from cron.storage.restoring import Choices, Report, restore_from_disk, restore_from_store
+from cron.storage.segments import name_of
+from cron.storage.uploads import About, outline_of, put_snapshot
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
 from snapshots.disk import write_snapshot
@@ -40,7 +40,7 @@ from snapshots.manifest import Lineage, Manifest
 from snapshots.memory import MemoryStore
 from snapshots.store import ObjectStore
 from snapshots.vault import Vault
-from tests.unit.keeper_rig import more
+from tests.unit.disk_rig import more
 from tests.unit.state_rig import T0, StateRig, job
 
 CELL = "prod"

@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cron.archives import output_settings_of, settings_of
-from cron.backup.archivist import ArchiveSettings
 from cron.config import parse_replica_config
 from cron.keeping_config import HistoryConfig, SnapshotsConfig, StorageConfig
+from cron.storage.retention_planner import RetentionSettings
+from cron.storage.storage import output_settings_of, settings_of
 from tests.unit.test_config_replica import HEAD, PEERS, refusal
 
 STORE = '[object_storage]\nurl = "file:///backups"\n'
@@ -24,7 +24,7 @@ def test_what_is_left_out_has_a_default() -> None:
     assert config.object_storage.url == ""
     assert config.snapshots == SnapshotsConfig(600, 200_000, 3, 24, 7)
     assert config.history == HistoryConfig(65_536, 8 << 20, 86_400, 0, 0, 0, 0)
-    assert settings_of(config) == ArchiveSettings()
+    assert settings_of(config) == RetentionSettings()
 
 
 def test_the_example_shows_every_default() -> None:
@@ -52,7 +52,7 @@ def test_days_and_seconds_become_what_the_archivist_goes_by() -> None:
         "keep_days = 30\nkeep_failed_days = 90\nlocal_days = 7\nkeep_runs = 100\n"
     )
     day_ms = 86_400_000
-    assert settings_of(parse_replica_config(text, "r1.toml")) == ArchiveSettings(
+    assert settings_of(parse_replica_config(text, "r1.toml")) == RetentionSettings(
         "file:///backups", 1_000, 5, 10, 1024, 2_000, 30 * day_ms, 90 * day_ms, 7 * day_ms, 100
     )
 

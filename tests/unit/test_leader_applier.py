@@ -1,4 +1,4 @@
-"""The applier: what goes to history and to the keeper, in which order; what a dump waits for."""
+"""The applier: what goes to history and to the snapshot writer, and what a dump waits for."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cron.history.gaps import Gap
 from cron.history.order import Query
 from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
-from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History, Sealed, SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.state import State
-from tests.unit.keeper_rig import Disk, life, more, rows_of
+from cron.storage.segments import name_of
+from tests.unit.disk_rig import Disk, life, more, rows_of
 from tests.unit.state_rig import StateRig
 
 
 class Noting:
-    """A keeper that only notes what it is given."""
+    """A snapshot writer that only notes what it is given."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -47,8 +47,8 @@ class Noting:
             raise OSError(28, "no space left on device")
 
 
-def applied(rig: StateRig, keeper: Noting | None = None) -> StateApplier:
-    applier = StateApplier(RowStore(), keeper)
+def applied(rig: StateRig, writer: Noting | None = None) -> StateApplier:
+    applier = StateApplier(RowStore(), writer)
     apply_all(applier, rig.log)
     return applier
 
@@ -63,9 +63,9 @@ def test_the_keeper_gets_seals_snapshots_and_retention_in_log_order() -> None:
     rig.append(c.SnapshotAt())
     rig.append(c.Seal(2))  # refused: there is nothing to seal
     rig.append(c.Retire(gone=((1, 1, 0),)))
-    keeper = Noting()
-    applied(rig, keeper)
-    assert keeper.notes == ["keep 2", "keep 2", f"snapshot {rig.state.index - 2}", "catalog 3"]
+    writer = Noting()
+    applied(rig, writer)
+    assert writer.notes == ["keep 2", "keep 2", f"snapshot {rig.state.index - 2}", "catalog 3"]
 
 
 def test_the_image_of_a_snapshot_is_that_of_its_position_whatever_comes_after() -> None:
@@ -73,19 +73,19 @@ def test_the_image_of_a_snapshot_is_that_of_its_position_whatever_comes_after() 
     rig.append(c.SnapshotAt())
     expected = encode_state(rig.state)
     more(rig, 3)
-    keeper = Noting()
-    applied(rig, keeper)
-    assert b"".join(keeper.images[0].pieces()) == expected
+    writer = Noting()
+    applied(rig, writer)
+    assert b"".join(writer.images[0].pieces()) == expected
 
 
 def test_a_dump_waits_for_segments_and_fails_with_the_disk() -> None:
-    keeper = Noting()
-    applier = applied(life(1), keeper)
+    writer = Noting()
+    applier = applied(life(1), writer)
     pieces = applier.take()
-    assert "wait" not in keeper.notes, "the loop must not wait"
+    assert "wait" not in writer.notes, "the loop must not wait"
     assert decode_state(pieces).index == applier.state.index
-    assert keeper.notes[-1] == "wait"
-    keeper.refuses = True
+    assert writer.notes[-1] == "wait"
+    writer.refuses = True
     with pytest.raises(OSError, match="space"):
         list(applier.take())
 
@@ -93,8 +93,8 @@ def test_a_dump_waits_for_segments_and_fails_with_the_disk() -> None:
 async def test_a_dump_brings_the_rows_that_are_in_no_segment() -> None:
     rig = life(2)
     more(rig, 2)
-    row_store, keeper = RowStore(), Noting()
-    applier = StateApplier(row_store, keeper)
+    row_store, writer = RowStore(), Noting()
+    applier = StateApplier(row_store, writer)
     applier.restore(Position(1, rig.state.index), [encode_state(rig.state)])
     tails = list(rig.state.history.rows_after(0))
     assert await row_store.newest(Query()) == sorted(
@@ -102,7 +102,7 @@ async def test_a_dump_brings_the_rows_that_are_in_no_segment() -> None:
     )
     assert len(tails) == 2
     assert row_store.gaps() == [Gap(0, rig.state.history.sealed_to)]
-    assert keeper.notes == ["catalog 4"]
+    assert writer.notes == ["catalog 4"]
     assert applier.state.digest == rig.state.digest
 
 
@@ -126,10 +126,10 @@ async def test_a_replica_that_was_away_is_complete_again(tmp_path: Path) -> None
     there.apply()
     await there.settle()
     away.apply(len(log.log) // 2)
-    await asyncio.to_thread(away.keeper.wait_durable)
+    await asyncio.to_thread(away.writer.wait_durable)
     away.restore(there)
-    away.filler.sources = [Copying(tmp_path / "r1" / "segments")]
-    await away.filler.look()
+    away.backfill.sources = [Copying(tmp_path / "r1" / "segments")]
+    await away.backfill.look()
     for disk in (there, away):
         assert await disk.row_store.newest(Query(limit=1000)) == rows_of(log)
         assert disk.row_store.gaps() == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from cron.restore import command
+from cron import restore as command
 from cron.state.image import decode_state
 from snapshots.directory import DirectoryStore
 from snapshots.layout import segment_object
@@ -173,7 +173,7 @@ async def test_the_time_is_one_of_a_snapshot(place: Place) -> None:
     assert early.exit_code == 3
     assert told(early) == [
         f"{place.url} has no snapshot that is old enough of cell prod",
-        "the oldest that can be read is of 2026-11-20 16:03:00 UTC",
+        "the oldest that can be read is of 2026-11-20T16:03:00Z",
     ]
     wrong = await place.restore("--dry-run", "--at", "noon")
     assert wrong.exit_code == 2

@@ -13,9 +13,9 @@ import pytest
 from consensus.errors import ConsensusError
 from cron import failpoints
 from cron.errors import ConfigError, CronError
-from cron.restore.restoring import Report
-from cron.restore.target import NOTE, Target
-from cron.segments import name_of
+from cron.storage.restore_target import NOTE, Target
+from cron.storage.restoring import Report
+from cron.storage.segments import name_of
 from snapshots.errors import SnapshotError, StoreError
 from snapshots.memory import MemoryStore
 from tests.unit.restore_rig import (
@@ -145,8 +145,8 @@ def test_the_named_points_are_between_the_claim_and_the_disk(
         if name == point:
             raise Died
 
-    monkeypatch.setattr("cron.restore.restoring.hit", hit)
-    monkeypatch.setattr("cron.restore.target.hit", hit)
+    monkeypatch.setattr("cron.storage.restoring.hit", hit)
+    monkeypatch.setattr("cron.storage.restore_target.hit", hit)
     data = tmp_path / "r1"
     with pytest.raises(Died):
         restore(backed.vault, data)

@@ -11,15 +11,15 @@ from consensus.engine.storage.disk import DirectoryDisk
 from consensus.engine.storage.journal import FileJournal
 from consensus.errors import DataInUse, LogDamaged, NoData
 from cron.errors import Conflict
-from cron.restore.newlife import NewLife, begin_life
-from cron.restore.restoring import restore_from_disk
-from cron.restore.target import Target
-from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import SegmentRecord
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
+from cron.storage.new_life import NewLife, begin_life
+from cron.storage.restore_target import Target
+from cron.storage.restoring import restore_from_disk
+from cron.storage.segments import name_of
 from snapshots.layout import segment_object
 from snapshots.memory import MemoryStore
 from tests.unit.restore_rig import (

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from cron.errors import Conflict
-from cron.restore.target import NOTE
 from cron.state.image import decode_state
 from cron.state.state import State
+from cron.storage.restore_target import NOTE
 from snapshots.errors import LineageTaken, StoreAway
 from snapshots.manifest import Lineage
 from snapshots.memory import MemoryStore
@@ -65,8 +65,8 @@ def test_who_dies_goes_on_under_the_same_lineage(
             raise Died
 
     with monkeypatch.context() as patch:
-        patch.setattr("cron.restore.restoring.hit", hit)
-        patch.setattr("cron.restore.target.hit", hit)
+        patch.setattr("cron.storage.restoring.hit", hit)
+        patch.setattr("cron.storage.restore_target.hit", hit)
         with pytest.raises(Died):
             restore_disk(backed.data, vault, data)
     assert (data / NOTE).exists()

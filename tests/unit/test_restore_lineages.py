@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cron.errors import Conflict
-from cron.restore.restoring import Report
-from cron.restore.target import Target
+from cron.storage.restore_target import Target
+from cron.storage.restoring import Report
 from snapshots.errors import LineageTaken, NotConditional, StoreAway
 from snapshots.layout import (
     lineage_object,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cron.config import PeerAddresses, ReplicaConfig
-from cron.restore.living import living
+from cron.restore import living
 from tests.fakes.ports import free_address
 from tests.unit.test_restore_command import Place
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from consensus.leadership import Position
 from cron.limits import LIFE_ENTRIES
-from cron.restore.newlife import NewLife, begin_life, first_index, split
 from cron.state import commands as c
 from cron.state.archive import Backup, History, SegmentRecord
 from cron.state.imaging import encode_state
@@ -19,6 +18,7 @@ from cron.state.machine import Machine
 from cron.state.outcome import Verdict
 from cron.state.pool import Gate, GateAction, OpenedGate
 from cron.state.state import Reset, Restored, State
+from cron.storage.new_life import NewLife, begin_life, first_index, split
 from launcher.work import Epoch
 from tests.unit.restore_rig import copy_of, rich
 from tests.unit.state_rig import StateRig, executors_of

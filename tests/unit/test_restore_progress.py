@@ -1,10 +1,10 @@
-"""cron.restore.progress: few lines, the last one among them."""
+"""cron.storage.restoring: few lines, the last one among them."""
 
 from __future__ import annotations
 
 import pytest
 
-from cron.restore.progress import Progress
+from cron.storage.restoring import Progress
 
 
 class Steps:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from consensus.engine.storage.disk import DirectoryDisk
+from cron import restore as command
 from cron.cli.exits import MEANINGS
 from cron.cli.stores import AWAY_HINT
-from cron.restore import command
 from snapshots.directory import DirectoryStore
 from snapshots.errors import StoreAway, StoreRefused
 from snapshots.manifest import Lineage
@@ -189,7 +189,7 @@ async def test_a_disk_that_refuses_is_named(place: Place, monkeypatch: pytest.Mo
     def refuse(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device", str(place.data / "restore" / "x"))
 
-    monkeypatch.setattr("cron.restore.looking.Vault.fetch_snapshot", refuse)
+    monkeypatch.setattr("cron.storage.restore_source.Vault.fetch_snapshot", refuse)
     result = await place.restore("--yes")
     assert result.exit_code == 5
     assert told(result)[0] == f"{place.data}/restore/x: No space left on device"

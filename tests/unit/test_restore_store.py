@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from cron.errors import NotFound
-from cron.keeper.shelf import Folders
-from cron.restore.newlife import NewLife, begin_life
-from cron.restore.restoring import Report
-from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
+from cron.storage.folders import Folders
+from cron.storage.new_life import NewLife, begin_life
+from cron.storage.restoring import Report
+from cron.storage.segments import name_of
 from snapshots.errors import StoreAway
 from snapshots.layout import (
     manifest_object,

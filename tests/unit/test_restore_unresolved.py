@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cron.leader.recovery import recover_items
-from cron.restore.newlife import NewLife, begin_life
 from cron.state import commands as c
 from cron.state.outcome import Verdict
+from cron.storage.new_life import NewLife, begin_life
 from launcher.launch import LaunchState
 from launcher.pool.events import Fate
 from launcher.work import Epoch

@@ -11,10 +11,10 @@ import pytest
 from cron.api.snapshot_views import SnapshotView
 from cron.errors import Conflict, InvalidInput, NotFound, StorageAway, Unavailable
 from cron.leader.requests import appending
-from cron.segments import name_of
 from cron.service import saving
 from cron.service.saving import Saving
 from cron.state import commands as c
+from cron.storage.segments import name_of
 from snapshots.errors import StoreAway
 from snapshots.layout import manifest_object, segment_object, snapshot_object
 from snapshots.manifest import Manifest

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cron.keeper.shelf import Folders
-from cron.segments import name_of
 from cron.state.archive import History, SegmentRecord
 from cron.state.rows import joined
 from cron.state.tail import content_digest
+from cron.storage.folders import Folders
+from cron.storage.segments import name_of
 from snapshots import format as form
 from snapshots import layout, vault, zstd
 from snapshots.errors import SnapshotCorrupt

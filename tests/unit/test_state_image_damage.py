@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from cron.backup import uploads
-from cron.backup.uploads import named
 from cron.errors import InvariantViolated
-from cron.segments import name_of
 from cron.state import commands as c
 from cron.state.archive import History
 from cron.state.image import IMAGE_VERSION, decode_outline, decode_state
 from cron.state.imaging import encode_state
 from cron.state.state import State
 from cron.state.tail import RowsDamaged, Tail
+from cron.storage import uploads
+from cron.storage.segments import name_of
+from cron.storage.uploads import named
 from launcher.launch import Reason
 from snapshots import format as form
 from snapshots.disk import write_snapshot
 from snapshots.errors import SnapshotCorrupt
 from snapshots.format import SnapshotHeader
 from tests.unit.backup_rig import CELL, keeping
-from tests.unit.keeper_rig import life, more
+from tests.unit.disk_rig import life, more
 from tests.unit.state_rig import job, with_job
 
 NUMBERS = (0x00, 0x01, 0x7F, 0x80, 0x90, 0xC0, 0xC4, 0xC6, 0xCB, 0xCF, 0xD3, 0xDC, 0xDD, 0xDF, 0xFF)
@@ -149,10 +149,10 @@ async def test_a_snapshot_whose_state_cannot_be_read_is_told_and_the_next_is_sto
         with pytest.raises(SnapshotCorrupt, match="cannot be read"):
             uploads.outline_of(file)
         shelf.files.insert(0, file)
-        courier = rig.leader.courier
-        assert courier is not None
-        courier.reign(rig.leader.leader.epoch)
-        await courier.turn()
+        uploader = rig.leader.uploader
+        assert uploader is not None
+        uploader.lead(rig.leader.leader.epoch)
+        await uploader.turn()
         assert file.path.name in rig.leader.backup.trouble.text
         await rig.launch(3)
         rig.later(120)

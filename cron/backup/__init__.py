@@ -1,1 +1,0 @@
-"""What a leader brings into object storage, and what it lets go: segments, snapshots, outputs."""

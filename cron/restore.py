@@ -1,0 +1,288 @@
+"""`raftcron restore`: what a person says, sees and agrees to."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import secrets
+import shlex
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import click
+
+from cron.cli import exits, render
+from cron.cli.options import Moment
+from cron.cli.stores import store_told
+from cron.cli.times import format_ms, show_length, show_ms
+from cron.clock import SystemClock
+from cron.errors import (
+    ConfigError,
+    Conflict,
+    CronError,
+    InvalidInput,
+    NotFound,
+    Unavailable,
+)
+
+if TYPE_CHECKING:
+    from cron.config import ReplicaConfig
+    from cron.storage.restoring import Agree, Choices, Report
+
+
+LIVING_S: Final = 2.0
+"""How long an address may take to answer."""
+
+
+@click.command("restore", epilog=exits.epilog())
+@click.option(
+    "--config", metavar="FILE", required=True, type=click.Path(), help="A replica's replica.toml."
+)
+@click.option("--from", "url", metavar="URL", help="Object storage; default what FILE says.")
+@click.option(
+    "--from-data",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="Instead: the data of a stopped replica, the only disk that is left.",
+)
+@click.option("--at", type=Moment(), help="The newest snapshot that is not taken after this TIME.")
+@click.option("--data", metavar="DIR", help="Where to; default what FILE says.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be restored.")
+@click.option("--abandon", metavar="N", type=int, default=0, help="Give up lineage N.")
+@click.option("--unconditional", is_flag=True, help="The store cannot tell who is first: go on.")
+@click.option("--even-if-running", is_flag=True, help="Replicas answer: end their cell.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
+)
+def restore_command(**options: Any) -> NoReturn:
+    """Begin a new life of a cell whose disks are all lost, or all but one.
+
+    It writes the data of one replica, into an empty folder. Start it then, and the other two with
+    --bootstrap in empty folders. No launch that an executor remembers runs again, and none of which
+    nobody knows, unless its job says on-lost=retry.
+    """
+    from launcher.private import private_files
+
+    try:
+        with private_files():
+            sys.exit(_restore(**options))
+    except CronError as failure:
+        render.error(failure)
+        sys.exit(exits.exit_code(failure))
+
+
+def _restore(config: str, output: str, **said: Any) -> int:
+    from cron import failpoints
+    from cron.config import load_replica_config
+    from cron.storage.restoring import Choices
+
+    failpoints.arm()
+    replica = load_replica_config(config)
+    choices = Choices(
+        by=_person(),
+        now_ms=SystemClock().wall_ms(),
+        at_ms=said["at"],
+        abandon=said["abandon"],
+        unconditional=said["unconditional"],
+    )
+    _check_over(replica, is_told=said["even_if_running"], dry_run=said["dry_run"])
+    is_json = output == "json"
+    asked = _asking(is_json=is_json, yes=said["yes"], dry_run=said["dry_run"])
+    agree = _abandoning(choices.abandon, asked)
+    place = Path(said["data"] or replica.data).absolute()
+    report = run_restore(replica, place, said["url"], said["from_data"], choices, agree, tell=_tell)
+    is_ok = report.is_done or said["dry_run"]
+    if is_json:
+        render.line(json.dumps({"ok": is_ok} | report_row(report)))
+    elif report.is_done:
+        _show_next(report, config, said["data"])
+    if not is_ok:
+        _tell("nothing was changed")
+    return exits.OK if is_ok else exits.FAILED
+
+
+def _check_over(config: ReplicaConfig, *, is_told: bool, dry_run: bool) -> None:
+    """Refuse to end a cell that runs; whoever only looks is told of it."""
+    found = [] if is_told else living(config)
+    if not found:
+        return
+    text = f"cell {config.cell} may be running: {', '.join(found)} answer at their addresses"
+    if not dry_run:
+        hint = "stop them first; --even-if-running begins another life, which ends theirs"
+        raise Conflict(text, hint)
+    _tell(text)
+
+
+def run_restore(
+    config: ReplicaConfig,
+    data: Path,
+    url: str | None,
+    from_data: str | None,
+    choices: Choices,
+    agree: Agree,
+    *,
+    tell: Callable[[str], None],
+) -> Report:
+    """Restore into `data`; errors of the pillars become those of `cron.errors`."""
+    from cron.storage.restore_target import Target
+    from cron.storage.restoring import restore_from_disk, restore_from_store
+    from snapshots.urls import open_store
+    from snapshots.vault import Vault
+
+    if from_data is not None and choices.at_ms is not None:
+        hint = "leave out --at, or restore --from object storage"
+        raise InvalidInput("--from-data: a disk has one state, and none of a time", hint)
+    target = Target(data, config.cell, config.id)
+    where = url or config.object_storage.url
+    draw = secrets.token_hex(16)
+    with _told(data, from_data):
+        vault = Vault(open_store(where), config.cell) if where else None
+        if from_data is not None:
+            source = Path(from_data).absolute()
+            return restore_from_disk(source, vault, target, choices, draw, agree, tell)
+        if vault is None:
+            raise ConfigError("there is nowhere to restore from", "give --from URL, or --from-data")
+        return restore_from_store(vault, target, choices, draw, agree, tell)
+
+
+@contextlib.contextmanager
+def _told(data: Path, from_data: str | None) -> Iterator[None]:
+    """Say in the words of this command what the pillars and the disk report."""
+    from consensus.errors import ConsensusError, LogDamaged, NoData
+    from snapshots.errors import SnapshotError
+
+    try:
+        with store_told():
+            yield
+    except NoData as error:
+        hint = "give the folder that `data` names in that replica's configuration"
+        raise NotFound(f"{from_data}: no replica has kept anything here", hint) from error
+    except LogDamaged as error:
+        raise Conflict(str(error), "restore from object storage, or another disk") from error
+    except (SnapshotError, ConsensusError) as error:
+        raise Conflict(str(error), error.hint) from error
+    except OSError as error:
+        place = error.filename or data
+        raise Unavailable(f"{place}: {error.strerror or error}", "look at the disk") from error
+
+
+def _asking(*, is_json: bool, yes: bool, dry_run: bool) -> Agree:
+    def agree(report: Report) -> bool:
+        if not is_json:
+            show(report)
+        if dry_run:
+            return False
+        return yes or _is_confirmed()
+
+    return agree
+
+
+def _abandoning(lineage: int, agree: Agree) -> Agree:
+    """Refuse to abandon what is not there to be: whoever says so means another store or cell."""
+
+    def agree_unless(report: Report) -> bool:
+        newest = report.new_lineage - 1
+        hint = "leave out --abandon"
+        if lineage and report.lineage == lineage:
+            text = f"--abandon {lineage}: what is restored is of lineage {lineage}, and goes on"
+            raise InvalidInput(text, hint)
+        if lineage and lineage != newest:
+            text = f"--abandon {lineage}: the newest lineage of cell {report.cell} is {newest}"
+            raise InvalidInput(text, hint)
+        return agree(report)
+
+    return agree_unless
+
+
+def _is_confirmed() -> bool:
+    try:
+        return click.confirm("Begin this new life of the cell?", default=False, err=True)
+    except click.Abort:  # nobody is there to answer, or Ctrl-C
+        render.line(err=True)
+        return False
+
+
+def show(report: Report) -> None:
+    """Show what was found, and what is not in it."""
+    age_ms = max(0, SystemClock().wall_ms() - report.taken_ms)
+    rows = [
+        ("from", report.source),
+        ("snapshot of", f"{show_ms(report.taken_ms)}, {show_length(age_ms)} ago"),
+        ("index", f"{report.index}, lineage {report.lineage}"),
+        ("jobs", f"{report.jobs}, {report.open_launches} open launches"),
+        ("executors", f"{report.executors}: asked by name for what ran since"),
+        ("history", f"{report.rows:,} rows, {report.segments} segments"),
+        ("new lineage", str(report.new_lineage)),
+        ("into", report.data),
+    ]
+    render.pairs(f"cell {report.cell}", rows)
+    for text in report.passed_over:
+        render.line(f"passed over: {text}")
+    for name in report.missing:
+        render.line(f"missing: {name}, its rows of history are lost")
+    render.line(
+        "not in it: changes of jobs and manual triggers since; what ran since and no executor "
+        "remembers is recorded as lost"
+    )
+
+
+def _show_next(report: Report, config: str, data: str | None) -> None:
+    render.line(f"restored into {report.data} as lineage {report.new_lineage}. Next:")
+    place = ["--data", data] if data is not None else []
+    render.line(f"  {shlex.join(['raftcron', 'replica', '--config', config, *place])}")
+    render.line("  the other two replicas with --bootstrap, in empty folders")
+    render.line("executors need nothing; raftcron status shows how they are asked what ran")
+
+
+def report_row(report: Report) -> render.Row:
+    """Return a report as JSON."""
+    return {
+        "restored": report.is_done,
+        "cell": report.cell,
+        "source": report.source,
+        "data": report.data,
+        "taken_at": format_ms(report.taken_ms),
+        "index": report.index,
+        "lineage": report.lineage,
+        "new_lineage": report.new_lineage,
+        "jobs": report.jobs,
+        "open_launches": report.open_launches,
+        "executors": report.executors,
+        "segments": report.segments,
+        "rows": report.rows,
+        "missing": report.missing,
+        "passed_over": report.passed_over,
+    }
+
+
+def _tell(line: str) -> None:
+    render.line(line, err=True)
+
+
+def _person() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""
+
+
+def living(config: ReplicaConfig) -> list[str]:
+    """Return the ids of the replicas at whose addresses somebody listens, in their order."""
+    ids = sorted(config.peers)
+    with ThreadPoolExecutor(len(ids)) as threads:
+        found = threads.map(lambda name: _answers(config.peers[name].raft), ids)
+        return [name for name, answers in zip(ids, found, strict=True) if answers]
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError):
+        socket.create_connection((host.strip("[]"), int(port)), LIVING_S).close()
+        return True
+    return False

@@ -1,0 +1,152 @@
+"""Launches that are in object storage alone: fetched for a question, and forgotten again."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from cron.errors import Conflict, LimitExceeded, StorageAway, Unavailable
+from cron.history.order import Match, Query
+from cron.state.archive import History, SegmentRecord, Stream
+from cron.state.rows import Row
+from cron.state.tail import RowsDamaged
+from cron.storage.segments import name_of, open_rows
+from launcher.launch import LaunchState
+from snapshots.errors import SnapshotError, StoreAway, StoreError
+from snapshots.vault import Vault
+
+SEGMENTS_MAX: Final = 64
+"""Segments that one question may fetch: half a gigabyte at most, and some cents."""
+FOLDER: Final = "archive-"
+"""How the names of folders begin into which segments are fetched."""
+
+
+class ArchivedRows:
+    """What a cell has in `vault` alone; pieces are put below `data` while they are read."""
+
+    def __init__(self, vault: Vault | None, data: Path) -> None:
+        self._vault = vault
+        self._data = data
+        remove_left(data, FOLDER)
+
+    async def rows(self, history: History, query: Query, known: Sequence[Row] = ()) -> list[Row]:
+        """Return the rows of archived segments that a query may mean, in log order: all ranges of
+        skipped instants, and of others the newest, as many as it asks for. 64 segments may have
+        four million, too many for a leader's memory.
+
+        `known` are rows that answer it already. Segments are fetched from the newest on, and none
+        that is older than as many rows as it asks for; a row that is known is not returned again.
+
+        Raises:
+            LimitExceeded: too many segments. Unavailable, Conflict: the store's doing.
+        """
+        newest = _Newest(query.limit, known)
+        wanted = [one for one in archived(history, query) if newest.may_lack(one)]
+        if not wanted:
+            return []
+        if len(wanted) > SEGMENTS_MAX:
+            text = f"{len(wanted)} segments are in this period, at most {SEGMENTS_MAX} are fetched"
+            raise LimitExceeded(text, "narrow it with --since and --until")
+        if self._vault is None:
+            text = "older launches are in object storage, and none is configured here"
+            raise Conflict(text, "write [object_storage] url into replica.toml, or omit --archive")
+        try:
+            return await asyncio.to_thread(self._read, self._vault, wanted, query, newest)
+        except StoreAway as error:
+            raise StorageAway(str(error), error.hint) from error
+        except (StoreError, SnapshotError, RowsDamaged) as error:
+            raise Conflict(str(error), getattr(error, "hint", "")) from error
+        except OSError as error:
+            text = f"{error.filename or self._data}: {error.strerror or error}"
+            hint = "make room on the leader's disk, or narrow it with --since and --until"
+            raise Unavailable(f"segments cannot be fetched: {text}", hint) from error
+
+    def _read(
+        self, vault: Vault, wanted: list[SegmentRecord], query: Query, newest: _Newest
+    ) -> list[Row]:
+        folder = Path(tempfile.mkdtemp(prefix=FOLDER, dir=self._data))
+        try:
+            for record in sorted(wanted, key=lambda one: one.last_s, reverse=True):
+                if not newest.may_lack(record):
+                    break
+                file = vault.fetch_segment(name_of(record), folder)
+                segment = open_rows(file.path, vault.cell, record)
+                if query.job is not None:
+                    newest.add(segment.of_job(query.job, Match.of(query)))
+                else:
+                    newest.add(row for row in segment.all_rows() if Match.of(query).fits(row))
+                file.path.unlink()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return newest.found()
+
+
+class _Newest:
+    """As many rows as are asked for, the newest; and all ranges of skipped instants, since where
+    one ends is not where its newest instant of a period is."""
+
+    def __init__(self, limit: int, known: Sequence[Row]) -> None:
+        self._limit = limit
+        self._known = frozenset(map(_identity, known))
+        self._ranges: list[Row] = []
+        self._rows = [row for row in known if row.last_s <= row.scheduled_s]
+        self._shorten()
+
+    def may_lack(self, record: SegmentRecord) -> bool:
+        """Whether a segment may have rows that are wanted."""
+        is_full = len(self._rows) >= self._limit
+        return not is_full or not self._rows or record.last_s >= self._rows[-1].scheduled_s
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Take in the rows of a segment."""
+        for row in rows:
+            if _identity(row) not in self._known:
+                (self._ranges if row.last_s > row.scheduled_s else self._rows).append(row)
+        self._shorten()
+
+    def _shorten(self) -> None:
+        self._rows = heapq.nlargest(self._limit, self._rows, key=_newest)
+
+    def found(self) -> list[Row]:
+        """Return what was added, in log order."""
+        new = [row for row in self._rows if _identity(row) not in self._known]
+        return sorted(self._ranges + new, key=lambda row: row.ended_index)
+
+
+def archived(history: History, query: Query) -> list[SegmentRecord]:
+    """Return the segments that are in object storage alone and may have rows of a query."""
+    since_s, until_s = -(-query.since_ms // 1000), query.until_ms // 1000
+    failures = {LaunchState.FAILED, LaunchState.LOST}
+    streams = {
+        Stream.FAILURES if state in failures else Stream.RUNS
+        for state in (query.states if query.states is not None else LaunchState)
+    }
+    return [
+        record
+        for record in history.segments.values()
+        if not record.is_local
+        and record.stream in streams
+        and record.first_s <= until_s
+        and record.last_s >= since_s
+    ]
+
+
+def _identity(row: Row) -> tuple[int, int, str, int, int, int]:
+    """What no two rows share."""
+    return (row.ended_index, row.kind, row.job, row.scheduled_s, row.trigger, row.attempt)
+
+
+def _newest(row: Row) -> tuple[int, int, int]:
+    """The order in which launches are shown."""
+    return (row.scheduled_s, row.attempt, row.ended_index)
+
+
+def remove_left(data: Path, prefix: str) -> None:
+    """Remove folders below `data` that a process that was killed had fetched something into."""
+    for folder in data.glob(f"{prefix}*"):
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,132 @@
+"""When to seal, to take a snapshot, and to let history go: pure, given State's history and a time.
+
+Where there is object storage, nothing leaves the disks before it is stored there; and nothing
+leaves altogether before its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from cron.state import commands as c
+from cron.state.archive import History, SegmentRecord, Stream
+from cron.state.commands import SegmentKey
+
+DAY_MS: Final = 86_400_000
+RETIRED_AT_ONCE: Final = 1_000
+"""Segments that one entry lets go of, 20 KiB; the rest goes with the next look."""
+
+
+class RetentionSettings(msgspec.Struct, frozen=True):
+    """What `cron.keeping_config` says, as the leader needs it. `store`: the URL, "" for none."""
+
+    store: str = ""
+    interval_ms: int = 600_000
+    entries: int = 200_000
+    segment_rows: int = 65_536
+    segment_bytes: int = 8 << 20
+    segment_age_ms: int = DAY_MS
+    keep_ms: int = 0
+    keep_failed_ms: int = 0
+    local_ms: int = 0
+    keep_runs: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """Where the log is. `changed` is the log index of the newest entry that did anything but keep
+    things, `restored` that of the snapshot with which this life of the cell began, 0 for none."""
+
+    index: int
+    changed: int
+    restored: int = 0
+
+
+def due(
+    history: History,
+    now_ms: int,
+    progress: Progress,
+    settings: RetentionSettings,
+    outlived: Collection[SegmentKey] = (),
+) -> list[c.Command]:
+    """Return what to append now. `outlived`: segments of which every row has enough newer ones."""
+    commands: list[c.Command] = []
+    if must_seal(history, now_ms, settings):
+        commands.append(c.Seal(history.seals + 1))
+    retired = retire(history, now_ms, settings, outlived)
+    if retired is not None:
+        commands.append(retired)
+    if must_snapshot(history, now_ms, progress, settings):
+        commands.append(c.SnapshotAt())
+    return commands
+
+
+def must_seal(history: History, now_ms: int, settings: RetentionSettings) -> bool:
+    """Whether the rows that are open are enough, or old enough, for a segment."""
+    if not history.open_rows:
+        return False
+    return (
+        history.open_rows >= settings.segment_rows
+        or history.open_bytes >= settings.segment_bytes
+        or now_ms - history.opened_at_ms >= settings.segment_age_ms
+    )
+
+
+def must_snapshot(
+    history: History, now_ms: int, progress: Progress, settings: RetentionSettings
+) -> bool:
+    """Whether enough has come since the last, or enough time has passed with anything in it; in a
+    new life of the cell at once, so that it has one of its own."""
+    taken = history.taken
+    if progress.changed <= taken.index:
+        return False
+    if taken.index <= progress.restored:
+        return True
+    return (
+        progress.index - taken.index >= settings.entries
+        or now_ms - taken.at_ms >= settings.interval_ms
+    )
+
+
+def retire(
+    history: History,
+    now_ms: int,
+    settings: RetentionSettings,
+    outlived: Collection[SegmentKey] = (),
+) -> c.Retire | None:
+    """Return the segments to let go of, oldest first; None for none."""
+    if not (outlived or settings.keep_ms or settings.local_ms):
+        return None
+    local: list[SegmentKey] = []
+    gone: list[SegmentKey] = []
+    is_there = bool(settings.store) and history.backup.store == settings.store
+    for record in history.segments.values():
+        if len(local) + len(gone) >= RETIRED_AT_ONCE:
+            break
+        is_stored = is_there and record.is_stored
+        if settings.store and not is_stored and record.is_local:
+            continue  # it waits for its backup, whatever its age; but not if no disk has it
+        age_ms = now_ms - record.sealed_at_ms
+        if _is_over(record, age_ms, settings, outlived):
+            gone.append(record.key)
+        elif record.is_local and is_stored and 0 < settings.local_ms < age_ms:
+            local.append(record.key)
+    return c.Retire(tuple(local), tuple(gone)) if local or gone else None
+
+
+def _is_over(
+    record: SegmentRecord,
+    age_ms: int,
+    settings: RetentionSettings,
+    outlived: Collection[SegmentKey],
+) -> bool:
+    """Whether nothing in a segment is to be kept: by age, since it was sealed after the last of its
+    rows ended; or by count, but failures not before their own time."""
+    is_failures = record.stream == Stream.FAILURES
+    failed_ms = settings.keep_failed_ms if is_failures else 0
+    if record.key in outlived and age_ms > failed_ms:
+        return True
+    keep_ms = settings.keep_ms
+    return bool(keep_ms) and age_ms > max(keep_ms, failed_ms)

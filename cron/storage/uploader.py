@@ -1,0 +1,420 @@
+"""Carries what a leader keeps into object storage, deletes there what nobody needs any more, and
+finds out whether the cell was restored elsewhere.
+
+Theory of operation. A turn does all that there is to do: segments, oldest first; then the newest
+snapshot, once all that it names is there; one call after the other, in a thread of its own. Any
+call may be the last: what the store has is told to the log (`BackedUp`) after it is
+there, and the next turn, or the next leader, goes on from what log and store say. Doing a thing
+twice does no harm: the bytes are the same on every replica.
+
+Before anything else, and every half minute, the uploader looks whose place it is in the store. The
+cell's claim is in the log before it is in the store, so that every leader finds it to be its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from consensus.errors import ConsensusError
+from cron.clock import Clock
+from cron.errors import CronError, Superseded
+from cron.lane import Lane
+from cron.state import commands as c
+from cron.state.archive import History, SegmentRecord
+from cron.state.commands import SegmentKey
+from cron.storage import uploads
+from cron.storage.leading import Applier, Leader
+from cron.storage.segments import LocalStore, name_of
+from cron.storage.uploads import About, Outline
+from launcher.work import Epoch
+from snapshots.disk import SnapshotFile
+from snapshots.errors import SnapshotError, StoreAway, StoreError
+from snapshots.retention import SnapshotPolicy
+from snapshots.vault import Vault
+
+_log = structlog.get_logger()
+_T = TypeVar("_T")
+
+REST_MIN_MS: Final = 1_000
+REST_MAX_MS: Final = 60_000
+WATCH_MS: Final = 30_000
+"""How often the store is asked whether the cell was restored elsewhere."""
+PRUNE_MS: Final = 600_000
+SILENT_MS: Final = 30_000
+"""A call that takes longer, with nothing done meanwhile, is told of: the store may hang."""
+HELD_MS: Final = 600_000
+"""How long the snapshots of a leadership term wait for a segment that should be on the disks and is
+not."""
+TOLD_SEGMENTS: Final = 100
+"""Segments that one entry tells of: after an outage there may be thousands."""
+
+
+class Storing(msgspec.Struct, frozen=True):
+    """Where things go, and how. `store` is the vault's URL as the log knows it; `draw` returns a
+    new random identity."""
+
+    vault: Vault
+    store: str
+    policy: SnapshotPolicy
+    about: About
+    draw: Callable[[], str]
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Since when (wall clock) and why nothing gets into object storage; 0 and "" if it does."""
+
+    since_ms: int = 0
+    text: str = ""
+
+
+class Deposed(Exception):
+    """Another leads by now: it goes on from here."""
+
+
+class MissingObjects:
+    """Segments that are not in the store and not on this disk, and how long backups wait for them.
+
+    A segment may be on its way from a peer. One that left the disks for another store than the one
+    that is configured now comes from nowhere, nor does one that all disks have lost; and where
+    damage stands under its name in the store, only a person can make room. State must not stay
+    without a backup for the sake of old history: then snapshots are stored that do not name it.
+
+    One leadership term's view. `refused`: what is here, and has something in its way in the store.
+    """
+
+    def __init__(self, local: LocalStore, mono_ms: Callable[[], int]) -> None:
+        self._local = local
+        self._mono_ms = mono_ms
+        self._held_ms: int | None = None  # since when, on the clock that counts on
+        self.refused: frozenset[SegmentKey] = frozenset()
+
+    def forget(self) -> None:
+        """Begin a leadership term, which waits anew."""
+        self._held_ms = None
+
+    def of(self, records: Iterable[SegmentRecord]) -> list[SegmentRecord]:
+        """Return those of `records` that are not stored, and cannot be by this replica now."""
+        return [one for one in records if not one.is_stored and not self._can_store(one)]
+
+    def _can_store(self, record: SegmentRecord) -> bool:
+        is_here = self._local.segment_path(name_of(record)) is not None
+        return is_here and record.key not in self.refused
+
+    def look(self, records: Iterable[SegmentRecord]) -> None:
+        """Note since when segments are missing that are to be on the disks."""
+        if not any(one.is_local for one in self.of(records)):
+            self._held_ms = None
+        elif self._held_ms is None:
+            self._held_ms = self._mono_ms()
+
+    def given_up(self, records: Iterable[SegmentRecord]) -> list[SegmentRecord]:
+        """Return those of `records` without which backups go on; `look` came before."""
+        held_ms = self._held_ms
+        is_over = held_ms is not None and self._mono_ms() - held_ms >= HELD_MS
+        return [one for one in self.of(records) if is_over or not one.is_local]
+
+
+class Uploader:
+    """What one replica carries to object storage while it leads."""
+
+    def __init__(
+        self, leader: Leader, applier: Applier, clock: Clock, local: LocalStore, storing: Storing
+    ) -> None:
+        self._leader = leader
+        self._applier = applier
+        self._clock = clock
+        self._local = local
+        self._vault = storing.vault
+        self._storing = storing
+        self._lane = Lane("backup")
+        self._epoch: Epoch | None = None
+        self._try_at_ms = 0
+        self._rest_ms = REST_MIN_MS
+        self._watch_at_ms = 0
+        self._prune_at_ms = 0
+        self._failed = Trouble()
+        self._doing = ""
+        self._silent = (0, 0)  # since when nothing is heard: monotonic and wall clock
+        self._outlines: dict[Path, Outline] = {}
+        self._lacking = MissingObjects(local, clock.mono_ms)
+        self._lacks = Trouble()
+        self._copies_at_ms = 0
+
+    def close(self) -> None:
+        """End the thread; an upload that is under way is left to itself."""
+        self._lane.close()
+
+    def lead(self, epoch: Epoch | None) -> None:
+        """Begin a leadership term, or end it (None): what an earlier one tried does not count."""
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._try_at_ms, self._rest_ms = 0, REST_MIN_MS
+            self._watch_at_ms, self._prune_at_ms, self._copies_at_ms = 0, 0, 0
+            self._failed, self._lacks, self._outlines = Trouble(), Trouble(), {}
+            self._lacking.forget()
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the store failed just now, and is tried again later."""
+        return self._clock.mono_ms() < self._try_at_ms
+
+    @property
+    def trouble(self) -> Trouble:
+        """What people should know: the failure that lasts, a call that does not return, or what
+        cannot be stored."""
+        mono_ms, wall_ms = self._silent
+        if self._failed.text or not mono_ms or self._clock.mono_ms() - mono_ms < SILENT_MS:
+            return self._failed if self._failed.text else self._lacks
+        return Trouble(wall_ms, f"{self._storing.store}: no answer yet: {self._doing}")
+
+    async def turn(self) -> None:
+        """Do all that there is to do; what the store refuses is kept in `trouble`, and the next
+        turn is due after a rest.
+
+        Raises:
+            Superseded: the cell was restored elsewhere.
+        """
+        try:
+            await self._watch()
+            if self._is_ours and not self._applier.state.is_resolving:
+                refused = await self._store_segments()
+                await self._find_copies()
+                await self._store_snapshot()
+                await self._prune()
+                if refused is not None:
+                    raise refused
+        except (StoreError, SnapshotError, OSError) as error:
+            self._fail(error)
+        except Deposed:
+            pass
+        else:
+            self._rest_ms, self._failed = REST_MIN_MS, Trouble()
+
+    def _fail(self, error: Exception) -> None:
+        is_away = isinstance(error, StoreAway)
+        hint = getattr(error, "hint", "")
+        text = str(error) if is_away or not hint else f"{error}: {hint}"
+        if text != self._failed.text:
+            tell = _log.warning if is_away else _log.error
+            tell("backup.failed", error=text)
+        self._failed = Trouble(self._failed.since_ms or self._clock.wall_ms(), text)
+        self._try_at_ms = self._clock.mono_ms() + self._rest_ms
+        self._rest_ms = min(2 * self._rest_ms, REST_MAX_MS)
+        self._watch_at_ms = 0  # so that the next turn asks the store, whatever else there is to do
+
+    # ---- what is asked of others
+
+    @property
+    def _history(self) -> History:
+        return self._applier.state.history
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the log knows the store, and by what claim the store knows us."""
+        backup = self._history.backup
+        return backup.store == self._storing.store and bool(backup.claim)
+
+    async def _submit(self, *commands: c.Command) -> bool:
+        """Append commands; False if they may not be in the log: the next turn sees."""
+        try:
+            await self._leader.append(*commands)
+        except (CronError, ConsensusError) as error:
+            _log.debug("backup.refused", error=str(error))
+            return False
+        return True
+
+    async def _work(self, doing: str, call: Callable[[], _T]) -> _T:
+        """Run a call of the store in its thread, as long as this replica leads."""
+        if self._leader.epoch is None or self._leader.epoch != self._epoch:
+            raise Deposed
+        self._doing = doing
+        self._heard()
+        try:
+            return await self._lane.work(call)
+        finally:
+            self._doing, self._silent = "", (0, 0)
+
+    def _heard(self) -> None:
+        self._silent = (self._clock.mono_ms(), self._clock.wall_ms())
+
+    # ---- whose place in the store it is
+
+    async def _watch(self) -> None:
+        """Claim the place in the store; look whether another life of the cell was begun there."""
+        storing = self._storing
+        if not self._is_ours and not self._applier.state.is_resolving:
+            # In the log before it is in the store: the next leader must find it to be ours.
+            await self._submit(c.BackedUp(storing.store, claim=storing.draw()))
+        now_ms = self._clock.mono_ms()
+        if now_ms < self._watch_at_ms:
+            return
+        identity = self._history.backup.claim if self._is_ours else ""
+        lineage = self._applier.state.epoch.lineage
+        look = partial(uploads.claim, self._vault, lineage, identity, storing.about)
+        newest = await self._work("looks whose place it is", look)
+        self._watch_at_ms = now_ms + WATCH_MS
+        if newest > lineage:
+            text = (
+                f"cell {self._vault.cell} was restored elsewhere: {storing.store} knows lineage "
+                f"{newest}, this one is {lineage}"
+            )
+            hint = "this cell must never run again; use the restored one"
+            raise Superseded(text, hint)
+
+    # ---- what goes there
+
+    async def _store_segments(self) -> SnapshotError | None:
+        """Store all segments that are not, oldest first; return why the first of those could not
+        be that have something in their way: others do not wait for them."""
+        done: list[SegmentKey] = []
+        refused: dict[SegmentKey, SnapshotError] = {}
+        waiting = [one for one in self._records() if not one.is_stored]
+        try:
+            for number, record in enumerate(waiting, 1):
+                path = self._local.segment_path(name_of(record))
+                if path is None or record.key not in self._history.segments:
+                    continue  # not on this disk yet, or retired meanwhile
+                doing = f"stores segment {number} of {len(waiting)}"
+                put = partial(uploads.put_segment, self._vault, self._local, record, path)
+                try:
+                    await self._work(doing, put)
+                except SnapshotError as error:
+                    refused[record.key] = error
+                    continue
+                done.append(record.key)
+                if len(done) >= TOLD_SEGMENTS:
+                    await self._tell_segments(done)
+                    done = []
+        except (StoreError, OSError):
+            await self._tell_segments(done)
+            raise
+        await self._tell_segments(done)
+        self._lacking.refused = frozenset(refused)
+        return next(iter(refused.values()), None)
+
+    async def _tell_segments(self, done: list[SegmentKey]) -> None:
+        if done:
+            await self._submit(c.BackedUp(self._storing.store, tuple(done)))
+
+    async def _find_copies(self) -> None:
+        """Look now and then whether a person has copied there what is missing here, and tell of
+        what is missing for good."""
+        self._lacking.look(self._records())
+        now_ms = self._clock.mono_ms()
+        if now_ms >= self._copies_at_ms and (lacking := self._lacking.of(self._records())):
+            there = await self._work("looks for what it lacks", self._vault.segments)
+            done: list[SegmentKey] = []
+            for record in (one for one in lacking if name_of(one) in there):
+                look = partial(uploads.is_stored, self._vault, record)
+                if await self._work(f"reads segment {record.number} there", look):
+                    done.append(record.key)
+            await self._tell_segments(done)
+            self._copies_at_ms = now_ms + PRUNE_MS
+        self._lacks = self._lacks_now()
+
+    def _records(self) -> list[SegmentRecord]:
+        return list(self._history.segments.values())
+
+    def _lacks_now(self) -> Trouble:
+        """Return since when, and that, history is missing for which no backup waits any more."""
+        missing = self._lacking.given_up(self._records())
+        if not missing:
+            return Trouble()
+        text = (
+            f"{self._storing.store}: {len(missing)} segments of history, such as "
+            f"{name_of(missing[0])}, are not there and on no disk here: backups go on without "
+            "them; copy them there if an older store has them"
+        )
+        if not self._lacks.text:
+            _log.error("backup.incomplete", error=text)
+        return Trouble(self._lacks.since_ms or self._clock.wall_ms(), text)
+
+    async def _store_snapshot(self) -> None:
+        """Store the newest snapshot all of whose segments are stored, or given up."""
+        for file in self._next_snapshots():
+            outline = await self._outline_of(file)
+            named = [one for one in self._records() if name_of(one) in outline.segments]
+            waits_for = [record for record in named if not record.is_stored]
+            if len(waits_for) <= len(self._lacking.given_up(waits_for)):
+                if not await self._find_lost():
+                    await self._put_snapshot(outline)
+                return
+
+    async def _find_lost(self) -> bool:
+        """Look whether all that was stored is there still: a rule of the bucket, or a person, may
+        have deleted it. What is not is stored again, before a snapshot says that it is there."""
+        stored = [record for record in self._records() if record.is_stored]
+        if not stored:
+            return False
+        there = await self._work("looks what it has", self._vault.segments)
+        lost = [record for record in stored if name_of(record) not in there]
+        if lost:
+            names = name_of(lost[0])
+            _log.error("backup.lost", store=self._storing.store, segments=len(lost), first=names)
+            keys = tuple(record.key for record in lost)
+            await self._submit(c.BackedUp(self._storing.store, lacking=keys))
+        return bool(lost)
+
+    async def _put_snapshot(self, outline: Outline) -> None:
+        # Who restored this cell meanwhile must win: nothing of ours comes after their claim.
+        self._watch_at_ms = 0
+        await self._watch()
+        header = outline.file.header
+        doing = f"stores the snapshot at {header.index}: {outline.file.file_bytes:,} bytes"
+        put = partial(
+            uploads.put_snapshot,
+            self._vault,
+            outline,
+            {name_of(record): record.is_stored for record in self._records()},
+            self._storing.about,
+            lambda _done: self._heard(),
+        )
+        await self._work(doing, put)
+        told = c.BackedUp(
+            self._storing.store, (), header.lineage, header.term, header.index, header.taken_ms
+        )
+        if await self._submit(told):
+            _log.info("snapshot.stored", index=header.index, bytes=outline.file.file_bytes)
+
+    def _next_snapshots(self) -> list[SnapshotFile]:
+        """Those of this life on our disk that are newer than what the store has, newest first:
+        where history is sealed faster than it is stored, the newest is never ready."""
+        backup, lineage = self._history.backup, self._applier.state.epoch.lineage
+        stored = (backup.lineage, backup.index)
+        files = [one for one in self._local.snapshots() if one.header.lineage == lineage]
+        return [one for one in files if (one.header.lineage, one.header.index) > stored]
+
+    async def _outline_of(self, file: SnapshotFile) -> Outline:
+        """Read a snapshot once, however often it is looked at."""
+        present = {one.path for one in self._local.snapshots()}
+        self._outlines = {path: one for path, one in self._outlines.items() if path in present}
+        outline = self._outlines.get(file.path)
+        if outline is None or outline.file != file:
+            outline = await self._work("reads its snapshot", partial(uploads.outline_of, file))
+            self._outlines[file.path] = outline
+        return outline
+
+    async def _prune(self) -> None:
+        now_ms = self._clock.mono_ms()
+        if now_ms < self._prune_at_ms or not self._history.backup.index:
+            return
+        # Who restores this cell may need what ours does not; the turn may have begun long ago.
+        self._watch_at_ms = 0
+        await self._watch()
+        catalog, lineage = self._records(), self._applier.state.epoch.lineage
+        policy, wall_ms = self._storing.policy, self._leader.now_ms()
+        work = partial(uploads.prune, self._vault, policy, wall_ms, catalog, lineage)
+        pruned = await self._work("deletes what nobody needs", work)
+        self._prune_at_ms = now_ms + PRUNE_MS
+        for damage in pruned.skipped:
+            _log.error("manifest.damaged", error=str(damage))
+        if pruned.snapshots or pruned.segments:
+            _log.info(
+                "backup.pruned", snapshots=len(pruned.snapshots), segments=len(pruned.segments)
+            )
