@@ -50,7 +50,7 @@ from launcher.executor.foreman import Foreman
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.outputs import Outputs
-from launcher.executor.row import ACCEPTED, ENDED, Fates, Row
+from launcher.executor.row import ACCEPTED, ENDED, Change, Row
 from launcher.executor.surroundings import order_of
 from launcher.executor.works import Works
 from launcher.rpc.v1 import pool_pb2
@@ -228,12 +228,12 @@ class Leader:
     def begin(self, known: list[Row], highest: Epoch) -> None:
         """Nothing is known in the beginning."""
 
-    def send(self, fates: Fates) -> None:
+    def send(self, changes: list[Change]) -> None:
         """Count what has ended."""
-        wrong = [one for one in fates.changes if one.fate not in (ENDED, ACCEPTED) or one.exit_code]
-        if wrong or fates.rows:
-            raise RuntimeError(f"the executor says {wrong or fates.rows}")
-        ends = [one for one in fates.changes if one.fate == ENDED]
+        wrong = [one for one in changes if one.fate not in (ENDED, ACCEPTED) or one.exit_code]
+        if wrong:
+            raise RuntimeError(f"the executor says {wrong}")
+        ends = [one for one in changes if one.fate == ENDED]
         self._acks += [pool_pb2.Ack(index=one.index, rows=one.rows) for one in ends]
         if ends:
             self.feeder.ended(sum(map(len, ends)))

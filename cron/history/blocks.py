@@ -417,7 +417,7 @@ class Block:
             return chunk.made(number, self.job(at), columns)
         origin, state, reason, exit_code, ended_index, ended_ms, begun, begun_ms = kept[:8]
         first, number, revision, after_s, trigger, attempt, local_min, launched = kept[8:16]
-        launched_ms, started_ms, finished_ms, output_bytes = kept[16:]
+        launched_ms, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = kept[16:]
         begun_index, scheduled_s = ended_index - begun, begun_ms // 1000 + after_s
         epoch, name, ledger, note = self._origins[origin]
         return Row(
@@ -447,6 +447,8 @@ class Block:
             output_bytes=output_bytes,
             note=note,
             number=first + number,
+            cpu_ms=cpu_ms,
+            memory_peak_bytes=memory_peak_bytes,
         )
 
     # ---- by places

@@ -16,6 +16,7 @@ from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.columns import deltas, uniform
 from cron.state.state import ExecutorRecord, LaunchRow, Start, State
+from launcher.columns import short
 from launcher.launch import LaunchState, Reason
 from launcher.names import AttemptName
 from launcher.pool.events import BatchFacts, Fact, Fate, Told
@@ -109,7 +110,8 @@ def _digest_batch(
     """Take what is said alike of rows of one batch. Starts and ends of those that are open, which
     is nearly all, are told on by columns; the others one by one."""
     batch = executor.batches.get(facts.index) if executor is not None else None
-    is_usual = facts.fate is ACCEPTED or (facts.fate is ENDED and not facts.detail)
+    is_plain = facts.fate is ENDED and not facts.detail and not any(facts.retry_after_ms)
+    is_usual = facts.fate is ACCEPTED or is_plain
     wanted: tuple[int, ...] = (BEGUN,) if facts.fate is ACCEPTED else (BEGUN, LAUNCHED)
     others = list(range(len(facts.rows)))
     if batch is not None and is_usual:
@@ -152,7 +154,9 @@ def _tell_on(batch: Batch, facts: BatchFacts, into: Digested) -> None:
             rows,
             started,
             uniform(facts.finished_ms),
-            tuple(facts.output_bytes) if any(facts.output_bytes) else (),
+            tuple(short(facts.output_bytes, 0)),
+            tuple(short(facts.cpu_ms, 0)),
+            tuple(short(facts.memory_peak_bytes, 0)),
         )
     )
 

@@ -149,8 +149,8 @@ class Starts(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Ends(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Rows of one batch that ran and ended alike. `rows` ascend and are delta-coded, as are both
-    times, which have one item where it is the same for all; so has `output_bytes`, plain integers,
-    and none where all are 0."""
+    times, which have one item where it is the same for all; so have the columns after these, plain
+    integers, and none where all are 0."""
 
     begun_index: int
     executor: int
@@ -161,6 +161,8 @@ class Ends(msgspec.Struct, frozen=True, array_like=True, gc=False):
     started_ms: tuple[int, ...]
     finished_ms: tuple[int, ...]
     output_bytes: tuple[int, ...] = ()
+    cpu_ms: tuple[int, ...] = ()
+    memory_peak_bytes: tuple[int, ...] = ()
 
 
 class Rows(msgspec.Struct, frozen=True, array_like=True, gc=False):

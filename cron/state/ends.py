@@ -142,6 +142,8 @@ class _Told(NamedTuple):
     started_ms: Sequence[int]
     finished_ms: Sequence[int]
     output_bytes: Sequence[int]
+    cpu_ms: Sequence[int]
+    memory_peak_bytes: Sequence[int]
 
     def between(self, first: int, last: int) -> _Told:
         """Return the reports of the rows from one place to before another."""
@@ -154,12 +156,15 @@ def _told(ends: c.Ends) -> _Told | None:
     if rows is None:
         return None
     started, finished = spread(ends.started_ms, len(rows)), spread(ends.finished_ms, len(rows))
-    output = ends.output_bytes or (0,)
-    if len(output) == 1:
-        output *= len(rows)
-    if started is None or finished is None or len(output) != len(rows):
+    if started is None or finished is None or not all_fit((ends.exit_code,)):
         return None
-    return _Told(rows, started, finished, output) if all_fit((ends.exit_code, *output)) else None
+    beside: list[Sequence[int]] = []
+    for kept in (ends.output_bytes, ends.cpu_ms, ends.memory_peak_bytes):
+        values = kept * len(rows) if len(kept) == 1 else kept or (0,) * len(rows)
+        if len(values) != len(rows) or not all_fit(kept):
+            return None
+        beside.append(values)
+    return _Told(rows, started, finished, *beside)
 
 
 def finished(context: Context, ends: c.Ends, one: Ended) -> list[Verdict]:
@@ -213,7 +218,7 @@ def _usual(state: State, batch: Batch | None, ends: c.Ends, seen: bytes, told: _
 
 
 def _end_one(context: Context, ends: c.Ends, told: tuple[int, ...], one: Ended) -> Verdict:
-    row, started_ms, finished_ms, output_bytes = told
+    row, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = told
     found = named(context.state, ends.executor, ends.begun_index, row)
     if found is None:
         return Verdict.NOT_OPEN
@@ -222,7 +227,8 @@ def _end_one(context: Context, ends: c.Ends, told: tuple[int, ...], one: Ended) 
         context,
         c.FinishedItem(
             key, attempt, ends.state, ends.reason, ends.exit_code, started_ms, finished_ms,
-            output_bytes=output_bytes, part=part,
+            output_bytes=output_bytes, part=part, cpu_ms=cpu_ms,
+            memory_peak_bytes=memory_peak_bytes,
         ),
     )  # fmt: skip
 
@@ -264,7 +270,9 @@ def _end(context: Context, batch: Batch, ends: c.Ends, told: _Told) -> None:
             column(taken(batch.launched_at_ms, rows)),
             column(taken(batch.started_ms, rows)),
             column(told.finished_ms),
-            column(told.output_bytes),
+            column(told.output_bytes) if ends.output_bytes else 0,
+            cpu_ms=column(told.cpu_ms) if ends.cpu_ms else 0,
+            memory_peak_bytes=column(told.memory_peak_bytes) if ends.memory_peak_bytes else 0,
         )
     )
     _count(context, ends.state, records)

@@ -194,6 +194,8 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
     note: Note | None = None
     count: _Natural = 0
     last_s: _Int = 0
+    cpu_ms: Column = 0
+    memory_peak_bytes: Column = 0
 
     @classmethod
     def skipped(cls, like: Row, jobs: Iterable[str], revisions: Sequence[int]) -> Chunk:
@@ -256,8 +258,9 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
 
     def made(self, i: int, job: str, values: Sequence[int]) -> Row:
         """Return a row of these integers of `COLUMNS`."""
-        revision, scheduled_s, trigger, attempt, local_min, *times, output_bytes = values
-        launched_index, launched_at_ms, started_ms, finished_ms = times
+        revision, scheduled_s, trigger, attempt, local_min, *others = values
+        launched_index, launched_at_ms, started_ms, finished_ms = others[:4]
+        output_bytes, cpu_ms, memory_peak_bytes = others[4:]
         return Row(
             RowKind.RANGE if self.count > 1 else RowKind.ENDED,
             job,
@@ -285,12 +288,14 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
             output_bytes=output_bytes,
             note=self.note,
             number=self.number + i,
+            cpu_ms=cpu_ms,
+            memory_peak_bytes=memory_peak_bytes,
         )
 
 
 COLUMNS: Final = (
     "revisions", "scheduled_s", "triggers", "attempts", "local_mins", "launched_index",
-    "launched_at_ms", "started_ms", "finished_ms", "output_bytes",
+    "launched_at_ms", "started_ms", "finished_ms", "output_bytes", "cpu_ms", "memory_peak_bytes",
 )  # fmt: skip
 """The columns of a chunk, beside its jobs."""
 

@@ -2,19 +2,21 @@
 
 A `Batch` here is what one message of the leader brought of a batch of the log; the same log index
 may have several. A row is known by its number in the batch of the log, and is found at a place in
-the columns. What few rows have is beside the columns: text, usage, the process of a command.
+the columns. Columns that few batches need are there once a row has something in them; text is
+beside the columns.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 from typing import Final, NamedTuple
 
 import msgspec
 
-from launcher.executor.row import ACCEPTED, REFUSED, Row
+from launcher.columns import full, full_times
+from launcher.executor.row import ACCEPTED, REFUSED, Change, Row
 from launcher.names import AttemptName, format_time, parse_attempt_name
 
 FATE: Final = 7
@@ -39,19 +41,8 @@ class Job(msgspec.Struct, gc=False, eq=False):
     number: int = -1
 
 
-class Extra(msgspec.Struct, gc=False, array_like=True):
-    """What few rows have. The process is that of a command that has not ended."""
-
-    detail: str = ""
-    retry_after_ms: int = 0
-    cpu_ms: int = 0
-    memory_peak_bytes: int = 0
-    pid: int = 0
-    ticks: int = 0
-
-
-_NO_EXTRAS: Final[dict[int, Extra]] = {}
-"""Of most batches; never changed."""
+SPARSE: Final = ("cpu_ms", "memory_peak_bytes", "retry_after_ms", "pids", "ticks")
+"""The columns that a batch need not have. Processes are those of commands that have not ended."""
 Column = int | Sequence[int]
 """A value for each row, or one that all have."""
 
@@ -73,16 +64,21 @@ class Batch:
         "_places",
         "attempts",
         "codes",
+        "cpu_ms",
+        "details",
         "epoch",
-        "extras",
         "finished",
         "index",
         "jobs",
+        "memory_peak_bytes",
         "parts",
+        "pids",
+        "retry_after_ms",
         "rows",
         "scheduled",
         "started",
         "states",
+        "ticks",
         "triggers",
         "unacked",
     )
@@ -107,8 +103,13 @@ class Batch:
         self.states = bytearray([ACCEPTED]) * count
         self.started = array("q", bytes(8 * count))
         self.finished = array("q", bytes(8 * count))
-        self.codes: array[int] | None = None  # where all are 0
-        self.extras = _NO_EXTRAS
+        self.codes: array[int] | None = None  # where all are 0, as are the next five
+        self.cpu_ms: array[int] | None = None
+        self.memory_peak_bytes: array[int] | None = None
+        self.retry_after_ms: array[int] | None = None
+        self.pids: array[int] | None = None
+        self.ticks: array[int] | None = None
+        self.details: dict[int, str] = {}
         self.unacked = count
 
     def __len__(self) -> int:
@@ -163,47 +164,49 @@ class Batch:
         at = [i for i, place in enumerate(places) if place >= 0 and fates[i]]
         return [places[i] for i in at], at
 
-    def change(
-        self,
-        places: Sequence[int],
-        fate: int,
-        code: int,
-        started: Sequence[int],
-        finished: Sequence[int],
-    ) -> None:
-        """Record what became of accepted rows, of each a time or of all none. A start that is on
-        record already stays, and what has one is not refused."""
-        states, known = self.states, self.started
-        if fate == REFUSED:
-            places = [place for place in places if not known[place]]
+    def change(self, places: Sequence[int], told: Change, at: Sequence[int] | None) -> None:
+        """Record what became of accepted rows: of those of `told` at places `at`, None for all. A
+        start that is on record already stays, and what has one is not refused.
+
+        Raises:
+            BadColumn: a column of `told` does not fit its rows.
+        """
+        states, known, fate = self.states, self.started, told.fate
+        if fate == REFUSED and any(known[place] for place in places):
+            kept = [i for i, place in enumerate(places) if not known[place]]
+            at = [at[i] for i in kept] if at is not None else kept
+            places = [places[i] for i in kept]
         if fate == ACCEPTED:
             for place in places:
                 states[place] |= STARTING
         else:
             for place in places:
                 states[place] += fate - ACCEPTED
-        for place, at_ms in zip(places, started, strict=False):
-            if not known[place]:
-                known[place] = at_ms
-        if finished:
-            column = self.finished
-            for place, at_ms in zip(places, finished, strict=True):
-                column[place] = at_ms
-        if code:
+        if told.started_ms:
+            times = _some(full_times(told.started_ms, len(told.rows)), at)
+            for place, at_ms in zip(places, times, strict=True):
+                known[place] = known[place] or at_ms
+        self._note(places, told, at)
+
+    def _note(self, places: Sequence[int], told: Change, at: Sequence[int] | None) -> None:
+        """Record how rows ended, or the processes of those that began."""
+        count = len(told.rows)
+        if told.finished_ms:
+            _put(self.finished, places, _some(full_times(told.finished_ms, count), at))
+        if code := code_of(told.reason, told.exit_code):
             if self.codes is None:
-                self.codes = array("H", bytes(2 * len(states)))
+                self.codes = array("H", bytes(2 * len(self.states)))
             for place in places:
                 self.codes[place] = code
-
-    def explain(self, places: Sequence[int], detail: str) -> None:
-        """Keep the details of rows that are over, and forget their processes."""
-        over = [place for place in places if self.states[place] & FATE != ACCEPTED]
-        if self.extras:
-            for place in over:
-                self.extras.pop(place, None)
-        if detail:
-            for place in over:
-                self.beside(place).detail = detail
+        for name in SPARSE:
+            if values := getattr(told, name):
+                column = getattr(self, name)
+                if column is None:
+                    column = array("q", bytes(8 * len(self.states)))
+                    setattr(self, name, column)
+                _put(column, places, _some(full(values, count), at))
+        if told.detail and told.fate != ACCEPTED:
+            self.details.update(dict.fromkeys(places, told.detail))
 
     def ack(self, rows: Sequence[int]) -> None:
         """Mark those of `rows`, ascending, that are here and have a result."""
@@ -221,15 +224,6 @@ class Batch:
                     states[place] = state | ACKED
                     count += 1
         self.unacked -= count
-
-    def beside(self, place: int) -> Extra:
-        """Return what is beside the columns of the row at a place, to be changed."""
-        if self.extras is _NO_EXTRAS:
-            self.extras = {}
-        extra = self.extras.get(place)
-        if extra is None:
-            extra = self.extras[place] = Extra()
-        return extra
 
     def places(self, *, only_open: bool = False, acked: bool = False) -> Iterator[int]:
         """Return the places of rows that are not acknowledged, in order: of those without a result
@@ -253,10 +247,16 @@ class Batch:
             is_starting=bool(state & STARTING),
             acked=bool(state & ACKED),
         )
-        if (extra := self.extras.get(place)) is not None:
-            row.detail, row.retry_after_ms = extra.detail, extra.retry_after_ms
-            row.cpu_ms, row.memory_peak_bytes = extra.cpu_ms, extra.memory_peak_bytes
-            row.pid, row.ticks = extra.pid, extra.ticks
+        if self.details:
+            row.detail = self.details.get(place, "")
+        if self.cpu_ms is not None:
+            row.cpu_ms = self.cpu_ms[place]
+        if self.memory_peak_bytes is not None:
+            row.memory_peak_bytes = self.memory_peak_bytes[place]
+        if self.retry_after_ms is not None:
+            row.retry_after_ms = self.retry_after_ms[place]
+        if self.pids is not None and self.ticks is not None and row.fate == ACCEPTED:
+            row.pid, row.ticks = self.pids[place], self.ticks[place]
         return row
 
     def only(self, places: Sequence[int]) -> Batch:
@@ -273,14 +273,12 @@ class Batch:
                 )
             ),
         )
-        for after, place in enumerate(places):
-            batch.states[after] = self.states[place]
-            batch.started[after], batch.finished[after] = self.started[place], self.finished[place]
-        if self.codes is not None:
-            batch.codes = array("H", [self.codes[place] for place in places])
-        if self.extras:
-            extras = self.extras
-            batch.extras = {i: extras[place] for i, place in enumerate(places) if place in extras}
+        batch.states = bytearray(_some(self.states, places))
+        for name in ("started", "finished", "codes", *SPARSE):
+            if (column := getattr(self, name)) is not None:
+                setattr(batch, name, array(column.typecode, _some(column, places)))
+        if details := self.details:
+            batch.details = {i: details[at] for i, at in enumerate(places) if at in details}
         batch.count_unacked()
         return batch
 
@@ -292,6 +290,15 @@ class Batch:
 def at(column: Column, place: int) -> int:
     """Return the value of a column for the row at a place."""
     return column if isinstance(column, int) else column[place]
+
+
+def _some(values: Sequence[int], at: Sequence[int] | None) -> Sequence[int]:
+    return values if at is None else [values[i] for i in at]
+
+
+def _put(column: array[int], places: Sequence[int], values: Iterable[int]) -> None:
+    for place, value in zip(places, values, strict=True):
+        column[place] = value
 
 
 def column_of(values: Sequence[int]) -> Column:

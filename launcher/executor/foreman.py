@@ -28,7 +28,15 @@ from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
-from launcher.executor.row import ENDED, INTERRUPTED, REFUSED, FailureLog, Fates, Row, fates_of_rows
+from launcher.executor.row import (
+    ENDED,
+    INTERRUPTED,
+    REFUSED,
+    Change,
+    FailureLog,
+    Row,
+    changes_of_rows,
+)
 from launcher.executor.rules import LEASE_OVER, Conditions
 from launcher.executor.turn import Turn, Written, record, write
 from launcher.executor.workers import Workers
@@ -276,7 +284,7 @@ class Foreman:
         if turn.news.started:
             hit("after-start")
         loop = asyncio.get_running_loop()
-        news, early, lost = turn.news, Fates(), list[Row]()
+        news, early, lost = turn.news, list[Change](), list[Row]()
         if turn.spawner_died:
             early, lost = await self._interrupted(ledger_thread, news)
             turn.news = News()
@@ -290,9 +298,7 @@ class Foreman:
         self.workers.may_start(turn.starting)
         self._act(written, has_lapsed=self._lapses != lapses)
         self._note_failures(news, lost)
-        early.add(fates_of_rows(lost))
-        early.add(written.fates)
-        self._tell(early)
+        self._tell([*early, *changes_of_rows(lost), *written.changes])
         if turn.arriving is not None:
             self._outlet = turn.arriving
             self._outlet.begin(written.known, self.highest)
@@ -304,13 +310,13 @@ class Foreman:
 
     async def _interrupted(
         self, ledger_thread: ThreadPoolExecutor, news: News
-    ) -> tuple[Fates, list[Row]]:
+    ) -> tuple[list[Change], list[Row]]:
         """Record what the dead spawner still said, and interrupt what it ran, however long it
         takes; in this time the stream is left, so that the leader gives this executor up rather
         than wait for it. Returns what became of both."""
         loop = asyncio.get_running_loop()
 
-        def write_news() -> Fates:
+        def write_news() -> list[Change]:
             with self._ledger.transaction():
                 return record(self._ledger, news)
 
@@ -401,11 +407,11 @@ class Foreman:
         self._failures.note(REFUSED, news.refused, now_ms)
         self._failures.note(INTERRUPTED, lost, now_ms)
 
-    def _tell(self, fates: Fates) -> None:
-        if fates:
+    def _tell(self, changes: list[Change]) -> None:
+        if changes:
             hit("before-report")
             if self._outlet is not None:
-                self._outlet.send(fates)
+                self._outlet.send(changes)
 
     def _note_room(self) -> None:
         """See whether the ledger takes more rows, and log where that has changed."""
@@ -459,7 +465,7 @@ def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> lis
             row.fate, row.detail = REFUSED, WAITED
     if rows:
         with ledger.transaction():
-            ledger.changed(fates_of_rows(rows))
+            ledger.changed(changes_of_rows(rows))
         lost = sum(row.fate == INTERRUPTED for row in rows)
         counts = {"count": lost, "waiting": len(rows) - lost, "killed": len(killed)}
         log.warning("launches.interrupted", **counts, error=died)

@@ -38,18 +38,17 @@ from launcher.columns import (
 from launcher.errors import InvariantViolated, LedgerForeign
 from launcher.executor import records
 from launcher.executor.batch import (
-    FATE,
+    SPARSE,
     STARTING,
     Batch,
     Column,
     Job,
     Tries,
-    code_of,
     column_of,
 )
 from launcher.executor.disk import LocalDisk
 from launcher.executor.journal import Disk, Journal, damaged, old
-from launcher.executor.row import Change, Fates, Row
+from launcher.executor.row import Change, Row
 from launcher.limits import DETAIL_CHARS_MAX
 from launcher.work import Epoch
 
@@ -159,12 +158,20 @@ class Ledger:
             _column(batch.triggers, 0),
             _column(batch.parts, 1),
             states[:1] if states.count(states[0]) == len(states) else states,
-            extras=batch.extras,
         )
+        if batch.details:
+            texts: dict[str, list[int]] = {}
+            for place, text in sorted(batch.details.items()):
+                texts.setdefault(text, []).append(place)
+            record.details = [(text, differences(places)) for text, places in texts.items()]
         if is_whole:
             record.started_ms = list(short_times(batch.started, 0))
             record.finished_ms = list(short_times(batch.finished, 0))
             record.codes = list(short(batch.codes or (), 0))
+            for name in SPARSE:
+                setattr(record, name, list(short(getattr(batch, name) or (), 0)))
+            if next(batch.places(only_open=True), None) is None:
+                record.pids = record.ticks = []
         yield record
 
     def close(self) -> None:
@@ -240,8 +247,9 @@ class Ledger:
         for known in self._batches.get(batch.index, ()):
             if any(known.place(row) >= 0 for row in batch.rows):
                 raise InvariantViolated(f"batch {batch.index} has one of these rows already")
-        for extra in batch.extras.values():
-            extra.detail = _bounded(extra.detail)
+        if batch.details:
+            texts = {text: _bounded(text) for text in set(batch.details.values())}
+            batch.details = {place: texts[text] for place, text in batch.details.items()}
         self._add(batch)
         self._pending += self._recorded(batch, is_whole=any(batch.finished))
 
@@ -269,8 +277,11 @@ class Ledger:
         batch.finished = array("q", full_times(record.finished_ms, count))
         if record.codes:
             batch.codes = array("H", full(record.codes, count))
-        if record.extras:
-            batch.extras = record.extras
+        for name in SPARSE:
+            if column := getattr(record, name):
+                setattr(batch, name, array("q", full(column, count)))
+        for text, places in record.details:
+            batch.details.update(dict.fromkeys(sums(places), text))
         self._add(batch)
 
     def _add(self, batch: Batch) -> None:
@@ -301,41 +312,19 @@ class Ledger:
             for place in batch.open_places(rows)[0]:
                 states[place] |= STARTING
 
-    def changed(self, fates: Fates) -> None:
+    def changed(self, changes: Iterable[Change]) -> None:
         """Record what became of accepted rows; what is over already, or was refused although it
         had started, stays as it is."""
-        for change in fates.changes:
+        for change in changes:
             change.detail = _bounded(change.detail)
             self._record(change)
-        for row in fates.rows:
-            row.detail = _bounded(row.detail)
-            self._record(row)
 
     def _apply_change(self, record: Change) -> None:
         rows = sums(record.rows)
-        started, finished = sums(record.started_ms), sums(record.finished_ms)
-        code = code_of(record.reason, record.exit_code)
         for batch in self._batches.get(record.index, ()):
             places, at = batch.open_places(rows)
-            some = started, finished
-            if at is not None:
-                some = [started[i] for i in at if started], [finished[i] for i in at if finished]
             if places:
-                batch.change(places, record.fate, code, *some)
-                batch.explain(places, record.detail)
-
-    def _apply_row(self, row: Row) -> None:
-        code = code_of(row.reason, row.exit_code)
-        started = [row.started_ms] if row.started_ms else []
-        for batch in self._batches.get(row.index, ()):
-            for place in batch.open_places((row.row,))[0]:
-                batch.change([place], row.fate, code, started, [row.finished_ms])
-                batch.explain([place], row.detail)
-                if batch.states[place] & FATE == row.fate:
-                    beside = batch.beside(place)
-                    beside.retry_after_ms, beside.cpu_ms = row.retry_after_ms, row.cpu_ms
-                    beside.memory_peak_bytes = row.memory_peak_bytes
-                    beside.pid, beside.ticks = row.pid, row.ticks
+                batch.change(places, record, at)
 
     def ack(self, index: int, rows: Sequence[int]) -> None:
         """Mark rows of a batch, ascending, whose end is committed in the cell's log; open ones stay
@@ -451,7 +440,6 @@ _APPLY: Final[dict[type, Callable[[Ledger, Any], None]]] = {
     records.Accepted: Ledger._apply_accepted,
     records.Starting: Ledger._apply_starting,
     Change: Ledger._apply_change,
-    Row: Ledger._apply_row,
     records.Acked: Ledger._apply_acked,
     records.Workers: Ledger._apply_workers,
 }

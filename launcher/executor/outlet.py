@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from launcher.executor.offers import Offer
-from launcher.executor.row import Fates, Row
+from launcher.executor.row import Change, Row
 from launcher.executor.works import Works
 from launcher.work import Epoch
 
@@ -21,7 +21,7 @@ class Outlet(Protocol):
     def begin(self, known: list[Row], highest: Epoch) -> None:
         """Say hello with all rows whose end is not acknowledged. Called once, before `send`."""
 
-    def send(self, fates: Fates) -> None:
+    def send(self, changes: list[Change]) -> None:
         """Report what became of rows; never waits."""
 
     def offer(self, offers: Sequence[Offer]) -> None:

@@ -16,8 +16,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.executor.batch import Extra
-from launcher.executor.row import Change, Row
+from launcher.executor.row import Change
 from launcher.work import Epoch
 
 
@@ -55,8 +54,9 @@ class Accepted(_Record, tag=4):
     """Rows of a batch that are new here, under the epoch by which they came; `jobs` are numbers.
 
     `states` has a byte for each row, or one for all: a fate, with `batch.STARTING` for a start
-    record. Usually nothing else is known. The last four have more only where a journal is written
-    anew: the reason and the exit code as `batch.code_of` has them.
+    record. Usually nothing else is known. `details` has each text once, with the places that have
+    it, in differences. The others have something only where a journal is written anew: the reason
+    and the exit code as `batch.code_of` has them.
     """
 
     index: int
@@ -71,7 +71,12 @@ class Accepted(_Record, tag=4):
     started_ms: list[int] = []
     finished_ms: list[int] = []
     codes: list[int] = []
-    extras: dict[int, Extra] = {}
+    details: list[tuple[str, list[int]]] = []
+    cpu_ms: list[int] = []
+    memory_peak_bytes: list[int] = []
+    retry_after_ms: list[int] = []
+    pids: list[int] = []
+    ticks: list[int] = []
 
 
 class Starting(_Record, tag=5):
@@ -96,10 +101,8 @@ class Workers(_Record, tag=9):
     went: list[int]
 
 
-Record = (
-    Owner | EpochRaised | FloorRaised | Jobs | Accepted | Starting | Change | Row | Acked | Workers
-)
-"""`Change` and `Row` say what became of rows."""
+Record = Owner | EpochRaised | FloorRaised | Jobs | Accepted | Starting | Change | Acked | Workers
+"""A `Change` says what became of rows. Tag 7 was that of a single row."""
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final = msgspec.msgpack.Decoder(list[Record])
 

@@ -1,7 +1,7 @@
-"""What became of rows, as ledger, journal and leader are told: in columns where it is usual.
+"""What became of rows, as ledger, journal and leader are told.
 
-A `Change` says the same of many rows of a batch. A `Row` is all that is known of one: what a change
-has no column for (usage, a process, when to try again), and what is asked for row by row.
+A `Change` says of many rows of a batch what they have in common once, and the rest in columns. A
+`Row` is all that is known of one, for what is asked for row by row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from launcher import logs
-from launcher.columns import differences, full_times, sums
+from launcher.columns import differences, full, full_times, short, short_times, sums
 from launcher.launch import Reason
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -28,6 +28,10 @@ _FATES: Final = {int(number): name.lower() for name, number in pool_pb2.Fate.ite
 _REASONS: Final = {int(reason): reason.label for reason in Reason}
 _GOOD: Final = (ACCEPTED, ENDED, FENCED)
 _ROW: Final = attrgetter("row")
+_TOLD: Final = attrgetter(
+    "row", "started_ms", "finished_ms", "output_bytes", "cpu_ms", "memory_peak_bytes",
+    "retry_after_ms", "pid", "ticks",
+)  # fmt: skip
 LINES_MAX: Final = 10
 """Lines a second about attempts that failed."""
 
@@ -49,12 +53,14 @@ class Result(Protocol):
     cpu_ms: int
     memory_peak_bytes: int
     output_bytes: int
+    pid: int
+    ticks: int
 
 
 class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
     """The same of some rows of the batch of log index `index`: in the columns that pool.proto
     describes, rows ascending. It is what the journal has of them, and what the leader is told; of
-    output the journal has no need."""
+    output the journal has no need, and of processes (`pids`, `ticks`) the leader has none."""
 
     index: int
     fate: int
@@ -65,15 +71,51 @@ class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
     finished_ms: list[int] = []
     detail: str = ""
     output_bytes: list[int] = []
+    cpu_ms: list[int] = []
+    memory_peak_bytes: list[int] = []
+    retry_after_ms: list[int] = []
+    pids: list[int] = []
+    ticks: list[int] = []
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def each(self) -> Iterable[tuple[int, int, int]]:
-        """Return (row, started_ms, finished_ms) of each row."""
+    def each(self) -> list[Row]:
+        """Return each row by itself, without its name."""
         count = len(self.rows)
-        started, finished = full_times(self.started_ms, count), full_times(self.finished_ms, count)
-        return zip(sums(self.rows), started, finished, strict=True)
+        columns = (
+            sums(self.rows),
+            full_times(self.started_ms, count),
+            full_times(self.finished_ms, count),
+            full(self.output_bytes, count),
+            full(self.cpu_ms, count),
+            full(self.memory_peak_bytes, count),
+            full(self.retry_after_ms, count),
+            full(self.pids, count),
+            full(self.ticks, count),
+        )
+        return [
+            Row(
+                self.index,
+                row,
+                self.fate,
+                reason=self.reason,
+                exit_code=self.exit_code,
+                started_ms=started_ms,
+                finished_ms=finished_ms,
+                detail=self.detail,
+                retry_after_ms=retry_after_ms,
+                cpu_ms=cpu_ms,
+                memory_peak_bytes=memory_peak_bytes,
+                pid=pid,
+                ticks=ticks,
+                output_bytes=output_bytes,
+            )
+            for (
+                row, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes,
+                retry_after_ms, pid, ticks,
+            ) in zip(*columns, strict=True)
+        ]  # fmt: skip
 
     def message(self) -> pool_pb2.BatchReport:
         """Return it as the leader is told."""
@@ -87,10 +129,13 @@ class Change(msgspec.Struct, array_like=True, gc=False, tag=6):
             finished_ms=self.finished_ms,
             output_bytes=self.output_bytes,
             detail=self.detail,
+            cpu_ms=self.cpu_ms,
+            memory_peak_bytes=self.memory_peak_bytes,
+            retry_after_ms=self.retry_after_ms,
         )
 
 
-class Row(msgspec.Struct, array_like=True, gc=False, tag=7):
+class Row(msgspec.Struct, gc=False):
     """All that is known of one row.
 
     `name` is that of its attempt, `epoch` that under which it came. `pid` is the process group of a
@@ -148,78 +193,39 @@ class Row(msgspec.Struct, array_like=True, gc=False, tag=7):
         return report
 
 
-class Fates(msgspec.Struct):
-    """What became of rows: of most in columns, of each of the others by itself."""
-
-    changes: list[Change] = []
-    rows: list[Row] = []
-
-    def __bool__(self) -> bool:
-        return bool(self.changes or self.rows)
-
-    def add(self, other: Fates) -> None:
-        """Tell `other` as well, afterwards."""
-        self.changes += other.changes
-        self.rows += other.rows
-
-
-def fates_of(fate: int, some: Iterable[Result]) -> Fates:
-    """Return how rows are told of that have come to the same fate."""
+def changes_of(fate: int, some: Iterable[Result]) -> list[Change]:
+    """Return how rows are told of that have come to the same fate, each once."""
     groups: dict[tuple[int, int, int, str], list[Result]] = {}
-    said = Fates()
     for one in some:
-        if one.retry_after_ms or one.cpu_ms or one.memory_peak_bytes:
-            said.rows.append(_row(fate, one))
-            continue
         key = (one.index, one.reason, one.exit_code, one.detail)
         group = groups.get(key)
         if group is None:
             groups[key] = [one]
         else:
             group.append(one)
+    changes: list[Change] = []
     for (index, reason, exit_code, detail), group in groups.items():
-        if len(group) > 1:
-            group.sort(key=_ROW)
-        change = Change(index, fate, reason, exit_code, differences([one.row for one in group]))
-        change.started_ms = _times([one.started_ms for one in group])
-        change.finished_ms = _times([one.finished_ms for one in group])
+        group.sort(key=_ROW)
+        rows, started, finished, *others = zip(*map(_TOLD, group), strict=True)
+        change = Change(index, fate, reason, exit_code, differences(rows))
+        change.started_ms = list(short_times(started, 0))
+        change.finished_ms = list(short_times(finished, 0))
         change.detail = detail
-        if any(kept := [one.output_bytes for one in group]):
-            change.output_bytes = kept
-        said.changes.append(change)
-    return said
+        output, cpu, memory, retry, pids, ticks = [list(short(column, 0)) for column in others]
+        change.output_bytes, change.retry_after_ms = output, retry
+        change.cpu_ms, change.memory_peak_bytes = cpu, memory
+        if fate == ACCEPTED:  # what is over has no process
+            change.pids, change.ticks = pids, ticks
+        changes.append(change)
+    return changes
 
 
-def fates_of_rows(rows: Iterable[Row]) -> Fates:
+def changes_of_rows(rows: Iterable[Row]) -> list[Change]:
     """Return how rows of the ledger are told of, of any fate, each once."""
     by_fate: dict[int, list[Row]] = {}
     for row in {(row.index, row.row): row for row in rows}.values():
         by_fate.setdefault(row.fate, []).append(row)
-    every = Fates()
-    for fate, some in by_fate.items():
-        every.add(fates_of(fate, some))
-    return every
-
-
-def _times(column: list[int]) -> list[int]:
-    return differences(column) if any(column) else []
-
-
-def _row(fate: int, one: Result) -> Row:
-    return Row(
-        one.index,
-        one.row,
-        fate,
-        reason=one.reason,
-        exit_code=one.exit_code,
-        started_ms=one.started_ms,
-        finished_ms=one.finished_ms,
-        detail=one.detail,
-        retry_after_ms=one.retry_after_ms,
-        cpu_ms=one.cpu_ms,
-        memory_peak_bytes=one.memory_peak_bytes,
-        output_bytes=one.output_bytes,
-    )
+    return [change for fate, some in by_fate.items() for change in changes_of(fate, some)]
 
 
 class FailureLog:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from launcher.columns import BadColumn, full, full_times, row_numbers, sums
+from launcher.columns import BadColumn, differences, full, full_times, row_numbers, sums
 from launcher.executor.attempt import Attempt
 from launcher.executor.batch import STARTING, Batch, Tries, column_of, tombstone
 from launcher.executor.ledger import Ledger
@@ -24,6 +24,7 @@ from launcher.executor.row import (
     INTERRUPTED,
     REFUSED,
     UNKNOWN,
+    Change,
     Row,
     epoch_of,
 )
@@ -101,12 +102,14 @@ class Settled(msgspec.Struct):
     """What orders come to. `accepted` are attempts whose rows are in the ledger: once that is
     durable those that are `is_starting` may be started, since their rows are start records as well.
 
+    `refused` are rows that came and are refused, `answers` those of which something was known.
     `mismatched` are names that came with other work than before; `withdrawn` are fenced ones that
     are accepted and may not have begun: they need not. `left` is what is true for the next message,
     where starts were accepted. `problem` is why nothing was done, and the stream is to be left.
     """
 
     accepted: list[Attempt] = []
+    refused: list[Change] = []
     answers: list[Row] = []
     kills: list[tuple[str, int]] = []
     mismatched: list[str] = []
@@ -219,16 +222,27 @@ def _settle_batch(
         Tries(*map(column_of, (given.scheduled_s, given.attempts, given.triggers, given.parts))),
     )
     if obstacle := _obstacle(conditions):
-        refused = dict.fromkeys(range(len(batch)), obstacle)
+        batch.details = dict.fromkeys(range(len(batch)), obstacle)
     else:
-        refused = _admit(given, batch, conditions, room, settled)
-    for place, detail in refused.items():
-        batch.states[place] = REFUSED
-        batch.beside(place).detail = detail
+        batch.details = _admit(given, batch, conditions, room, settled)
+    if batch.details:
+        settled.refused += _refuse(batch)
     ledger.insert(batch)
-    settled.answers += [batch.row(place) for place in refused]
     if not conditions.executes:
-        settled.answers += map(batch.row, [at for at in range(len(batch)) if at not in refused])
+        ran = [place for place in range(len(batch)) if place not in batch.details]
+        settled.answers += map(batch.row, ran)
+
+
+def _refuse(batch: Batch) -> list[Change]:
+    """Refuse the rows of a new batch that have a detail; return what is told of them."""
+    rows: dict[str, list[int]] = {}
+    for place, detail in batch.details.items():
+        batch.states[place] = REFUSED
+        rows.setdefault(detail, []).append(batch.rows[place])
+    return [
+        Change(batch.index, REFUSED, 0, 0, differences(some), detail=detail)
+        for detail, some in rows.items()
+    ]
 
 
 def _new(ledger: Ledger, given: _Given, settled: Settled) -> list[int]:

@@ -20,7 +20,7 @@ from launcher.executor.leader_watch import LeaderWatch, Told
 from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.pace import Pace
-from launcher.executor.row import Fates, Row, epoch_message, epoch_of
+from launcher.executor.row import Change, Row, epoch_message, epoch_of
 from launcher.executor.words import PROTOCOL, Words
 from launcher.executor.works import Works
 from launcher.limits import HELLO_ROWS_MAX, REPORTS_PER_MESSAGE_MAX, RUNNING_TOLD_MAX
@@ -113,9 +113,9 @@ class Visit:
         self._outgoing.put_nowait(pool_pb2.FromExecutor(hello=hello))
         self.send(self._words.known(known[HELLO_ROWS_MAX:]))
 
-    def send(self, fates: Fates) -> None:
+    def send(self, changes: list[Change]) -> None:
         """Report what became of rows, of a bounded number in one message."""
-        for reports in self._words.reports(fates, REPORTS_PER_MESSAGE_MAX):
+        for reports in self._words.reports(changes, REPORTS_PER_MESSAGE_MAX):
             self._outgoing.put_nowait(pool_pb2.FromExecutor(reports=reports))
 
     def offer(self, offers: Sequence[Offer]) -> None:

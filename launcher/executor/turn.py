@@ -12,7 +12,15 @@ import msgspec
 from launcher.executor.attempt import Attempt, News
 from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Outlet, Page, Recall
-from launcher.executor.row import ACCEPTED, ENDED, REFUSED, Fates, Row, fates_of, fates_of_rows
+from launcher.executor.row import (
+    ACCEPTED,
+    ENDED,
+    REFUSED,
+    Change,
+    Row,
+    changes_of,
+    changes_of_rows,
+)
 from launcher.executor.rules import Conditions, Settled, settle
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
@@ -56,9 +64,9 @@ class Turn(msgspec.Struct):
 
 
 class Written(msgspec.Struct):
-    """What a turn came to, now durable. `fates` is what the leader is told."""
+    """What a turn came to, now durable. `changes` is what the leader is told."""
 
-    fates: Fates = msgspec.field(default_factory=Fates)
+    changes: list[Change] = []
     settled: list[tuple[Outlet, Settled]] = []
     known: list[Row] = []
     page: Page | None = None
@@ -69,7 +77,7 @@ def write(ledger: Ledger, turn: Turn, conditions: Conditions, read: ReadPage) ->
     for."""
     written = Written()
     with ledger.transaction(synced=turn.must_sync(ledger)):
-        written.fates = record(ledger, turn.news)
+        written.changes = record(ledger, turn.news)
         if turn.came or turn.went:
             ledger.record_workers(turn.came, turn.went)
         for index, some in _by_index(turn.starting).items():
@@ -82,9 +90,10 @@ def write(ledger: Ledger, turn: Turn, conditions: Conditions, read: ReadPage) ->
             settled = settle(ledger, orders, outlet.works, now)
             conditions = settled.left or conditions
             written.settled.append((outlet, settled))
-    answers = [row for _, settled in written.settled for row in settled.answers]
-    if answers:
-        written.fates.add(fates_of_rows(answers))
+    for _, settled in written.settled:
+        written.changes += settled.refused
+    if answers := [row for _, settled in written.settled for row in settled.answers]:
+        written.changes += changes_of_rows(answers)
     if turn.arriving is not None:
         written.known = [row for row in ledger.unacked() if not row.is_pending]
     if turn.recall is not None:
@@ -92,20 +101,14 @@ def write(ledger: Ledger, turn: Turn, conditions: Conditions, read: ReadPage) ->
     return written
 
 
-def record(ledger: Ledger, news: News) -> Fates:
-    """Write what the spawner and the workers said, inside a transaction; return what of it the
-    leader is told. Of an attempt that is over already only that."""
+def record(ledger: Ledger, news: News) -> list[Change]:
+    """Write what the spawner and the workers said, inside a transaction; return it as the leader is
+    told. Of an attempt that is over already only that."""
     started = [one for one in dict.fromkeys(news.started) if not one.is_over]
-    said = fates_of(ACCEPTED, started)
-    said.add(fates_of(ENDED, news.ended))
-    said.add(fates_of(REFUSED, news.refused))
-    # The leader has no use for processes, and the next life of this executor kills by them.
-    processes = [
-        Row(one.index, one.row, ACCEPTED, started_ms=one.started_ms, pid=one.pid, ticks=one.ticks)
-        for one in started
-        if one.pid
-    ]
-    ledger.changed(Fates(said.changes, processes + said.rows))
+    said = changes_of(ACCEPTED, started)
+    said += changes_of(ENDED, news.ended)
+    said += changes_of(REFUSED, news.refused)
+    ledger.changed(said)
     return said
 
 

@@ -13,7 +13,7 @@ from launcher.config import ExecutorConfig
 from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page
 from launcher.executor.resources import UNLIMITED, Capacity
-from launcher.executor.row import ENDED, Change, Fates, Row, fates_of_rows
+from launcher.executor.row import ENDED, Change, Row, changes_of_rows
 from launcher.rpc.v1 import pool_pb2
 
 PROTOCOL: Final = 3
@@ -57,26 +57,22 @@ class Words:
             ]
         )
 
-    def known(self, rows: Sequence[Row]) -> Fates:
+    def known(self, rows: Sequence[Row]) -> list[Change]:
         """Return what a leader is told of rows of the ledger."""
         self._add_outputs(rows)
-        return fates_of_rows(rows)
+        return changes_of_rows(rows)
 
-    def reports(self, fates: Fates, rows_max: int) -> Iterator[pool_pb2.Reports]:
+    def reports(self, changes: list[Change], rows_max: int) -> Iterator[pool_pb2.Reports]:
         """Return messages of at most `rows_max` rows each with what became of rows. A change is not
         cut: the rows of one batch are no more than a leader begins at once."""
         message, count = pool_pb2.Reports(), 0
-        parts: list[Change | Row] = [*fates.changes, *fates.rows]
-        for part in parts:
-            size = len(part) if isinstance(part, Change) else 1
+        for change in changes:
+            size = len(change)
             if count and count + size > rows_max:
                 yield message
                 message, count = pool_pb2.Reports(), 0
             count += size
-            if isinstance(part, Change):
-                message.batches.append(part.message())
-            else:
-                message.reports.append(part.report())
+            message.batches.append(change.message())
         if count:
             yield message
 

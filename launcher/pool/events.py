@@ -56,7 +56,8 @@ class Fact(msgspec.Struct, frozen=True, gc=False):
 class BatchFacts(msgspec.Struct, frozen=True, gc=False):
     """What an executor's ledger says alike of rows of one batch, in columns; fields as in Fact.
 
-    `rows` are ascending; the other columns have a value for each row.
+    `rows` are ascending; the other columns have a value for each row. From `output_bytes` on a
+    column is empty where it has 0 for all.
     """
 
     index: int
@@ -66,8 +67,11 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
     rows: list[int]
     started_ms: list[int]
     finished_ms: list[int]
-    output_bytes: list[int]
+    output_bytes: list[int] = []
     detail: str = ""
+    cpu_ms: list[int] = []
+    memory_peak_bytes: list[int] = []
+    retry_after_ms: list[int] = []
 
     def cut(self, first: int, last: int) -> BatchFacts:
         """Return what it says of the rows at places `first` to before `last`."""
@@ -91,14 +95,19 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
             pick(self.rows),
             pick(self.started_ms),
             pick(self.finished_ms),
-            pick(self.output_bytes),
+            pick(self.output_bytes) if self.output_bytes else [],
             self.detail,
+            pick(self.cpu_ms) if self.cpu_ms else [],
+            pick(self.memory_peak_bytes) if self.memory_peak_bytes else [],
+            pick(self.retry_after_ms) if self.retry_after_ms else [],
         )
 
     def facts(self) -> Iterator[Fact]:
         """Yield a fact for each row."""
-        columns = (self.rows, self.started_ms, self.finished_ms, self.output_bytes)
-        for row, started_ms, finished_ms, output_bytes in zip(*columns, strict=True):
+        beside = (self.output_bytes, self.retry_after_ms, self.cpu_ms, self.memory_peak_bytes)
+        zeros = [0] * len(self.rows)
+        columns = (self.rows, self.started_ms, self.finished_ms, *(one or zeros for one in beside))
+        for row, started_ms, finished_ms, *others in zip(*columns, strict=True):
             yield Fact(
                 self.index,
                 row,
@@ -108,7 +117,7 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
                 started_ms,
                 finished_ms,
                 self.detail,
-                output_bytes,
+                *others,
             )
 
 

@@ -46,8 +46,8 @@ def _told(place: str, message: pool_pb2.Reports, rows_max: int) -> Told:
 def _batch(field: str, batch: pool_pb2.BatchReport) -> BatchFacts:
     """Return what is said of rows of one batch, in columns."""
     fate, reason = _FATES.get(batch.fate), _REASONS.get(batch.reason)
-    if fate is None or fate is Fate.UNKNOWN:
-        raise BadMessage(f"{field}.fate", f"{batch.fate} is not a fate of several rows")
+    if fate is None:
+        raise BadMessage(f"{field}.fate", f"{batch.fate} is not a fate")
     if reason is None:
         raise BadMessage(f"{field}.reason", f"{batch.reason} is not a reason")
     if len(batch.detail) > limits.DETAIL_CHARS_MAX:
@@ -57,7 +57,11 @@ def _batch(field: str, batch: pool_pb2.BatchReport) -> BatchFacts:
         rows = row_numbers(batch.rows[:], limits.ROW_MAX)
     except BadColumn as error:
         raise BadMessage(f"{field}.rows", str(error)) from error
-    count, kept_max = len(rows), limits.OUTPUT_KEPT_BYTES_MAX
+    count = len(rows)
+
+    def beside(part: str, column: Sequence[int], high: int) -> list[int]:
+        return _column(field, part, column, (count, high), full) if column else []
+
     return BatchFacts(
         within(field, ".index", batch.index, 1, limits.INDEX_MAX),
         fate,
@@ -66,8 +70,11 @@ def _batch(field: str, batch: pool_pb2.BatchReport) -> BatchFacts:
         rows,
         _column(field, ".started_ms", batch.started_ms, (count, limits.WALL_MS_MAX), full_times),
         _column(field, ".finished_ms", batch.finished_ms, (count, limits.WALL_MS_MAX), full_times),
-        _column(field, ".output_bytes", batch.output_bytes, (count, kept_max), full),
+        beside(".output_bytes", batch.output_bytes, limits.OUTPUT_KEPT_BYTES_MAX),
         batch.detail,
+        beside(".cpu_ms", batch.cpu_ms, limits.USAGE_MAX),
+        beside(".memory_peak_bytes", batch.memory_peak_bytes, limits.USAGE_MAX),
+        beside(".retry_after_ms", batch.retry_after_ms, limits.RETRY_AFTER_MS_MAX),
     )
 
 
@@ -151,6 +158,8 @@ def parse_known(message: pool_pb2.Reports) -> Told:
         rows.add(fact.row)
     for i, batch in enumerate(told.batches):
         rows = seen.setdefault(batch.index, set())
+        if batch.fate is Fate.UNKNOWN:
+            raise BadMessage(f"hello.known.batches[{i}].fate", "a known row cannot be unknown")
         if not rows.isdisjoint(batch.rows):
             twice = next(row for row in batch.rows if row in rows)
             raise BadMessage(f"hello.known.batches[{i}].rows", f"{twice} is there twice")

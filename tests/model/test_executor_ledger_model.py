@@ -34,14 +34,14 @@ from launcher.executor.row import (
     INTERRUPTED,
     REFUSED,
     Row,
-    fates_of_rows,
+    changes_of_rows,
 )
 from launcher.executor.rules import Conditions, Settled, settle
 from launcher.executor.works import Works
 from launcher.work import Epoch, WorkSpec
 from tests.simulation.patching import patched
 from tests.unit.journal_rig import MemoryDisk
-from tests.unit.rows_rig import Start, batch_of, found, name_of, number_of, orders
+from tests.unit.rows_rig import Start, answered, batch_of, found, name_of, number_of, orders
 
 SEEDS: Final = range(40)
 STEPS: Final = 120
@@ -130,7 +130,8 @@ def seen(ledger: Ledger) -> Any:
     said = {
         row.name: (
             row.fate, row.index, row.epoch, row.is_starting, row.pid, row.started_ms,
-            row.exit_code, row.detail, row.retry_after_ms, row.acked,
+            row.exit_code, row.detail, row.retry_after_ms, row.cpu_ms,
+            row.acked,
         )
         for row in rows
     }  # fmt: skip
@@ -189,13 +190,16 @@ def go_on(ledger: Ledger, known: Remembered, how: int, some: list[str]) -> None:
             1: {"fate": ACCEPTED, "started_ms": 9, "pid": 7, "ticks": 8},
             2: {"fate": ENDED, "started_ms": 5, "finished_ms": 20, "exit_code": 3, "detail": "why"},
             3: {"fate": REFUSED, "detail": "late"},
-            4: {"fate": ENDED, "started_ms": 5, "finished_ms": 20, "retry_after_ms": 6},
+            4: {
+                "fate": ENDED,
+                "started_ms": 5,
+                "finished_ms": 20,
+                "retry_after_ms": 6,
+                "cpu_ms": 3,
+            },
         }[how]
         rows = [Row(index_of(known, name), number_of(name), **told) for name in some]
-        fates = fates_of_rows(rows)
-        if how == 1:
-            fates.rows = rows
-        ledger.changed(fates)
+        ledger.changed(changes_of_rows(rows))
     for name in some:
         if (row := known.open(name)) is None:
             continue
@@ -207,7 +211,9 @@ def go_on(ledger: Ledger, known: Remembered, how: int, some: list[str]) -> None:
             row.update(fate=ENDED, started_ms=row["started_ms"] or 5, exit_code=3, detail="why")
             row["pid"] = 0
         elif how == 4:
-            row.update(fate=ENDED, started_ms=row["started_ms"] or 5, retry_after_ms=6, pid=0)
+            row.update(
+                fate=ENDED, started_ms=row["started_ms"] or 5, retry_after_ms=6, cpu_ms=3, pid=0
+            )
         elif not row["started_ms"]:
             row.update(fate=REFUSED, detail="late")
 
@@ -226,7 +232,8 @@ def insert(ledger: Ledger, known: Remembered, chance: Random, names: list[str]) 
             batch.states[place] = fate | (STARTING if is_starting else 0)
             known.rows[name_of(number)] = {
                 "fate": fate, "index": index, "epoch": epoch, "is_starting": is_starting, "pid": 0,
-                "started_ms": 0, "exit_code": 0, "detail": "", "retry_after_ms": 0, "acked": False,
+                "started_ms": 0, "exit_code": 0, "detail": "", "retry_after_ms": 0, "cpu_ms": 0,
+                "acked": False,
             }  # fmt: skip
         known.newest = max(known.newest, index)
         ledger.insert(batch)
@@ -354,7 +361,7 @@ class Executor:
             settled = settle(self.ledger, message, Works(), conditions)
         self.begin([one.name for one in settled.accepted if one.is_starting])
         self.waiting += [one.name for one in settled.accepted if not one.is_starting]
-        self.tell([row for row in settled.answers if row.index > self.floor])
+        self.tell([row for row in answered(settled) if row.index > self.floor])
         self.floor = max(self.floor, self.index - chance.randrange(4, 9))
 
     def _start(self, name: str) -> Start:
@@ -383,7 +390,7 @@ class Executor:
     def _become(self, names: list[str], fate: int, **how: int) -> None:
         some: Any = how
         rows = [Row(_index(name), number_of(name), fate, **some) for name in names]
-        self.ledger.changed(fates_of_rows(rows))
+        self.ledger.changed(changes_of_rows(rows))
 
     def restart(self) -> None:
         """Another executor comes, after a kill or a power cut, and greets its leader."""

@@ -95,6 +95,8 @@ def _chunk(rng: random.Random, index: int, number: int) -> Chunk:
         attempts=drawn_column(0, 1, 2),
         started_ms=drawn_column(first_s, first_s + 3),
         output_bytes=drawn_column(0, 0, 5),
+        cpu_ms=drawn_column(0, 0, 7),
+        memory_peak_bytes=drawn_column(0, 0, 1 << 30),
         number=number,
     )
 

@@ -227,11 +227,10 @@ class World:
         ends = []
         for _ in range(self.chance.choice([1, 1, 3])):
             index, executor, rows = self.rows()
-            output = self.chance.choice([(), (7,), tuple(range(len(rows)))])
-            end = self.chance.choice(ENDS)
-            ends.append(
-                c.Ends(index, executor, *end, rows, self.time(rows), self.time(rows), output)
-            )
+            some = [(), (7,), tuple(range(len(rows)))]
+            output, cpu, memory = (self.chance.choice(some) for _ in range(3))
+            end, times = self.chance.choice(ENDS), (self.time(rows), self.time(rows))
+            ends.append(c.Ends(index, executor, *end, rows, *times, output, cpu, memory))
         if self.chance.random() < 0.05:
             broken = self.chance.choice([(), (1, 2), (0, -1), (2**63, 2**63)])
             ends.append(msgspec.structs.replace(ends[0], rows=broken))

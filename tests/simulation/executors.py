@@ -25,7 +25,7 @@ from launcher.executor.foreman import Foreman, interrupt_all
 from launcher.executor.leader_watch import LeaderWatch
 from launcher.executor.ledger import Ledger
 from launcher.executor.offers import Offer
-from launcher.executor.row import Fates, Row, epoch_of
+from launcher.executor.row import Change, Row, epoch_of
 from launcher.executor.rules import Conditions, _given
 from launcher.executor.stream import StreamEnded, Visit, Way, _hint
 from launcher.executor.turn import Turn, Written
@@ -60,7 +60,7 @@ class Ghost:
     def begin(self, known: list[Row], highest: Epoch) -> None:
         """Nobody greets over it."""
 
-    def send(self, fates: Fates) -> None:
+    def send(self, changes: list[Change]) -> None:
         """Nobody hears it."""
 
     def offer(self, offers: Sequence[Offer]) -> None:

@@ -14,7 +14,16 @@ from launcher.columns import full, full_times, sums
 from launcher.executor.attempt import Attempt
 from launcher.executor.batch import STARTING, Batch, Job, Tries
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import ACCEPTED, ENDED, INTERRUPTED, REFUSED, Fates, Row, fates_of_rows
+from launcher.executor.row import (
+    ACCEPTED,
+    ENDED,
+    INTERRUPTED,
+    REFUSED,
+    Change,
+    Row,
+    changes_of_rows,
+)
+from launcher.executor.rules import Settled
 from launcher.names import parse_attempt_name
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
@@ -92,17 +101,18 @@ def orders(
     return message
 
 
-def rows_of(fates: Fates) -> list[Row]:
+def rows_of(changes: Iterable[Change]) -> list[Row]:
     """What became of rows, row by row, with their names."""
-    rows = [
-        Row(
-            change.index, row, change.fate, name_of(row), "", change.reason, change.exit_code,
-            started_ms, finished_ms, change.detail,
-        )
-        for change in fates.changes
-        for row, started_ms, finished_ms in change.each()
-    ]  # fmt: skip
-    return rows + [msgspec.structs.replace(row, name=name_of(row.row)) for row in fates.rows]
+    rows = [row for change in changes for row in change.each()]
+    for row in rows:
+        # What a leader is told has no processes.
+        row.name, row.pid, row.ticks = name_of(row.row), 0, 0
+    return rows
+
+
+def answered(settled: Settled) -> list[Row]:
+    """What orders are answered by, row by row."""
+    return rows_of(settled.refused) + settled.answers
 
 
 # ---- a ledger
@@ -144,8 +154,7 @@ def found(ledger: Ledger) -> dict[str, Row]:
 def become(ledger: Ledger, name: str, fate: int, **fields: object) -> None:
     """Record what became of a row, inside a transaction."""
     row = Row(*key_of(name), fate, **fields)  # type: ignore[arg-type]
-    fates = Fates([], [row]) if row.pid else fates_of_rows([row])
-    ledger.changed(fates)
+    ledger.changed(changes_of_rows([row]))
 
 
 def started(
@@ -212,17 +221,25 @@ def reports_of(reports: pool_pb2.Reports) -> list[pool_pb2.Report]:
             started_ms=started_ms,
             finished_ms=finished_ms,
             output_bytes=output_bytes,
+            cpu_ms=cpu_ms,
+            memory_peak_bytes=memory_peak_bytes,
+            retry_after_ms=retry_after_ms,
             detail=batch.detail,
         )
         for batch in reports.batches
-        for row, started_ms, finished_ms, output_bytes in zip(
+        for (
+            row, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes, retry_after_ms,
+        ) in zip(
             sums(batch.rows),
             full_times(batch.started_ms, len(batch.rows)),
             full_times(batch.finished_ms, len(batch.rows)),
             full(batch.output_bytes, len(batch.rows)),
+            full(batch.cpu_ms, len(batch.rows)),
+            full(batch.memory_peak_bytes, len(batch.rows)),
+            full(batch.retry_after_ms, len(batch.rows)),
             strict=True,
         )
-    ]
+    ]  # fmt: skip
     for report in reports.reports:
         report.name = name_of(report.row)
     return found + list(reports.reports)

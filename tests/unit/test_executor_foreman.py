@@ -27,7 +27,7 @@ from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.lockfile import lock
 from launcher.executor.offers import Offer
 from launcher.executor.outputs import Outputs
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Fates, Row
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
 from launcher.executor.workers import Workers
 from launcher.executor.works import Works
 from launcher.launch import Reason
@@ -52,8 +52,8 @@ class Ear:
     def begin(self, known: list[Row], highest: Epoch) -> None:
         self.hello = [(row.name, row.fate) for row in known]
 
-    def send(self, fates: Fates) -> None:
-        self.told += [(row.name, row.fate) for row in rows_of(fates)]
+    def send(self, changes: list[Change]) -> None:
+        self.told += [(row.name, row.fate) for row in rows_of(changes)]
 
     def offer(self, offers: Sequence[Offer]) -> None:
         self.offers.append(tuple(offers))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cron.limits import RPC_BYTES_MAX
-from launcher.executor.row import INTERRUPTED, Row, fates_of_rows
+from launcher.executor.row import INTERRUPTED, Row, changes_of_rows
 from launcher.executor.rules import ROW_MAX
 from launcher.launch import Reason
 from launcher.limits import (
@@ -30,13 +30,14 @@ def longest_row() -> Row:
     late_ms = 253_402_300_799_999
     return Row(
         limits.INDEX_MAX, ROW_MAX, INTERRUPTED, name, "9" * limits.EPOCH_CHARS_MAX, max(Reason), -1,
-        late_ms, late_ms, "\U0010ffff" * DETAIL_CHARS_MAX, output_bytes=OUTPUT,
+        late_ms, late_ms, "\U0010ffff" * DETAIL_CHARS_MAX, limits.RETRY_AFTER_MS_MAX,
+        limits.USAGE_MAX, limits.USAGE_MAX, output_bytes=OUTPUT,
     )  # fmt: skip
 
 
 def test_a_greeting_full_of_the_longest_rows_fits_into_a_message() -> None:
     by_itself = pool_pb2.Reports(reports=[longest_row().report()])
-    in_columns = pool_pb2.Reports(batches=[fates_of_rows([longest_row()]).changes[0].message()])
+    in_columns = pool_pb2.Reports(batches=[changes_of_rows([longest_row()])[0].message()])
     longest = max(pool_pb2.Hello(known=one).ByteSize() for one in (by_itself, in_columns))
     labels = LABELS_MAX * (NAME_PART_CHARS_MAX + 4 * LABEL_CHARS_MAX + 20)
     assert HELLO_ROWS_MAX * longest + labels + 10_000 < MESSAGE_BYTES_MAX < RPC_BYTES_MAX

@@ -12,7 +12,7 @@ from launcher.errors import InvariantViolated, LedgerStuck
 from launcher.executor import journal as journal_module
 from launcher.executor import ledger as ledger_module
 from launcher.executor.ledger import Ledger
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Fates
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change
 from launcher.limits import DETAIL_CHARS_MAX
 from launcher.work import Epoch
 from tests.unit.journal_rig import MemoryDisk, read_only
@@ -126,7 +126,7 @@ def test_a_synced_transaction_waits_for_the_disk_and_another_does_not() -> None:
         insert(ledger, B, index=11)
     assert disk.syncs == syncs + 1
     with ledger.transaction():  # what is told now needs nothing that is not there
-        ledger.changed(Fates())
+        ledger.changed([])
     assert disk.syncs == syncs + 1
 
 
@@ -210,7 +210,7 @@ def test_details_are_bounded(ledger: Ledger) -> None:
     with ledger.transaction():
         ended(ledger, A, 1, 127, reason=13, detail="x" * 10_000)
         batch = batch_of(B, C)
-        batch.beside(0).detail = "y" * 10_000
+        batch.details[0] = "y" * 10_000
         batch.states[:] = bytes([REFUSED]) * 2
         ledger.insert(batch)
     assert [len(row.detail) for row in found(ledger).values()].count(DETAIL_CHARS_MAX) == 2
@@ -276,7 +276,7 @@ def test_a_batch_may_come_in_parts_and_in_any_order(ledger: Ledger) -> None:
     accept(ledger, C)
     accept(ledger, A, D)
     with ledger.transaction():
-        ledger.changed(Fates([Change(10, ENDED, 0, 0, _ascending(A, C), [1, 1], [2, 2])], []))
+        ledger.changed([Change(10, ENDED, 0, 0, _ascending(A, C), [1, 0], [2, 0])])
     index, row = key_of(B)
     assert ledger.row(index, row) is None
     assert {name: row.fate for name, row in found(reopened(ledger)).items()} == {

@@ -12,7 +12,7 @@ from launcher.executor.batch import tombstone
 from launcher.executor.ledger import Ledger
 from launcher.executor.outlet import Page, Recall, RecallOutlet
 from launcher.executor.recall import read_page
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row, fates_of
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Row, changes_of
 from tests.unit.pool_rig import attempt
 
 NOBODY = cast("RecallOutlet", None)
@@ -126,7 +126,7 @@ def test_a_page_ends_before_a_pending_row_and_waits_for_it(ledger: Ledger) -> No
     assert names([first]) == [str(attempt(0))]
     assert read_page(ledger, first.rest, 10) is None
     with ledger.transaction():
-        ledger.changed(fates_of(REFUSED, [pending]))
+        ledger.changed(changes_of(REFUSED, [pending]))
     second = read_page(ledger, first.rest, 10)
     assert second is not None
     assert [(one.name, one.fate) for one in second.rows] == [

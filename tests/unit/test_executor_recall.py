@@ -18,7 +18,7 @@ from launcher.executor.ledger import FILE
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
-from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Fates, Row
+from launcher.executor.row import ACCEPTED, ENDED, FENCED, INTERRUPTED, REFUSED, Change, Row
 from launcher.executor.stream import Visit, Way
 from launcher.executor.words import Words
 from launcher.launch import Reason
@@ -45,9 +45,9 @@ class Recaller(Ear):
         self.pages: list[Page] = []
         self.heard: list[tuple[str, int]] = []
 
-    def send(self, fates: Fates) -> None:
-        super().send(fates)
-        self.heard += [(row.name, row.fate) for row in rows_of(fates)]
+    def send(self, changes: list[Change]) -> None:
+        super().send(changes)
+        self.heard += [(row.name, row.fate) for row in rows_of(changes)]
 
     def recollect(self, page: Page) -> None:
         self.pages.append(page)
@@ -318,5 +318,5 @@ async def test_an_end_is_reported_with_its_output_and_so_is_the_greeting_after(
 
 def test_only_what_is_over_has_output_to_be_had() -> None:
     rows = [row(1), row(2, ACCEPTED), row(3, INTERRUPTED)]
-    fates = Words(lambda name: 9).known(rows)
-    assert [list(one.output_bytes) for one in fates.changes] == [[9], [], []]
+    changes = Words(lambda name: 9).known(rows)
+    assert [list(one.output_bytes) for one in changes] == [[9], [], []]

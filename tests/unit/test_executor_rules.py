@@ -18,13 +18,12 @@ from launcher.executor.row import (
     REFUSED,
     UNKNOWN,
     Change,
-    Fates,
 )
 from launcher.executor.rules import Conditions, Settled, settle
 from launcher.executor.works import WORKS_MAX, Works, spec_of
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import WorkSpec
-from tests.unit.rows_rig import Start, ended, found, insert, name_of, orders, started
+from tests.unit.rows_rig import Start, answered, ended, found, insert, name_of, orders, started
 
 A, B, C = (f"default/{job}@2026-11-20T15:00:00Z#1" for job in "abc")
 NOW_MS = 1_000_000
@@ -62,7 +61,7 @@ def changed(**fields: Any) -> Conditions:
 
 
 def fates(settled: Settled) -> list[tuple[str, int]]:
-    return [(name_of(row.row), row.fate) for row in settled.answers]
+    return [(name_of(row.row), row.fate) for row in answered(settled)]
 
 
 def test_a_start_is_accepted_and_stands_in_the_ledger(ledger: Ledger) -> None:
@@ -70,7 +69,7 @@ def test_a_start_is_accepted_and_stands_in_the_ledger(ledger: Ledger) -> None:
     assert [one.name for one in settled.accepted] == [A, B]
     assert settled.accepted[0].spec.argv == ("/bin/sh", "-c", "true")
     assert settled.accepted[0].batch.epoch == "0.5.r1"
-    assert not settled.answers
+    assert not answered(settled)
     row = found(ledger)[B]
     assert (row.fate, row.index, row.epoch) == (ACCEPTED, 11, "0.5.r1")
     assert row.is_pending
@@ -97,7 +96,7 @@ def test_a_refusal_is_in_the_ledger_and_stands_for_ever(
 ) -> None:
     settled = give(ledger, conditions, starts=[order])
     assert fates(settled) == [(A, REFUSED)]
-    assert detail in settled.answers[0].detail
+    assert detail in answered(settled)[0].detail
     assert not settled.accepted
     again = give(ledger, starts=[start()])
     assert fates(again) == [(A, REFUSED)]
@@ -113,14 +112,14 @@ def test_slots_are_counted_within_a_message(ledger: Ledger) -> None:
 def test_a_name_twice_in_a_message_is_started_once(ledger: Ledger) -> None:
     settled = give(ledger, starts=[start(A), start(A)])
     assert len(settled.accepted) == 1
-    assert not settled.answers
+    assert not answered(settled)
 
 
 def test_a_pending_row_is_not_answered_before_it_is_known_whether_it_started(
     ledger: Ledger,
 ) -> None:
     give(ledger, starts=[start()])
-    assert not give(ledger, starts=[start()], fences=[A]).answers
+    assert not answered(give(ledger, starts=[start()], fences=[A]))
     with ledger.transaction():
         started(ledger, A, 4711, 1, NOW_MS)
     settled = give(ledger, starts=[start()])
@@ -142,7 +141,7 @@ def test_an_older_epoch_changes_nothing_and_is_answered_by_nothing(ledger: Ledge
     settled = give(ledger, term=5, starts=[start()], fences=[B], acks=[C], floor=100)
     assert settled.is_stale
     assert not settled.accepted
-    assert not settled.answers
+    assert not answered(settled)
     assert not ledger.unacked()
     assert ledger.floor == 0
 
@@ -181,7 +180,7 @@ def test_a_fence_of_a_known_name_is_answered_with_what_became_of_it(ledger: Ledg
         ended(ledger, A, exit_code=3)
     settled = give(ledger, fences=[A])
     assert fates(settled) == [(A, ENDED)]
-    assert settled.answers[0].exit_code == 3
+    assert answered(settled)[0].exit_code == 3
 
 
 def test_a_kill_reaches_what_runs_and_is_answered_otherwise(ledger: Ledger) -> None:
@@ -204,7 +203,7 @@ def test_acks_and_floor_forget(ledger: Ledger) -> None:
 def test_an_executor_that_executes_nothing_reports_success_at_once(ledger: Ledger) -> None:
     settled = give(ledger, changed(executes=False, slots_free=0), starts=[start(A), start(B)])
     assert fates(settled) == [(A, ENDED), (B, ENDED)]
-    report = settled.answers[0].report()
+    report = answered(settled)[0].report()
     assert (report.exit_code, report.started_ms, report.finished_ms) == (0, NOW_MS, NOW_MS)
     assert not settled.accepted
 
@@ -224,7 +223,7 @@ def test_work_of_a_handler_takes_a_slot_of_the_group_that_serves_it(ledger: Ledg
     settled = give(ledger, SERVED, starts=[first, second])
     assert [one.spec.handler for one in settled.accepted] == ["app.mail"]
     assert fates(settled) == [(B, REFUSED)]
-    assert settled.answers[0].detail == (
+    assert answered(settled)[0].detail == (
         "no free slot in group app of workers, which serves app.mail"
     )
     assert found(ledger)[A].is_pending
@@ -232,7 +231,7 @@ def test_work_of_a_handler_takes_a_slot_of_the_group_that_serves_it(ledger: Ledg
 
 def test_a_handler_that_nobody_serves_is_refused_by_name(ledger: Ledger) -> None:
     settled = give(ledger, SERVED, starts=[start(A, spec=handled("c"))])
-    assert settled.answers[0].detail == "no worker here serves c"
+    assert answered(settled)[0].detail == "no worker here serves c"
 
 
 def test_slots_that_were_taken_are_gone_for_the_next_message_of_the_turn(ledger: Ledger) -> None:
@@ -299,16 +298,16 @@ def test_rows_that_come_again_are_answered_and_the_others_of_their_batch_are_new
 ) -> None:
     settled(ledger, batches(0, 1))
     with ledger.transaction():
-        ledger.changed(Fates([Change(10, ENDED, 0, 0, [1], [NOW_MS], [NOW_MS])], []))
+        ledger.changed([Change(10, ENDED, 0, 0, [1], [NOW_MS], [NOW_MS])])
     again = settled(ledger, batches(0, 1, 1))
     assert [one.row for one in again.accepted] == [2]
-    assert [(row.row, row.fate) for row in again.answers] == [(1, ENDED)]  # row 0 is pending
+    assert [(row.row, row.fate) for row in answered(again)] == [(1, ENDED)]  # row 0 is pending
 
 
 def test_one_row_of_a_batch_is_refused_and_the_others_are_accepted(ledger: Ledger) -> None:
     said = settled(ledger, batches(0, 1, 1, not_after_ms=[NOW_MS, -1, 1]))
     assert [one.row for one in said.accepted] == [0, 2]
-    assert [(row.row, row.fate, row.detail) for row in said.answers] == [
+    assert [(row.row, row.fate, row.detail) for row in answered(said)] == [
         (1, REFUSED, "1 ms too late")
     ]
 
@@ -365,4 +364,4 @@ def test_a_job_whose_name_is_none_is_never_started(ledger: Ledger) -> None:
     message = batches(0)
     message.works[0].job = "../../etc/passwd"
     said = settled(ledger, message)
-    assert (said.accepted, said.answers[0].fate) == ([], REFUSED)
+    assert (said.accepted, answered(said)[0].fate) == ([], REFUSED)

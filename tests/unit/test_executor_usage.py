@@ -36,7 +36,7 @@ def reported(path: Path, key: tuple[int, int], cpu_ms: int, peak: int) -> pool_p
     ledger = Ledger(path / "journal")
     known = Words().known(ledger.unacked())
     ledger.close()
-    messages = [next(Words().reports(fates, 9)) for fates in (told, known)]
+    messages = [next(Words().reports(changes, 9)) for changes in (told, known)]
     assert messages[0] == messages[1]
     return messages[0]
 

@@ -266,9 +266,11 @@ def test_rows_of_a_batch_start_and_end_by_columns() -> None:
     assert into.commands() == [c.Launched((), (c.Starts(index, 1, (0, 2, 1), (0, 2, 1)),))]
     assert commit(rig, into) == []
     assert [row.state for row in rig.state.active.values()].count(LaunchState.LAUNCHED) == 3
-    into = digested(rig, ended(index, [1, 3], exit_code=7, output_bytes=[5, 6]))
+    usage = {"cpu_ms": [8, 8], "memory_peak_bytes": [9, 10]}
+    into = digested(rig, ended(index, [1, 3], exit_code=7, output_bytes=[5, 6], **usage))
     assert into.ended_at == {}
     assert commit(rig, into) == []
+    assert [(row.cpu_ms, row.memory_peak_bytes) for row in rig.rows] == [(8, 9), (8, 10)]
     found = [(row.job, row.state, row.exit_code, row.started_ms, row.finished_ms, row.output_bytes)
              for row in rig.rows]  # fmt: skip
     assert found == [
@@ -276,6 +278,14 @@ def test_rows_of_a_batch_start_and_end_by_columns() -> None:
         ("default/job-3", LaunchState.FAILED, 7, 3, 13, 6),
     ]
     assert len(rig.state.active) == 2
+
+
+def test_rows_that_want_to_be_tried_again_are_items_each_with_its_time() -> None:
+    rig = many()
+    wish = ended(rig.state.index, [0, 1], exit_code=1, reason=Reason.RETRY, retry_after_ms=[5, 6])
+    [command] = digested(rig, wish).commands()
+    assert isinstance(command, c.Finished)
+    assert (command.ends, [one.retry_after_ms for one in command.items]) == ((), [5, 6])
 
 
 def test_a_start_that_comes_twice_is_told_on_once() -> None:

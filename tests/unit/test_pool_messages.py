@@ -77,6 +77,7 @@ def read(**fields: Any) -> Any:
         ("highest_epoch", pool_pb2.Epoch(replica="r/1"), "hello.highest_epoch.replica"),
         ("known", told(report(1), report(1)), "hello.known.reports[1].row"),
         ("known", told(report(1, Fate.UNKNOWN)), "hello.known.reports[0].fate"),
+        ("known", told(batches=[ends(7, [1], fate=6)]), "hello.known.batches[0].fate"),
         ("known", told(report(1), report(2, reason=99)), "hello.known[1].reason"),
         ("known", told(report(1), batches=[ends(101, [0])]), "hello.known.batches[0].rows"),
         ("known", told(batches=[ends(1, [4]), ends(1, [3, 1])]), "hello.known.batches[1].rows"),
@@ -173,13 +174,19 @@ def test_a_bad_report_is_refused_with_its_place(fields: dict[str, Any], place: s
 
 
 def test_columns_are_read_in_full() -> None:
-    batch = ends(7, [3, 1, 2], started_ms=[100], finished_ms=[110, -5, 20], output_bytes=[0, 9, 0])
+    usage = {"cpu_ms": [4], "memory_peak_bytes": [7, 8, 9], "retry_after_ms": [0, 0, 5]}
+    times = {"started_ms": [100], "finished_ms": [110, -5, 20]}
+    batch = ends(7, [3, 1, 2], output_bytes=[0, 9, 0], **times, **usage)
     (found,) = parse_reports(told(batches=[batch])).batches
     assert found == BatchFacts(
-        7, Fate.ENDED, Reason.NONE, 0, [3, 4, 6], [100, 100, 100], [110, 105, 125], [0, 9, 0]
-    )
+        7, Fate.ENDED, Reason.NONE, 0, [3, 4, 6], [100, 100, 100], [110, 105, 125], [0, 9, 0], "",
+        [4, 4, 4], [7, 8, 9], [0, 0, 5],
+    )  # fmt: skip
+    facts = list(found.at([1, 2]).facts())
+    assert [(one.row, one.output_bytes, one.cpu_ms) for one in facts] == [(4, 9, 4), (6, 0, 4)]
+    assert [(one.memory_peak_bytes, one.retry_after_ms) for one in facts] == [(8, 0), (9, 5)]
     (bare,) = parse_reports(told(batches=[ends(7, [3], fate=1, started_ms=[])])).batches
-    assert (bare.started_ms, bare.finished_ms, bare.output_bytes) == ([0], [0], [0])
+    assert (bare.started_ms, bare.finished_ms, bare.output_bytes) == ([0], [0], [])
 
 
 def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
@@ -198,7 +205,6 @@ def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
     [
         ({"index": 0}, "index"),
         ({"fate": 0}, "fate"),
-        ({"fate": int(Fate.UNKNOWN)}, "fate"),
         ({"reason": 99}, "reason"),
         ({"exit_code": 256}, "exit_code"),
         ({"detail": "x" * (limits.DETAIL_CHARS_MAX + 1)}, "detail"),
@@ -211,6 +217,9 @@ def test_a_batch_of_facts_is_a_fact_for_each_row() -> None:
         ({"finished_ms": [limits.WALL_MS_MAX + 1]}, "finished_ms"),
         ({"output_bytes": [1, 2]}, "output_bytes"),
         ({"output_bytes": [0, 0, limits.OUTPUT_KEPT_BYTES_MAX + 1]}, "output_bytes"),
+        ({"cpu_ms": [limits.USAGE_MAX + 1]}, "cpu_ms"),
+        ({"memory_peak_bytes": [1, 2, 3, 4]}, "memory_peak_bytes"),
+        ({"retry_after_ms": [0, 0, limits.RETRY_AFTER_MS_MAX + 1]}, "retry_after_ms"),
     ],
 )
 def test_a_bad_column_is_refused_with_its_place(fields: dict[str, Any], place: str) -> None:

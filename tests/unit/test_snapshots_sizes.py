@@ -81,6 +81,7 @@ def test_a_segment_whose_rows_have_nothing_in_common_is_admitted(tmp_path: Path)
                 jobs=joined(f"{index}/{n}" for n in range(2)), scheduled_s=some(), triggers=some(),
                 attempts=some(), local_mins=some(), launched_index=some(), launched_at_ms=some(),
                 started_ms=some(), finished_ms=some(), output_bytes=some(), ledger="",
+                cpu_ms=some(), memory_peak_bytes=some(),
             )
         )  # fmt: skip
     folders = Folders(tmp_path, "prod")

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from launcher.executor.clock import wall_ms
-from launcher.executor.row import ACCEPTED, Fates, Row
+from launcher.executor.row import ACCEPTED, Change, Row
 from launcher.work import WorkSpec
 from launcher.worker import wire
 from tests.unit.rows_rig import Start, orders, rows_of
@@ -53,9 +53,9 @@ class Book(Ear):
         super().__init__()
         self.rows: dict[str, Row] = {}
 
-    def send(self, fates: Fates) -> None:
-        super().send(fates)
-        self.rows.update((row.name, row) for row in rows_of(fates))
+    def send(self, changes: list[Change]) -> None:
+        super().send(changes)
+        self.rows.update((row.name, row) for row in rows_of(changes))
 
     def fate(self, name: str) -> int:
         """What was last told of a name; 0 for nothing."""

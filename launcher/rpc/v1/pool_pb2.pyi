@@ -411,7 +411,7 @@ global___Report = Report
 
 @typing.final
 class BatchReport(google.protobuf.message.Message):
-    """Rows of one batch of which the same is to be said, and nothing beside these columns."""
+    """Rows of one batch of which the same is to be said, but for these columns."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -424,6 +424,9 @@ class BatchReport(google.protobuf.message.Message):
     FINISHED_MS_FIELD_NUMBER: builtins.int
     OUTPUT_BYTES_FIELD_NUMBER: builtins.int
     DETAIL_FIELD_NUMBER: builtins.int
+    CPU_MS_FIELD_NUMBER: builtins.int
+    MEMORY_PEAK_BYTES_FIELD_NUMBER: builtins.int
+    RETRY_AFTER_MS_FIELD_NUMBER: builtins.int
     index: builtins.int
     fate: global___Fate.ValueType
     reason: builtins.int
@@ -446,6 +449,16 @@ class BatchReport(google.protobuf.message.Message):
     def output_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """empty: none"""
 
+    @property
+    def cpu_ms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """what control groups measured; empty: there were none"""
+
+    @property
+    def memory_peak_bytes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def retry_after_ms(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """where the reason is RETRY or SNOOZE; empty: not said"""
+
     def __init__(
         self,
         *,
@@ -458,8 +471,11 @@ class BatchReport(google.protobuf.message.Message):
         finished_ms: collections.abc.Iterable[builtins.int] | None = ...,
         output_bytes: collections.abc.Iterable[builtins.int] | None = ...,
         detail: builtins.str = ...,
+        cpu_ms: collections.abc.Iterable[builtins.int] | None = ...,
+        memory_peak_bytes: collections.abc.Iterable[builtins.int] | None = ...,
+        retry_after_ms: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["detail", b"detail", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "index", b"index", "output_bytes", b"output_bytes", "reason", b"reason", "rows", b"rows", "started_ms", b"started_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cpu_ms", b"cpu_ms", "detail", b"detail", "exit_code", b"exit_code", "fate", b"fate", "finished_ms", b"finished_ms", "index", b"index", "memory_peak_bytes", b"memory_peak_bytes", "output_bytes", b"output_bytes", "reason", b"reason", "retry_after_ms", b"retry_after_ms", "rows", b"rows", "started_ms", b"started_ms"]) -> None: ...
 
 global___BatchReport = BatchReport
 
