@@ -17,8 +17,8 @@ from collections.abc import Hashable
 from random import Random
 from typing import Final
 
+from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey, Key
-from cron.scheduler.queue import FairQueue
 from cron.scopes import EACH_TENANT
 from cron.state.pool import Limits
 

@@ -52,12 +52,12 @@ from cron.history.store import RowStore
 from cron.joining import watch_joining
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.plan import Settings
 from cron.leader.ratchet import Ratchet
 from cron.leader.settings import LeaderSettings
 from cron.logs import configure_logs
 from cron.parent import die_with_parent
 from cron.room import check_log, with_room
+from cron.scheduler.plan import Settings
 from cron.service.membership import WAITING, client_address
 from cron.service.replacing import Replacing
 from cron.service.resetting import Resetting

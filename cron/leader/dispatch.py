@@ -15,7 +15,7 @@ import msgspec
 from cron.errors import InvariantViolated
 from cron.failpoints import hit
 from cron.job import Job
-from cron.leader.news import Source
+from cron.scheduler.reports import Source
 from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.codec import encode_work

@@ -8,9 +8,9 @@ import structlog
 
 from cron.clock import Clock
 from cron.leader.applier import StateApplier
-from cron.leader.plan import Expired
-from cron.leader.queues import Queues
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import Expired
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.ends import count_on
 from cron.state.state import ExecutorRecord

@@ -10,10 +10,10 @@ from typing import Final
 import structlog
 
 from cron.leader.dispatch import Dispatcher, is_settled
-from cron.leader.news import Digested, End, Source, digest, source_of
 from cron.leader.resolving import Resolving
 from cron.leader.settle import Settler
 from cron.notes import Note, NoteCode
+from cron.scheduler.reports import End, ReportCommands, Source, digest, source_of
 from cron.state import commands as c
 from cron.state.batches import Batch
 from cron.state.columns import deltas
@@ -251,7 +251,7 @@ class Inbox:
             record = state.executor_of(*source)
             if record is not None and _refuses_commands(record, theirs, now_ms):
                 self._refused(*source)
-            digested = Digested()
+            digested = ReportCommands()
             digest(state, record, theirs, digested, source)
             self._send(source, digested)
             if digested.foreign:
@@ -269,7 +269,7 @@ class Inbox:
             commands += digested.commands()
         return commands
 
-    def _send(self, source: Source, digested: Digested) -> None:
+    def _send(self, source: Source, digested: ReportCommands) -> None:
         """Send what needs no entry: known ends are acknowledged, open questions asked again."""
         if digested.acks:
             self._pool.ack(*source, list(digested.acks.items()))

@@ -27,15 +27,11 @@ from cron.errors import LimitExceeded, NotNow, Unavailable
 from cron.errors import NotLeader as NotTheLeader
 from cron.failpoints import hit
 from cron.leader.applier import StateApplier
-from cron.leader.books import Books
-from cron.leader.budget import Budget, Every, TurnPace
 from cron.leader.dispatch import Dispatcher, late_begun
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.overload import Overload, line_text
-from cron.leader.plan import View, plan
-from cron.leader.queues import Queues
 from cron.leader.removing import sweep
 from cron.leader.requests import (
     Build,
@@ -51,7 +47,11 @@ from cron.leader.requests import (
     rows_of,
 )
 from cron.leader.settings import LeaderSettings
+from cron.scheduler.budget import Budget, Every, TurnPace
+from cron.scheduler.indexes import LeaderIndexes
+from cron.scheduler.plan import View, plan
 from cron.scheduler.policy import FAILOVER_MS
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.outcome import Outcome, Result, Verdict
@@ -108,7 +108,7 @@ class Leader:
         self._dispatcher = Dispatcher(pool)
         self._changes = Changes()
         self._owes_plan = False
-        self.books = Books(applier.state)
+        self.indexes = LeaderIndexes(applier.state)
         self._held: dict[int, str] = {}  # jobs that were told of: they get no rows
         self._wake = asyncio.Event()
         self._beat = asyncio.Event()
@@ -211,7 +211,7 @@ class Leader:
         hit("after-claim")
         self.epoch = epoch
         self._dispatcher.clear()
-        self.books = Books(self._applier.state)
+        self.indexes = LeaderIndexes(self._applier.state)
         self._held.clear()
         self._jump = Jump(self._clock)
         self._steady = Steady(FAILOVER_MS)
@@ -331,47 +331,47 @@ class Leader:
         news = self._inbox.gather(self._applier.state, now_ms, self.may_tick(), facts_max)
         if any(isinstance(command, c.Launched | c.Finished) for command in news):
             hit("after-dispatch")
-        forget = self.books.forgetting.next(self._clock.mono_ms())
+        forget = self.indexes.forgetting.next(self._clock.mono_ms())
         return [*news, *sweep(self._applier.state), *forget]
 
     def _plan(self, now_ms: int) -> list[c.Command]:
         """Ask the plan, with everything that it may know."""
         state = self._applier.state
         expired = self.executors.expired(now_ms)
-        if not self.books.let_go() or self.may_tick() or state.is_resolving:
+        if not self.indexes.let_go() or self.may_tick() or state.is_resolving:
             return plan(View(state, [], expired=expired, queues=Queues(State())), now_ms)
         now_mono = self._clock.mono_ms()
         is_housekeeping = self._housekeeping.is_due(now_mono)
-        self.executors.place(self.books.queues)
-        books, now_s, rows_max = self.books, now_ms // 1000, self._pace.rows_max
+        self.executors.place(self.indexes.queues)
+        indexes, now_s, rows_max = self.indexes, now_ms // 1000, self._pace.rows_max
         view = View(
             state=state,
-            due_jobs=books.take_due(now_s, rows_max),
+            due_jobs=indexes.take_due(now_s, rows_max),
             expired=expired,
             late_budget=self._late.available(now_mono),
             steady_ms=self._steady.since(now_ms),
             settings=self._settings.plan,
-            queues=books.queues,
+            queues=indexes.queues,
             rows_max=rows_max,
             lead_ms=self._pace.lead_ms(now_mono),
-            stale_jobs=books.due_heap.stale(now_s, limit=rows_max // STALE_SHARE),
-            is_behind=lambda number: books.due_heap.is_behind(number, now_s),
+            stale_jobs=indexes.due_heap.stale(now_s, limit=rows_max // STALE_SHARE),
+            is_behind=lambda number: indexes.due_heap.is_behind(number, now_s),
         )
         commands = [*self.executors.drained(), *plan(view, now_ms)]
-        books.due_heap.put_back(view.postponed)
+        indexes.due_heap.put_back(view.postponed)
         for number in view.again:
-            books.due_heap.retry(number)
+            indexes.due_heap.retry(number)
         if any(isinstance(command, c.Begin) for command in commands):
             hit("before-begin")
         if is_housekeeping:
-            self._overload.look(books.due_heap.behind(now_s), now_s)
+            self._overload.look(indexes.due_heap.behind(now_s), now_s)
             self._inbox.stale(state, now_ms)
             if self._floors.is_due(now_mono):
                 self._inbox.raise_floors(state)
         return commands
 
     def _note_held(self) -> None:
-        held = self.books.due_heap.stuck()
+        held = self.indexes.due_heap.stuck()
         if held == self._held:
             return
         new = {number: why for number, why in held.items() if self._held.get(number) != why}
@@ -409,14 +409,14 @@ class Leader:
         """Return how many jobs wait for a row of an instant that fell due, by pool, priority and
         tenant; those of which that can only be a matter of moments are not counted."""
         counts: Counter[tuple[str, int, str]] = Counter()
-        for line in self.books.due_heap.behind(self.now_ms() // 1000):
+        for line in self.indexes.due_heap.behind(self.now_ms() // 1000):
             counts[line.key[:3]] += len(line.numbers)
         return dict(counts)
 
     def awaits_row(self, number: int) -> str:
         """Return why an instant of a job that fell due has no row yet, "" where no other launches
         hold it up."""
-        line = self.books.due_heap.line_of(number) if self.epoch is not None else None
+        line = self.indexes.due_heap.line_of(number) if self.epoch is not None else None
         if line is None or not line.is_behind(self.now_ms() // 1000):
             return ""
         return f"more falls due than can begin in {line_text(line)}"
@@ -428,7 +428,7 @@ class Leader:
         self.note = describe_jump(jumped_ms)
         _log.warning("clock.jumped", replica=self._replica, error=self.note)
         for record in self._applier.state.by_number.values():
-            self.books.due_heap.retry(record.number)
+            self.indexes.due_heap.retry(record.number)
         self.executors.measure_again()
 
     # ---- what applying brings
@@ -439,7 +439,7 @@ class Leader:
             return
         state = self._applier.state
         self._dispatcher.follow(state, outcome)
-        self.books.follow(outcome)
+        self.indexes.follow(outcome)
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             self._follow(command, result)
         self._late.spend(late_begun(state, outcome))
@@ -480,7 +480,7 @@ class Leader:
         """Wait for something to do: a report, a change, the next instant, or housekeeping."""
         await asyncio.sleep(self._settings.turn_ms / 1000)
         delay_ms = self._settings.housekeeping_ms
-        next_s, queued_ms = self.books.due_heap.next_s(), self.books.queues.next_ms()
+        next_s, queued_ms = self.indexes.due_heap.next_s(), self.indexes.queues.next_ms()
         if next_s is not None:
             delay_ms = min(delay_ms, next_s * 1000 - self._clock.wall_ms())
         if queued_ms is not None:
@@ -517,7 +517,7 @@ class Leader:
     @property
     def queues(self) -> Queues | None:
         """What waits, while this replica leads."""
-        return self.books.queues if self.epoch is not None else None
+        return self.indexes.queues if self.epoch is not None else None
 
     def on_event(self, event: Event) -> None:
         """Take what the pool has heard; returns at once."""

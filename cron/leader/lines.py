@@ -17,10 +17,10 @@ from cron.api.pool_views import (
 from cron.clock import Clock
 from cron.errors import NotNow, Unavailable, UnknownLaunch
 from cron.leader.applier import StateApplier
-from cron.leader.filters import Wanted, selector
-from cron.leader.waiting import AskQueued, Queued, Reason, asked, why_waiting
 from cron.scheduler.gates import shown_deadline_ms
+from cron.scheduler.job_filter import JobFilter, selector
 from cron.scheduler.views import Depth
+from cron.scheduler.why import AskQueued, Queued, WaitReason, asked, why_waiting
 from cron.scopes import scope_text
 from cron.state.state import LaunchRow, State
 from launcher.launch import LaunchState
@@ -90,7 +90,7 @@ class Lines:
 
     def _rows(self, query: WaitQuery) -> list[LaunchRow]:
         if query.collection or is_wild(query.job):
-            fits = selector(Wanted(pattern=query.job, collection=query.collection))
+            fits = selector(JobFilter(pattern=query.job, collection=query.collection))
             numbers = {one.number for one in self._state.jobs.values() if fits(one)}
             rows = [row for row in self._state.open_rows() if row.number in numbers]
             return sorted(rows, key=lambda row: (row.scheduled_s, row.number, row.trigger))
@@ -121,7 +121,7 @@ class Lines:
         record = self._state.by_number[row.number]
         job = row.job or record.job
         is_due = row.state is LaunchState.DUE
-        why = Reason("")
+        why = WaitReason("")
         ahead = None
         if is_due:
             why = why_waiting(self._state, row, connected, now_ms, queued)

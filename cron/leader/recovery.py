@@ -17,10 +17,10 @@ import msgspec
 from cron.calendar.schedule import Ticks, compile_or_none, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import OnLost
-from cron.leader.news import lost_fact, result_of
 from cron.limits import DETAIL_CHARS_MAX
 from cron.notes import Note, NoteCode, written
 from cron.scheduler.policy import account_for, nominal_min, skipped_run
+from cron.scheduler.reports import lost_fact, result_of
 from cron.state import commands as c
 from cron.state.ran import RanItem
 from cron.state.state import ExecutorRecord, JobRecord, State

@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 import structlog
 
-from cron.leader.news import Digested, digest, source_of
 from cron.leader.recovery import (
     Gathered,
     amend_items,
@@ -27,6 +26,7 @@ from cron.leader.recovery import (
     recover_items,
     resolve_to,
 )
+from cron.scheduler.reports import ReportCommands, digest, source_of
 from cron.state import commands as c
 from cron.state.state import ExecutorRecord, State
 from launcher.pool.events import Joined, Recalled, Recollected, Told
@@ -218,7 +218,7 @@ def _may_be_news(state: State, recalled: Recalled) -> bool:
 
 def _settle(state: State, told: dict[int, _Memory]) -> list[c.Command]:
     """Return the ends, and the second log points, of what was open in the snapshot."""
-    digested = Digested()
+    digested = ReportCommands()
     for number, memory in told.items():
         record = state.executors.get(number)
         if record is not None:

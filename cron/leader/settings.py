@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from cron.leader.plan import Settings
+from cron.scheduler.plan import Settings
 
 
 class LeaderSettings(msgspec.Struct, frozen=True):

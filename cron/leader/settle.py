@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
 from cron.leader.dispatch import Dispatcher, rows_in
-from cron.leader.news import BEGUN, LAUNCHED, Source, fence_order, lost_fact, source_of
+from cron.scheduler.reports import BEGUN, LAUNCHED, Source, fence_order, lost_fact, source_of
 from cron.state.batches import Batch
 from cron.state.state import ExecutorRecord, State
 from launcher.launch import Reason

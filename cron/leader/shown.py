@@ -10,9 +10,9 @@ from cron.calendar.schedule import next_times, unreadable
 from cron.history.audited import OpenRow
 from cron.history.story import memory_of
 from cron.job import Job
-from cron.leader.waiting import Queued, why_waiting
 from cron.notes import sentence
 from cron.scheduler.gates import shown_deadline_ms
+from cron.scheduler.why import Queued, why_waiting
 from cron.state.pool import Gate
 from cron.state.rows import RESTORED_BY, PartRow, Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, Part, Paused, State

@@ -7,9 +7,9 @@ from enum import IntEnum
 
 import msgspec
 
+from cron.scheduler.fair_queue import FairQueue, Room
 from cron.scheduler.flows import Flow, FlowKey, Key, Share
 from cron.scheduler.limits import Limiter
-from cron.scheduler.queue import FairQueue, Room
 from cron.scopes import ALL_TENANTS, Scope
 
 

@@ -70,7 +70,7 @@ class Backfills:
             # Applying refuses what is open meanwhile, and all of it if a launch of the job ended.
             count = sum(1 for item in command.items if state.row(item.key) is None)
             if job is not None and count:
-                self._leader.books.queues.admission.admit(name, job, count)
+                self._leader.indexes.queues.admission.admit(name, job, count)
             return [command]
 
         return build

@@ -9,10 +9,10 @@ from cron.api.pool_requests import DEAD_MAX
 from cron.api.pool_views import DeadChange, DeadOutcome, DeadQuery, DeadReport, DeadView
 from cron.errors import LimitExceeded, NotFound
 from cron.leader.applier import StateApplier
-from cron.leader.filters import Wanted, selector
 from cron.leader.leader import Leader
 from cron.limits import ATTEMPTS_MAX
 from cron.notes import sentence
+from cron.scheduler.job_filter import JobFilter, selector
 from cron.state.commands import Command, Key
 from cron.state.outcome import Verdict
 from cron.state.pool import DeadLetter, DropDead, Redrive
@@ -100,7 +100,7 @@ class DeadLetters:
         Raises:
             LimitExceeded: none of them may.
         """
-        admission = self._leader.books.queues.admission
+        admission = self._leader.indexes.queues.admission
         admitted: list[Found] = []
         refusal: LimitExceeded | None = None
         for one in letters:
@@ -134,7 +134,7 @@ class DeadLetters:
 
 
 def _fitting(query: DeadQuery, everything: list[Found]) -> list[Found]:
-    wanted = Wanted(query.jobs, query.tenant, query.pool, query.collection)
+    wanted = JobFilter(query.jobs, query.tenant, query.pool, query.collection)
     fitting = selector(wanted)
     jobs = {record.number: record for _, _, record in everything}
     fits = {number for number, record in jobs.items() if fitting(record)}

@@ -38,8 +38,8 @@ from cron.leader.lines import Lines
 from cron.leader.requests import appending
 from cron.leader.shown import of_gate
 from cron.leader.unheard import Named, Unheard
-from cron.leader.waiting import AskQueued
 from cron.limits import GATES_MAX, LIMITS_MAX
+from cron.scheduler.why import AskQueued
 from cron.scopes import Scope, scope_text
 from cron.service.dead import DeadLetters
 from cron.service.hosts import Hosts

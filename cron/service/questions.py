@@ -38,13 +38,13 @@ from cron.history.store import RowStore
 from cron.history.why import PauseState, explain
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
-from cron.leader.filters import Wanted, select_jobs
 from cron.leader.shown import amended as of_amended
 from cron.leader.shown import of_gate, of_job, of_open, of_row
-from cron.leader.waiting import Queued
 from cron.limits import HISTORY_ROWS_MAX
 from cron.pace import in_turns
 from cron.scheduler.gates import Gates
+from cron.scheduler.job_filter import JobFilter, select_jobs
+from cron.scheduler.why import Queued
 from cron.state.archive import Stream
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State
@@ -253,13 +253,13 @@ class Questions:
             UnknownJob: it names none. LimitExceeded: it names too many.
             InvalidInput: the archive is asked for more than one of them.
         """
-        wanted = Wanted(query.job, query.tenant, query.pool, query.collection)
+        wanted = JobFilter(query.job, query.tenant, query.pool, query.collection)
         if wanted.is_all:
             return None
-        if wanted == Wanted(query.job) and not is_wild(query.job):
+        if wanted == JobFilter(query.job) and not is_wild(query.job):
             return [query.job]
         names = select_jobs(self._state.jobs.values(), wanted, is_live=False)
-        if not names and wanted == Wanted(query.job):
+        if not names and wanted == JobFilter(query.job):
             raise no_such_job(query.job)
         if len(names) > HISTORY_JOBS_MAX:
             raise LimitExceeded(
@@ -347,9 +347,9 @@ class Questions:
     async def jobs(self, request: JobsRequest) -> list[JobView]:
         """Return the jobs that fit, by name, each with its newest launch and the gate that decides
         over the next."""
-        wanted = Wanted(request.pattern, request.tenant, request.pool, request.collection)
+        wanted = JobFilter(request.pattern, request.tenant, request.pool, request.collection)
         names = select_jobs(self._state.jobs.values(), wanted, is_live=True)
-        if not names and wanted == Wanted(request.pattern) and request.pattern:
+        if not names and wanted == JobFilter(request.pattern) and request.pattern:
             raise no_such_job(request.pattern)
         gates = Gates(self._state)
         now_ms = self._clock.wall_ms()

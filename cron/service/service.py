@@ -42,7 +42,7 @@ from cron.history.store import RowStore
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
-from cron.leader.waiting import AskQueued, asked
+from cron.scheduler.why import AskQueued, asked
 from cron.service.aside import Aside
 from cron.service.backfill import Backfills
 from cron.service.catalog import Catalog
@@ -143,7 +143,7 @@ class CellService(PoolService):
             # A request that was accepted before is answered again, whatever waits by now.
             record = state.jobs.get(job) if request_id not in state.requests else None
             if record is not None and record.job is not None:
-                self._leader.books.queues.admission.admit(job, record.job)
+                self._leader.indexes.queues.admission.admit(job, record.job)
             return [c.Trigger(job, request_id, by)]
 
         _, results = await self._leader.submit(build)

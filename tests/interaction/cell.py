@@ -11,9 +11,9 @@ from typing import Any
 from cron.job import Catchup, Job, Overlap, Retry, Schedule
 from cron.leader.dispatch import Dispatcher
 from cron.leader.inbox import Inbox
-from cron.leader.plan import Expired, View, plan
 from cron.notes import sentence
 from cron.scheduler.due import DueHeap
+from cron.scheduler.plan import Expired, View, plan
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.machine import Machine

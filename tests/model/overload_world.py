@@ -13,11 +13,11 @@ from collections import Counter
 from cron.history.audit import audit
 from cron.history.audited import OpenRow
 from cron.job import Catchup, Job, Schedule
-from cron.leader.books import Books
-from cron.leader.budget import TurnPace
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS
-from cron.leader.plan import View, plan
+from cron.scheduler.budget import TurnPace
+from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import View, plan
 from cron.service.questions import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
@@ -80,7 +80,7 @@ class Overload:
         self.due_most = 0
         self.turn_most_ms = 0
         self.pace = TurnPace()
-        self.books: Books | None = None
+        self.indexes: LeaderIndexes | None = None
         self.append(c.Claim(format=c.FORMAT), c.PutJobs("a", 0, T0, jobs))
         self.executors = {
             number: Executor(number, slots, start_ms, service_ms)
@@ -88,7 +88,7 @@ class Overload:
         }
         for number in self.executors:
             self.append(c.ExecutorJoined(f"e{number}", f"l{number}", slots))
-        self.books = Books(self.machine.state)
+        self.indexes = LeaderIndexes(self.machine.state)
 
     def run(self, seconds: int) -> None:
         """Let turns follow each other for so long."""
@@ -102,7 +102,7 @@ class Overload:
 
     def take_over(self) -> None:
         """Let another leader begin, who derives everything from State."""
-        self.books = Books(self.machine.state)
+        self.indexes = LeaderIndexes(self.machine.state)
         self.steady_ms = self.now_ms - 5_000
 
     def starts_a_second(self) -> list[float]:
@@ -141,7 +141,7 @@ class Overload:
 
     def _turn(self) -> None:
         news = self._news()
-        state, queues = self.machine.state, self.books.queues
+        state, queues = self.machine.state, self.indexes.queues
         for executor in self.executors.values():
             if executor.rests_until_ms > self.now_ms:
                 queues.places.drop(executor.number)
@@ -150,17 +150,17 @@ class Overload:
         now_s = self.now_ms // 1000
         view = View(
             state,
-            self.books.take_due(now_s, self.pace.rows_max),
+            self.indexes.take_due(now_s, self.pace.rows_max),
             queues=queues,
             steady_ms=self.steady_ms,
             late_budget=2,
             rows_max=self.pace.rows_max,
             lead_ms=self.pace.lead_ms(self.now_ms),
-            stale_jobs=self.books.due_heap.stale(now_s, limit=self.pace.rows_max // 8),
-            is_behind=lambda number: self.books.due_heap.is_behind(number, now_s),
+            stale_jobs=self.indexes.due_heap.stale(now_s, limit=self.pace.rows_max // 8),
+            is_behind=lambda number: self.indexes.due_heap.is_behind(number, now_s),
         )
         commands = [*news, *plan(view, self.now_ms)]
-        self.books.due_heap.put_back(view.postponed)
+        self.indexes.due_heap.put_back(view.postponed)
         cost_ms = 10
         if commands:
             busy_ms = self._cost_us(commands) // 1000
@@ -234,8 +234,8 @@ class Overload:
         outcome = self.machine.apply(self.epoch.term, self.index, entry)
         assert outcome.verdict is Verdict.ACCEPTED
         self.rows += outcome.rows
-        if self.books is not None:
-            self.books.follow(outcome)
+        if self.indexes is not None:
+            self.indexes.follow(outcome)
 
 
 def every_second(name: str, *, catchup: Catchup = Catchup.LAST, deadline_s: int = 20) -> Job:

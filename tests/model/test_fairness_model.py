@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from cron.scheduler.fair_queue import LIVE_STREAK, FairQueue
 from cron.scheduler.flows import FlowKey
-from cron.scheduler.queue import LIVE_STREAK, FairQueue
 from cron.scheduler.views import WaitFor, depths, why
 from cron.scopes import Scope
 from cron.state.pool import Limits

@@ -83,7 +83,7 @@ class PartsWorld(PoolWorld):
         starts = list(row.starts())
         self.seen["parts"] += len(starts) > 1
         for start in starts:
-            seat = self.books.queues.places.views[start.executor].by_pool[declared.pool]
+            seat = self.indexes.queues.places.views[start.executor].by_pool[declared.pool]
             assert seat.used <= seat.slots
         executors = [start.executor for start in starts]
         assert len(set(executors)) == len(executors)
@@ -94,15 +94,15 @@ class PartsWorld(PoolWorld):
 
     def described(self, declared: Job) -> set[int]:
         """The executors that a job runs on each of, with room or not."""
-        need = self.books.queues.need(self.machine.state.jobs[declared.name].number, declared)
-        return set(self.books.queues.places.each(need, declared.each))
+        need = self.indexes.queues.need(self.machine.state.jobs[declared.name].number, declared)
+        return set(self.indexes.queues.places.each(need, declared.each))
 
     def elsewhere(self, record: JobRecord, declared: Job, counts: Counter[Scope]) -> str:
         reason = super().elsewhere(record, declared, counts)
         if reason or not declared.has_parts:
             return reason
-        places = self.books.queues.places
-        need = self.books.queues.need(record.number, declared)
+        places = self.indexes.queues.places
+        need = self.indexes.queues.need(record.number, declared)
         fitting = {number for number in places.views if places.fits(number, need)}
         if declared.each:
             described = self.described(declared)

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from cron.job import COMMAND, Job, OnLost, Overlap, Retry
-from cron.leader.plan import HELD_REST_MS, Expired, View, plan
-from cron.leader.queues import REFUSED_REST_MS, Queues
 from cron.scheduler.gates import fits
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import HELD_REST_MS, Expired, View, plan
+from cron.scheduler.queues import REFUSED_REST_MS, Queues
 from cron.scopes import Scope
 from cron.state import commands as c
 from cron.state.pool import (
@@ -87,7 +87,7 @@ class PoolWorld(World):
 
     def place(self, slots: dict[int, int]) -> None:
         """Executors with chance's slots and workers; those that are drained get nothing."""
-        queues, executors = self.books.queues, self.machine.state.executors
+        queues, executors = self.indexes.queues, self.machine.state.executors
         for number in list(self.places):
             is_gone = number not in slots or executors[number].drained_by
             if is_gone or self.is_calm or self.chance.random() < 0.1:
@@ -149,14 +149,14 @@ class PoolWorld(World):
         state, chance = self.machine.state, self.chance
         view = View(
             state,
-            self.books.due_heap.take(self.now_ms // 1000, limit=chance.choice([3, 100])),
+            self.indexes.due_heap.take(self.now_ms // 1000, limit=chance.choice([3, 100])),
             expired=expired,
             late_budget=late_budget,
-            queues=self.books.queues,
+            queues=self.indexes.queues,
             rows_max=rows_max,
         )
         commands = plan(view, self.now_ms)
-        self.books.due_heap.put_back(view.postponed)
+        self.indexes.due_heap.put_back(view.postponed)
         if not commands:
             return bool(view.due_jobs)
         if chance.random() < 0.03:
@@ -295,7 +295,7 @@ class PoolWorld(World):
             self.seen["handler"] += bool(declared.work.handler)
 
     def check_room(self, row: LaunchRow, declared: Job) -> None:
-        bench = self.books.queues.places.views[row.executor]
+        bench = self.indexes.queues.places.views[row.executor]
         seat = bench.by_pool[declared.pool]
         place = self.places[row.executor]
         assert seat.used <= seat.slots
@@ -314,7 +314,7 @@ class PoolWorld(World):
             record = state.by_number[row.number]
             assert record.job is not None
             reason = self.reason(row, record, record.job, counts)
-            assert reason, (record.name, row, self.books.queues.why(row.key))
+            assert reason, (record.name, row, self.indexes.queues.why(row.key))
             self.seen[reason] += 1
 
     def reason(
@@ -344,7 +344,7 @@ class PoolWorld(World):
         is_in_doubt = record.held_until_ms > now_ms
         if declared.concurrency and (is_in_doubt or active + held >= declared.concurrency):
             return "concurrency"
-        wait = self.books.queues.why(row.key) if declared.concurrency and held else None
+        wait = self.indexes.queues.why(row.key) if declared.concurrency and held else None
         if wait is not None and 0 < wait.until_ms <= now_ms + HELD_REST_MS:
             return "concurrency"  # one that ran has just ended: it is looked at in a moment
         return self.elsewhere(record, declared, counts)
@@ -359,8 +359,8 @@ class PoolWorld(World):
                 return "rate"
             if limits.concurrent and counts[counted] >= most(limits, scope):
                 return "limit"
-        need = self.books.queues.need(record.number, declared)
-        places = self.books.queues.places
+        need = self.indexes.queues.need(record.number, declared)
+        places = self.indexes.queues.places
         return "" if any(places.fits(number, need) for number in places.views) else "room"
 
     def settle(self) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cron.leader import books, removing
+from cron.leader import removing
 from cron.notes import Note, NoteCode
+from cron.scheduler import indexes
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from tests.model.test_state_leader_loop import World
@@ -17,7 +18,7 @@ PORTION = 3
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(removing, "SWEPT_AT_ONCE", PORTION)
-    monkeypatch.setattr(books, "LET_GO_AT_ONCE", 2 * PORTION)
+    monkeypatch.setattr(indexes, "LET_GO_AT_ONCE", 2 * PORTION)
 
 
 def live(world: World) -> list[str]:

@@ -18,10 +18,10 @@ from cron.history.audited import OpenRow
 from cron.history.census import count
 from cron.job import Catchup, Job, Overlap, Schedule
 from cron.leader import removing
-from cron.leader.books import Books
-from cron.leader.plan import Expired, Settings, View, plan
 from cron.leader.removing import sweep, sweep_before
+from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import Expired, Settings, View, plan
 from cron.service.catalog import _build as build_change
 from cron.service.questions import audited_job
 from cron.state import commands as c
@@ -71,7 +71,7 @@ class World:
         self.lead()
         jobs = tuple(self.job(number) for number in range(8))
         self.append(c.PutJobs("a", 0, T0, jobs))
-        self.books = Books(self.machine.state)
+        self.indexes = LeaderIndexes(self.machine.state)
         self.append(c.ExecutorJoined("e1", "l1", 4), c.ExecutorJoined("e2", "l2", 4))
 
     def name(self, number: int) -> str:
@@ -94,7 +94,7 @@ class World:
         outcome = self.machine.apply(self.epoch.term, self.index, entry)
         assert outcome.verdict is Verdict.ACCEPTED
         self.rows += outcome.rows
-        self.books.follow(outcome)
+        self.indexes.follow(outcome)
         self.check_queues()
         for command, result in zip(outcome.commands, outcome.results, strict=True):
             if isinstance(command, c.Account):
@@ -113,12 +113,12 @@ class World:
         if self.chance.random() < 0.5:
             self.machine = Machine(decode_state([encode_state(self.machine.state)]))
         self.epoch = Epoch(1, self.epoch.term + 1, self.chance.choice(["r1", "r2", "r3"]))
-        self.books = Books(self.machine.state)
+        self.indexes = LeaderIndexes(self.machine.state)
         self.append(c.Claim(format=c.FORMAT))
 
     def place(self, slots: dict[int, int]) -> None:
         """Executors with so many free slots, and no others, may get work."""
-        places = self.books.queues.places
+        places = self.indexes.queues.places
         for number in [number for number in places.views if number not in slots]:
             places.drop(number)
         for number, free in slots.items():
@@ -130,20 +130,20 @@ class World:
         state = self.machine.state
         chance = self.chance
         self.place(slots)
-        if not self.books.let_go():
+        if not self.indexes.let_go():
             self.append(*sweep(state))
             return
         view = View(
             state,
-            self.books.due_heap.take(self.now_ms // 1000, limit=chance.choice([1, 3, 100])),
+            self.indexes.due_heap.take(self.now_ms // 1000, limit=chance.choice([1, 3, 100])),
             expired=expired,
             late_budget=chance.choice([0, 2, 50]),
-            queues=self.books.queues,
+            queues=self.indexes.queues,
             rows_max=5,
             settings=Settings(start_window_ms=chance.choice([1000, 30_000])),
         )
         commands = [*sweep(state), *plan(view, self.now_ms)]
-        self.books.due_heap.put_back(view.postponed)
+        self.indexes.due_heap.put_back(view.postponed)
         if commands and chance.random() < 0.97:
             self.append(*commands)
         elif commands:
@@ -234,7 +234,7 @@ class World:
                 self.append(c.Resume(tuple(self.machine.state.jobs), "anna"))
             elif event < 0.12:
                 number = chance.randint(1, len(self.machine.state.by_number))
-                self.books.due_heap.retry(number)  # as after a jump of the clock
+                self.indexes.due_heap.retry(number)  # as after a jump of the clock
             expired = []
             if chance.random() < 0.02 and self.machine.state.executors:
                 gone = chance.choice(list(self.machine.state.executors))
@@ -250,7 +250,7 @@ class World:
 
     def check_queues(self) -> None:
         """The queues have what State has, and nothing of what a plan took and did not get."""
-        state, queues = self.machine.state, self.books.queues
+        state, queues = self.machine.state, self.indexes.queues
         # What waits of removed jobs the queues may let go of before State does.
         other = {*copy(queues._loading), *(k for k in state.due if k[0] in state.leaving)}
         assert set(queues._waiting) | other == set(state.due) | other
@@ -298,8 +298,8 @@ class World:
             if ends:
                 self.append(*ends)
             self.place({n: 9 for n in state.executors})
-            due = self.books.due_heap.take(self.now_ms // 1000, limit=100)
-            view = View(state, due, late_budget=9, queues=self.books.queues)
+            due = self.indexes.due_heap.take(self.now_ms // 1000, limit=100)
+            view = View(state, due, late_budget=9, queues=self.indexes.queues)
             commands = [*sweep(state), *plan(view, self.now_ms)]
             if commands:
                 self.append(*commands)

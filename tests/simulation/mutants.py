@@ -15,12 +15,12 @@ import msgspec
 from cron.leader import dispatch, settle
 from cron.leader.executors import Executors
 from cron.leader.leader import Leader
-from cron.leader.plan import _Choice
-from cron.leader.queues import Queues
+from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.gates import Gates
 from cron.scheduler.limits import Bucket, LimitTable
 from cron.scheduler.places import Places
-from cron.scheduler.queue import FairQueue
+from cron.scheduler.plan import _Choice
+from cron.scheduler.queues import Queues
 from cron.state import begins, machine, parts, retries
 from cron.state.batches import Batch
 from launcher.executor import rules

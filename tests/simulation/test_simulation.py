@@ -13,7 +13,8 @@ import sys
 
 import pytest
 
-from cron.leader import books, removing
+from cron.leader import removing
+from cron.scheduler import indexes
 from cron.state.removal import Sweep
 from tests.simulation import world as world_module
 from tests.simulation.crontabs import draw_crontab
@@ -76,7 +77,7 @@ def test_no_promise_is_broken_where_a_removal_takes_many_entries(seed: int) -> N
         return Sweep(numbers, limit)
 
     one_by_one = patched(removing, SWEPT_AT_ONCE=1, Sweep=sweep)
-    with one_by_one, patched(books, LET_GO_AT_ONCE=1), patched(world_module, Users=Removing):
+    with one_by_one, patched(indexes, LET_GO_AT_ONCE=1), patched(world_module, Users=Removing):
         expect_sound(simulate(seed))
     assert len(set(swept)) > 1, "next to nothing waited of removed jobs"
 

@@ -14,9 +14,9 @@ import structlog
 
 from consensus.errors import ConsensusError
 from cron.errors import CronError
-from cron.leader.plan import Settings
 from cron.leader.settings import LeaderSettings
-from cron.scheduler import placement, queue
+from cron.scheduler import fair_queue, placement
+from cron.scheduler.plan import Settings
 from cron.state import pool as p
 from cron.state.outcome import Outcome
 from launcher.config import ExecutorConfig
@@ -230,7 +230,7 @@ def patience(seed: int) -> contextlib.AbstractContextManager[None]:
     if seed % 4 != 2:
         return contextlib.nullcontext()
     stack = contextlib.ExitStack()
-    stack.enter_context(patched(queue, PATIENCE_MS=300))
+    stack.enter_context(patched(fair_queue, PATIENCE_MS=300))
     stack.enter_context(patched(placement, LOOK_MS=20))
     return stack
 

@@ -31,12 +31,11 @@ PICKLE_DOOR: Final = "consensus/engine/guard.py"
 CLOCKS_AND_CHANCE: Final = ("time", "random", "uuid", "secrets")
 PURE: Final = (
     "cron/calendar/", "cron/crontab/", "cron/state/", "cron/history/", "cron/job.py",
-    "cron/leader/books.py", "cron/leader/budget.py", "cron/service/differences.py",
-    "cron/leader/queues.py",
+    "cron/service/differences.py",
     "cron/scheduler/", "cron/scopes.py", "launcher/where.py",
     "launcher/worker/lengths.py", "launcher/worker/outcome.py", "launcher/worker/payload.py",
     "launcher/worker/wire.py",
-    "cron/leader/jump.py", "cron/leader/news.py", "cron/leader/plan.py",
+    "cron/leader/jump.py",
     "consensus/leadership.py", "consensus/engine/envelope.py", "consensus/engine/matching.py",
     "consensus/engine/network/wire.py", "consensus/engine/membership.py", "launcher/launch.py",
     "launcher/names.py", "launcher/work.py", "launcher/pool/events.py", "launcher/pool/lease.py",

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.limits import WaitingLimit
-from cron.scheduler.queue import FairQueue
 from cron.scheduler.views import Depth, Wait, depths, position, why
 from cron.scopes import Scope
 from cron.state.pool import Limits

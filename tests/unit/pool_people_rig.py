@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from cron.errors import NotLeader
-from cron.leader.books import Books
+from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.views import Depth, Wait
 from cron.service.pool_service import PoolService
 from cron.state.commands import Command
@@ -110,8 +110,8 @@ class World:
         return self.rig.state.index, outcome.results
 
     @property
-    def books(self) -> Books:
-        return Books(self.state)
+    def indexes(self) -> LeaderIndexes:
+        return LeaderIndexes(self.state)
 
     async def confirm(self) -> None:
         """The majority of one confirms who leads."""

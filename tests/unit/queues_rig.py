@@ -1,12 +1,12 @@
-"""A leader without a log: State and its books, one turn after the other."""
+"""A leader without a log: State and its indexes, one turn after the other."""
 
 from __future__ import annotations
 
 from cron.job import COMMAND, Job, Overlap, Schedule
-from cron.leader.books import Books
-from cron.leader.plan import ROWS_MAX, View, plan
-from cron.leader.queues import Queues
+from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import ROWS_MAX, View, plan
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
@@ -28,7 +28,7 @@ def queues_with(state: State, slots: dict[int, int]) -> Queues:
 
 
 class QueuesRig:
-    """A leader without a log: State, books, and executor 1 with four free slots for commands."""
+    """A leader without a log: State, indexes, and executor 1 with four free slots for commands."""
 
     def __init__(self, *jobs: Job) -> None:
         self.rig = StateRig()
@@ -39,12 +39,12 @@ class QueuesRig:
 
     def lead(self) -> None:
         """A reign begins: nothing is left of the one before but State."""
-        self.books = Books(self.state)
+        self.indexes = LeaderIndexes(self.state)
         self.queues.places.put(Place(1, {}, (Capacity(4),)))
 
     @property
     def queues(self) -> Queues:
-        return self.books.queues
+        return self.indexes.queues
 
     @property
     def now_ms(self) -> int:
@@ -56,7 +56,7 @@ class QueuesRig:
 
     def append(self, *commands: c.Command) -> list[list[Verdict]]:
         outcome = self.rig.append(*commands)
-        self.books.follow(outcome)
+        self.indexes.follow(outcome)
         return [[Verdict(item) for item in result.items] for result in outcome.results]
 
     def plan(self, late_budget: int = 9, rows_max: int = ROWS_MAX) -> list[c.Command]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cron.cli.rows import launch_row
-from cron.leader.news import Digested, digest
 from cron.leader.shown import of_row
+from cron.scheduler.reports import ReportCommands, digest
 from launcher.executor.attempt import Attempt, News
 from launcher.executor.batch import tombstone
 from launcher.executor.ledger import Ledger
@@ -48,7 +48,7 @@ def recorded(path: Path, cpu_ms: int, peak: int) -> StateRig:
     executor = rig.state.executors[1]
     [begun] = [launch for launch in rig.state.active.values()]
     told = parse_reports(reported(path, (begun.begun_index, begun.row), cpu_ms, peak))
-    into = Digested()
+    into = ReportCommands()
     digest(rig.state, executor, told, into, (executor.executor, executor.ledger))
     rig.append(*into.commands())
     return rig

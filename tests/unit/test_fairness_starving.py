@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cron.scheduler.queue import GAP_MS, PATIENCE_MS
+from cron.scheduler.fair_queue import GAP_MS, PATIENCE_MS
 from cron.state.pool import Limits
 from tests.unit.fairness_rig import Rig
 

@@ -7,17 +7,17 @@ import pytest
 
 from cron.history.story import sentence_of
 from cron.job import Overlap
-from cron.leader import plan as planning
-from cron.leader.plan import plan
 from cron.leader.recovery import recover_items, resolve_to
 from cron.leader.shown import of_open
 from cron.notes import sentence
+from cron.scheduler import plan as planning
+from cron.scheduler.plan import plan
 from cron.scheduler.policy import before_restore
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from tests.unit.restored_rig import RestoredRig, retrying
 from tests.unit.state_rig import T0, StateRig, job, with_job
-from tests.unit.test_leader_plan import follow, told, view_of
+from tests.unit.test_scheduler_plan import follow, told, view_of
 
 
 def until_text(second: int) -> str:

@@ -16,7 +16,7 @@ from launcher.pool.lease import LeaseTimes
 from launcher.pool.orders import BatchRows, KillOrder, StartBatch
 from launcher.work import WorkSpec
 from tests.unit.state_rig import T0, StateRig, job, said
-from tests.unit.test_leader_news import ended, many
+from tests.unit.test_scheduler_reports import ended, many
 
 
 class FakePool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from cron.leader.executors import REST_MAX_MS, REST_MIN_MS, Executors
-from cron.leader.queues import Queues
+from cron.scheduler.queues import Queues
 from cron.state.outcome import Verdict
 from cron.state.pool import Drain
 from launcher.pool.session import SessionView
 from tests.unit.state_rig import StateRig, with_job
-from tests.unit.test_leader_plan import follow
+from tests.unit.test_scheduler_plan import follow
 
 
 class FakePool:

@@ -1,4 +1,4 @@
-"""Gates, limits and workers as the queues go by them, and what the books make of entries."""
+"""Gates, limits and workers as the queues go by them, and what the indexes make of entries."""
 
 from __future__ import annotations
 

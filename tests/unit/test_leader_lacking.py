@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cron.leader import plan as planning
-from cron.leader.plan import plan
+from cron.scheduler import plan as planning
+from cron.scheduler.plan import plan
 from cron.state import commands as c
 from tests.unit.state_rig import StateRig, job
-from tests.unit.test_leader_plan import follow, view_of
+from tests.unit.test_scheduler_plan import follow, view_of
 
 NOBODY = "no executor that may get work is connected"
 

@@ -15,7 +15,7 @@ import pytest
 from cron.leader.dispatch import Dispatcher
 from cron.leader.executors import FEW, LOOK_ALL_MS, Executors
 from cron.leader.inbox import FLOORS_PER_TURN, JOINED_PER_ENTRY_MAX, Inbox
-from cron.leader.queues import Queues
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.codec import encode_entry
 from cron.state.pool import Drain

@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 
 from cron.job import Overlap
-from cron.leader.plan import Expired
-from cron.leader.queues import Queues
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import Expired
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state import pool as p
 from cron.state.outcome import Verdict
 from tests.unit.state_rig import T0, StateRig, job
-from tests.unit.test_leader_plan import follow, told
+from tests.unit.test_scheduler_plan import follow, told
 
 
 def in_parts(executors: int = 3, **fields: object) -> StateRig:

@@ -10,8 +10,8 @@ from cron.api.pool_views import QueueQuery, QueueView, WaitQuery
 from cron.errors import NotLeader, NotNow, Unavailable, UnknownJob, UnknownLaunch
 from cron.job import Overlap, Retry
 from cron.leader.lines import POSITIONS_MAX
-from cron.leader.waiting import LACKING_MAX, Asked, asked, why_waiting
 from cron.scheduler.views import Depth, Wait, WaitFor
+from cron.scheduler.why import LACKING_MAX, Asked, asked, why_waiting
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
 from launcher.launch import LaunchState, Reason

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from cron.leader.books import Books
 from cron.leader.dispatch import Dispatcher
 from cron.leader.inbox import Inbox
-from cron.leader.plan import View, plan
-from cron.leader.queues import REFUSED_REST_MS
+from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import View, plan
+from cron.scheduler.queues import REFUSED_REST_MS
 from cron.state import commands as c
 from launcher.pool.events import Event, Fact, Facts, Fate, Joined, Left, Told
 from launcher.pool.lease import LeaseTimes
@@ -20,8 +20,8 @@ from launcher.rpc.v1 import pool_pb2
 from tests.batches import begun
 from tests.unit.queues_rig import queues_with
 from tests.unit.state_rig import T0
-from tests.unit.test_leader_plan import with_job
 from tests.unit.test_leader_reign import reigning
+from tests.unit.test_scheduler_plan import with_job
 
 LEDGER = "0f0e0d0c-0b0a-4909-8807-060504030201"
 HOUR_MS = 3_600_000
@@ -30,19 +30,19 @@ HOUR_MS = 3_600_000
 def test_what_was_refused_rests_before_it_begins_again() -> None:  # R7
     rig = with_job(deadline_s=60).to(60)
     rig.account(60)
-    books = Books(rig.state)
-    books.queues.places.put(Place(1, {}, (Capacity(4),)))
+    indexes = LeaderIndexes(rig.state)
+    indexes.queues.places.put(Place(1, {}, (Capacity(4),)))
 
     def turn() -> bool:
-        commands = plan(View(rig.state, [], books.queues), rig.at_ms)
+        commands = plan(View(rig.state, [], indexes.queues), rig.at_ms)
         if commands:
-            books.follow(rig.append(*commands))
+            indexes.follow(rig.append(*commands))
         return any(isinstance(one, c.Begin) for one in commands)
 
     assert turn()
     assert not turn()
     item = c.RefusedItem((1, T0 + 60, 0), 1, "no free slot")
-    books.follow(rig.append(c.Refused((item,))))
+    indexes.follow(rig.append(c.Refused((item,))))
     assert not turn()
     rig.at_ms += REFUSED_REST_MS
     assert turn()

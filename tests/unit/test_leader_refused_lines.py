@@ -6,7 +6,7 @@ from itertools import accumulate
 
 from msgspec import structs
 
-from cron.leader.plan import View, plan
+from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from tests.unit.queues_rig import QueuesRig
@@ -27,7 +27,7 @@ class Refusing:
     def turn(self, second: int) -> list[list[int]]:
         """Take a turn; return the jobs of each line of its entry."""
         rig = self.rig.to(second)
-        due = rig.books.take_due(T0 + second, 100)
+        due = rig.indexes.take_due(T0 + second, 100)
         commands = plan(View(rig.state, due, rig.queues, steady_ms=T0 * 1000), rig.now_ms)
         sent = [self._refused(one) for one in commands]
         if sent:
@@ -58,9 +58,9 @@ def test_a_line_that_is_refused_is_tried_job_by_job_in_the_next_turn_and_no_more
     assert world.horizons() == [MINUTE_S, 0, MINUTE_S]
     assert sorted(key[0] for key in world.rig.state.active) == [1, 3]
     assert world.turn(MINUTE_S) == []
-    assert world.rig.books.due_heap.next_s() == T0 + 2 * MINUTE_S
+    assert world.rig.indexes.due_heap.next_s() == T0 + 2 * MINUTE_S
     label = Verdict.BAD_TIMES.label
-    assert world.rig.books.due_heap.stuck() == {BAD: f"its rows are refused: {label}"}
+    assert world.rig.indexes.due_heap.stuck() == {BAD: f"its rows are refused: {label}"}
 
 
 def test_the_other_jobs_share_a_line_again_and_the_refused_one_is_tried_with_each_instant() -> None:
@@ -72,5 +72,5 @@ def test_the_other_jobs_share_a_line_again_and_the_refused_one_is_tried_with_eac
     world.is_refusing = False
     assert world.turn(3 * MINUTE_S) == [[1, 3], [2]]
     assert world.horizons() == [3 * MINUTE_S] * 3
-    assert world.rig.books.due_heap.stuck() == {}
+    assert world.rig.indexes.due_heap.stuck() == {}
     assert world.turn(4 * MINUTE_S) == [[1, 2, 3]]

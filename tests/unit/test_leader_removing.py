@@ -11,10 +11,11 @@ import pytest
 
 from cron.api.views import ApplyReport, ApplyRequest, SourceFile
 from cron.job import Overlap
-from cron.leader import books, removing
 from cron.leader import leader as turns
+from cron.leader import removing
 from cron.leader.removing import leaving, sweep, sweep_before
-from cron.leader.waiting import why_waiting
+from cron.scheduler import indexes
+from cron.scheduler.why import why_waiting
 from cron.service.catalog import Catalog
 from cron.service.catalog import _build as build
 from cron.state import commands as c
@@ -108,28 +109,28 @@ def test_what_waits_of_removed_jobs_is_out_of_the_queues_before_it_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A plan took each of them out of its turn, for two seconds."""
-    monkeypatch.setattr(books, "LET_GO_AT_ONCE", 3)
+    monkeypatch.setattr(indexes, "LET_GO_AT_ONCE", 3)
     rig = loaded(7, 1)
     rig.turn()
     before = len(rig.queues.fair)
     rig.append(*change(rig, A))
     told = []
-    while not rig.books.let_go():
+    while not rig.indexes.let_go():
         told.append(before - len(rig.queues.fair))
     assert told == [3, 6]
     assert {key[0] for key in rig.state.due} == {1, 2}
     assert len(rig.queues.fair) == 1  # that of b
-    assert rig.books.let_go()
+    assert rig.indexes.let_go()
 
 
 @pytest.mark.parametrize("is_removed_again", [False, True])
 def test_what_waits_or_runs_of_a_job_that_came_back_stays_in_its_queue(
     is_removed_again: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(books, "LET_GO_AT_ONCE", 1)
+    monkeypatch.setattr(indexes, "LET_GO_AT_ONCE", 1)
     rig = loaded(5)
     rig.append(*change(rig, A))
-    assert not rig.books.let_go()
+    assert not rig.indexes.let_go()
     while portion := sweep_before(rig.state, [A]):
         rig.append(*portion)
     put = c.PutJobs("crontab", rig.state.catalog, 0, (job("a"),), (), "anna")
@@ -139,7 +140,7 @@ def test_what_waits_or_runs_of_a_job_that_came_back_stays_in_its_queue(
     assert rig.turn() == ["begin 1@2#1"]
     if is_removed_again:
         rig.append(*change(rig, A))
-    while not rig.books.let_go():
+    while not rig.indexes.let_go():
         pass
     assert len(rig.queues.fair.running) == 1
     assert rig.queues.position((1, T0 + 3, 0)) == (None if is_removed_again else 0)
@@ -239,12 +240,12 @@ async def test_a_leader_takes_what_waits_of_removed_jobs_out_of_its_queues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(turns, "sweep", lambda state: [])
-    monkeypatch.setattr(books, "LET_GO_AT_ONCE", 2)
+    monkeypatch.setattr(indexes, "LET_GO_AT_ONCE", 2)
     async with reigning() as replica:
         await applied(replica, "a", "b")
         await pile_up(replica, 6)
         await applied(replica, "b")
-        await replica.until(lambda: len(replica.leader.books.queues.fair) == 6)
+        await replica.until(lambda: len(replica.leader.indexes.queues.fair) == 6)
         assert waiting(replica) == {A: 6, B: 6}
 
 

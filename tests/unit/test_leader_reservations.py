@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from cron.job import Job
-from cron.leader.plan import View, plan
-from cron.leader.queues import Queues
+from cron.scheduler.fair_queue import PATIENCE_MS
 from cron.scheduler.places import Capacity, Place
-from cron.scheduler.queue import PATIENCE_MS
+from cron.scheduler.plan import View, plan
+from cron.scheduler.queues import Queues
 from tests.unit.queues_rig import SECONDS, QueuesRig
 from tests.unit.state_rig import job
 

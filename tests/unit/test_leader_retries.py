@@ -7,7 +7,7 @@ from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, StateRig, job, with_job
-from tests.unit.test_leader_plan import follow
+from tests.unit.test_scheduler_plan import follow
 from tests.unit.tries_rig import fail
 
 HOUR = Retry(3, backoff_ms=100_000, backoff_max_ms=100_000)

@@ -13,7 +13,7 @@ from launcher.launch import Reason
 from launcher.pool.events import BatchFacts, Fact, Fate, Joined, Told
 from launcher.pool.orders import FenceOrder, KillOrder, StartBatch
 from tests.unit.state_rig import StateRig
-from tests.unit.test_leader_news import many
+from tests.unit.test_scheduler_reports import many
 from tests.unit.test_state_parts import begun, launched
 
 

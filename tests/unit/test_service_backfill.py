@@ -9,7 +9,7 @@ import pytest
 from cron.api.views import BackfillReport, BackfillRequest
 from cron.errors import Conflict
 from cron.job import Schedule
-from cron.leader.books import Books
+from cron.scheduler.indexes import LeaderIndexes
 from cron.service.backfill import Backfills
 from cron.state.outcome import Result
 from cron.state.removal import Forget
@@ -33,8 +33,8 @@ class FakeWorld:
         return self.rig.state
 
     @property
-    def books(self) -> Books:
-        return Books(self.state)
+    def indexes(self) -> LeaderIndexes:
+        return LeaderIndexes(self.state)
 
     async def submit(self, build: Any) -> tuple[int, tuple[Result, ...]]:
         outcome = self.rig.append(*build(self.rig.state, self.rig.at_ms))

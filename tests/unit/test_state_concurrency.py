@@ -9,8 +9,8 @@ import pytest
 from cron.cli.times import format_ms
 from cron.job import Overlap
 from cron.leader.dispatch import Dispatcher
-from cron.leader.plan import Expired, View, plan
-from cron.leader.waiting import why_waiting
+from cron.scheduler.plan import Expired, View, plan
+from cron.scheduler.why import why_waiting
 from cron.state import commands as c
 from cron.state import launches
 from cron.state.image import decode_state

@@ -7,8 +7,8 @@ import pytest
 
 from cron.history.audited import AuditedJob, RevisionSpan
 from cron.job import Overlap, Schedule
-from cron.leader import forgetting as leader_forgetting
-from cron.leader.forgetting import LOOK_MS, ROUND_MS, Forgetting, history_from_s
+from cron.scheduler import forgetting as leader_forgetting
+from cron.scheduler.forgetting import LOOK_MS, ROUND_MS, Forgetting, history_from_s
 from cron.state import commands as c
 from cron.state import forgetting, pool, retries
 from cron.state.image import decode_state

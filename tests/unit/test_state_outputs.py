@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cron.leader.news import Digested, digest
 from cron.leader.recovery import gather
+from cron.scheduler.reports import ReportCommands, digest
 from cron.state import commands as c
 from cron.state.codec import decode_entry, encode_entry
 from cron.state.image import decode_state
@@ -78,7 +78,7 @@ def test_what_an_executor_reports_of_an_end_goes_into_the_row() -> None:
     rig.to(60).account(60)
     rig.begin(60)
     fact = Fact(rig.state.index, 0, Fate.ENDED, Reason.NONE, 0, 1, 2, "", 4321)
-    into = Digested()
+    into = ReportCommands()
     digest(rig.state, rig.state.executors[1], Told((fact,)), into, ("e1", "l1"))
     rig.append(*into.commands())
     assert rig.rows[-1].output_bytes == 4321

@@ -7,7 +7,7 @@ import pytest
 
 from cron.crontab.reader import read_crontab
 from cron.job import OnLost, Overlap
-from cron.leader.plan import Expired, View, plan
+from cron.scheduler.plan import Expired, View, plan
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cron.job import Catchup, Overlap, Retry
-from cron.leader.plan import LOST_MAX, Expired, View, plan
-from cron.leader.queues import LOADED_AT_ONCE, Queues
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import LOST_MAX, Expired, View, plan
+from cron.scheduler.queues import LOADED_AT_ONCE, Queues
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import LiftGates

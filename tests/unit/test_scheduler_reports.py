@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cron.leader.news import Digested, Source, digest
+from cron.scheduler.reports import ReportCommands, Source, digest
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState, Reason
@@ -42,9 +42,9 @@ def ended(index: int, rows: list[int], fate: Fate = Fate.ENDED, **fields: Any) -
 
 def digested(
     rig: StateRig, *said: Fact | BatchFacts, source: Source = ("e1", "l1"), executor: bool = True
-) -> Digested:
+) -> ReportCommands:
     """What it means that an executor says so; one that was let go if not `executor`."""
-    into = Digested()
+    into = ReportCommands()
     facts = tuple(one for one in said if isinstance(one, Fact))
     batches = tuple(one for one in said if isinstance(one, BatchFacts))
     record = rig.state.executor_of(*source) if executor else None
@@ -52,7 +52,7 @@ def digested(
     return into
 
 
-def commit(rig: StateRig, into: Digested) -> list[int]:
+def commit(rig: StateRig, into: ReportCommands) -> list[int]:
     """Append what the facts mean; all verdicts."""
     return [item for result in rig.append(*into.commands()).results for item in result.items]
 

@@ -8,9 +8,9 @@ import pytest
 
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Catchup, Overlap, Schedule
-from cron.leader import plan as planning
-from cron.leader.plan import Expired, View, plan
+from cron.scheduler import plan as planning
 from cron.scheduler.due import DueJob
+from cron.scheduler.plan import Expired, View, plan
 from cron.state import commands as c
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict

@@ -43,7 +43,7 @@ End: TypeAlias = tuple[c.Key, int, int]
 """Key, attempt and part of what is to end."""
 
 
-class Digested(msgspec.Struct):
+class ReportCommands(msgspec.Struct):
     """What facts amount to: commands to append, rows to acknowledge, to fence, to kill again.
 
     `ended_at` has the batch and row of each end that is an item: once that is committed it is
@@ -81,7 +81,7 @@ class Digested(msgspec.Struct):
 
 
 def digest(
-    state: State, executor: ExecutorRecord | None, told: Told, into: Digested, source: Source
+    state: State, executor: ExecutorRecord | None, told: Told, into: ReportCommands, source: Source
 ) -> None:
     """Add to `into` what an executor and ledger, `source`, say of their rows.
 
@@ -104,7 +104,7 @@ def _digest_batch(
     state: State,
     executor: ExecutorRecord | None,
     facts: BatchFacts,
-    into: Digested,
+    into: ReportCommands,
     source: Source,
 ) -> None:
     """Take what is said alike of rows of one batch. Starts and ends of those that are open, which
@@ -138,7 +138,7 @@ def _sorted_out(
     return usual, others
 
 
-def _tell_on(batch: Batch, facts: BatchFacts, into: Digested) -> None:
+def _tell_on(batch: Batch, facts: BatchFacts, into: ReportCommands) -> None:
     """Note the start or the end of usual rows."""
     rows, started = deltas(facts.rows), uniform(facts.started_ms)
     if facts.fate is ACCEPTED:
@@ -169,7 +169,7 @@ def start_of(launch: LaunchRow | None, executor: ExecutorRecord | None, row: int
     return start if start is not None and start.row == row else None
 
 
-def _of_closed(state: State, fact: Fact, into: Digested, source: Source) -> None:
+def _of_closed(state: State, fact: Fact, into: ReportCommands, source: Source) -> None:
     """A fact about a row that is not open at the executor that has it."""
     if fact.index > state.index:
         into.foreign.append((fact.index, fact.row))
@@ -189,7 +189,9 @@ def lost_fact(index: int, row: int) -> Fact:
     return Fact(index, row, Fate.INTERRUPTED, is_recorded=False)
 
 
-def _of_open(state: State, launch: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
+def _of_open(
+    state: State, launch: LaunchRow, start: Start, fact: Fact, into: ReportCommands
+) -> None:
     """A fact about an open part of an attempt, from the executor that has it."""
     key, attempt, part = launch.key, launch.attempt, start.part
     if fact.fate is ACCEPTED:
@@ -205,7 +207,7 @@ def _of_open(state: State, launch: LaunchRow, start: Start, fact: Fact, into: Di
         _end_open(launch, start, fact, into)
 
 
-def _end_open(launch: LaunchRow, start: Start, fact: Fact, into: Digested) -> None:
+def _end_open(launch: LaunchRow, start: Start, fact: Fact, into: ReportCommands) -> None:
     """The end of an open part, or that it never ran."""
     key, attempt, part = launch.key, launch.attempt, start.part
     if fact.fate is ENDED:

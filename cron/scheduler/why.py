@@ -67,7 +67,7 @@ def asked(queued: Queued | None) -> Queued | None:
     return Asked(queued) if queued is not None else None
 
 
-class Reason(NamedTuple):
+class WaitReason(NamedTuple):
     """Why a launch waits, and until when where a clock decides that, else 0."""
 
     text: str
@@ -80,12 +80,12 @@ def why_waiting(
     connected: frozenset[int],
     now_ms: int,
     queued: Queued | None = None,
-) -> Reason:
+) -> WaitReason:
     """Return why a due launch has not begun. `connected`: executors that are, by number; `queued`:
     the queues, where they are known."""
     record = state.by_number[row.number]
     if record.job is None:
-        return Reason("its job was removed: it is about to be cancelled")
+        return WaitReason("its job was removed: it is about to be cancelled")
     held = _held(state, record, record.job, row, now_ms)
     if held is not None:
         return held
@@ -94,22 +94,24 @@ def why_waiting(
         if wait is not None and wait.what is not WaitFor.HOLD:
             return _of_wait(wait, queued, row.key)
     if not connected:
-        return Reason("no executor is connected")
+        return WaitReason("no executor is connected")
     if row.is_late:
-        return Reason("catch-up is paced behind live launches, or no slot is free")
-    return Reason("no executor has a free slot")
+        return WaitReason("catch-up is paced behind live launches, or no slot is free")
+    return WaitReason("no executor has a free slot")
 
 
-def _held(state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> Reason | None:
+def _held(
+    state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int
+) -> WaitReason | None:
     """Return what keeps a launch out of its queue."""
     gate = gate_of(state, record, job, now_ms)
     if gate is not None:
-        return Reason(sentence(note_of(gate)), gate.until_ms)
+        return WaitReason(sentence(note_of(gate)), gate.until_ms)
     held_until_ms = row.not_before_ms
     if job.overlap is not Overlap.ALLOW:
         for other in state.active_of(record):
             name = str(LaunchName("", other.scheduled_s, other.trigger))
-            return Reason(f"{name} is not over (overlap={job.overlap.name.lower()})")
+            return WaitReason(f"{name} is not over (overlap={job.overlap.name.lower()})")
         held_until_ms = max(held_until_ms, record.held_until_ms)
     elif job.concurrency:
         runs, held = state.running.get(record.number, 0), record.held_slots(now_ms)
@@ -119,7 +121,7 @@ def _held(state: State, record: JobRecord, job: Job, row: LaunchRow, now_ms: int
     if held_until_ms <= now_ms:
         return None
     before = before_restore(state, held_until_ms, now_ms)
-    return Reason(sentence(before) or _rest(record, job, row, now_ms), held_until_ms)
+    return WaitReason(sentence(before) or _rest(record, job, row, now_ms), held_until_ms)
 
 
 def _rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:
@@ -133,17 +135,17 @@ def _rest(record: JobRecord, job: Job, row: LaunchRow, now_ms: int) -> str:
     return "a lost launch of the same job may be running until its executor's self-kill"
 
 
-def _of_wait(wait: Wait, queued: Queued, key: Key) -> Reason:
+def _of_wait(wait: Wait, queued: Queued, key: Key) -> WaitReason:
     if wait.what in _WAITS:
-        return Reason(_WAITS[wait.what], wait.until_ms)
+        return WaitReason(_WAITS[wait.what], wait.until_ms)
     if wait.what is WaitFor.NO_ROOM:
-        return Reason(queued.lacking(key) or "no executor has room for it", wait.until_ms)
+        return WaitReason(queued.lacking(key) or "no executor has room for it", wait.until_ms)
     if wait.what is WaitFor.JOB_LIMIT:
-        return Reason(
+        return WaitReason(
             f"other launches of its job go first: {wait.limit} at once (overlap, concurrency)"
         )
     whose = scope_text(wait.scope) if wait.scope is not None else "everything"
     if wait.what is WaitFor.RATE:
         rate = f"{wait.limit / 1000:g} starts a second"
-        return Reason(f"the rate of {whose} is used up: {rate}", wait.until_ms)
-    return Reason(f"the limit of {whose} is reached: {wait.limit} at once", wait.until_ms)
+        return WaitReason(f"the rate of {whose} is used up: {rate}", wait.until_ms)
+    return WaitReason(f"the limit of {whose} is reached: {wait.limit} at once", wait.until_ms)

@@ -12,7 +12,7 @@ from cron.state.state import JobRecord
 from launcher.names import split_job_name
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class JobFilter(msgspec.Struct, frozen=True):
     """What is named; "" is any. `pattern` is of full names, `pool` a handler or command."""
 
     pattern: str = ""
@@ -26,7 +26,7 @@ class Wanted(msgspec.Struct, frozen=True):
         return not (self.pattern or self.tenant or self.pool or self.collection)
 
 
-def selector(wanted: Wanted) -> Callable[[JobRecord], bool]:
+def selector(wanted: JobFilter) -> Callable[[JobRecord], bool]:
     """Return what says whether a job fits; one that was removed has neither pool nor collection."""
     match = re.compile(translate(wanted.pattern)).match if wanted.pattern else None
 
@@ -43,7 +43,7 @@ def selector(wanted: Wanted) -> Callable[[JobRecord], bool]:
     return fits
 
 
-def select_jobs(records: Iterable[JobRecord], wanted: Wanted, *, is_live: bool) -> list[str]:
+def select_jobs(records: Iterable[JobRecord], wanted: JobFilter, *, is_live: bool) -> list[str]:
     """Return the names of the jobs that fit, sorted; with `is_live` only of those that exist."""
     fits = selector(wanted)
     return sorted(

@@ -7,9 +7,7 @@ import asyncio
 import pytest
 
 from cron.errors import CronError, LimitExceeded, NotLeader, UnknownJob
-from cron.leader.budget import LEAD_KEPT_MS, LEAD_MAX_MS, ROWS_MIN, TURN_MS, Budget, Every, TurnPace
 from cron.leader.jump import Jump, Steady, describe_jump
-from cron.leader.plan import ROWS_MAX
 from cron.leader.requests import (
     WAITING_MAX,
     Change,
@@ -20,6 +18,16 @@ from cron.leader.requests import (
     halves,
     rows_of,
 )
+from cron.scheduler.budget import (
+    LEAD_KEPT_MS,
+    LEAD_MAX_MS,
+    ROWS_MIN,
+    TURN_MS,
+    Budget,
+    Every,
+    TurnPace,
+)
+from cron.scheduler.plan import ROWS_MAX
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State

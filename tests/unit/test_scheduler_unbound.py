@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from cron.job import Job, Overlap, Schedule
-from cron.leader.plan import View, plan
-from cron.leader.queues import Queues
 from cron.scheduler.places import Capacity, Place
+from cron.scheduler.plan import View, plan
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
@@ -42,7 +42,7 @@ class World:
 
     def turn(self, second: int) -> list[str]:
         rig = self.rig.to(second)
-        due = rig.books.take_due(rig.now_ms // 1000, 100)
+        due = rig.indexes.take_due(rig.now_ms // 1000, 100)
         view = View(rig.state, due, rig.queues, late_budget=9, steady_ms=T0 * 1000)
         commands = plan(view, rig.now_ms)
         self.follow(rig.rig.append(*commands))
@@ -50,7 +50,7 @@ class World:
 
     def follow(self, outcome: Outcome) -> None:
         assert not any(verdict for result in outcome.results for verdict in result.items)
-        self.rig.books.follow(outcome)
+        self.rig.indexes.follow(outcome)
 
     def end(self, *keys: c.Key) -> None:
         at_ms = self.rig.now_ms
@@ -148,7 +148,7 @@ def test_what_finds_no_room_for_all_is_looked_at(candidates: Callable[[], int]) 
 def test_what_would_start_too_late_is_not_begun_by_count(candidates: Callable[[], int]) -> None:
     world = World(*(job(f"j{n}", schedule=SECOND, deadline_s=1) for n in range(3)))
     rig = world.rig.to(1)
-    due = rig.books.take_due(rig.now_ms // 1000, 100)
+    due = rig.indexes.take_due(rig.now_ms // 1000, 100)
     view = View(rig.state, due, rig.queues, steady_ms=T0 * 1000, lead_ms=1_000)
     assert {word.split()[0] for word in told(plan(view, rig.now_ms))} == {"skip"}
     assert candidates() == 3

@@ -18,19 +18,18 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping
-from itertools import islice, repeat, zip_longest
+from itertools import islice, repeat, takewhile, zip_longest
 from typing import Final, NamedTuple, cast
 
 from cron.job import COMMAND, Job, Overlap
-from cron.leader.admission import Admission
-from cron.leader.siblings import Siblings
+from cron.scheduler.admission import Admission
 from cron.scheduler.backlog import LineKey
 from cron.scheduler.candidates import Candidate, is_queue, need_of, of_row, wanted_of
+from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
 from cron.scheduler.placement import Placement, free_slots
 from cron.scheduler.places import Need
-from cron.scheduler.queue import FairQueue
 from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, standing, unbound, why
 from cron.scopes import Scope
@@ -50,6 +49,7 @@ REFUSED_REST_MS: Final = 500
 FLOW_KEYS_MAX: Final = 100_000
 DEADLINES_MIN: Final = 10_000
 """Fewer deadlines of launches that do not wait any more are not worth looking for."""
+_NO_KEYS: Final[dict[Key, None]] = {}
 
 
 class Placed(NamedTuple):
@@ -74,7 +74,7 @@ class Queues:
         self.gates = Gates(state)
         self.admission = Admission(state, self.fair.table)
         self._waiting: dict[Key, Candidate] = {}
-        self._siblings = Siblings()  # of what waits
+        self._by_job = WaitingByJob()
         self._running = self.placement.running
         self._runs: Counter[int] = Counter()  # of each job that runs, how many
         self._new: dict[Key, None] = {}
@@ -137,14 +137,14 @@ class Queues:
     def look_again(self, number: int) -> None:
         """Have everything judged anew that waits of a job: it, or what holds it, has changed."""
         self._needs.pop(number, None)
-        for key in self._siblings.of(number):
+        for key in self._by_job.of(number):
             if key not in self._running:
                 self.fair.remove(key)
                 self._new[key] = None
 
     def gates_changed(self) -> None:
         """Have everything judged anew that a gate holds, or has held."""
-        for number in self.gates.changed(self._siblings):
+        for number in self.gates.changed(self._by_job):
             self.look_again(number)
 
     def serve(self, offers: Iterable[Offer]) -> None:
@@ -179,7 +179,7 @@ class Queues:
 
     def _enter(self, candidate: Candidate) -> None:
         key = candidate.key
-        if self._is_loading and key[0] not in self._siblings:
+        if self._is_loading and key[0] not in self._by_job:
             self._load_job(candidate.record)
         known = self._waiting.get(key)
         if known is None:
@@ -207,10 +207,10 @@ class Queues:
         """Let a launch stand among those of its job that wait."""
         key = candidate.key
         if is_queue(candidate.record.job):
-            first = self._siblings.first(key[0])
+            first = self._by_job.first(key[0])
             if first is not None and key < first:
                 self.fair.hold(first, self._waiting[first].enqueued_ms, FOREVER_MS)
-        self._siblings.add(key)
+        self._by_job.add(key)
         if len(self._deadlines) > 2 * len(self._waiting) + DEADLINES_MIN:
             self._deadlines = [(one.deadline_ms, one.key) for one in self._waiting.values()]
             heapq.heapify(self._deadlines)
@@ -221,9 +221,9 @@ class Queues:
         if candidate is None:
             return
         self._new.pop(key, None)
-        self._siblings.remove(key)
+        self._by_job.remove(key)
         if is_queue(candidate.record.job):
-            first = self._siblings.first(key[0])
+            first = self._by_job.first(key[0])
             if first is not None and key < first:  # whoever was behind it may be next
                 self._new[first] = None
         if not is_running:
@@ -313,15 +313,15 @@ class Queues:
 
     def waiting_of(self, number: int) -> list[Candidate]:
         """Return what waits of a job, the oldest first."""
-        return [self._waiting[key] for key in self._siblings.of(number)]
+        return [self._waiting[key] for key in self._by_job.of(number)]
 
     def newer(self, key: Key) -> Iterator[Candidate]:
         """Yield what waits of a launch's job and is newer, the newest first."""
-        return (self._waiting[other] for other in self._siblings.newer(key))
+        return (self._waiting[other] for other in self._by_job.newer(key))
 
     def older(self, key: Key) -> list[Key]:
         """Return what waits of a launch's job and is older."""
-        return self._siblings.older(key)
+        return self._by_job.older(key)
 
     def runs(self, number: int) -> int:
         """Return how many launches of a job run, with those that this plan begins."""
@@ -337,7 +337,7 @@ class Queues:
 
     def _held_until_ms(self, candidate: Candidate, job: Job, until_ms: int) -> int:
         """A queue is first in, first out: whoever is not the first of its job waits for that."""
-        if not is_queue(job) or self._siblings.first(candidate.key[0]) == candidate.key:
+        if not is_queue(job) or self._by_job.first(candidate.key[0]) == candidate.key:
             return until_ms
         return FOREVER_MS
 
@@ -444,7 +444,7 @@ class Queues:
         """Return whether a launch of a job, no catch-up, waits for nothing but room, a limit of its
         pool or tenant, or a rate."""
         ready, waiting = self.fair.ready, self._waiting
-        return any(key in ready and not waiting[key].is_late for key in self._siblings.of(number))
+        return any(key in ready and not waiting[key].is_late for key in self._by_job.of(number))
 
     # ---- what others ask
 
@@ -493,3 +493,60 @@ def _placed_of(record: JobRecord, job: Job) -> Placed:
     )
     is_usual = not (job.is_limited or job.has_parts or need.takes_resources)
     return Placed(job, need, live, late, is_usual)
+
+
+class WaitingByJob:
+    """The launches of each job that wait, in the order of their instants.
+
+    They nearly always come in order. Where one does not, those of its job are sorted when somebody
+    next asks for their order.
+    """
+
+    def __init__(self) -> None:
+        self._of_job: dict[int, dict[Key, None]] = {}
+        self._unsorted: dict[int, None] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._of_job
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield the numbers of all jobs of which something waits."""
+        return iter(self._of_job)
+
+    def add(self, key: Key) -> None:
+        """Let a launch stand among those of its job; it must not yet."""
+        number = key[0]
+        mine = self._of_job.get(number)
+        if mine is None:
+            mine = self._of_job[number] = {}
+        elif key < next(reversed(mine)):
+            self._unsorted[number] = None
+        mine[key] = None
+
+    def remove(self, key: Key) -> None:
+        """Let go of a launch that was added."""
+        number = key[0]
+        mine = self._of_job[number]
+        del mine[key]
+        if not mine:
+            del self._of_job[number]
+            self._unsorted.pop(number, None)
+
+    def of(self, number: int) -> dict[Key, None]:
+        """Return the launches of a job, the oldest first; to be read before the next change."""
+        if number in self._unsorted:
+            del self._unsorted[number]
+            self._of_job[number] = dict.fromkeys(sorted(self._of_job[number]))
+        return self._of_job.get(number, _NO_KEYS)
+
+    def first(self, number: int) -> Key | None:
+        """Return the oldest launch of a job, None where it has none."""
+        return next(iter(self.of(number)), None)
+
+    def newer(self, key: Key) -> Iterator[Key]:
+        """Yield what is newer than a launch of the same job, the newest first."""
+        return takewhile(lambda other: other > key, reversed(self.of(key[0])))
+
+    def older(self, key: Key) -> list[Key]:
+        """Return what is older than a launch of the same job, the oldest first."""
+        return list(takewhile(lambda other: other < key, self.of(key[0])))

@@ -6,7 +6,7 @@ from collections import deque
 from statistics import median_low
 from typing import Final
 
-from cron.leader.plan import ROWS_MAX
+from cron.scheduler.plan import ROWS_MAX
 
 TURN_MS: Final = 50
 """So long one turn may keep the loop: heartbeats, leases and Raft wait as long."""

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, compress, islice
 from typing import Final
 
-from cron.leader.forgetting import Forgetting
-from cron.leader.queues import Queues
 from cron.scheduler.backlog import Line
 from cron.scheduler.candidates import Candidate
 from cron.scheduler.due import DueHeap, DueJob
+from cron.scheduler.forgetting import Forgetting
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, LiftGates, SetLimits
@@ -33,7 +33,7 @@ PATIENT_MAX: Final = 20_000
 off with rows, which a change of leader does not touch."""
 
 
-class Books:
+class LeaderIndexes:
     """Due heap and queues of one reign."""
 
     def __init__(self, state: State) -> None:

@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 
 from cron.job import Catchup, Job, OnLost, Overlap
-from cron.leader.queues import Queues
 from cron.notes import Note, NoteCode, written
 from cron.scheduler.candidates import (
     Candidate,
@@ -41,6 +40,7 @@ from cron.scheduler.policy import (
     before_restore,
     skip_older,
 )
+from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.columns import deltas
 from cron.state.pool import Gate, GateAction
