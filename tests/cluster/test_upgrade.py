@@ -1,5 +1,6 @@
-"""A whole cell goes from the previous release to this one under load, in the order that README.md
-says and with certificates: no launch is the worse, and both releases have the same state."""
+"""A whole cell goes from the previous release to this one under load, in the order of
+docs/upgrade.md and with certificates: no launch is the worse, and both releases have the same
+state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Do the units and the README's way of installing fit what the programs are?"""
+"""Do the units and the documented way of installing fit what the programs are?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cron.cli.app import cli
 from tests.style.tree import ROOT
 
 UNITS = ROOT / "deploy" / "systemd"
-README = (ROOT / "README.md").read_text()
+DOCUMENTS = [(ROOT / "docs" / name).read_text() for name in ("cell.md", "upgrade.md")]
 
 
 def unit(name: str) -> dict[str, str]:
@@ -27,7 +27,7 @@ def unit(name: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["replica", "executor"])
-def test_a_unit_starts_a_command_that_there_is_from_where_readme_installs_it(kind: str) -> None:
+def test_a_unit_starts_an_existing_command_from_where_it_is_installed(kind: str) -> None:
     settings = unit(f"raftcron-{kind}.service")
     program, command, *options = shlex.split(settings["ExecStart"])
     assert program == "/opt/raftcron/bin/raftcron"
@@ -37,7 +37,7 @@ def test_a_unit_starts_a_command_that_there_is_from_where_readme_installs_it(kin
     known = {option for one in command.params for option in one.opts}
     assert {option for option in options if option.startswith("--")} <= known
     assert f"/etc/raftcron/{kind}.toml" in options
-    assert f"/etc/raftcron/{kind}.toml" in README or f"`{kind}.toml`" in README
+    assert f"/etc/raftcron/{kind}.toml" in DOCUMENTS[0]
     assert settings["User"] == "raftcron"
 
 
@@ -50,6 +50,7 @@ def test_an_executor_that_was_drained_stays_down() -> None:
     assert unit("raftcron-executor.service")["Restart"] == "on-failure"
 
 
-def test_readme_installs_the_wheel_of_this_version() -> None:
+def test_the_documents_install_the_wheel_of_this_version() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert set(re.findall(r"raftcron-([0-9.]+)-py3-none-any\.whl", README)) == {version}
+    for text in DOCUMENTS:
+        assert set(re.findall(r"raftcron-([0-9.]+)-py3-none-any\.whl", text)) == {version}
