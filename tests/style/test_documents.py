@@ -113,7 +113,7 @@ def complaint(line: str) -> str:
     """Why the command line cannot be parsed; empty where it can. Nothing is run."""
     words = shlex.split(line, comments=True)[1:]
     command: click.Command = cli
-    context = click.Context(cli, info_name="raftcron")
+    context = click.Context(cli, info_name="raftcron", **cli.context_settings)
     try:
         while isinstance(command, click.Group) and words and not words[0].startswith("-"):
             found = command.get_command(context, words[0])
