@@ -146,7 +146,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         """Read a Hello in its turn, which lasts until the session has a lease or is over.
 
         Raises:
-            NoHello: it did not come in time, or a newer stream of the same caller did.
+            NoHello: it did not come in time, or at all, or a newer stream of the same caller did.
         """
         caller = self._may_be(context) if self._may_be is not None else ""
         turn: Turn | None = None
@@ -179,8 +179,10 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
 
     async def _read_hello(self, requests: Requests) -> Greeting:
         first = await _next(requests)
-        kind = first.WhichOneof("kind") if first is not None else None
-        if first is None or kind != "hello":
+        if first is None:
+            raise NoHello("it ended its stream before its Hello")
+        kind = first.WhichOneof("kind")
+        if kind != "hello":
             raise BadMessage(kind or "hello", "the first message must be Hello")
         return parse_hello(first.hello, self._pool.cell)
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import random
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import grpc
@@ -182,6 +182,7 @@ class Host:
 
     haunted = 0.5  # how often orders of an old stream still arrive
     forgets_ms = 0  # a mutant's ledger: rows this young are lost with the process
+    failed: Callable[[asyncio.Task[Any]], None] | None = None  # told of each task that is over
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, network: Network, witness: Witness,
@@ -254,6 +255,9 @@ class Host:
         if self.crew.processes:
             self._gang = Gang(self, self.crew, self.foreman.workers)
             self._tasks.append(self.loop.create_task(self.foreman.workers.run()))
+        for task in self._tasks:
+            if self.failed is not None:
+                task.add_done_callback(self.failed)
 
     async def _be_connected(self, way: Way) -> None:
         """Until a leader says that it is drained; somebody starts it again some time later."""

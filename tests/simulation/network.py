@@ -23,6 +23,9 @@ from launcher.rpc.v1 import pool_pb2
 if TYPE_CHECKING:
     from tests.simulation.executors import Host
 
+BUGS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNKNOWN)
+"""How a leader ends a stream whose task failed, and one that said what cannot be: neither end of a
+stream of this simulation lies."""
 APART_S = 2e-6
 WINDOW = 8
 """Messages on their way after which a leader's stream takes no more, as TCP and gRPC do not."""
@@ -34,6 +37,10 @@ class Status(msgspec.Struct, frozen=True):
     code: grpc.StatusCode
     details: str = ""
     leader: str = ""
+
+
+class Bug(Exception):
+    """What a servicer caught and answered with one of BUGS."""
 
 
 class Pipe:
@@ -143,7 +150,11 @@ class Stream:
     # ---- the replica's end
 
     async def serve(self, servicer: PoolServicer) -> None:
-        """Run the servicer until the stream is over."""
+        """Run the servicer until the stream is over.
+
+        Raises:
+            Bug: it ended the stream for a reason that no fault brings about.
+        """
         context = _Context(self)
         status = Status(grpc.StatusCode.OK)
         try:
@@ -151,6 +162,8 @@ class Stream:
         except grpc.aio.AbortError:
             status = context.status
         self.down.send(status)
+        if status.code in BUGS:
+            raise Bug(f"{self.replica} ended a stream of {self.executor}: {status.details}")
 
     async def _requests(self) -> AsyncIterator[Any]:
         while (item := await self.inbox.get()) is not None:

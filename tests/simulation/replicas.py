@@ -182,6 +182,7 @@ class Replica:
         await self.log.start()
         self.leader.start()
         self._tasks = [self._loop.create_task(self.roster.watch())]
+        self._tasks[0].add_done_callback(self._failed)
         self.log.subscribe(lambda _: self.pool.watchers.change())
         self._network.servers[self.name] = self._serve
         self._network.watched[self.name] = self.servicer
@@ -192,9 +193,14 @@ class Replica:
 
     def _serve(self, stream: Stream) -> asyncio.Task[None]:
         task = self._loop.create_task(stream.serve(self.servicer))
+        task.add_done_callback(self._failed)
         self._tasks = [other for other in self._tasks if not other.done()]
         self._tasks.append(task)
         return task
+
+    def _failed(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
 
     def move(self, cell: SimCell) -> None:
         """Belong to another cell from the next start on: the old one is lost."""

@@ -16,6 +16,8 @@ import pytest
 from cron.leader import removing
 from cron.scheduler import indexes
 from cron.state.removal import Sweep
+from launcher.executor.foreman import Foreman
+from launcher.pool.pool import Pool
 from tests.simulation import world as world_module
 from tests.simulation.crontabs import draw_crontab
 from tests.simulation.drawn import nightly_but
@@ -103,3 +105,24 @@ def digest_under(hash_seed: str) -> str:
 
 def test_a_run_does_not_depend_on_the_hashes_of_strings() -> None:
     assert digest_under("1") == digest_under("2") == simulate(5).digest
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [(Pool, "report"), (Foreman, "_note_room")])
+def test_an_error_that_only_ends_a_stream_or_an_executor_fails_the_run(
+    where: tuple[type, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test of the simulation: a task that catches all errors, and logs them, hides no bug."""
+    kind, name = where
+    done = getattr(kind, name)
+    calls: list[None] = []
+
+    def fail_once(self: object, *args: object) -> object:
+        calls.append(None)
+        if len(calls) == 5:
+            raise KeyError("a bug")
+        return done(self, *args)
+
+    monkeypatch.setattr(kind, name, fail_once)
+    problems = simulate(1, chaos_s=20.0).judge.problems
+    assert any(one.startswith("x: ") and "a bug" in one for one in problems), problems

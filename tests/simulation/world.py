@@ -109,7 +109,9 @@ class World:
         )
         own = self._chance(chance or name)
         crew = draw_crew(own) if self._has_workers and own.random() < 0.8 else Crew()
-        return Host(self.loop, self.network, Eyes(self.judge), own, config, BASE_MS, crew)
+        host = Host(self.loop, self.network, Eyes(self.judge), own, config, BASE_MS, crew)
+        host.failed = self.failed
+        return host
 
     def wall_ms(self) -> int:
         """The true time."""
@@ -180,7 +182,7 @@ class World:
     def _judge(self, calm_ms: int) -> None:
         judge, state = self.judge, self.judge.machine.state
         for error in self._fatal:
-            judge.accuse("x", f"a replica stopped: {error!r}")
+            judge.accuse("x", f"nobody expected it: {error!r}")
         for name, replica in self.replicas.items():
             if replica.applier.state.index != state.index:
                 judge.accuse("g", f"{name} is at {replica.applier.state.index} only")

@@ -240,13 +240,16 @@ async def test_a_stream_that_does_not_begin_with_hello_is_ended() -> None:
         assert rig.events == []
 
 
-async def test_a_stream_that_ends_before_its_hello_is_no_session() -> None:
+async def test_a_stream_that_ends_before_its_hello_is_no_session_and_no_warning() -> None:
+    """An executor that ends just then is nothing that a person has to look at."""
     async with rigged() as rig:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{rig.port}") as channel:
-            call = pool_pb2_grpc.PoolStub(channel).Connect()
-            await call.done_writing()
-            assert await call.code() is INVALID
+        with structlog.testing.capture_logs() as lines:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{rig.port}") as channel:
+                call = pool_pb2_grpc.PoolStub(channel).Connect()
+                await call.done_writing()
+                assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert rig.events == []
+        assert [line["event"] for line in lines] == []
 
 
 async def test_a_stream_without_a_hello_is_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,3 +154,15 @@ def test_an_answer_to_a_heartbeat_waits_for_one_sync_at_most() -> None:
     """One that comes while a disk syncs is heard after it, and answered before the next."""
     story = Silence(slow_disks, appends_per_s=40.0, burst=20)
     story.check(most_s=0.4 + 2 * HEARTBEAT_S)
+
+
+def all_slow(world: World) -> None:
+    """Each sync of each disk takes two heartbeats."""
+    for machine in world.seated():
+        machine.sync_s = (0.19, 0.2)
+
+
+def test_slow_disks_of_all_replicas_cost_the_leader_a_few_heartbeats_and_not_its_office() -> None:
+    """consensus/DESIGN.md, "Heartbeats": a tick waits for its own sync, and an answer for one more."""
+    story = Silence(all_slow, appends_per_s=40.0, burst=20)
+    story.check(most_s=3 * 0.2 + HEARTBEAT_S)
