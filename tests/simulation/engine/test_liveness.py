@@ -163,6 +163,6 @@ def all_slow(world: World) -> None:
 
 
 def test_slow_disks_of_all_replicas_cost_the_leader_a_few_heartbeats_and_not_its_office() -> None:
-    """consensus/DESIGN.md, "Heartbeats": a tick waits for its own sync, and an answer for one more."""
+    """consensus/DESIGN.md, "Heartbeats": a tick waits for one sync, an answer for one more."""
     story = Silence(all_slow, appends_per_s=40.0, burst=20)
     story.check(most_s=3 * 0.2 + HEARTBEAT_S)
