@@ -46,7 +46,7 @@ from launcher.executor.attempt import Attempt
 from launcher.executor.batch import Batch, Job, Tries
 from launcher.executor.children import Children, News
 from launcher.executor.clock import boot_ms, wall_ms
-from launcher.executor.foreman import Foreman
+from launcher.executor.foreman import TURN_GAP_MS, Foreman
 from launcher.executor.lease import Lease
 from launcher.executor.ledger import FILE, Ledger
 from launcher.executor.outputs import Outputs
@@ -185,7 +185,7 @@ async def run_spawner(folder: Path, count: int, in_flight: int) -> Sample:
         if ends := sum(_is_end(one) for one in news):
             feeder.ended(ends)
 
-    children = Children(hear, in_flight, "bench")
+    children = Children(hear, in_flight, "bench", TURN_GAP_MS)
     feeder = Feeder(in_flight, order)
     await children.start()
     children.send([["lease", boot_ms() + LONG_MS]])

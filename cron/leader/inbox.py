@@ -51,6 +51,7 @@ JOINED_BYTES_PER_ENTRY_MAX = 1 << 20
 FLOORS_PER_TURN = 256
 """Executors that are told of a new floor in one turn; the rest are told in the next ones."""
 
+_UNSENT: Final = Note(NoteCode.UNSENT)
 REFUSED: Final = Fate.REFUSED  # members of an enumeration are slow to look up
 
 
@@ -209,14 +210,14 @@ class Inbox:
         makes this command stale by its Claim (rule R3).
         """
         unsent = self._dispatcher.unsent
-        note, found, room = Note(NoteCode.UNSENT), list[c.Rows](), FACTS_PER_ENTRY_MAX
+        found, room = list[c.Rows](), FACTS_PER_ENTRY_MAX
         for source, index, rows in unsent.batches():
             record = state.executor_of(*source)
             begun = _begun_of(record, index, rows)
             unsent.keep(source, index, begun)
             some = sorted(begun)[:room]
             if record is not None and some:
-                found.append(c.Rows(index, record.number, deltas(some), note))
+                found.append(c.Rows(index, record.number, deltas(some), _UNSENT))
                 room -= len(some)
             if not room:
                 break
@@ -287,13 +288,14 @@ class Inbox:
         # Those of rows go before those of items, and are left out where all are accepted.
         of_rows = result.items[: len(result.items) - len(items)]
         verdicts = iter(of_rows)
-        for ends in command.ends if isinstance(command, c.Finished) else ():
-            rows, record = sums(ends.rows), state.executors.get(ends.executor)
+        for said in command.ends if isinstance(command, c.Finished) else command.rows:
+            rows, record = sums(said.rows), state.executors.get(said.executor)
             if of_rows:
                 rows = [*compress(rows, map(is_settled, islice(verdicts, len(rows))))]
-            if record is not None:
+            # Of orders that never left no executor has said anything.
+            if record is not None and not (isinstance(said, c.Rows) and said.note == _UNSENT):
                 of_source = acks.setdefault(source_of(record), {})
-                of_source.setdefault(ends.begun_index, []).extend(rows)
+                of_source.setdefault(said.begun_index, []).extend(rows)
         for item, verdict in zip(items, result.items[len(of_rows) :], strict=True):
             ended = self._ending.pop((item.key, item.attempt, item.part), None)
             if ended is not None and is_settled(verdict):

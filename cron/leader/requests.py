@@ -166,6 +166,8 @@ def rows_of(command: Command, state: State) -> int:
         rows += sum(len(one.rows) for one in command.starts)
     if isinstance(command, c.Finished):
         rows += sum(len(one.rows) for one in command.ends)
+    if isinstance(command, c.Refused):
+        rows += sum(len(one.rows) for one in command.rows)
     if isinstance(command, c.Lost):
         rows += sum(count_on(state, gone) for gone in command.executors)
     return rows

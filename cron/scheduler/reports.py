@@ -37,6 +37,7 @@ _WITHOUT_WORDS: Final = {
 }
 
 
+_BEFORE_IT_RUNS: Final = (ACCEPTED, Fate.REFUSED, Fate.FENCED)
 Source: TypeAlias = tuple[str, str]
 """Executor id and the UUID of its ledger."""
 End: TypeAlias = tuple[c.Key, int, int]
@@ -55,6 +56,7 @@ class ReportCommands(msgspec.Struct):
     launched: list[c.LaunchedItem] = []
     finished: list[c.FinishedItem] = []
     refused: list[c.RefusedItem] = []
+    refusals: list[c.Rows] = []
     lost: list[c.LostItem] = []
     ended_at: dict[End, tuple[int, int]] = {}
     acks: dict[int, list[int]] = {}
@@ -69,8 +71,8 @@ class ReportCommands(msgspec.Struct):
             result.append(c.Launched(tuple(self.launched), tuple(self.starts)))
         if self.finished or self.ends:
             result.append(c.Finished(tuple(self.finished), tuple(self.ends)))
-        if self.refused:
-            result.append(c.Refused(tuple(self.refused)))
+        if self.refused or self.refusals:
+            result.append(c.Refused(tuple(self.refused), tuple(self.refusals)))
         if self.lost:
             result.append(c.Lost(tuple(self.lost)))
         return result
@@ -107,12 +109,12 @@ def _digest_batch(
     into: ReportCommands,
     source: Source,
 ) -> None:
-    """Take what is said alike of rows of one batch. Starts and ends of those that are open, which
-    is nearly all, are told on by columns; the others one by one."""
+    """Take what is said alike of rows of one batch. Starts, refusals and ends of those that are
+    open, which is nearly all, are told on by columns; the others one by one."""
     batch = executor.batches.get(facts.index) if executor is not None else None
     is_plain = facts.fate is ENDED and not facts.detail and not any(facts.retry_after_ms)
-    is_usual = facts.fate is ACCEPTED or is_plain
-    wanted: tuple[int, ...] = (BEGUN,) if facts.fate is ACCEPTED else (BEGUN, LAUNCHED)
+    is_usual = is_plain or facts.fate in _BEFORE_IT_RUNS
+    wanted: tuple[int, ...] = (BEGUN, LAUNCHED) if facts.fate is ENDED else (BEGUN,)
     others = list(range(len(facts.rows)))
     if batch is not None and is_usual:
         usual, others = _sorted_out(batch, facts.rows, wanted)
@@ -139,10 +141,15 @@ def _sorted_out(
 
 
 def _tell_on(batch: Batch, facts: BatchFacts, into: ReportCommands) -> None:
-    """Note the start or the end of usual rows."""
+    """Note the start or the end of usual rows, or that they never ran."""
     rows, started = deltas(facts.rows), uniform(facts.started_ms)
     if facts.fate is ACCEPTED:
         into.starts.append(c.Starts(batch.index, batch.executor, rows, started))
+        return
+    if facts.fate is not ENDED:
+        detail = _shortened(facts.detail)
+        note = None if detail else Note(_WITHOUT_WORDS[facts.fate])
+        into.refusals.append(c.Rows(batch.index, batch.executor, rows, note, detail))
         return
     into.ends.append(
         c.Ends(

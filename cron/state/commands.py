@@ -172,6 +172,7 @@ class Rows(msgspec.Struct, frozen=True, array_like=True, gc=False):
     executor: int
     rows: tuple[int, ...]
     note: Note | None = None
+    detail: str = ""
 
 
 class LaunchedItem(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -210,7 +210,7 @@ def refused(context: Context, command: c.Refused) -> Result:
     rows = [
         Verdict.NOT_OPEN
         if named is None
-        else _refused(context, c.RefusedItem(*named[:2], part=named[2], note=one.note))
+        else _refused(context, c.RefusedItem(*named[:2], one.detail, named[2], one.note))
         for one in command.rows
         for named in ends.all_named(context.state, one)
     ]

@@ -2,7 +2,7 @@
 
 The spawner says at once what it started, one frame for each: whoever kills it must not keep that
 from us. To be woken for each of them costs as much as a tenth of a start; so after a look the
-socket is left alone for READ_GAP_MS. What is said meanwhile waits in the kernel, also when the
+socket is left alone for a while. What is said meanwhile waits in the kernel, also when the
 spawner dies.
 """
 
@@ -43,8 +43,6 @@ _PROGRAM: Final = (
 )
 _PEEK: Final = os.WEXITED | os.WNOHANG | os.WNOWAIT
 EXIT_WAIT_S: Final = 2.0
-READ_GAP_MS: Final = 2
-"""Below the foreman's gap between two turns: nobody waits longer for it."""
 READ_BYTES: Final = 1 << 16
 
 News = list[Any]
@@ -73,7 +71,10 @@ class _Line(asyncio.BufferedProtocol):
     """The socket to the spawner. It is read between `listen` and `pause`; `over` is done once it
     has ended, after all that was said, or with what a reader of the news raised."""
 
-    def __init__(self, hear: Callable[[list[News]], None], sock: socket.socket) -> None:
+    def __init__(
+        self, hear: Callable[[list[News]], None], sock: socket.socket, gap_ms: int
+    ) -> None:
+        self._gap_s = gap_ms / 1000
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.transport: asyncio.Transport | None = None
@@ -112,7 +113,7 @@ class _Line(asyncio.BufferedProtocol):
         self._take(nbytes)
         if self.transport is not None and not self.over.done():
             self.transport.pause_reading()
-            self._later = self._loop.call_later(READ_GAP_MS / 1000, self._resume)
+            self._later = self._loop.call_later(self._gap_s, self._resume)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Read what is left: a write that failed ends a connection, and it may end it first."""
@@ -159,14 +160,17 @@ class _Line(asyncio.BufferedProtocol):
 class Children:
     """A spawner process of the ledger with the UUID `ledger`, by which it is found should it
     outlive its executor, and its reaper, which is its parent and a child of this process. `hear`
-    gets the spawner's news, frame by frame, on the loop's thread.
+    gets the spawner's news on the loop's thread, those of `gap_ms` at once.
 
     They have a session of their own: a signal to the executor's process group does not reach them,
     so that they outlive the executor by the moment that it takes to kill the commands.
     """
 
-    def __init__(self, hear: Callable[[list[News]], None], slots: int, ledger: str) -> None:
+    def __init__(
+        self, hear: Callable[[list[News]], None], slots: int, ledger: str, gap_ms: int
+    ) -> None:
         self._hear = hear
+        self._gap_ms = gap_ms
         self._slots = slots
         self._ledger = ledger
         self._line: _Line | None = None
@@ -190,7 +194,7 @@ class Children:
                 cwd="/",
                 env={"PATH": PATH, SPAWNER_MARK: self._ledger},
             )
-        line = _Line(self._hear, ours)
+        line = _Line(self._hear, ours, self._gap_ms)
         await asyncio.get_running_loop().create_connection(lambda: line, sock=ours)
         self._line = line
 

@@ -210,7 +210,8 @@ class Foreman:
         await self._start_spawner()
 
     def _new_children(self) -> Children:
-        return Children(self._hear_spawner, self._config.slots, self.ledger_uuid)
+        # What the spawner says within the gap between two turns makes one turn anyway.
+        return Children(self._hear_spawner, self._config.slots, self.ledger_uuid, TURN_GAP_MS)
 
     async def _start_spawner(self) -> None:
         await self._children.start()

@@ -29,16 +29,20 @@ class Mounts:
         self._file = file
         self._read_ms = -KEPT_MS
         self._kinds: dict[str, str] = {}
+        self._verdicts: dict[str, bool] = {}
 
     def may_hang(self, path: str) -> bool:
         """Whether the mount that `path` is below is not known for a local one."""
         if boot_ms() - self._read_ms >= KEPT_MS:
             self._read_ms = boot_ms()
-            self._kinds = self._read()
-        path = os.path.normpath(path)
-        while path not in self._kinds and path not in ("", "/"):
-            path = os.path.dirname(path)
-        return self._kinds.get(path) not in _LOCAL
+            self._kinds, self._verdicts = self._read(), {}
+        verdict = self._verdicts.get(path)
+        if verdict is None:
+            above = os.path.normpath(path)
+            while above not in self._kinds and above not in ("", "/"):
+                above = os.path.dirname(above)
+            verdict = self._verdicts[path] = self._kinds.get(above) not in _LOCAL
+        return verdict
 
     def _read(self) -> dict[str, str]:
         """Kinds by mount point; the last of several on one point is the one that counts."""

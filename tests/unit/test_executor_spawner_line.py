@@ -26,7 +26,7 @@ class Wire:
         self.looks: list[list[News]] = []
         self.then: Callable[[], None] = lambda: None
         self.heard = asyncio.Event()
-        self.line = _Line(self._hear, ours)
+        self.line = _Line(self._hear, ours, 5)
         self._ours = ours
 
     async def open(self) -> None:
@@ -146,7 +146,7 @@ async def test_what_a_hearer_raises_reaches_who_listens() -> None:
     def hear(news: list[News]) -> None:
         raise KeyError("x")
 
-    some = Children(hear, 1, "ledger")
+    some = Children(hear, 1, "ledger", 5)
     await some.start()
     order: dict[str, Any] = {"name": "a"}
     some.send([["drain", 0], ["start", order]])
@@ -156,7 +156,7 @@ async def test_what_a_hearer_raises_reaches_who_listens() -> None:
 
 
 async def test_a_spawner_that_ends_is_said_to_have_died() -> None:
-    some = Children(lambda news: None, 1, "ledger")
+    some = Children(lambda news: None, 1, "ledger", 5)
     await some.start()
     listening = asyncio.create_task(some.listen(Lease()))
     assert await some.stop()
@@ -168,7 +168,7 @@ async def test_a_spawner_that_ends_is_said_to_have_died() -> None:
 async def test_a_stopped_spawner_leaves_no_descriptor() -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
-        some = Children(lambda news: None, 1, "ledger")
+        some = Children(lambda news: None, 1, "ledger", 5)
         await some.start()
         await some.stop()
     # Fewer where threads of an earlier test have let go of theirs meanwhile.

@@ -233,6 +233,21 @@ def test_ends_are_acknowledged_by_rows_once_they_are_committed() -> None:
     assert (executor, [(at, sorted(some)) for at, some in rows]) == ("e1", [(index, [0, 1, 2, 3])])
 
 
+def test_refusals_are_acknowledged_by_rows_and_what_never_left_is_not() -> None:
+    rig, (dispatcher, pool) = many(), dispatching()
+    inbox, index = inbox_of(pool, dispatcher), rig.state.index
+    batch = ended(index, [0, 2], Fate.REFUSED, detail="full")
+    inbox.on_event(Facts("e1", "l1", Told((), (batch,))))
+    inbox.on_event(Unsent("e1", "l1", ((index, [1]),)))
+    told, unsent = inbox.gather(rig.state, rig.at_ms)
+    for command in (told, unsent):
+        assert isinstance(command, c.Refused)
+        assert not command.items
+        inbox.follow(rig.state, command, rig.append(command).results[0])
+    assert pool.acked == [("e1", [(index, [0, 2])])]
+    assert not rig.state.active.keys() & {(number, T0 + 60, 0) for number in (1, 2, 3)}
+
+
 def test_reports_that_are_too_many_for_an_entry_wait_for_the_next_one() -> None:
     rig, (dispatcher, pool) = many(), dispatching()
     inbox, index = inbox_of(pool, dispatcher), rig.state.index

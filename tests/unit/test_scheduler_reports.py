@@ -318,9 +318,17 @@ def test_columns_have_late_news_of_rows_that_are_lost() -> None:  # R9
 
 def test_rows_that_were_refused_alike_are_due_again() -> None:  # R7
     rig = many()
-    batch = ended(rig.state.index, [1, 2], Fate.REFUSED, detail="its lease is over")
-    assert commit(rig, digested(rig, batch)) == [Verdict.ACCEPTED] * 2
+    index = rig.state.index
+    batch = ended(index, [1, 2], Fate.REFUSED, detail="its lease is over")
+    into = digested(rig, batch)
+    assert into.commands() == [
+        c.Refused((), (c.Rows(index, 1, (1, 1), None, "its lease is over"),))
+    ]
+    assert commit(rig, into) == []
     assert sorted(said(row) for row in rig.state.due.values()) == ["its lease is over"] * 2
+    fenced = digested(rig, ended(index, [0], Fate.FENCED))
+    assert commit(rig, fenced) == []
+    assert {said(row) for row in rig.state.due.values()} == {"fenced", "its lease is over"}
 
 
 def test_a_launch_of_several_parts_ends_by_columns_too() -> None:
