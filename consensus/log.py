@@ -80,8 +80,8 @@ class ReplicatedLog(Protocol):
 
     async def barrier(self, *, timeout_ms: int) -> Position:
         """Return once this replica is confirmed as leader by a majority that answered a message
-        sent after the call, and has applied all that was committed before it (a linearizable
-        read starts here; so does a lease renewal).
+        sent after the call, and has applied all that was committed before it: a linearizable
+        read starts here.
 
         Raises:
             NotLeader, QueueFull, Stopped, OutcomeUnknown: it could not be confirmed.
@@ -89,7 +89,8 @@ class ReplicatedLog(Protocol):
 
     async def confirm(self, *, timeout_ms: int) -> None:
         """Return once a majority has answered, in this leadership's term, a message that was sent
-        after the call. It waits for no entry, so it says nothing of what is applied.
+        after the call. It waits for no entry, so it says nothing of what is applied. A lease
+        renewal starts here.
 
         Raises:
             NotLeader, QueueFull, Stopped, OutcomeUnknown: it could not be confirmed.
