@@ -32,7 +32,6 @@ from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, Steady, describe_jump
 from cron.leader.overload import Overload, line_text
-from cron.leader.removing import sweep
 from cron.leader.requests import (
     Build,
     Change,
@@ -332,7 +331,7 @@ class Leader:
         if any(isinstance(command, c.Launched | c.Finished) for command in news):
             hit("after-dispatch")
         forget = self.indexes.forgetting.next(self._clock.mono_ms())
-        return [*news, *sweep(self._applier.state), *forget]
+        return [*news, *forget]
 
     def _plan(self, now_ms: int) -> list[c.Command]:
         """Ask the plan, with everything that it may know."""

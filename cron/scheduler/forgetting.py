@@ -14,8 +14,8 @@ from typing import Final
 
 from cron.limits import REMOVED_KEPT
 from cron.state.archive import History
+from cron.state.commands import Forget
 from cron.state.forgetting import is_compact
-from cron.state.removal import Forget
 from cron.state.state import State
 
 LOOK_MS: Final = 1_000

@@ -49,9 +49,7 @@ class LeaderIndexes:
         may not begin takes ten times as long."""
         portion = list(islice(self._leaving, LET_GO_AT_ONCE))
         for candidate in portion:
-            is_back = candidate.record.job is not None or candidate.key in self._state.active
-            if not is_back:
-                self.queues.forget(candidate)
+            self.queues.set_aside(candidate)
         if len(portion) == LET_GO_AT_ONCE:
             return False
         self._leaving = iter(())
@@ -136,8 +134,8 @@ class LeaderIndexes:
         records = [self._state.jobs[name] for name in names]
         for record in records:
             self.due_heap.put(record)
-        leaving = self._state.leaving  # `let_go` comes to these
-        self._look_again(one.name for one in records if one.number not in leaving)
+        # `let_go` comes to the others.
+        self._look_again(one.name for one in records if one.job is not None)
 
     def _look_again(self, names: Iterable[str]) -> None:
         for name in names:

@@ -63,6 +63,8 @@ LACKING_MAX: Final = 1_000
 """Of so many that are skipped at their deadline an entry says what they lacked."""
 TOLD_MAX: Final = 50
 """Jobs of which one plan finds out what their launches lacked: each is a look at all executors."""
+REMOVED_MAX: Final = 5_000
+"""Launches of removed jobs that one entry cancels: a twentieth of a second for each replica."""
 LOST_MAX: Final = 10_000
 """Launches that one entry may give up, beyond those of one executor. It takes no more room for
 them, but each of them costs `apply` as much as a launch that is not usual."""
@@ -241,10 +243,14 @@ class _Choice:
         self._cancel: dict[c.Key, c.CancelItem] = {}
 
     def run(self, accounts: Accounts) -> None:
-        """Decide on what is new, the oldest first, and take what may begin."""
+        """Cancel what waits of removed jobs, decide on what is new, the oldest first, and take what
+        may begin."""
         for key in self._ended:
             self._queues.end(key)
         self._queues.begin_plan(self._now_ms)
+        for gone in self._queues.removed(min(REMOVED_MAX, self._view.rows_max)):
+            by = gone.record.removed_by
+            self._cancel[gone.key] = c.CancelItem(gone.key, NONE, by)
         self._begin_unbound(accounts)
         new = self._queues.take_new(JUDGED_SHARE * self._view.rows_max)
         if len(new) > 1:
@@ -488,7 +494,7 @@ class _Choice:
         """Let a launch that was taken begin, if it may; return whether there is any room left."""
         job = candidate.record.job
         if job is None:
-            self._queues.drop(candidate.key)
+            self._queues.set_aside(candidate)
             return True
         if self._is_stopped(candidate, job) or not self._may_begin(candidate, job):
             return True

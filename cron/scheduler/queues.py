@@ -78,6 +78,7 @@ class Queues:
         self._running = self.placement.running
         self._runs: Counter[int] = Counter()  # of each job that runs, how many
         self._new: dict[Key, None] = {}
+        self._removed: dict[Key, None] = {}  # of removed jobs, out of all queues
         self._deadlines: list[tuple[int, Key]] = []
         self._needs: dict[int, Placed] = {}
         self._flow_keys: dict[FlowKey, FlowKey] = {}
@@ -190,7 +191,10 @@ class Queues:
             known.is_fresh = False
             return
         self._waiting[key] = candidate
-        self._new[key] = None
+        if candidate.record.job is None:
+            self._removed[key] = None
+        else:
+            self._new[key] = None
 
     def _load_job(self, record: JobRecord) -> None:
         """Let in what was there at the takeover of a job whose order counts, before what is new."""
@@ -221,6 +225,7 @@ class Queues:
         if candidate is None:
             return
         self._new.pop(key, None)
+        self._removed.pop(key, None)
         self._by_job.remove(key)
         if is_queue(candidate.record.job):
             first = self._by_job.first(key[0])
@@ -363,9 +368,19 @@ class Queues:
             self.put_back(self._taken[key], 0)  # it starts nothing, and costs no rate
         self._forget_waiting(key)
 
-    def forget(self, candidate: Candidate) -> None:
-        """Take a launch of a removed job out of the fair queue: it must not begin."""
-        self.fair.remove(candidate.key)
+    def set_aside(self, candidate: Candidate) -> None:
+        """Take a launch out of the fair queue whose job was removed: it is to be cancelled. Nothing
+        where the job has come back, or the launch is over."""
+        key = candidate.key
+        if candidate.record.job is None and key in self._waiting:
+            self.put_back(candidate, FOREVER_MS)  # it starts nothing, and costs no rate
+            self.fair.remove(key)
+            self._new.pop(key, None)
+            self._removed[key] = None
+
+    def removed(self, most: int) -> list[Candidate]:
+        """Return up to `most` launches of removed jobs, which stay until State has ended them."""
+        return [self._waiting[key] for key in islice(self._removed, most)]
 
     def take(self, now_ms: int, late_budget: int, most: int = 1) -> list[Candidate]:
         """Return up to `most` launches that may begin next, several only where nothing is to be
@@ -451,7 +466,8 @@ class Queues:
     def next_ms(self) -> int | None:
         """Return when something may be to be done that no entry brings about; None for never, 0
         while there is more to be let in and judged than one plan takes."""
-        return 0 if self._new or self._is_loading else self.fair.next_ms()
+        is_more = self._new or self._removed or self._is_loading
+        return 0 if is_more else self.fair.next_ms()
 
     def depths(self) -> list[Depth]:
         """Return what waits and runs, by pool, priority and tenant."""

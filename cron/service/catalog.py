@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -40,7 +41,6 @@ from cron.errors import (
 )
 from cron.job import Job
 from cron.leader.leader import Leader
-from cron.leader.removing import leaving, sweep_before
 from cron.leader.requests import appending
 from cron.limits import (
     JOBS_MAX,
@@ -48,12 +48,14 @@ from cron.limits import (
     PRUNE_WITHOUT_YES_MAX,
     WORK_BYTES_MAX,
 )
+from cron.scheduler.plan import REMOVED_MAX
 from cron.scheduler.policy import Accounted, account_for, as_lines
 from cron.service.differences import differences
 from cron.state import commands as c
 from cron.state.codec import encode_work
 from cron.state.outcome import Verdict
 from cron.state.state import JobRecord, State
+from launcher.launch import LaunchState, Reason
 from launcher.names import format_time, short_job_name
 
 ATTEMPTS = 5
@@ -421,8 +423,8 @@ class Catalog:
             diff.source, diff.base, 0, parts[-1], tuple(removed), by, change,
             len(parts), len(parts),
         )  # fmt: skip
-        while portion := sweep_before(state, [job.name for job in diff.changed]):
-            await self._leader.submit(appending(*portion))
+        while waiting := waiting_of_removed(state, [job.name for job in diff.changed]):
+            await self._leader.submit(appending(c.Cancel(waiting)))
         names = [*(job.name for job in diff.changed), *removed]
         _, results = await self._leader.submit(
             lambda state, now_ms: _build(state, now_ms, last, names), changes_jobs=True
@@ -526,8 +528,21 @@ def _build(state: State, now_ms: int, put: c.PutJobs, names: Sequence[str]) -> l
     commands: list[c.Command] = []
     if accounts:
         commands.append(c.Account(as_lines(state.catalog, accounts)))
-    commands += leaving(state, put.removed)
     return [*commands, msgspec.structs.replace(put, effective_s=effective_s)]
+
+
+def waiting_of_removed(state: State, names: Iterable[str]) -> tuple[c.CancelItem, ...]:
+    """Return what cancels the next launches that wait of removed jobs with these names: a job that
+    comes back launches none of them."""
+    records = [record for name in names if (record := state.jobs.get(name)) is not None]
+    items = (
+        c.CancelItem(row.key, Reason.NONE, record.removed_by)
+        for record in records
+        if record.job is None
+        for row in record.open.values()
+        if row.state is LaunchState.DUE
+    )
+    return tuple(islice(items, REMOVED_MAX))
 
 
 def _readable(record: JobRecord, job: Job) -> Ticks:

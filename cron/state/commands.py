@@ -23,7 +23,7 @@ import msgspec
 
 from cron.job import Job
 from cron.notes import Note
-from cron.state import pool, removal
+from cron.state import pool
 from cron.state.ran import RanItem
 from launcher.launch import LaunchState, Reason
 from launcher.work import Epoch
@@ -255,7 +255,8 @@ class LostExecutor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CancelItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A launch that somebody, or a newer launch, wants ended (rule R8)."""
+    """A launch that somebody, or a newer launch, wants ended (rule R8). `reason` is NONE for a due
+    launch whose job was removed."""
 
     key: Key
     reason: Reason
@@ -529,6 +530,16 @@ class Recover(msgspec.Struct, frozen=True, array_like=True, tag="recover"):
     recalled: tuple[int, ...] = ()
 
 
+class Forget(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
+    """History has no row of before `before_s`: of the jobs with these `numbers` the schedules that
+    ended by then are forgotten, and the records of those that were removed by then. The records in
+    `removed` are forgotten whatever history has. What State itself needs of a job stays."""
+
+    numbers: tuple[int, ...]
+    before_s: int
+    removed: tuple[int, ...] = ()
+
+
 class Resolve(msgspec.Struct, frozen=True, array_like=True, tag="resolve"):
     """Every job of a restored cell is recovered up to `to_s`: from here on it launches."""
 
@@ -588,9 +599,7 @@ Command: TypeAlias = (
     | Resolve
     | ResetClock
     | ResetHorizons
-    | removal.Leave
-    | removal.Sweep
-    | removal.Forget
+    | Forget
     | pool.SetLimits
     | pool.ForgetDebts
     | pool.CloseGate

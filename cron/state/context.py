@@ -53,7 +53,6 @@ class Context:
         self.rows = 0  # how many they are
         self.seals = False  # a Seal is in this entry
         self.jobs_changed = 0  # by the newest PutJobs in it that happened
-        self.leaves = False  # what waits of jobs that it removes from here on is left for `Sweep`
         self.sealed: list[Sealed] = []
         self.moved: dict[Key, None] = {}
         self.moved_rows: list[tuple[Sequence[int], Sequence[int]]] = []

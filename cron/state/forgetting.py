@@ -12,9 +12,9 @@ from collections.abc import Container
 from itertools import pairwise
 
 from cron.limits import SPANS_KEPT
+from cron.state.commands import Forget
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
-from cron.state.removal import Forget
 from cron.state.state import JobRecord, Span, State
 
 

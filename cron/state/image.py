@@ -371,8 +371,6 @@ def _derive(state: State) -> None:
         _check_known(row.number in state.by_number, f"job {row.number}")
         if row.state is LaunchState.DUE:
             state.due.odd[row.key] = row
-            if state.by_number[row.number].job is None:
-                state.leaving[row.number] = None
         else:
             for start in row.starts():
                 _check_known(start.executor in state.executors, f"executor {start.executor}")

@@ -6,13 +6,12 @@ from typing import Final
 
 from cron.job import Job
 from cron.limits import DEADLINE_S_MAX, DEADLINE_S_MIN, NOTE_CHARS_MAX
-from cron.notes import Note, NoteCode
 from cron.state import commands as c
-from cron.state import forgetting, removal
+from cron.state import forgetting
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import ExecutorRecord, JobRecord, Paused, Span
-from launcher.launch import LaunchState, Reason
+from launcher.launch import LaunchState
 from launcher.names import SCHEDULED_S_MAX
 
 DUE: Final = LaunchState.DUE  # members of an enumeration are slow to look up
@@ -121,7 +120,6 @@ def _put(context: Context, command: c.PutJobs, job: Job) -> None:
         record.local_horizon_min = -1
     record.source = command.source
     record.removed_by = ""
-    state.leaving.pop(record.number, None)
     record.revision = state.catalog
     record.horizon_s = command.effective_s
     record.job = job
@@ -136,13 +134,11 @@ def _note_change(context: Context, record: JobRecord, command: c.PutJobs) -> Non
 
 
 def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
-    """Delete a job; its horizon and past stay, and what has begun goes on."""
+    """Delete a job; its horizon and past stay, and what has begun goes on. The leader cancels its
+    due launches by later entries, a portion in each."""
     context.state.touch(record)
     _close_span(record, command.effective_s)
-    if not context.leaves:
-        _end_waiting(context, record, command.by, len(record.open))
-    elif _waits(record):
-        context.state.leaving[record.number] = None
+    if _waits(record):
         record.removed_by = command.by
     record.revision = context.state.catalog
     record.job = None
@@ -152,39 +148,6 @@ def _remove(context: Context, command: c.PutJobs, record: JobRecord) -> None:
 
 def _waits(record: JobRecord) -> bool:
     return any(row.state is DUE for row in record.open.values())
-
-
-def _end_waiting(context: Context, record: JobRecord, by: str, limit: int) -> int:
-    """End what waits of a removed job, up to the limit; return how many that were."""
-    # By name: an image does not tell in which order they became due.
-    rows = [row for _, row in sorted(record.open.items()) if row.state is DUE][:limit]
-    for row in rows:
-        row.cancel_by = by
-        context.end(row, LaunchState.CANCELLED, Reason.NONE, note=Note(NoteCode.REMOVED))
-    return len(rows)
-
-
-def leave(context: Context, _command: removal.Leave) -> Result:
-    """Have what waits of jobs that this entry removes from here on stay, for `Sweep`."""
-    context.leaves = True
-    return Result(Verdict.ACCEPTED)
-
-
-def sweep(context: Context, command: removal.Sweep) -> Result:
-    """End what waits of removed jobs, up to the limit; its number is how many that were."""
-    state = context.state
-    left = command.limit
-    for number in command.numbers:
-        record = state.by_number.get(number)
-        if record is None or record.job is not None:
-            state.leaving.pop(number, None)
-            continue
-        if left > 0:
-            state.touch(record)
-            left -= _end_waiting(context, record, record.removed_by, min(left, len(record.open)))
-        if not _waits(record):
-            state.leaving.pop(number, None)
-    return Result(Verdict.ACCEPTED, number=max(command.limit, 0) - max(left, 0))
 
 
 def _close_span(record: JobRecord, to_s: int) -> None:

@@ -310,18 +310,22 @@ def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:
 
 
 def cancel(context: Context, command: c.Cancel) -> Result:
-    """End what is due; mark what may be running, so that its kill is committed first (rule R8)."""
-    items = []
+    """End what is due; mark what may be running, so that its kill is committed first (rule R8).
+    No reason is one only for what is due of a removed job."""
+    items, by_number = [], context.state.by_number
     for item in command.items:
         row = context.state.row(item.key)
         if row is None:
             items.append(Verdict.NOT_OPEN)
-        elif item.reason is Reason.NONE:
+            continue
+        is_removed = row.state is LaunchState.DUE and by_number[row.number].job is None
+        if item.reason is Reason.NONE and not is_removed:
             items.append(Verdict.WRONG_STATE)
         elif row.state is LaunchState.DUE:
             context.touch(row)
             row.cancel_by = item.by
-            context.end(row, LaunchState.CANCELLED, item.reason)
+            note = Note(NoteCode.REMOVED) if item.reason is Reason.NONE else None
+            context.end(row, LaunchState.CANCELLED, item.reason, note=note)
             items.append(Verdict.ACCEPTED)
         elif row.cancel is not Reason.NONE:
             items.append(Verdict.ALREADY)

@@ -25,7 +25,6 @@ from cron.state import (
     pool,
     pooling,
     recovery,
-    removal,
     revisions,
 )
 from cron.state import commands as c
@@ -140,9 +139,7 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Claim: _claim,
     c.RaiseFormat: _raise_format,
     c.PutJobs: jobs.put_jobs,
-    removal.Leave: jobs.leave,
-    removal.Sweep: jobs.sweep,
-    removal.Forget: forgetting.forget,
+    c.Forget: forgetting.forget,
     c.Pause: jobs.pause,
     c.Resume: jobs.resume,
     c.Account: accounts.account,

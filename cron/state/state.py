@@ -212,7 +212,7 @@ class JobRecord(msgspec.Struct, array_like=True):
     counts: dict[int, int] = {}  # LaunchState -> ends
     recovered: int = 0  # the lineage in which all that ran before was recorded (rule R13)
     dead: dict[tuple[int, int], DeadLetter] = {}  # (scheduled_s, trigger) -> what was given up
-    removed_by: str = ""  # of a removed job of which launches were left to be ended
+    removed_by: str = ""  # of a removed job of which launches waited
     forgotten_s: int = 0
     held: dict[int, int] = {}
     spent: list[int] = []  # instants after the horizon that have begun, oldest first (rule R10)
@@ -342,7 +342,6 @@ class State:
         self.active = ActiveRows()
         self.running: dict[int, int] = {}  # of each job that has active launches, how many
         self.delays_s: dict[int, int] = {}  # `deadline_s` of jobs whose launches begin in lines
-        self.leaving: dict[int, None] = {}  # removed jobs of which launches may wait, in any order
         self.executors: dict[int, ExecutorRecord] = {}
         self.by_ledger: dict[tuple[str, str], ExecutorRecord] = {}  # by executor id and ledger
         self.executor_numbers = 0

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cron.job import Job, OnLost, Overlap, Retry, Schedule
 from cron.state import commands as c
-from cron.state import pool, removal
+from cron.state import pool
 from cron.state.columns import deltas
 from launcher.launch import LaunchState, Reason
 from launcher.work import WorkSpec
@@ -79,7 +79,7 @@ class Commands:
             self.cancel, self.trigger, self.reopen, self.reopen, self.joined, self.left,
             self.paused, self.finished, self.redrive, self.redrive, self.drop_dead, self.limits,
             self.close_gate, self.lift_gates, self.drain, pool.ForgetDebts,
-            removal.Leave, removal.Leave, self.sweep,
+            self.cancel_removed, self.cancel_removed,
         ]  # fmt: skip
         command: c.Command = self.of(kinds)()
         return command
@@ -119,7 +119,7 @@ class Commands:
         )
 
     def removal(self) -> list[c.Command]:
-        """A job is removed, whose launches that wait are left."""
+        """A job is removed, and its due launches wait on."""
         live = [name for name, known in self.naive.jobs.items() if known.job is not None]
         name = self.of(live or list(self.naive.jobs))
         known = self.naive.jobs[name]
@@ -131,11 +131,15 @@ class Commands:
             item = c.AccountLine((known.number,), known.revision, known.horizon_s, effective_s, due)
             commands.append(c.Account((item,)))
         put = c.PutJobs(known.source, self.naive.catalog, effective_s, (), (name,), "anna")
-        return [*commands, removal.Leave(), put]
+        return [*commands, put]
 
-    def sweep(self) -> removal.Sweep:
-        numbers = tuple(self.between(0, 6) for _ in range(self.between(1, 6)))
-        return removal.Sweep(numbers, self.of([0, 1, 1, 2, 9, -1]))
+    def cancel_removed(self) -> c.Cancel:
+        """Some of what waits of removed jobs, and something else."""
+        gone = {known.number for known in self.naive.jobs.values() if known.job is None}
+        keys = [key for key in self.naive.open if key[0] in gone][: self.of([1, 1, 2, 9])]
+        return c.Cancel(
+            tuple(c.CancelItem(key, Reason.NONE, "anna") for key in [*keys, self.key()])
+        )
 
     def drawn_job(self, name: str) -> Job:
         return job(

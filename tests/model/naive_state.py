@@ -10,7 +10,6 @@ from __future__ import annotations
 from cron.job import Job, OnLost, Overlap
 from cron.limits import ATTEMPTS_MAX, DEADLINE_S_MAX
 from cron.state import commands as c
-from cron.state import removal
 from cron.state.outcome import Verdict
 from launcher.launch import LaunchState as S
 from launcher.launch import Reason
@@ -37,7 +36,6 @@ class NaiveState(NaivePool):
             return None
         if not is_claim and entry.epoch != self.epoch:
             return None
-        self.leaves = False
         answers = []
         for command in entry.commands:
             if isinstance(command, c.Claim):
@@ -77,24 +75,10 @@ class NaiveState(NaivePool):
         for name in put.removed:
             removed = self.jobs[name]
             removed.job, removed.revision, removed.paused = None, self.catalog, None
-            for key in [] if self.leaves else self.waiting(removed.number):
-                self.end(key, S.CANCELLED, Reason.NONE)
         return set(), []
 
     def waiting(self, number: int) -> list[c.Key]:
         return [k for k, v in self.open.items() if k[0] == number and v.state is S.DUE]
-
-    def leave(self, _: removal.Leave) -> Answer:
-        self.leaves = True
-        return set(), []
-
-    def sweep(self, command: removal.Sweep) -> Answer:
-        found = [(number, self.job_of(number)) for number in command.numbers]
-        gone = dict.fromkeys(n for n, one in found if one is not None and one[1].job is None)
-        waiting = [key for number in gone for key in self.waiting(number)]
-        for key in waiting[: max(command.limit, 0)]:
-            self.end(key, S.CANCELLED, Reason.NONE)
-        return set(), []
 
     def against_jobs(self, put: c.PutJobs, jobs: list[Job]) -> set[V]:
         objections = set()
@@ -352,7 +336,8 @@ class NaiveState(NaivePool):
         launch = self.open.get(item.key)
         if launch is None:
             return {V.NOT_OPEN}
-        if item.reason is Reason.NONE:
+        is_removed = launch.state is S.DUE and self.job_of(item.key[0])[1].job is None
+        if item.reason is Reason.NONE and not is_removed:
             return {V.WRONG_STATE}
         if launch.state is S.DUE:
             self.end(item.key, S.CANCELLED, item.reason)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cron.leader import removing
 from cron.notes import Note, NoteCode
 from cron.scheduler import indexes
+from cron.scheduler import plan as planning
+from cron.service import catalog
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from tests.model.test_state_leader_loop import World
@@ -17,8 +18,15 @@ PORTION = 3
 
 @pytest.fixture(autouse=True)
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removing, "SWEPT_AT_ONCE", PORTION)
+    monkeypatch.setattr(planning, "REMOVED_MAX", PORTION)
+    monkeypatch.setattr(catalog, "REMOVED_MAX", PORTION)
     monkeypatch.setattr(indexes, "LET_GO_AT_ONCE", 2 * PORTION)
+
+
+def leaving(world: World) -> set[int]:
+    """Return the removed jobs of which something waits."""
+    state = world.machine.state
+    return {key[0] for key in state.due if state.by_number[key[0]].job is None}
 
 
 def live(world: World) -> list[str]:
@@ -55,13 +63,13 @@ def walk(seed: int) -> tuple[World, list[int], list[int]]:
         world.run(10)
         pile_up(world)
         remove_some(world)
-        waiting.append(len(world.machine.state.leaving))
+        waiting.append(len(leaving(world)))
         for _ in range(world.chance.randint(0, 6)):
             world.tick(slots=world.free_slots(), expired=[])
             world.check_overlap()
             if world.chance.random() < 0.2:
                 world.lead()
-        left.append(len(world.machine.state.leaving))
+        left.append(len(leaving(world)))
         bring_back(world)
         world.check_audit()
     return world, waiting, left
@@ -73,7 +81,7 @@ def test_what_waits_of_removed_jobs_ends_and_nothing_of_it_begins(seed: int) -> 
     world.settle()
     for _ in range(50):
         world.tick(slots={}, expired=[])
-    assert not world.machine.state.leaving
+    assert not leaving(world)
     world.check_audit()
     gone = [row for row in world.rows if row.note == Note(NoteCode.REMOVED)]
     assert {(row.state, row.reason) for row in gone} <= {(LaunchState.CANCELLED, Reason.NONE)}

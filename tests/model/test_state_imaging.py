@@ -12,11 +12,11 @@ from cron.job import Overlap, Retry, Schedule
 from cron.state import commands as c
 from cron.state import imaging, pool, retries
 from cron.state.codec import encode_entry
+from cron.state.commands import Forget
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
-from cron.state.removal import Forget
 from launcher.launch import LaunchState, Reason
 from tests.model.test_state_totality import COMMANDS, absurd, steered
 from tests.unit.state_rig import T0, StateRig, image_parts, job, with_job

@@ -17,12 +17,12 @@ from cron.history.audit import audit
 from cron.history.audited import OpenRow
 from cron.history.census import count
 from cron.job import Catchup, Job, Overlap, Schedule
-from cron.leader import removing
-from cron.leader.removing import sweep, sweep_before
+from cron.scheduler import plan as planning
 from cron.scheduler.indexes import LeaderIndexes
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import Expired, Settings, View, plan
 from cron.service.catalog import _build as build_change
+from cron.service.catalog import waiting_of_removed
 from cron.service.questions import audited_job
 from cron.state import commands as c
 from cron.state.codec import encode_entry
@@ -131,7 +131,6 @@ class World:
         chance = self.chance
         self.place(slots)
         if not self.indexes.let_go():
-            self.append(*sweep(state))
             return
         view = View(
             state,
@@ -142,7 +141,7 @@ class World:
             rows_max=5,
             settings=Settings(start_window_ms=chance.choice([1000, 30_000])),
         )
-        commands = [*sweep(state), *plan(view, self.now_ms)]
+        commands = plan(view, self.now_ms)
         self.indexes.due_heap.put_back(view.postponed)
         if commands and chance.random() < 0.97:
             self.append(*commands)
@@ -210,8 +209,8 @@ class World:
         """Change jobs as the leader's catalog does."""
         state = self.machine.state
         names = [one.name for one in jobs]
-        while portion := sweep_before(state, names):
-            self.append(*portion)
+        while waiting := waiting_of_removed(state, names):
+            self.append(c.Cancel(waiting))
         put = c.PutJobs("a", state.catalog, 0, jobs, removed)
         self.append(*build_change(state, self.now_ms, put, [*names, *removed]))
         assert state.catalog == put.base + 1
@@ -251,12 +250,12 @@ class World:
     def check_queues(self) -> None:
         """The queues have what State has, and nothing of what a plan took and did not get."""
         state, queues = self.machine.state, self.indexes.queues
-        # What waits of removed jobs the queues may let go of before State does.
-        other = {*copy(queues._loading), *(k for k in state.due if k[0] in state.leaving)}
+        other = set(copy(queues._loading))
         assert set(queues._waiting) | other == set(state.due) | other
         assert set(queues._running) == set(state.active)
         assert len(queues.fair.running) == len(state.active)
-        assert len(queues.fair) + len(queues._new) >= len(set(queues._waiting) - other)
+        ready = len(queues.fair) + len(queues._new) + len(queues._removed)
+        assert ready >= len(set(queues._waiting) - other)
         for number, record in state.executors.items():
             mark = queues.placement.reservation
             held = int(mark is not None and number in mark.held)
@@ -298,9 +297,11 @@ class World:
             if ends:
                 self.append(*ends)
             self.place({n: 9 for n in state.executors})
+            while not self.indexes.let_go():
+                pass
             due = self.indexes.due_heap.take(self.now_ms // 1000, limit=100)
             view = View(state, due, late_budget=9, queues=self.indexes.queues)
-            commands = [*sweep(state), *plan(view, self.now_ms)]
+            commands = plan(view, self.now_ms)
             if commands:
                 self.append(*commands)
             waiting = [r for r in state.open_rows() if r.scheduled_s * 1000 < self.now_ms - 30_000]
@@ -344,7 +345,7 @@ def test_every_instant_has_one_row_whatever_happens(seed: int) -> None:
 def test_the_audit_holds_whatever_people_do(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Edits, removals, triggers, kills and backfills amid all the trouble (R1, R2, R8)."""
     if seed % 2:  # what waits of a removed job is ended in many portions
-        monkeypatch.setattr(removing, "SWEPT_AT_ONCE", 1)
+        monkeypatch.setattr(planning, "REMOVED_MAX", 1)
     world = World(seed)
     for _ in range(5):
         world.run(30, people=True)

@@ -7,15 +7,17 @@ A failing seed prints the line that repeats it. More of them: `SIM_SEED=1000 SIM
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
 
 import pytest
 
-from cron.leader import removing
-from cron.scheduler import indexes
-from cron.state.removal import Sweep
+from cron.scheduler import indexes, plan
+from cron.scheduler.candidates import Candidate
+from cron.scheduler.queues import Queues
+from cron.service import catalog
 from launcher.executor.foreman import Foreman
 from launcher.pool.pool import Pool
 from tests.simulation import world as world_module
@@ -72,16 +74,22 @@ class Removing(Users):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 6])
 def test_no_promise_is_broken_where_a_removal_takes_many_entries(seed: int) -> None:
-    swept = []
+    cancelled = set()
+    removed = Queues.removed
 
-    def sweep(numbers: tuple[int, ...], limit: int) -> Sweep:
-        swept.append(numbers)
-        return Sweep(numbers, limit)
+    def watched(queues: Queues, most: int) -> list[Candidate]:
+        found = removed(queues, most)
+        cancelled.update(one.key for one in found)
+        return found
 
-    one_by_one = patched(removing, SWEPT_AT_ONCE=1, Sweep=sweep)
-    with one_by_one, patched(indexes, LET_GO_AT_ONCE=1), patched(world_module, Users=Removing):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(patched(indexes, LET_GO_AT_ONCE=1))
+        stack.enter_context(patched(plan, REMOVED_MAX=1))
+        stack.enter_context(patched(catalog, REMOVED_MAX=1))
+        stack.enter_context(patched(Queues, removed=watched))
+        stack.enter_context(patched(world_module, Users=Removing))
         expect_sound(simulate(seed))
-    assert len(set(swept)) > 1, "next to nothing waited of removed jobs"
+    assert len(cancelled) > 1, "next to nothing waited of removed jobs"
 
 
 def test_a_seed_repeats_its_run_exactly() -> None:

@@ -11,8 +11,8 @@ from cron.errors import Conflict
 from cron.job import Schedule
 from cron.scheduler.indexes import LeaderIndexes
 from cron.service.backfill import Backfills
+from cron.state.commands import Forget
 from cron.state.outcome import Result
-from cron.state.removal import Forget
 from cron.state.rows import Row, RowKind
 from cron.state.state import State
 from launcher.launch import LaunchState

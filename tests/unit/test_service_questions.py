@@ -20,8 +20,8 @@ from cron.scheduler.views import Wait, WaitFor
 from cron.service import questions
 from cron.service.questions import Questions
 from cron.state import commands as c
+from cron.state.commands import Forget
 from cron.state.pool import CloseGate, Gate, GateAction
-from cron.state.removal import Forget
 from cron.state.state import State
 from launcher.launch import LaunchState, Reason
 from tests.unit.pool_people_rig import FakeQueues

@@ -11,10 +11,10 @@ from cron.scheduler import forgetting as leader_forgetting
 from cron.scheduler.forgetting import LOOK_MS, ROUND_MS, Forgetting, history_from_s
 from cron.state import commands as c
 from cron.state import forgetting, pool, retries
+from cron.state.commands import Forget
 from cron.state.image import decode_state
 from cron.state.imaging import Imaging, encode_state
 from cron.state.outcome import Verdict
-from cron.state.removal import Forget
 from launcher.launch import LaunchState, Reason
 from tests.unit.state_rig import T0, StateRig, job, with_job
 from tests.unit.test_leader_reign import reigning

@@ -8,7 +8,7 @@ from cron.job import Overlap, Schedule
 from cron.limits import DEADLINE_S_MAX
 from cron.state import commands as c
 from cron.state.outcome import Verdict
-from launcher.launch import LaunchState, Reason
+from launcher.launch import Reason
 from launcher.names import SCHEDULED_S_MAX
 from tests.unit.state_rig import MINUTE, T0, StateRig, job, said, skips, with_job
 
@@ -106,16 +106,6 @@ def test_a_removed_job_keeps_its_horizon_and_past() -> None:  # R2
     assert record.job is None
     assert record.horizon_s == T0 + 60
     assert [(span.from_s, span.to_s) for span in record.spans] == [(T0, T0 + 60)]
-
-
-def test_what_is_due_when_a_job_is_removed_is_cancelled() -> None:
-    rig = with_job().to(120)
-    rig.account(60, 120)
-    rig.begin(60)
-    rig.put(removed=("default/backup",))
-    (row,) = rig.rows
-    assert (row.scheduled_s, row.state, row.by) == (T0 + 120, LaunchState.CANCELLED, "anna")
-    assert rig.row(60).state is LaunchState.BEGUN
 
 
 def test_a_removed_job_can_come_back_from_any_source_but_not_into_its_past() -> None:  # R2

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from cron.leader.removing import leaving, sweep
 from cron.state import commands as c
 from cron.state.columns import deltas
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.machine import Machine
 from cron.state.outcome import Verdict
-from cron.state.removal import Leave
+from launcher.launch import Reason
 from tests.unit.state_rig import T0, StateRig, job
 
 END_S = 200
@@ -91,12 +90,11 @@ def change_half(rig: StateRig, count: int) -> None:
 
 def remove_half(rig: StateRig, count: int) -> None:
     names = tuple(map(name, range(1, count, 2)))
-    assert leaving(rig.state, names) == ()
     put = c.PutJobs("crontab", rig.state.catalog, T0 + END_S, (), names)
-    rig.append(Leave(), put)
-    (portion,) = sweep(rig.state)
-    assert len(portion.numbers) == count // 2
-    assert rig.answer(portion).number == count // 2
+    rig.append(put)
+    items = [c.CancelItem(key, Reason.NONE) for key in rig.state.due if key[0] % 2]
+    assert len(items) == count // 2
+    assert set(rig.items(c.Cancel(tuple(items)))) == {Verdict.ACCEPTED}
 
 
 def set_back(rig: StateRig, _count: int) -> None:

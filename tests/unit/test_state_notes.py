@@ -28,6 +28,7 @@ def told_in_all_ways() -> StateRig:
     rig.to(240).account(to=240, skipped=(item,))
     rig.to(300).account(300)
     rig.put(removed=("default/backup",))
+    rig.cancel(300, reason=Reason.NONE)
     return rig
 
 

@@ -245,6 +245,7 @@ def test_what_rests_goes_with_its_job() -> None:
     fail(rig.to(70))
     rig.account(to=70)
     rig.put(removed=("default/backup",))
+    assert rig.cancel(60, reason=Reason.NONE) is Verdict.ACCEPTED
     assert rig.state.row(KEY) is None
     assert said(rig.rows[-1]) == "the job was removed"
 
