@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import re
 import shlex
+import textwrap
 from pathlib import Path
 from typing import Final
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import cron.main  # noqa: F401 - adds the commands that start processes
 from cron.cli.app import cli
+from cron.config import parse_replica_config
 from tests.style.tree import ROOT, files
 
 README_LINES_MAX: Final = 200
@@ -98,15 +101,16 @@ def test_sections_that_are_cited_exist() -> None:
     assert missing == []
 
 
+def blocks(text: str) -> list[str]:
+    """The code blocks of a document, without the indentation of a list that they are in."""
+    found = re.findall(r"^( *)```\w*\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    return [textwrap.dedent(block) for _, block in found]
+
+
 def commands(text: str) -> list[str]:
     """The lines of the code blocks of a document that call raftcron, without their comments."""
-    found, is_code = [], False
-    for line in text.splitlines():
-        if line.lstrip().startswith("```"):
-            is_code = not is_code
-        elif is_code and line.strip().startswith("raftcron "):
-            found.append(line.strip().partition("  #")[0])
-    return found
+    lines = (line.strip() for block in blocks(text) for line in block.splitlines())
+    return [line.partition("  #")[0] for line in lines if line.startswith("raftcron ")]
 
 
 def complaint(line: str) -> str:
@@ -131,3 +135,21 @@ def complaint(line: str) -> str:
 def test_commands_in_documents_exist(document: str) -> None:
     wrong = [(line, complaint(line)) for line in commands(documents()[document]) if complaint(line)]
     assert wrong == []
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/handlers.md"])
+def test_crontabs_in_documents_have_no_error(document: str) -> None:
+    crontabs = [one for one in blocks(documents()[document]) if "#: name=" in one]
+    assert crontabs
+    for crontab in crontabs:
+        ran = CliRunner().invoke(cli, ["lint", "-"], input=crontab)
+        assert ran.exit_code == 0, ran.output
+
+
+def test_the_configuration_in_documents_can_be_read() -> None:
+    found = [one for one in blocks(documents()["docs/cell.md"]) if one.startswith("id = ")]
+    assert [parse_replica_config(one, "cell.md").cell for one in found] == ["prod"]
+    storage = [one for one in blocks(documents()["docs/backup.md"]) if "[object_storage]" in one]
+    assert len(storage) == 2
+    for one in storage:
+        parse_replica_config(found[0] + one, "backup.md")
