@@ -17,11 +17,11 @@ from cron.api.pool_views import (
 from cron.clock import Clock
 from cron.errors import NotFound
 from cron.leader.applier import StateApplier
-from cron.leader.departed import Departed, Departure
 from cron.leader.leader import Leader
 from cron.leader.requests import appending
 from cron.service.hosted import detail
-from cron.state.outcome import Verdict
+from cron.state.commands import Claim, ExecutorJoined, ExecutorLeft
+from cron.state.outcome import Outcome, Verdict
 from cron.state.pool import Drain
 from cron.state.state import ExecutorRecord
 from launcher.names import format_time
@@ -30,6 +30,8 @@ from launcher.pool.session import SessionView
 CONNECTED = "connected"
 IN_DOUBT = "in-doubt"
 LEFT = "left"
+LEFT_KEPT = 10_000
+"""Drained executors that are remembered, about half a KiB each: as many as a cell may have."""
 LEDGER_FULL = (
     "its ledger is full: it gets no work until it may forget launches that a backup covers;"
     " `raftcron snapshot list` says whether backups go on"
@@ -43,7 +45,7 @@ class Hosts:
         self._leader = leader
         self._applier = applier
         self._clock = clock
-        self._departed = Departed(applier)
+        self._gone = DrainedExecutors(applier)
 
     async def listed(self) -> ExecutorsReport:
         """Return all executors, by id; one that came back with another ledger is there twice."""
@@ -69,9 +71,9 @@ class Hosts:
                 is_its = session is not None and session.ledger == record.ledger
                 view = _view(record, session if is_its else None)
                 details.append(detail(state, record, view, query.limit))
-        departure = self._departed.of(name)
-        if not details and departure is not None:
-            details.append(ExecutorDetail(executor=_departed(departure)))
+        gone = self._gone.of(name)
+        if not details and gone is not None:
+            details.append(ExecutorDetail(executor=gone))
         if not details:
             raise _unknown(name)
         details.sort(key=lambda one: (one.executor.role != CONNECTED, one.executor.ledger))
@@ -93,11 +95,61 @@ class Hosts:
         _, results = await self._leader.submit(appending(command))
         views = [one for one in (await self.listed()).executors if one.id == request.executor]
         if results[0].verdict is Verdict.UNKNOWN_EXECUTOR or not views:
-            departure = self._departed.of(request.executor)
-            if departure is not None and not request.is_over:
-                return _departed(departure)
+            gone = self._gone.of(request.executor)
+            if gone is not None and not request.is_over:
+                return gone
             raise _unknown(request.executor)
         return next((view for view in views if view.role == CONNECTED), views[-1])
+
+
+class DrainedExecutors:
+    """The executors that were drained and have left, so that a script that drains one twice
+    succeeds, and a misspelt id does not.
+
+    Every replica follows the entries, so a new leader knows these executors too. A replica that
+    started after an executor had left does not know it.
+    """
+
+    def __init__(self, applier: StateApplier) -> None:
+        self._applier = applier
+        self._drained: dict[int, ExecutorRecord] = {}  # by number, of State
+        self._left: dict[str, ExecutorView] = {}  # by id, the oldest first
+        applier.subscribe(self._applied)
+
+    def of(self, executor: str) -> ExecutorView | None:
+        """Return a drained executor as it was when it left, None where it is not known or has come
+        back since."""
+        return self._left.get(executor)
+
+    def _applied(self, _index: int, outcome: Outcome) -> None:
+        state = self._applier.state
+        for command, result in zip(outcome.commands, outcome.results, strict=True):
+            if isinstance(command, Claim | Drain):
+                # With a Claim, since State may be of a snapshot, and older than what was seen.
+                records = state.executors.values()
+                self._drained = {record.number: record for record in records if record.drained_by}
+            elif isinstance(command, ExecutorJoined):
+                self._left.pop(command.executor, None)
+            elif isinstance(command, ExecutorLeft) and result.verdict is Verdict.ACCEPTED:
+                record = self._drained.pop(command.number, None)
+                if record is not None:
+                    self._left.pop(record.executor, None)
+                    self._left[record.executor] = _left(record, state.at_ms)
+                    if len(self._left) > LEFT_KEPT:
+                        del self._left[next(iter(self._left))]
+
+
+def _left(record: ExecutorRecord, at_ms: int) -> ExecutorView:
+    return ExecutorView(
+        id=record.executor,
+        role=LEFT,
+        host=record.host,
+        version=record.version,
+        drained_by=record.drained_by,
+        drained_ms=record.drained_ms,
+        ledger=record.ledger,
+        note=f"drained by {record.drained_by}, has left at {format_time(at_ms // 1000)}",
+    )
 
 
 def _unknown(executor: str) -> NotFound:
@@ -143,21 +195,6 @@ def _connected(view: ExecutorView, session: SessionView) -> ExecutorView:
         "incarnation": session.incarnation,
     }
     return ExecutorView(**fields)
-
-
-def _departed(departure: Departure) -> ExecutorView:
-    """Return an executor as it was when it left."""
-    at = format_time(departure.left_ms // 1000)
-    return ExecutorView(
-        id=departure.executor,
-        role=LEFT,
-        host=departure.host,
-        version=departure.version,
-        drained_by=departure.drained_by,
-        drained_ms=departure.drained_ms,
-        ledger=departure.ledger,
-        note=f"drained by {departure.drained_by}, has left at {at}",
-    )
 
 
 def _drained(record: ExecutorRecord) -> str:

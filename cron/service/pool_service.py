@@ -37,8 +37,8 @@ from cron.leader.leader import Leader
 from cron.leader.lines import Lines
 from cron.leader.requests import appending
 from cron.leader.shown import of_gate
-from cron.leader.unheard import Named, Unheard
 from cron.limits import GATES_MAX, LIMITS_MAX
+from cron.scheduler.job_filter import JobFilter
 from cron.scheduler.why import AskQueued
 from cron.scopes import Scope, scope_text
 from cron.service.dead import DeadLetters
@@ -54,6 +54,7 @@ from cron.service.limiting import (
     notes_of_set,
     without_idle_burst,
 )
+from cron.service.unknown_names import unknown_names
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import (
@@ -81,7 +82,6 @@ class PoolService:
         self._clock = clock
         self._letters = DeadLetters(leader, applier)
         self._hosts = Hosts(leader, applier, clock)
-        self._unheard = Unheard(lambda: applier.state, leader.pool)
         self._lines = Lines(applier, clock, queued, leader.behind)
 
     def _lead(self) -> None:
@@ -129,9 +129,9 @@ class PoolService:
         if results[0].items[0] == Verdict.TOO_MANY:
             hint = "remove some, or set limits for each tenant alike"
             raise LimitExceeded(f"{LIMITS_MAX} scopes have limits already", hint)
-        named = Named(tenant=change.tenant, pool=change.pool, priority=change.priority)
-        notes = [*told, *await self._unheard.notes(named)]
-        return msgspec.structs.replace(limit_view(scope, made[-1]), notes=notes)
+        named = JobFilter(tenant=change.tenant, pool=change.pool)
+        notes = await unknown_names(self._applier.state, self._leader.pool, named, change.priority)
+        return msgspec.structs.replace(limit_view(scope, made[-1]), notes=[*told, *notes])
 
     async def remove_limit(self, removal: LimitRemoval) -> LimitView:
         """Take the limits of a scope away. The notes say which apply now instead."""
@@ -183,10 +183,9 @@ class PoolService:
             raise InvalidInput("the time until which the gate is to be closed is over already")
         closed = self._applier.state.gates.get(number)
         view = of_gate(closed if closed is not None else gate, number)
-        named = Named(
-            request.tenant, request.pool, request.collection, request.jobs, request.priority
-        )
-        return msgspec.structs.replace(view, notes=await self._unheard.notes(named))
+        named = JobFilter(request.jobs, request.tenant, request.pool, request.collection)
+        notes = await unknown_names(self._applier.state, self._leader.pool, named, request.priority)
+        return msgspec.structs.replace(view, notes=notes)
 
     async def open_gates(self, opening: GateOpening) -> GatesReport:
         """Open gates."""

@@ -6,8 +6,8 @@ import pytest
 
 from cron.api.pool_views import DrainRequest, ExecutorView
 from cron.errors import NotFound
-from cron.leader import departed
-from cron.leader.departed import Departed
+from cron.service import hosts
+from cron.service.hosts import DrainedExecutors
 from cron.state import commands as c
 from cron.state.pool import Drain
 from launcher.names import format_time
@@ -104,7 +104,7 @@ def test_a_new_leader_knows_it_of_a_state_that_came_as_a_snapshot() -> None:
     """The Drain is not among the entries that it applied; its own Claim is."""
     w = world()
     w.append(Drain("e1", "ada"))
-    late = Departed(w)  # type: ignore[arg-type]
+    late = DrainedExecutors(w)  # type: ignore[arg-type]
     w.rig.epoch = Epoch(1, 2, "r2")
     w.append(c.Claim("2026b", "0.1.0", c.FORMAT))
     w.append(c.ExecutorLeft(1, "it was drained"))
@@ -116,9 +116,9 @@ def test_a_new_leader_knows_it_of_a_state_that_came_as_a_snapshot() -> None:
 def test_what_is_remembered_has_a_bound_and_the_oldest_goes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(departed, "DEPARTED_KEPT", 2)
+    monkeypatch.setattr(hosts, "LEFT_KEPT", 2)
     w = world()
-    known = Departed(w)  # type: ignore[arg-type]
+    known = DrainedExecutors(w)  # type: ignore[arg-type]
     for number, executor in enumerate(("e1", "e2", "e3"), 1):
         if number > 1:
             w.append(c.ExecutorJoined(executor, f"l{number}", 4, "h1"))

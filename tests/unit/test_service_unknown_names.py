@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cron.api.pool_views import GateRequest, LimitChange
-from cron.leader import unheard
+from cron.service import unknown_names
 from launcher.pool.events import Offer
 from launcher.work import WorkSpec
 from tests.unit.pool_people_rig import World
@@ -125,7 +125,7 @@ async def test_a_job_that_was_removed_has_no_names_any_more() -> None:
 
 
 async def test_among_very_many_names_there_is_no_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unheard, "GUESSED_MAX", 9)
+    monkeypatch.setattr(unknown_names, "GUESSED_MAX", 9)
     (note,) = (await world().service.close_gate(GateRequest(pool="app.tsaks"))).notes
     assert note == "no job names handler app.tsaks, and no worker serves it"
 
