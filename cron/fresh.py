@@ -23,26 +23,35 @@ class FreshStart:
     """One start of a replica that has no log yet. Blocks; the files are few."""
 
     def __init__(self, data: Path) -> None:
-        """List the files in `data`, and set aside those that an earlier start kept."""
+        """List the files in `data`, and set aside those that an earlier start kept. An empty folder
+        stays, which an operator may have made on a disk of its own."""
         self._data = data
         self._aside = data / ASIDE
         self._had_raft = (data / "raft").is_dir()
         self._had_lock = (data / "raft" / _LOCK).exists()
-        for path in self._found():
-            if path.name != "raft":
+        found = [path for path in self._found() if path.name != "raft"]
+        self._stays = [path for path in found if _is_empty(path) and not self._kept(path).exists()]
+        for path in found:
+            if path not in self._stays:
                 self._aside.mkdir(exist_ok=True)
-                if (self._aside / path.name).exists():  # of a start that was killed
+                if self._kept(path).exists():  # of a start that was killed
                     _remove(path)
                 else:
-                    path.rename(self._aside / path.name)
+                    path.rename(self._kept(path))
 
     def _found(self) -> list[Path]:
         return [path for pattern in _OURS for path in sorted(self._data.glob(pattern))]
 
+    def _kept(self, path: Path) -> Path:
+        return self._aside / path.name
+
     def undo(self) -> None:
         """Leave the folder as it was found; after all files in it are closed."""
         for path in self._found():
-            if path.name != "raft":
+            if path in self._stays:
+                for made in path.iterdir():
+                    _remove(made)
+            elif path.name != "raft":
                 _remove(path)
         self._undo_raft(self._data / "raft")
         if self._aside.is_dir():
@@ -62,6 +71,10 @@ class FreshStart:
 def keep(data: Path) -> None:
     """Let go of what a start set aside: the cell has taken the replica in."""
     shutil.rmtree(data / ASIDE, ignore_errors=True)
+
+
+def _is_empty(path: Path) -> bool:
+    return path.is_dir() and not any(path.iterdir())
 
 
 def _remove(path: Path) -> None:

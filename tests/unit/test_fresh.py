@@ -60,3 +60,16 @@ def test_a_second_start_after_one_that_was_killed_sets_the_rest_aside(tmp_path: 
     (tmp_path / "snapshots").write_text("of the start that was killed")
     FreshStart(tmp_path).undo()
     assert (tmp_path / "snapshots").read_text() == "old"
+
+
+def test_an_empty_folder_on_another_disk_stays_where_it_is(tmp_path: Path) -> None:
+    data, disk = tmp_path / "data", tmp_path / "disk"
+    data.mkdir()
+    disk.mkdir()
+    (data / "segments").symlink_to(disk)
+    fresh = FreshStart(data)
+    work(data)
+    assert (disk / "new").exists(), "a replica keeps its segments there"
+    fresh.undo()
+    assert tree(disk) == {}
+    assert (data / "segments").is_symlink()
