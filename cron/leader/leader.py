@@ -71,6 +71,8 @@ HELD_TOLD_MAX = 20
 """Lines of the log about jobs whose schedules cannot be read; of more, their number."""
 CONFIRM_MS = 2_000
 """How long a read waits for a majority; a client then asks another replica."""
+BUSY_TURNS = 4
+"""Of two turns with an entry the second may only follow from the first."""
 RETRY_S = 0.2
 """Rest between a reign that failed and the next try, while the log still says that we lead."""
 
@@ -110,6 +112,8 @@ class Leader:
         self.indexes = LeaderIndexes(applier.state)
         self._held: dict[int, str] = {}  # jobs that were told of: they get no rows
         self._wake = asyncio.Event()
+        self._asked = asyncio.Event()  # for a change: somebody waits for the answer
+        self._busy_turns = 0  # those before this one that had an entry, without a gap
         self._beat = asyncio.Event()
         self._inbox = Inbox(
             pool,
@@ -239,6 +243,7 @@ class Leader:
         """Append all that has come up in one entry, and act on what came of it."""
         began_ms, applied_ms = self._clock.mono_ms(), self._applier.busy_ms
         self._wake.clear()
+        self._asked.clear()
         self._note_jump()
         self._note_held()
         now_ms = self.now_ms()
@@ -257,6 +262,7 @@ class Leader:
         self._owes_plan = any(change.changes_jobs for change in changes)
         if not self._owes_plan:
             commands += self._plan(now_ms)
+        self._busy_turns = self._busy_turns + 1 if commands else 0
         epoch = self.epoch
         if epoch is None:
             fail(changes, NotTheLeader(self.leader_address()))
@@ -476,19 +482,34 @@ class Leader:
     # ---- waiting
 
     async def _pause(self) -> None:
-        """Wait for something to do: a report, a change, the next instant, or housekeeping."""
-        await asyncio.sleep(self._settings.turn_ms / 1000)
+        """Wait for something to do: a report, a change, the next instant, or housekeeping.
+
+        Reports that come all the while would make an entry of every few of them. A leader that has
+        appended in each of its last turns gathers them longer, where no launch waits for room and
+        nobody for an answer, and where no instant falls due meanwhile.
+        """
+        turn_ms = self._settings.turn_ms
+        await asyncio.sleep(turn_ms / 1000)
+        delay_ms, wanted = self._idle_ms(), self._wake
+        if self._wake.is_set():
+            gathers = self._busy_turns >= BUSY_TURNS and not self.indexes.queues.fair
+            delay_ms = min(delay_ms - turn_ms, self._settings.gather_ms) if gathers else 0
+            wanted = self._asked
+        if delay_ms <= 0 or self._changes:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay_ms / 1000):
+                await wanted.wait()
+
+    def _idle_ms(self) -> int:
+        """Return in how many ms the leader has something to do by itself."""
         delay_ms = self._settings.housekeeping_ms
         next_s, queued_ms = self.indexes.due_heap.next_s(), self.indexes.queues.next_ms()
         if next_s is not None:
             delay_ms = min(delay_ms, next_s * 1000 - self._clock.wall_ms())
         if queued_ms is not None:
             delay_ms = min(delay_ms, queued_ms - self.now_ms())
-        if delay_ms <= 0 or self._wake.is_set() or self._changes:
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(delay_ms / 1000):
-                await self._wake.wait()
+        return delay_ms
 
     async def _answer_beats(self) -> None:
         """Answer heartbeats after a majority confirmed this leader since they came (rule R5)."""
@@ -573,5 +594,6 @@ class Leader:
             raise NotNow(f"the cell was restored: {self.resolving}", "try again in half a minute")
         change = Change(build, changes_jobs=changes_jobs)
         self._changes.put(change)
+        self._asked.set()
         self._wake.set()
         return await change.done

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import grpc
 import pytest
@@ -15,7 +15,7 @@ from consensus.memory import MemoryCell
 from cron.errors import LimitExceeded, NotLeader, OutcomeUnknown
 from cron.job import Catchup
 from cron.leader.applier import StateApplier
-from cron.leader.leader import Leader
+from cron.leader.leader import BUSY_TURNS, Leader
 from cron.leader.requests import appending
 from cron.leader.settings import LeaderSettings
 from cron.limits import NOTE_CHARS_MAX
@@ -332,3 +332,33 @@ async def test_a_reign_that_ends_in_the_moment_in_which_it_wakes_has_ended(momen
         stopping = asyncio.create_task(one.leader.stop())
         ended, _ = await asyncio.wait([stopping], timeout=WITHIN_S)
         assert ended
+
+
+class Awaited(asyncio.Event):
+    """An event that knows whether anybody has waited for it."""
+
+    is_awaited = False
+
+    async def wait(self) -> Literal[True]:
+        self.is_awaited = True
+        return await super().wait()
+
+
+async def test_a_busy_leader_gathers_reports_unless_somebody_waits() -> None:
+    async with reigning() as one:
+        hour_ms = 3_600_000
+        one.leader._settings = LeaderSettings(turn_ms=1, gather_ms=hour_ms, housekeeping_ms=hour_ms)
+        asked = one.leader._asked = Awaited()
+
+        def report(index: int, _: object) -> None:
+            if index < 50:
+                one.hear(joined(f"e{index}"))  # an entry for each, if none is gathered
+
+        one.applier.subscribe(report)
+        one.hear(joined("e0"))
+        await one.until(lambda: asked.is_awaited)
+        assert one.leader._busy_turns == BUSY_TURNS
+        count = len(one.state.executors)
+        await one.put(job())  # a change is not kept waiting
+        assert one.state.jobs
+        assert len(one.state.executors) == count + 1  # by the same entry
