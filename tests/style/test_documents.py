@@ -16,7 +16,8 @@ from click.testing import CliRunner
 import cron.main  # noqa: F401 - adds the commands that start processes
 from cron.cli.app import cli
 from cron.config import parse_replica_config
-from tests.style.tree import ROOT, files
+from cron.state.state import State
+from tests.style.tree import ROOT, code, files
 
 README_LINES_MAX: Final = 200
 WRITTEN_BY_USERS: Final = frozenset({"tasks.py", "raftcron.py"})
@@ -153,3 +154,23 @@ def test_the_configuration_in_documents_can_be_read() -> None:
     assert len(storage) == 2
     for one in storage:
         parse_replica_config(found[0] + one, "backup.md")
+
+
+def test_constants_in_designs_exist() -> None:
+    known = {name for one in code() for name in re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", one.text)}
+    missing = [
+        f"{document}: {name}"
+        for document, text in documents().items()
+        for name in re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", text)
+        if document.endswith("DESIGN.md") and name not in known
+    ]
+    assert missing == []
+
+
+def test_the_bounds_of_state_name_all_its_fields() -> None:
+    text = documents()["cron/state/DESIGN.md"].partition("| field | bound |")[2].partition("##")[0]
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    named = {name for cell in cells for name in re.findall(r"`([\w.]+)`", cell)}
+    fields = set(vars(State()))
+    assert fields - named - {"history", "restored"} == set(), "history and restored: their parts"
+    assert {name for name in named if "." not in name} - fields == set()
