@@ -55,6 +55,7 @@ class Reason(enum.IntEnum):
     BUDGET = 21  # it would be tried again, but its tenant has no retries left
     FULL = 22  # its queue takes no more
     OVERLOAD = 23  # more fell due than could begin, and others went before it
+    NO_EXECUTOR = 24  # more fell due than could begin, since no executor could run any of it
 
     @property
     def label(self) -> str:

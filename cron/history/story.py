@@ -53,6 +53,7 @@ SENTENCES: Final[dict[Reason, str]] = {
     Reason.FULL: "its queue was full",
     Reason.OVERLOAD: "the cell was overloaded: more fell due than could begin, and a newer launch"
     " of the job took its place, or none could begin in time",
+    Reason.NO_EXECUTOR: "no executor that could run it was there",
 }
 """Why a launch is in its state, as the second half of a sentence."""
 KILLED_BY_EXECUTOR: Final = (

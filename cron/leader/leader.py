@@ -31,7 +31,7 @@ from cron.leader.dispatch import Dispatcher, late_begun
 from cron.leader.executors import Executors
 from cron.leader.inbox import Inbox
 from cron.leader.jump import Jump, Steady, describe_jump
-from cron.leader.overload import Overload, line_text
+from cron.leader.overload import Overload, behind_text
 from cron.leader.requests import (
     Build,
     Change,
@@ -360,7 +360,7 @@ class Leader:
             rows_max=rows_max,
             lead_ms=self._pace.lead_ms(now_mono),
             stale_jobs=indexes.due_heap.stale(now_s, limit=rows_max // STALE_SHARE),
-            is_behind=lambda number: indexes.due_heap.is_behind(number, now_s),
+            why_behind=lambda number: indexes.due_heap.why_behind(number, now_s),
         )
         commands = [*self.executors.drained(), *plan(view, now_ms)]
         indexes.due_heap.put_back(view.postponed)
@@ -422,9 +422,10 @@ class Leader:
         """Return why an instant of a job that fell due has no row yet, "" where no other launches
         hold it up."""
         line = self.indexes.due_heap.line_of(number) if self.epoch is not None else None
-        if line is None or not line.is_behind(self.now_ms() // 1000):
+        now_s = self.now_ms() // 1000
+        if line is None or not line.is_behind(now_s):
             return ""
-        return f"more falls due than can begin in {line_text(line)}"
+        return behind_text(line, self.indexes.due_heap.why_behind(number, now_s))
 
     def _note_jump(self) -> None:
         jumped_ms = self._jump.since_last()

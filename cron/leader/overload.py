@@ -27,30 +27,47 @@ class Overload:
         self._since_s = 0
         self._seen_s = 0
         self._skipped = 0
+        self._unserved = ""
+        self._unserved_skipped = 0
         self.view: OverloadView | None = None
 
     @property
     def note(self) -> str:
-        """The overload in a sentence, "" while there is none."""
-        if self.view is None:
-            return ""
-        return (
-            f"overloaded since {format_time(self.view.since_s)}: more falls due than can begin in "
-            f"{self.view.queue}; {self.view.skipped:,} instants are skipped/overload"
-        )
+        """The overload, and what no executor can run, in sentences; "" while there is neither."""
+        texts = []
+        if self.view is not None:
+            texts.append(
+                f"overloaded since {format_time(self.view.since_s)}: more falls due than can begin "
+                f"in {self.view.queue}; {self.view.skipped:,} instants are skipped/overload"
+            )
+        if self._unserved:
+            skipped = f"{self._unserved_skipped:,} instants are skipped/no-executor"
+            texts.append(f"{self._unserved}; {skipped}")
+        return "; ".join(texts)
 
     def follow(self, command: c.Command, result: Result) -> None:
         """Count what an applied command has skipped."""
         if isinstance(command, c.Account):
             for line, verdict in zip(command.lines, result.items, strict=True):
                 for run in () if verdict else line.skipped:
-                    if run.reason is Reason.OVERLOAD:
-                        self._skipped += run.count * len(line.jobs)
+                    self._count(run.reason, run.count * len(line.jobs))
         elif isinstance(command, c.Skip):
-            self._skipped += sum(item.reason is Reason.OVERLOAD for item in command.items)
+            for item in command.items:
+                self._count(item.reason, 1)
 
-    def look(self, behind: list[Line], now_s: int) -> None:
-        """Note which lines are behind now."""
+    def _count(self, reason: Reason, count: int) -> None:
+        if reason is Reason.OVERLOAD:
+            self._skipped += count
+        elif reason is Reason.NO_EXECUTOR:
+            self._unserved_skipped += count
+
+    def look(self, lines: dict[Line, Reason], now_s: int) -> None:
+        """Note which lines are behind now, and why."""
+        unserved = [line for line, why in lines.items() if why is Reason.NO_EXECUTOR]
+        self._unserved = _unserved_text(_where(unserved)) if unserved else ""
+        if not unserved:
+            self._unserved_skipped = 0
+        behind = [line for line, why in lines.items() if why is not Reason.NO_EXECUTOR]
         if behind:
             self._seen_s = now_s
             if not self._since_s:
@@ -76,9 +93,20 @@ def _where(behind: list[Line]) -> str:
     """Return the line in which most jobs wait, and how many others there are."""
     worst = max(behind, key=lambda line: len(line.numbers))
     more = f" and {len(behind) - 1} more" if len(behind) > 1 else ""
-    return f"{line_text(worst)}{more}"
+    return f"{_line_text(worst)}{more}"
 
 
-def line_text(line: Line) -> str:
+def _unserved_text(where: str) -> str:
+    return f"no executor can run what falls due in {where}"
+
+
+def behind_text(line: Line, why: Reason) -> str:
+    """Return why a line is behind, in words."""
+    if why is Reason.NO_EXECUTOR:
+        return _unserved_text(_line_text(line))
+    return f"more falls due than can begin in {_line_text(line)}"
+
+
+def _line_text(line: Line) -> str:
     """Return what stands in a line: `queue command/5 of tenant acme`."""
     return f"queue {line.key.pool}/{line.key.priority} of tenant {line.key.tenant}"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from cron.scheduler.places import Need, Wanted
+from launcher.launch import Reason
 
 SHARE: Final = 8
 """Jobs of a line that are taken before it is the next one's turn."""
@@ -38,19 +39,36 @@ class LineKey(NamedTuple):
     need: Need | Wanted | None = None
 
 
-class Line:
-    """Jobs of one flow, in the order they came; since when there are any."""
+IsServed = Callable[[LineKey], bool]
 
-    __slots__ = ("key", "numbers", "since_s")
+
+class Line:
+    """Jobs of one flow, in the order they came; since when there are any. `served_s`: when an
+    executor was seen that can run their launches."""
+
+    __slots__ = ("_looked", "key", "numbers", "served_s", "since_s")
 
     def __init__(self, flow: LineKey, since_s: int) -> None:
         self.key = flow
         self.numbers: OrderedDict[int, None] = OrderedDict()
-        self.since_s = since_s
+        self.since_s = self.served_s = since_s
+        self._looked = (0, Reason.NONE)  # when, and why it was behind
 
     def is_behind(self, now_s: int) -> bool:
         """Whether it was not empty for so long that it cannot be a matter of moments."""
         return now_s - self.since_s >= BEHIND_S
+
+    def why_behind(self, now_s: int, is_served: IsServed) -> Reason:
+        """Return NONE where it is not behind, else why: NO_EXECUTOR where none was there for so
+        long that can run its launches, and OVERLOAD. `is_served(key)` is asked once a second."""
+        if not self.is_behind(now_s):
+            return Reason.NONE
+        if self._looked[0] != now_s:
+            if is_served(self.key):
+                self.served_s = now_s
+            is_short = now_s - max(self.since_s, self.served_s) < BEHIND_S
+            self._looked = (now_s, Reason.OVERLOAD if is_short else Reason.NO_EXECUTOR)
+        return self._looked[1]
 
 
 class Rates:

@@ -16,9 +16,10 @@ from typing import Final
 from cron.calendar.schedule import Ticks, unreadable
 from cron.calendar.schedule import compile as compile_schedule
 from cron.job import Job, Schedule
-from cron.scheduler.backlog import Backlog, IsDue, IsWaiting, Line, LineKey, Rates, Room
+from cron.scheduler.backlog import Backlog, IsDue, IsServed, IsWaiting, Line, LineKey, Rates, Room
 from cron.scheduler.candidates import wanted_of
 from cron.state.state import JobRecord, State
+from launcher.launch import Reason
 from launcher.names import split_job_name
 
 PATIENT_S: Final = 15
@@ -29,6 +30,10 @@ LOOKED_MAX: Final = 2_000
 """Schedules and horizons that one take looks at; what is beyond is taken for due."""
 
 _GroupKey = tuple[str, str, int]
+
+
+def _always(_: LineKey) -> bool:
+    return True
 
 
 class _Group:
@@ -61,10 +66,10 @@ def _group_key(schedule: Schedule) -> _GroupKey:
 
 class DueJob:
     """A job that has instants to account for, and the schedule that says which. `since_s`: since
-    when its line is not empty; `is_behind`: for too long. `is_apart`: its rows need an entry's line
-    of their own."""
+    when its line is not empty; `why_behind`: why for too long, NONE if not. `is_apart`: its rows
+    need an entry's line of their own."""
 
-    __slots__ = ("is_apart", "is_behind", "number", "since_s", "ticks")
+    __slots__ = ("is_apart", "number", "since_s", "ticks", "why_behind")
 
     def __init__(
         self,
@@ -72,13 +77,13 @@ class DueJob:
         ticks: Ticks,
         since_s: int = 0,
         *,
-        is_behind: bool = False,
+        why_behind: Reason = Reason.NONE,
         is_apart: bool = False,
     ) -> None:
         self.number = number
         self.ticks = ticks
         self.since_s = since_s
-        self.is_behind = is_behind
+        self.why_behind = why_behind
         self.is_apart = is_apart
 
 
@@ -91,7 +96,9 @@ class DueHeap:
     the reason: "" until they were refused by themselves. `seen_s` is the time of the last `take`.
     """
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, is_served: IsServed = _always) -> None:
+        """`is_served(key)`: whether an executor is there that can run the launches of a line."""
+        self._is_served = is_served
         self.held: dict[int, str] = {}
         self.refused: dict[int, str] = {}
         self.backlog = Backlog()
@@ -219,21 +226,22 @@ class DueHeap:
             for number in line.numbers if is_due is None else filter(is_due, line.numbers):
                 group, _ = self._of_job[number]
                 self._schedule(group, now_s)
-                taken.append(self._taken(line, number, group))
+                taken.append(self._taken(line, number, group, now_s))
         for line, number in self.backlog.take(limit, now_s, room, is_waiting, is_due):
             group, flow = self._of_job[number]
             self._schedule(group, now_s)
-            is_behind = line.is_behind(now_s)
-            if is_behind:  # it had its turn: when all fall due again, it comes last
+            due = self._taken(line, number, group, now_s)
+            if due.why_behind:  # it had its turn: when all fall due again, it comes last
                 numbers = group.numbers[flow]
                 numbers[number] = numbers.pop(number)
-            taken.append(self._taken(line, number, group, is_behind=is_behind))
+            taken.append(due)
         self._is_blocked = len(taken) < limit
         return taken
 
-    def _taken(self, line: Line, number: int, group: _Group, *, is_behind: bool = False) -> DueJob:
+    def _taken(self, line: Line, number: int, group: _Group, now_s: int) -> DueJob:
+        why = line.why_behind(now_s, self._is_served)
         is_apart = number in self.refused
-        return DueJob(number, group.ticks, line.since_s, is_behind=is_behind, is_apart=is_apart)
+        return DueJob(number, group.ticks, line.since_s, why_behind=why, is_apart=is_apart)
 
     def _is_due(self, now_s: int) -> IsDue:
         """Return what tells whether a job has an instant to account for. After a change of leader
@@ -265,7 +273,7 @@ class DueHeap:
             group, flow = self._of_job.get(number, (None, None))
             line = self.backlog.line(flow) if flow is not None else None
             if group is not None and line is not None and number in line.numbers:
-                found.append(self._taken(line, number, group, is_behind=True))
+                found.append(self._taken(line, number, group, now_s))
         return found
 
     # ---- which lines are behind
@@ -285,11 +293,10 @@ class DueHeap:
         """Return how many launches of a line's flow began in a second lately."""
         return self._rates.per_second(line.key, now_s)
 
-    def is_behind(self, number: int, now_s: int) -> bool:
-        """Whether the line of a job is behind."""
-        found = self._of_job.get(number)
-        line = self.backlog.line(found[1]) if found is not None else None
-        return line is not None and line.is_behind(now_s)
+    def why_behind(self, number: int, now_s: int) -> Reason:
+        """Return why the line of a job is behind, NONE where it is not."""
+        line = self.line_of(number)
+        return Reason.NONE if line is None else line.why_behind(now_s, self._is_served)
 
     def line_of(self, number: int) -> Line | None:
         """Return the line in which a job waits for its turn, or has just been taken from; None
@@ -297,9 +304,10 @@ class DueHeap:
         found = self._of_job.get(number)
         return self.backlog.line(found[1]) if found is not None else None
 
-    def behind(self, now_s: int) -> list[Line]:
-        """Return the lines that are behind."""
-        return [line for line in self.backlog if line.is_behind(now_s)]
+    def behind(self, now_s: int) -> dict[Line, Reason]:
+        """Return the lines that are behind, with why."""
+        whys = {line: line.why_behind(now_s, self._is_served) for line in self.backlog}
+        return {line: why for line, why in whys.items() if why}
 
     # ---- groups
 

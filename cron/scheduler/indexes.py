@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate, chain, compress, islice
 from typing import Final
 
-from cron.scheduler.backlog import Line
+from cron.scheduler.backlog import Line, LineKey
 from cron.scheduler.candidates import Candidate
 from cron.scheduler.due import DueHeap, DueJob
 from cron.scheduler.forgetting import Forgetting
@@ -38,10 +38,13 @@ class LeaderIndexes:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self.due_heap = DueHeap(state)
+        self.due_heap = DueHeap(state, self._is_served)
         self.queues = Queues(state)
         self.forgetting = Forgetting(state)
         self._leaving: Iterator[Candidate] = iter(())  # what waits of removed jobs
+
+    def _is_served(self, line: LineKey) -> bool:
+        return self.queues.is_served(line)
 
     def let_go(self) -> bool:
         """Take what waits of removed jobs out of its queues, as much as one turn bears; return
@@ -95,7 +98,8 @@ class LeaderIndexes:
                 self.queues.gates_changed()
             elif isinstance(command, c.Resolve | c.ResetClock | c.ResetHorizons):
                 # Horizons have moved, and what was in doubt is decided.
-                self.due_heap, self.queues = DueHeap(self._state), Queues(self._state)
+                self.due_heap = DueHeap(self._state, self._is_served)
+                self.queues = Queues(self._state)
 
     def _begun(self, command: c.Begin, result: Result) -> None:
         for spec in command.batches:
@@ -126,7 +130,7 @@ class LeaderIndexes:
             waiting = chain.from_iterable(map(self.queues.waiting_of, removed))
             self._leaving = chain(self._leaving, waiting)
         if command.parts > 1:
-            self.due_heap = DueHeap(self._state)
+            self.due_heap = DueHeap(self._state, self._is_served)
             live = [name for name, one in self._state.jobs.items() if one.job is not None]
             self._look_again(live)
             return

@@ -37,6 +37,7 @@ from cron.scheduler.policy import (
     NEVER_MS,
     Accounted,
     Accounts,
+    Given,
     before_restore,
     skip_older,
 )
@@ -59,6 +60,8 @@ SKIPPED_MAX: Final = 100_000
 """Launches that one entry may skip; up to 1.5 MB, of an entry's 8 MiB."""
 DETAILED_MAX: Final = 20_000
 """So many of them with a detail, which takes about 100 bytes more."""
+LACKING: Final = (Reason.DEADLINE, Reason.NO_EXECUTOR)
+"""Why a launch is skipped that may have found no executor: the entry then says what it lacked."""
 LACKING_MAX: Final = 1_000
 """Of so many that are skipped at their deadline an entry says what they lacked."""
 TOLD_MAX: Final = 50
@@ -94,8 +97,8 @@ class Expired(msgspec.Struct, frozen=True):
     held_until_ms: int
 
 
-def _never(number: int) -> bool:
-    return False
+def _not_behind(number: int) -> Reason:
+    return NONE
 
 
 class View(msgspec.Struct):
@@ -104,8 +107,8 @@ class View(msgspec.Struct):
     `queues` hold what waits. `late_budget`: how many catch-up launches may begin now. `steady_ms`:
     since when this leader answers for what falls due (jump.Steady). `rows_max`: as many launches
     may fall due, and begin, as one turn has time for. `lead_ms`: what begins now starts no sooner.
-    `stale_jobs` wait for room, and have their older instants skipped. `is_behind(number)`: whether
-    more falls due beside a job than can begin.
+    `stale_jobs` wait for room, and have their older instants skipped. `why_behind(number)`: why
+    more falls due beside a job than can begin, NONE where it does not.
 
     The plan leaves behind what is to be shown to the next one: `again`, jobs that stopped at a
     spent instant (R10), and `postponed`, due jobs that it had no room for.
@@ -120,7 +123,7 @@ class View(msgspec.Struct):
     rows_max: int = ROWS_MAX
     lead_ms: int = 0
     stale_jobs: list[DueJob] = []
-    is_behind: Callable[[int], bool] = _never
+    why_behind: Callable[[int], Reason] = _not_behind
     again: list[int] = []
     postponed: list[DueJob] = []
     settings: Settings = Settings()
@@ -162,7 +165,7 @@ def _accounts(view: View, now_ms: int) -> Accounts:
             view.postponed = view.due_jobs[place:]
             break
         record = by_number[due.number]
-        item = accounts.of(record, due.ticks, is_behind=due.is_behind)
+        item = accounts.of(record, due.ticks, why_behind=due.why_behind)
         if item is None:
             continue
         if record.spent and item.to_s < now_ms // 1000:
@@ -176,7 +179,8 @@ def _accounts(view: View, now_ms: int) -> Accounts:
             break
     for due in view.stale_jobs:
         record = by_number[due.number]
-        item = skip_older(record, due.ticks, now_ms, view.steady_ms)
+        given = Given(now_ms, view.steady_ms, due.why_behind)
+        item = skip_older(record, due.ticks, given)
         if item is not None:
             accounts.add(record, item, is_apart=due.is_apart)
     return accounts
@@ -371,12 +375,11 @@ class _Choice:
         return Reason.OVERLAP if is_held else Reason.NONE
 
     def _too_late(self, candidate: Candidate) -> Reason:
-        """Why a launch was not started in time: because others were before it, where more falls due
-        than can begin."""
+        """Why a launch was not started in time: because others were before it, or no executor could
+        run them, where more falls due than can begin."""
         reason = too_late(candidate)
         is_usual = candidate.is_scheduled and not candidate.attempt and reason is Reason.DEADLINE
-        is_overload = is_usual and self._view.is_behind(candidate.key[0])
-        return Reason.OVERLOAD if is_overload else reason
+        return (is_usual and self._view.why_behind(candidate.key[0])) or reason
 
     def _is_hopeless(self, candidate: Candidate, job: Job) -> bool:
         """Whether it would be too late where it is to start: its order would be refused there."""
@@ -420,7 +423,7 @@ class _Choice:
         detail, note = ("", note) if note else (candidate.detail, candidate.note)
         if reason is Reason.OVERLAP and (held := self._before_restore(candidate.record)):
             detail, note = "", held
-        elif reason is Reason.DEADLINE and not detail and self._detailed < LACKING_MAX:
+        elif reason in LACKING and not detail and self._detailed < LACKING_MAX:
             detail = self._lacking(candidate.key)
         detail, note = written(note, detail)
         if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):

@@ -42,7 +42,7 @@ class Given(NamedTuple):
 
     now_ms: int
     steady_ms: int
-    is_behind: bool = False
+    why_behind: Reason = Reason.NONE
 
     @property
     def unseen_s(self) -> int:
@@ -55,7 +55,12 @@ class Given(NamedTuple):
 
     def reason(self, tick: Tick) -> Reason:
         """Why an instant is not launched: nobody could, or others were before it."""
-        return Reason.OVERLOAD if self.saw(tick) else Reason.MISSED
+        return self.overload if self.saw(tick) else Reason.MISSED
+
+    @property
+    def overload(self) -> Reason:
+        """Why an instant is not launched that fell due while this leader was at work."""
+        return self.why_behind or Reason.OVERLOAD
 
 
 class Accounted(NamedTuple):
@@ -80,15 +85,15 @@ def account_for(
     memo: Memo | None = None,
     steady_ms: int = NEVER_MS,
     *,
-    is_behind: bool = False,
+    why_behind: Reason = Reason.NONE,
 ) -> Accounted | None:
     """Return the rows of all instants in (horizon, now], None where there are none.
 
     `memo` is shared by calls with one `now_ms`, so that jobs with one schedule share its instants.
     Since `steady_ms` this leader has been at work without a break, or nobody was in the 5 s before
     its first turn: what fell due since then was not missed, however long others kept it busy.
-    `is_behind`: more falls due than can begin; then the newest instant alone is to be launched,
-    unless the job wants all of them (`wants_all`).
+    `why_behind`: why more falls due than can begin, NONE where it does not; then the newest instant
+    alone is to be launched, unless the job wants all of them (`wants_all`).
     """
     job = record.job
     now_s = now_ms // 1000
@@ -96,7 +101,7 @@ def account_for(
         return None
     if record.spent and record.spent[0] <= now_s:
         return _up_to_spent(record, ticks, now_ms, steady_ms)
-    given = Given(now_ms, steady_ms, is_behind)
+    given = Given(now_ms, steady_ms, why_behind)
     memo = {} if memo is None else memo
     after_s = record.horizon_s
     first = _first_two(ticks, after_s, now_s, memo)
@@ -151,23 +156,23 @@ class Accounts:
         self._found: dict[int, tuple[Accounted, list[JobRecord]]] = {}
         self._apart: dict[int, Accounted] = {}  # by number, what gets a line of its own
 
-    def of(self, record: JobRecord, ticks: Ticks, *, is_behind: bool) -> Accounted | None:
+    def of(self, record: JobRecord, ticks: Ticks, *, why_behind: Reason) -> Accounted | None:
         """Return the rows of all instants of a job up to now, None where there are none."""
         job = record.job
         if job is None or record.spent or record.paused is not None:
-            return self._account(record, ticks, is_behind=is_behind)
+            return self._account(record, ticks, why_behind=why_behind)
         key = (
             id(ticks), record.horizon_s, record.local_horizon_min, job.catchup, job.overlap,
-            job.deadline_s, is_behind,
+            job.deadline_s, why_behind,
         )  # fmt: skip
         known = self._known.get(key, _UNKNOWN)
         if known is _UNKNOWN:
-            known = self._known[key] = self._account(record, ticks, is_behind=is_behind)
+            known = self._known[key] = self._account(record, ticks, why_behind=why_behind)
         return known
 
-    def _account(self, record: JobRecord, ticks: Ticks, *, is_behind: bool) -> Accounted | None:
+    def _account(self, record: JobRecord, ticks: Ticks, *, why_behind: Reason) -> Accounted | None:
         now_ms, steady_ms = self._now_ms, self._steady_ms
-        return account_for(record, ticks, now_ms, self._memo, steady_ms, is_behind=is_behind)
+        return account_for(record, ticks, now_ms, self._memo, steady_ms, why_behind=why_behind)
 
     def add(self, record: JobRecord, accounted: Accounted, *, is_apart: bool = False) -> None:
         """Let a job have these rows; in a line of its own, where State may refuse them."""
@@ -197,11 +202,11 @@ class Accounts:
         return (*as_lines(catalog, shared), *alone)
 
 
-def skip_older(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> Accounted | None:
+def skip_older(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | None:
     """Return rows that skip instants of a job that waits for room: all but the newest, and that too
     where its deadline is over; of a job that wants all those whose deadlines are over. None where
     there are none."""
-    job, now_s = record.job, now_ms // 1000
+    job, now_s = record.job, given.now_ms // 1000
     if job is None or record.spent or record.paused or ticks.is_fixed:
         return None
     to_s = now_s - job.deadline_s
@@ -211,7 +216,7 @@ def skip_older(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -> 
         to_s = newest[0].scheduled_s - 1 if is_in_time else now_s
     if to_s <= record.horizon_s:
         return None
-    skipped = _unstarted(ticks, record.horizon_s, to_s, steady_ms)
+    skipped = _unstarted(ticks, record.horizon_s, to_s, given)
     return _item(record, to_s, (), skipped) if skipped else None
 
 
@@ -276,7 +281,7 @@ def _account_one(job: Job, ticks: Ticks, tick: Tick, given: Given) -> _Rows:
     """The usual case: one instant is due."""
     is_live = _is_live(tick, given, is_newest=True)
     is_wanted = is_live or job.catchup is not Catchup.NONE
-    if is_wanted and (not is_live or given.is_behind):
+    if is_wanted and (not is_live or given.why_behind):
         is_wanted = _within_deadline(job, tick.scheduled_s, given.now_ms)
     if is_wanted:
         return (DueItem(tick.scheduled_s, nominal_min(ticks, tick), not is_live),), ()
@@ -292,7 +297,7 @@ def _account_many(job: Job, ticks: Ticks, after_s: int, given: Given) -> _Rows:
         reach_s = max(reach_s, now_s - FAILOVER_MS // 1000 - 1)
     elif job.catchup is not Catchup.ALL:
         reach_s = max(reach_s, min(given.unseen_s, now_s - FAILOVER_MS // 1000 - 1))
-    is_one_enough = given.is_behind and not wants_all(job)
+    is_one_enough = given.why_behind and not wants_all(job)
     recent = [] if is_one_enough else ticks.between(reach_s, now_s, limit=CATCHUP_ALL_MAX)
     if not recent:
         recent = ticks.newest(after_s, now_s, 1)
@@ -302,7 +307,7 @@ def _account_many(job: Job, ticks: Ticks, after_s: int, given: Given) -> _Rows:
         for tick, live in _choose(job, recent, given)
         if _within_deadline(job, tick.scheduled_s, given.now_ms)
     )
-    skipped = _unstarted(ticks, after_s, reach_s, given.steady_ms)
+    skipped = _unstarted(ticks, after_s, reach_s, given)
     return due, skipped + _gaps(ticks, recent, due, given)
 
 
@@ -343,11 +348,11 @@ def _gaps(
     return tuple(skipped)
 
 
-def _unstarted(ticks: Ticks, after_s: int, until_s: int, steady_ms: int) -> tuple[SkipItem, ...]:
+def _unstarted(ticks: Ticks, after_s: int, until_s: int, given: Given) -> tuple[SkipItem, ...]:
     """Return rows for all instants in (after, until]: missed up to where this leader is at work."""
-    unseen_s = min(max(after_s, (steady_ms - 1) // 1000), until_s)
+    unseen_s = min(max(after_s, given.unseen_s), until_s)
     missed = skipped_run(ticks, after_s, unseen_s, Reason.MISSED)
-    return missed + skipped_run(ticks, unseen_s, until_s, Reason.OVERLOAD)
+    return missed + skipped_run(ticks, unseen_s, until_s, given.overload)
 
 
 def _skip_run(ticks: Ticks, run: list[Tick], reason: Reason) -> tuple[SkipItem, ...]:

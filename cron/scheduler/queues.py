@@ -29,7 +29,7 @@ from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
 from cron.scheduler.placement import Placement, free_slots
-from cron.scheduler.places import Need
+from cron.scheduler.places import Need, Wanted
 from cron.scheduler.shortage import why_not
 from cron.scheduler.views import Depth, Wait, depths, position, standing, unbound, why
 from cron.scopes import Scope
@@ -454,6 +454,14 @@ class Queues:
     def free_slots(self, pool: str) -> int:
         """Return how many slots of executors that serve a pool are free; one pass over them."""
         return free_slots(self.places, pool)
+
+    def is_served(self, line: LineKey) -> bool:
+        """Return whether an executor may get work that has slots for the launches of a line, free
+        or not."""
+        need = line.need.need if isinstance(line.need, Wanted) else line.need
+        if need is None:
+            return True
+        return any(group.slots for group in self.places.fit(need).groups.values())
 
     def is_waiting(self, number: int) -> bool:
         """Return whether a launch of a job, no catch-up, waits for nothing but room, a limit of its

@@ -157,7 +157,7 @@ class Overload:
             rows_max=self.pace.rows_max,
             lead_ms=self.pace.lead_ms(self.now_ms),
             stale_jobs=self.indexes.due_heap.stale(now_s, limit=self.pace.rows_max // 8),
-            is_behind=lambda number: self.indexes.due_heap.is_behind(number, now_s),
+            why_behind=lambda number: self.indexes.due_heap.why_behind(number, now_s),
         )
         commands = [*news, *plan(view, self.now_ms)]
         self.indexes.due_heap.put_back(view.postponed)

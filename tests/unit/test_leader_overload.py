@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from cron.api.views import OverloadView
 from cron.job import Schedule
 from cron.leader.overload import CALM_S, Overload
-from cron.scheduler.backlog import BEHIND_S, Backlog, LineKey
+from cron.scheduler.backlog import BEHIND_S, Backlog, Line, LineKey
 from cron.scheduler.due import SWEEP_S
+from cron.scheduler.plan import View, plan
 from cron.state import commands as c
 from cron.state.outcome import Result, Verdict
 from launcher.launch import Reason
+from tests.unit.queues_rig import QueuesRig
 from tests.unit.state_rig import T0, job
 from tests.unit.test_leader_reign import reigning
 
 SECOND = Schedule("@every 1s", every_s=1)
 
 
-def backlog_of(**jobs: int) -> Backlog:
-    """Lines of these tenants with so many jobs, not empty since T0."""
+def behind(why: Reason = Reason.OVERLOAD, **jobs: int) -> dict[Line, Reason]:
+    """Lines of these tenants with so many jobs, not empty since T0, which are behind."""
     backlog = Backlog()
     for tenant, count in jobs.items():
         backlog.put(LineKey("command", 5, tenant), range(count), T0)
-    return backlog
+    return dict.fromkeys(backlog, why)
 
 
 def account(*verdicts: Verdict, reason: Reason = Reason.OVERLOAD) -> tuple[c.Account, Result]:
@@ -32,14 +36,14 @@ def account(*verdicts: Verdict, reason: Reason = Reason.OVERLOAD) -> tuple[c.Acc
 
 def test_a_leader_says_since_when_more_falls_due_than_can_begin_and_what_it_skips() -> None:
     overload = Overload("r1")
-    overload.look([], T0)
+    overload.look({}, T0)
     assert overload.note == ""
-    overload.look(list(backlog_of(acme=3, blue=9)), T0 + BEHIND_S)
+    overload.look(behind(acme=3, blue=9), T0 + BEHIND_S)
     overload.follow(*account(Verdict.ACCEPTED, Verdict.WRONG_HORIZON))
     overload.follow(*account(Verdict.ACCEPTED, Verdict.ACCEPTED, reason=Reason.PAUSED))
     skip = c.Skip((c.SkippedItem((1, T0, 0), Reason.OVERLOAD),))
     overload.follow(skip, Result(Verdict.ACCEPTED, (Verdict.ACCEPTED,)))
-    overload.look(list(backlog_of(acme=3, blue=9)), T0 + 60)
+    overload.look(behind(acme=3, blue=9), T0 + 60)
     assert overload.note == (
         "overloaded since 2026-11-20T16:00:00Z: more falls due than can begin in queue command/5 of"
         " tenant blue and 1 more; 5 instants are skipped/overload"
@@ -50,11 +54,47 @@ def test_a_leader_says_since_when_more_falls_due_than_can_begin_and_what_it_skip
 
 def test_an_overload_is_over_once_nothing_was_behind_for_a_while() -> None:
     overload = Overload("r1")
-    overload.look(list(backlog_of(acme=3)), T0 + BEHIND_S)
-    overload.look([], T0 + BEHIND_S + CALM_S - 1)
+    overload.look(behind(acme=3), T0 + BEHIND_S)
+    overload.look({}, T0 + BEHIND_S + CALM_S - 1)
     assert "overloaded since" in overload.note
-    overload.look([], T0 + BEHIND_S + CALM_S)
+    overload.look({}, T0 + BEHIND_S + CALM_S)
     assert overload.note == ""
+
+
+def test_what_no_executor_can_run_is_no_overload() -> None:
+    overload = Overload("r1")
+    overload.look(behind(Reason.NO_EXECUTOR, acme=3), T0 + BEHIND_S)
+    overload.follow(*account(Verdict.ACCEPTED, Verdict.ACCEPTED, reason=Reason.NO_EXECUTOR))
+    assert overload.note == (
+        "no executor can run what falls due in queue command/5 of tenant acme;"
+        " 8 instants are skipped/no-executor"
+    )
+    assert overload.view is None
+    overload.look({}, T0 + BEHIND_S + 1)
+    assert overload.note == ""
+
+
+def test_what_fits_no_executor_is_told_apart_from_what_finds_no_slot() -> None:
+    rig = QueuesRig(
+        *(job(f"m{n}", schedule=SECOND, where="planet=mars", deadline_s=8) for n in range(80)),
+        *(job(f"j{n}", schedule=SECOND, deadline_s=8) for n in range(80)),
+    )
+    for second in range(1, 40):  # what begins does not end: four slots are soon full
+        now_s, heap = T0 + second, rig.to(second).indexes.due_heap
+        view = View(
+            rig.state,
+            rig.indexes.take_due(now_s, 100),
+            rig.queues,
+            steady_ms=T0 * 1000,
+            why_behind=partial(heap.why_behind, now_s=now_s),
+        )
+        if commands := plan(view, rig.now_ms):
+            rig.append(*commands)
+    rows = [row for row in rig.rig.rows if row.ended_at_ms > (T0 + 2 * BEHIND_S) * 1000]
+    mars = [row for row in rows if row.job.startswith("default/m")]
+    assert {row.reason for row in mars} == {Reason.NO_EXECUTOR}
+    assert any("fits planet=mars" in row.detail for row in mars)
+    assert {row.reason for row in rows if row not in mars} == {Reason.OVERLOAD}
 
 
 async def test_what_falls_due_without_end_is_told_and_keeps_its_rows_few() -> None:
@@ -74,4 +114,7 @@ async def test_what_falls_due_without_end_is_told_and_keeps_its_rows_few() -> No
         )
         waits = [one.number for one in state.jobs.values() if leader.awaits_row(one.number)]
         assert len(waits) > 100
+        assert "no executor can run" in leader.awaits_row(waits[0])
         assert "command/5 of tenant default" in leader.awaits_row(waits[0])
+        skipped = list(state.history.rows_after(0))
+        assert {row.reason for row in skipped} == {Reason.NO_EXECUTOR}

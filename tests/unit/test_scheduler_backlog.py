@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cron.scheduler.backlog import BEHIND_S, SHARE, Backlog, Line, LineKey, Rates
+from launcher.launch import Reason
 
 FLOOD = LineKey("command", 5, "flood")
 CALM = LineKey("command", 5, "calm")
@@ -46,6 +47,22 @@ def test_a_job_of_which_a_launch_waits_is_passed_over_where_its_line_is_behind()
     assert taken(backlog, 2, BEHIND_S, is_waiting=lambda number: number == 101) == [102, 103]
     assert taken(backlog, 2, BEHIND_S, is_waiting=lambda number: False) == [101]
     assert len(backlog) == 0
+
+
+def test_a_line_is_behind_for_lack_of_executors_once_none_was_there_for_a_while() -> None:
+    (line,) = backlog_of(flood=4)
+    served = {"now": True}
+
+    def why(now_s: int) -> Reason:
+        return line.why_behind(now_s, lambda key: served["now"])
+
+    assert why(BEHIND_S - 1) is Reason.NONE
+    assert why(BEHIND_S) is Reason.OVERLOAD
+    served["now"] = False  # all rest for a moment
+    assert why(2 * BEHIND_S - 1) is Reason.OVERLOAD
+    assert why(2 * BEHIND_S) is Reason.NO_EXECUTOR
+    served["now"] = True
+    assert why(2 * BEHIND_S + 1) is Reason.OVERLOAD
 
 
 def test_jobs_that_are_passed_over_go_to_the_end_and_hold_up_nobody() -> None:

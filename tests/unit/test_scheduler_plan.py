@@ -161,7 +161,9 @@ def test_what_could_not_start_in_time_does_not_begin() -> None:
     rig.to(89)
     assert told(rig, lead_ms=999) == ["begin 1@60#1 on 1"]
     assert told(rig, lead_ms=1_000) == ["skip 1@60 deadline"]
-    assert told(rig, lead_ms=1_000, is_behind=lambda number: True) == ["skip 1@60 overload"]
+    for why in (Reason.OVERLOAD, Reason.NO_EXECUTOR):
+        behind = told(rig, lead_ms=1_000, why_behind=lambda number, why=why: why)
+        assert behind == [f"skip 1@60 {why.label}"]
 
 
 def test_what_is_past_its_deadline_is_skipped_without_room_too() -> None:
