@@ -37,6 +37,7 @@ class IdleForeman:
         self.highest = highest
         self.running = 0
         self.lease = Lease()
+        self.is_full = False
         self.clock_offset_ms = 0
         self.outlets: list[Visit] = []
         self.story: list[str] = []

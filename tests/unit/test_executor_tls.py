@@ -58,6 +58,7 @@ class IdleForeman:
         self.highest = Epoch(0, 0, "")
         self.running = 0
         self.lease = Lease()
+        self.is_full = False
         self.clock_offset_ms = 0
         self.welcomed: list[Epoch] = []
 
