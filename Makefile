@@ -19,7 +19,7 @@ export PYTHONTZPATH :=
 
 .PHONY: help setup setup-tests run test nightly check unit simulate simulate-launches soak fuzz \
   cluster bench bench-compare bench-flood bench-keeping bench-launches bench-overload \
-  bench-reconnect lock proto wheel clean
+  bench-reconnect docs lock proto wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -105,6 +105,9 @@ bench-overload: setup-tests ## ten times what a cell bears: FACTOR=10 SECONDS=30
 
 bench-reconnect: setup-tests ## a leader dies, and 1,000 or 10,000 executors come back at once
 	$(BIN)/python -m bench.reconnect --readme
+
+docs: setup-tests ## write docs/cli.md from the help of the commands
+	$(BIN)/python -m tests.style.cli_page
 
 lock: setup ## write requirements.lock and requirements-dev.lock anew from pyproject.toml
 	$(PIP) install --quiet uv
