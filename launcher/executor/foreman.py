@@ -14,6 +14,8 @@ from collections.abc import Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
+import msgspec
+
 from launcher import logs
 from launcher.config import ExecutorConfig
 from launcher.errors import SpawnerDied
@@ -29,16 +31,17 @@ from launcher.executor.outlet import Outlet, Page, Recall
 from launcher.executor.outputs import Outputs
 from launcher.executor.recall import read_page
 from launcher.executor.row import (
+    ACCEPTED,
     ENDED,
     INTERRUPTED,
     REFUSED,
     Change,
     FailureLog,
     Row,
+    changes_of,
     changes_of_rows,
 )
-from launcher.executor.rules import LEASE_OVER, Conditions
-from launcher.executor.turn import Turn, Written, record, write
+from launcher.executor.rules import LEASE_OVER, Conditions, Settled, settle
 from launcher.executor.workers import Workers
 from launcher.failpoints import hit
 from launcher.launch import Reason
@@ -58,6 +61,48 @@ WAITED: Final = "it waited for a worker when its executor died"
 LEASE_LOOK_S: Final = 0.25
 SURVIVORS_PAUSE_S: Final = 1.0
 """Before what could not be killed is looked for again."""
+
+
+class Turn(msgspec.Struct):
+    """What arrived since the last turn, in the order it is served in. `came` are worker processes
+    (id, start time) that wait to be fed, `went` the ids of dead ones; `starting` are attempts that
+    waited and are about to get a worker; `offered`: what workers serve has changed. The first
+    `unleased` orders came before a gap between two leases; `has_batches`: some have starts."""
+
+    news: News = msgspec.field(default_factory=News)
+    orders: list[tuple[Outlet, pool_pb2.Orders]] = []
+    has_batches: bool = False
+    unleased: int = 0
+    epoch: Epoch | None = None
+    arriving: Outlet | None = None
+    recall: Recall | None = None
+    spawner_died: bool = False
+    came: list[tuple[int, int]] = []
+    went: list[int] = []
+    starting: list[Attempt] = []
+    offered: bool = False
+
+    def __bool__(self) -> bool:
+        arrived = self.news or self.orders or self.epoch or self.arriving or self.recall
+        changed = self.spawner_died or self.came or self.went or self.starting or self.offered
+        return bool(arrived or changed)
+
+    def must_sync(self, ledger: Ledger) -> bool:
+        """Whether something of it may be acted on, or told, only once it is on the disk."""
+        if self.has_batches or self.came or self.starting or self.news.ended or self.news.refused:
+            return True
+        if self.epoch is not None and self.epoch > ledger.highest:
+            return True
+        return any(orders.fences or orders.floor > ledger.floor for _, orders in self.orders)
+
+
+class Written(msgspec.Struct):
+    """What a turn came to, now durable. `changes` is what the leader is told."""
+
+    changes: list[Change] = []
+    settled: list[tuple[Outlet, Settled]] = []
+    known: list[Row] = []
+    page: Page | None = None
 
 
 class Foreman:
@@ -106,6 +151,7 @@ class Foreman:
     def order(self, outlet: Outlet, orders: pool_pb2.Orders) -> None:
         """Take a message of the leader; it is settled in the next turn."""
         self._next.orders.append((outlet, orders))
+        self._next.has_batches = self._next.has_batches or bool(orders.batches)
         self._wake.set()
 
     def welcome(self, epoch: Epoch) -> None:
@@ -280,34 +326,49 @@ class Foreman:
     async def run_once(self, ledger_thread: ThreadPoolExecutor) -> None:
         """Take one turn: write all that has arrived, then act on it."""
         turn, self._next = self._next, Turn()
-        if any(orders.batches for _, orders in turn.orders):
+        if turn.has_batches:
             hit("before-ledger")
         if turn.news.started:
             hit("after-start")
         loop = asyncio.get_running_loop()
-        news, early, lost = turn.news, list[Change](), list[Row]()
+        news, changes, lost = turn.news, list[Change](), list[Row]()
         if turn.spawner_died:
-            early, lost = await self._interrupted(ledger_thread, news)
+            changes, lost = await self._interrupted(ledger_thread, news)
+            changes += changes_of_rows(lost)
             turn.news = News()
-        conditions, lapses, was_full = self._conditions(), self._lapses, self._is_full
+        conditions, lapses = self._conditions(turn), self._lapses
         written = await loop.run_in_executor(ledger_thread, self._write, turn, conditions)
         self.highest = self._ledger.highest
         if turn.spawner_died:
             await self._replace_spawner()
-        self._count(news)
-        self.workers.enlisted([pid for pid, _ in turn.came])
-        self.workers.may_start(turn.starting)
-        self._act(written, has_lapsed=self._lapses != lapses)
-        self._note_failures(news, lost)
-        self._tell([*early, *changes_of_rows(lost), *written.changes])
+        self._close(news, lost)
+        if turn.came:
+            self.workers.enlisted([pid for pid, _ in turn.came])
+        if turn.starting:
+            self.workers.may_start(turn.starting)
+        if turn.orders:
+            self._act(written, has_lapsed=self._lapses != lapses)
+        self._tell(turn, written, changes + written.changes)
+
+    def _tell(self, turn: Turn, written: Written, changes: list[Change]) -> None:
+        """Tell the leader what a turn came to: what became of rows, a new one the rest as well."""
+        if changes:
+            hit("before-report")
+            if self._outlet is not None:
+                self._outlet.send(changes)
         if turn.arriving is not None:
             self._outlet = turn.arriving
             self._outlet.begin(written.known, self.highest)
-        self._note_room()
-        is_changed = turn.offered or self._is_full != was_full
-        self._offer(is_new=turn.arriving is not None, is_changed=is_changed)
+        is_changed = self._note_room() or turn.offered
+        # With a full ledger nothing is offered: each launch that is refused is a row as well.
+        offers = () if self._is_full else self.workers.offers
+        if self._outlet is not None and (is_changed or (turn.arriving is not None and offers)):
+            self._outlet.offer(offers)
         if turn.recall is not None and turn.recall.outlet is self._outlet:
-            self._recollect(turn.recall, written.page)
+            if written.page is not None:
+                turn.recall.outlet.recollect(written.page)
+            elif self._next.recall is None:
+                self._next.recall = turn.recall  # without a wake: the spawner's word makes the turn
 
     async def _interrupted(
         self, ledger_thread: ThreadPoolExecutor, news: News
@@ -336,7 +397,8 @@ class Foreman:
                 self.able.set()
                 return early, lost
 
-    def _conditions(self) -> Conditions:
+    def _conditions(self, turn: Turn) -> Conditions:
+        """Return what is true as a turn is written; of workers only what its starts need."""
         obstacle = ""
         if self.stopping:
             obstacle = "the executor is stopping"
@@ -344,34 +406,72 @@ class Foreman:
             obstacle = f"the executor's clock is {self.clock_offset_ms} ms off the leader's"
         elif self._is_full:
             obstacle = FULL
-        return Conditions(
+        now = Conditions(
             wall_ms=wall_ms(),
             lease_valid=self.lease.valid(boot_ms()),
             slots_free=self._config.slots - len(self._commands),
             obstacle=obstacle,
             executes=self._config.start == "process",
+        )
+        if not turn.has_batches or not self.workers.handlers:
+            return now
+        return msgspec.structs.replace(
+            now,
             handlers=self.workers.handlers,
             groups_free=self.workers.free(),
             groups_idle=self.workers.idle(),
         )
 
     def _write(self, turn: Turn, conditions: Conditions) -> Written:
-        """In the ledger's thread: one transaction for the whole turn."""
-        return write(self._ledger, turn, conditions, read_page)
+        """Write a turn in one transaction; return what it came to. In the ledger's thread."""
+        written, ledger = Written(), self._ledger
+        with ledger.transaction(synced=turn.must_sync(ledger)):
+            if turn.news:
+                written.changes = record(ledger, turn.news)
+            if turn.came or turn.went:
+                ledger.record_workers(turn.came, turn.went)
+            starting: dict[int, list[int]] = {}
+            for one in turn.starting:
+                starting.setdefault(one.index, []).append(one.row)
+            for index, rows in starting.items():
+                ledger.starting(index, sorted(rows))
+            if turn.epoch is not None:
+                ledger.raise_epoch(turn.epoch)
+            for place, (outlet, orders) in enumerate(turn.orders):
+                now = conditions
+                if place < turn.unleased:
+                    now = msgspec.structs.replace(conditions, lease_valid=False)
+                settled = settle(ledger, orders, outlet.works, now)
+                conditions = settled.left or conditions
+                written.settled.append((outlet, settled))
+                written.changes += settled.refused
+        if answers := [row for _, settled in written.settled for row in settled.answers]:
+            written.changes += changes_of_rows(answers)
+        if turn.arriving is not None:
+            written.known = [row for row in ledger.unacked() if not row.is_pending]
+        if turn.recall is not None:
+            written.page = read_page(ledger, turn.recall)
+        return written
 
-    def _count(self, news: News) -> None:
+    def _close(self, news: News, lost: Sequence[Row]) -> None:
+        """Let go of what is over, now that its end is recorded, and log what failed."""
         killed = 0
         over = news.over
         for attempt in over:
             if not attempt.spec.handler:
                 self._commands.recorded(attempt)
                 killed += attempt.reason == Reason.EXECUTOR_LOST
-        self.workers.recorded(over)
+        if self.workers:
+            self.workers.recorded(over)
         for attempt in news.ended:
             if attempt.output_bytes:
                 self._outputs.finished(attempt.name, attempt.output_bytes)
         if killed and not self.stopping:
             log.warning("launches.killed", count=killed, error="guarded, and the lease is over")
+        now_ms = wall_ms()
+        self._failures.note(ENDED, news.ended, now_ms)
+        self._failures.note(REFUSED, news.refused, now_ms)
+        self._failures.note(INTERRUPTED, lost, now_ms)
 
     def _act(self, written: Written, *, has_lapsed: bool) -> None:
         accepted = [one for _, settled in written.settled for one in settled.accepted]
@@ -402,39 +502,15 @@ class Foreman:
             for name in settled.mismatched:
                 log.warning("launch.repeated", launch=name, error="with other work than before")
 
-    def _note_failures(self, news: News, lost: Sequence[Row]) -> None:
-        now_ms = wall_ms()
-        self._failures.note(ENDED, news.ended, now_ms)
-        self._failures.note(REFUSED, news.refused, now_ms)
-        self._failures.note(INTERRUPTED, lost, now_ms)
-
-    def _tell(self, changes: list[Change]) -> None:
-        if changes:
-            hit("before-report")
-            if self._outlet is not None:
-                self._outlet.send(changes)
-
-    def _note_room(self) -> None:
-        """See whether the ledger takes more rows, and log where that has changed."""
+    def _note_room(self) -> bool:
+        """See whether the ledger takes more rows; return whether that has changed, and log it."""
         was_full, self._is_full = self._is_full, self._ledger.count >= LEDGER_ROWS_MAX
         counts = {"rows": self._ledger.count, "floor": self._ledger.floor}
         if self._is_full and not was_full:
             log.warning("ledger.full", error=FULL, **counts)
         elif was_full and not self._is_full:
             log.info("ledger.has_room", **counts)
-
-    def _offer(self, *, is_new: bool, is_changed: bool) -> None:
-        """Send what workers serve to a new stream, and again after each change. With a full
-        ledger nothing is offered: each launch that is refused is a row as well."""
-        offers = () if self._is_full else self.workers.offers
-        if self._outlet is not None and (is_changed or (is_new and offers)):
-            self._outlet.offer(offers)
-
-    def _recollect(self, recall: Recall, page: Page | None) -> None:
-        if page is not None:
-            recall.outlet.recollect(page)
-        elif self._next.recall is None:
-            self._next.recall = recall  # without a wake: the spawner's word makes the turn
+        return self._is_full != was_full
 
     async def _replace_spawner(self) -> None:
         await self._children.stop()
@@ -442,6 +518,17 @@ class Foreman:
         self._children = self._new_children()
         await self._start_spawner()
         self._replaced.set()
+
+
+def record(ledger: Ledger, news: News) -> list[Change]:
+    """Write what the spawner and the workers said, inside a transaction; return it as the leader is
+    told. Of an attempt that is over already only that."""
+    started = [one for one in dict.fromkeys(news.started) if not one.is_over]
+    said = changes_of(ACCEPTED, started)
+    said += changes_of(ENDED, news.ended)
+    said += changes_of(REFUSED, news.refused)
+    ledger.changed(said)
+    return said
 
 
 def interrupt_all(ledger: Ledger, died: str, spared: Container[str] = ()) -> list[Row]:

@@ -61,7 +61,9 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Ledger:
-    """The rows, the highest epoch, the floor. `uuid` tells this ledger from any other."""
+    """The rows, the highest epoch, the floor. `uuid` tells this ledger from any other; `count` is
+    how many rows it holds, acknowledged ones as well, and `newest_index` the highest log index at
+    which anything was begun that it has seen. Only the ledger writes them."""
 
     def __init__(self, path: Path, owner: str = "", *, disk: Disk | None = None) -> None:
         """Open the ledger whose journal is at `path`, or make a new one with a UUID of its own.
@@ -79,11 +81,11 @@ class Ledger:
         self.floor = 0
         self.boot_id = _boot_id()
         self.is_same_boot = False
-        self._newest_index = 0
+        self.newest_index = 0
         self._batches: dict[int, list[Batch]] = {}
         self._indexes: list[int] = []
         self._unacked: set[int] = set()
-        self._count = 0
+        self.count = 0
         self._jobs: list[Job] = []
         self._workers: dict[int, int] = {}
         self._owner = records.Owner(owner, self.boot_id)
@@ -218,23 +220,23 @@ class Ledger:
         """Forget acknowledged rows begun at or below `floor`; return how many. Never lowers it."""
         if floor <= self.floor:
             return 0
-        before = self._count
+        before = self.count
         self._record(records.FloorRaised(floor))
-        return before - self._count
+        return before - self.count
 
     def _apply_floor(self, record: records.FloorRaised) -> None:
         self.floor = record.floor
-        self._newest_index = max(self._newest_index, record.floor)
+        self.newest_index = max(self.newest_index, record.floor)
         end = bisect.bisect_right(self._indexes, record.floor)
         kept: list[int] = []
         for index in self._indexes[:end]:
             if index not in self._unacked:
-                self._count -= sum(map(len, self._batches.pop(index)))
+                self.count -= sum(map(len, self._batches.pop(index)))
                 continue
             kept.append(index)
             batches = self._batches[index]
             left = [_unacked_only(batch) for batch in batches if batch.unacked]
-            self._count += sum(map(len, left)) - sum(map(len, batches))
+            self.count += sum(map(len, left)) - sum(map(len, batches))
             self._batches[index] = left
         self._indexes[:end] = kept
 
@@ -295,8 +297,8 @@ class Ledger:
                 self._indexes.append(index)
             else:
                 bisect.insort(self._indexes, index)
-            self._newest_index = max(self._newest_index, index)
-        self._count += len(batch)
+            self.newest_index = max(self.newest_index, index)
+        self.count += len(batch)
         batch.count_unacked()
         if batch.unacked:
             self._unacked.add(index)
@@ -316,7 +318,8 @@ class Ledger:
         """Record what became of accepted rows; what is over already, or was refused although it
         had started, stays as it is."""
         for change in changes:
-            change.detail = _bounded(change.detail)
+            if change.detail:
+                change.detail = _bounded(change.detail)
             self._record(change)
 
     def _apply_change(self, record: Change) -> None:
@@ -350,16 +353,6 @@ class Ledger:
         self._workers.update(record.came)
 
     # ---- what it knows
-
-    @property
-    def count(self) -> int:
-        """How many rows it holds, acknowledged ones as well."""
-        return self._count
-
-    @property
-    def newest_index(self) -> int:
-        """The highest log index at which anything was begun that this ledger has seen."""
-        return self._newest_index
 
     def knows(self, index: int) -> bool:
         """Whether any row of a batch is here."""

@@ -221,7 +221,8 @@ def _settle_batch(
         [work.job for work in given.works],
         Tries(*map(column_of, (given.scheduled_s, given.attempts, given.triggers, given.parts))),
     )
-    if obstacle := _obstacle(conditions):
+    obstacle = conditions.obstacle or ("" if conditions.lease_valid else LEASE_OVER)
+    if obstacle:
         batch.details = dict.fromkeys(range(len(batch)), obstacle)
     else:
         batch.details = _admit(given, batch, conditions, room, settled)
@@ -258,13 +259,6 @@ def _new(ledger: Ledger, given: _Given, settled: Settled) -> list[int]:
         if job.digest and (job.digest, job.name) != (other.digest, other.name):
             settled.mismatched.append(row.name)
     return new
-
-
-def _obstacle(conditions: Conditions) -> str:
-    """Why nothing at all may be started, or nothing."""
-    if conditions.obstacle:
-        return conditions.obstacle
-    return "" if conditions.lease_valid else LEASE_OVER
 
 
 def _admit(

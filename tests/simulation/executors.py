@@ -21,14 +21,13 @@ from launcher.executor import workers as workers_module
 from launcher.executor.attempt import Attempt
 from launcher.executor.cgroups import Limits
 from launcher.executor.commands import Commands
-from launcher.executor.foreman import Foreman, interrupt_all
+from launcher.executor.foreman import Foreman, Turn, Written, interrupt_all
 from launcher.executor.leader_watch import LeaderWatch
 from launcher.executor.ledger import Ledger
 from launcher.executor.offers import Offer
 from launcher.executor.row import Change, Row, epoch_of
 from launcher.executor.rules import Conditions, _given
 from launcher.executor.stream import StreamEnded, Visit, Way, _hint
-from launcher.executor.turn import Turn, Written
 from launcher.executor.works import Works
 from launcher.names import format_time
 from launcher.rpc.v1 import pool_pb2

@@ -9,8 +9,8 @@ from cron.leader.shown import of_row
 from cron.scheduler.reports import ReportCommands, digest
 from launcher.executor.attempt import Attempt, News
 from launcher.executor.batch import tombstone
+from launcher.executor.foreman import record
 from launcher.executor.ledger import Ledger
-from launcher.executor.turn import record
 from launcher.executor.words import Words
 from launcher.pool.reports import parse_reports
 from launcher.rpc.v1 import pool_pb2
