@@ -19,7 +19,7 @@ import sys
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from bench.reconnect_line import Line, LineEnded
@@ -183,7 +183,7 @@ class Stand:
             version="bench",
             wall_ms=wall_ms(),
             highest_epoch=pool_pb2.Epoch(lineage=lineage, term=term, replica=replica),
-            known=pool_pb2.Reports(reports=self.rows.values()),
+            known=_told(self.rows.values()),
             can_recall=True,
             protocol=PROTOCOL,
         )
@@ -270,13 +270,28 @@ class Stand:
 
     def _report(self, rows: list[pool_pb2.Report]) -> None:
         if rows and self._line is not None:
-            message = pool_pb2.FromExecutor(reports=pool_pb2.Reports(reports=rows))
+            message = pool_pb2.FromExecutor(reports=_told(rows))
             self._line.send(message.SerializeToString())
 
     def state(self) -> tuple[int, int]:
         """Return (term, since boot ms) of the lease it has now on a stream; term 0: none."""
         is_there = self._line is not None and self._parked is None and self.lease.valid(boot_ms())
         return (self.leased[-1][1], self.leased[-1][0]) if is_there and self.leased else (0, 0)
+
+
+def _told(rows: Iterable[pool_pb2.Report]) -> pool_pb2.Reports:
+    """Return what a leader is told of rows, each by itself."""
+    message = pool_pb2.Reports()
+    for row in rows:
+        message.batches.add(
+            index=row.index,
+            rows=[row.row],
+            fate=row.fate,
+            reason=row.reason,
+            started_ms=[row.started_ms] if row.started_ms else [],
+            finished_ms=[row.finished_ms] if row.finished_ms else [],
+        )
+    return message
 
 
 def answer(question: str, stands: list[Stand]) -> dict[str, Any]:

@@ -169,9 +169,11 @@ class Row(msgspec.Struct, gc=False):
         """Accepted, and not yet known whether it could be started: the answer is on its way."""
         return self.fate == ACCEPTED and not self.started_ms
 
-    def report(self) -> pool_pb2.Report:
-        """Return what the leader is told of this row."""
+    def recollection(self) -> pool_pb2.Report:
+        """Return what a leader is told that does not know where the row comes from."""
         return pool_pb2.Report(
+            name=self.name,
+            epoch=self.epoch,
             index=self.index,
             row=self.row,
             fate=pool_pb2.Fate.ValueType(self.fate),
@@ -185,12 +187,6 @@ class Row(msgspec.Struct, gc=False):
             memory_peak_bytes=self.memory_peak_bytes,
             output_bytes=self.output_bytes,
         )
-
-    def recollection(self) -> pool_pb2.Report:
-        """Return what a leader is told that does not know where the row comes from."""
-        report = self.report()
-        report.name, report.epoch = self.name, self.epoch
-        return report
 
 
 def changes_of(fate: int, some: Iterable[Result]) -> list[Change]:

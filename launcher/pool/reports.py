@@ -34,13 +34,11 @@ def parse_reports(message: pool_pb2.Reports) -> Told:
 
 
 def _told(place: str, message: pool_pb2.Reports, rows_max: int) -> Told:
-    count = len(message.reports) + sum(len(batch.rows) for batch in message.batches)
+    count = sum(len(batch.rows) for batch in message.batches)
     if count > rows_max:
         raise BadMessage(place, f"{count} rows are more than {rows_max}; send fewer")
-    return Told(
-        tuple([_fact(place, i, report) for i, report in enumerate(message.reports)]),
-        tuple([_batch(f"{place}.batches[{i}]", one) for i, one in enumerate(message.batches)]),
-    )
+    batches = [_batch(f"{place}.batches[{i}]", one) for i, one in enumerate(message.batches)]
+    return Told((), tuple(batches))
 
 
 def _batch(field: str, batch: pool_pb2.BatchReport) -> BatchFacts:
@@ -113,7 +111,7 @@ def parse_recollection(
     rows = []
     for i, report in enumerate(message.reports):
         field = f"recollection.reports[{i}]"
-        fact = _fact("recollection.reports", i, report)
+        fact = _fact(field, report)
         if fact.fate is Fate.UNKNOWN:
             raise BadMessage(f"{field}.fate", "a row of a ledger cannot be unknown")
         place = (fact.index, fact.row)
@@ -149,13 +147,6 @@ def parse_known(message: pool_pb2.Reports) -> Told:
     """
     told = _told("hello.known", message, limits.KNOWN_MAX)
     seen: dict[int, set[int]] = {}
-    for i, fact in enumerate(told.facts):
-        rows = seen.setdefault(fact.index, set())
-        if fact.row in rows:
-            raise BadMessage(f"hello.known.reports[{i}].row", f"{fact.row} is there twice")
-        if fact.fate is Fate.UNKNOWN:
-            raise BadMessage(f"hello.known.reports[{i}].fate", "a known row cannot be unknown")
-        rows.add(fact.row)
     for i, batch in enumerate(told.batches):
         rows = seen.setdefault(batch.index, set())
         if batch.fate is Fate.UNKNOWN:
@@ -167,11 +158,11 @@ def parse_known(message: pool_pb2.Reports) -> Told:
     return told
 
 
-def _fact(place: str, number: int, report: pool_pb2.Report) -> Fact:
-    """Return what the report with this number, of those at `place`, says."""
+def _fact(field: str, report: pool_pb2.Report) -> Fact:
+    """Return what the report of one row says."""
     fate, reason = _FATES.get(report.fate), _REASONS.get(report.reason)
     if fate is None or reason is None or not _is_sound(report):
-        raise _what_is_wrong(f"{place}[{number}]", report)
+        raise _what_is_wrong(field, report)
     # By place, in the order of Fact.
     return Fact(
         report.index, report.row, fate, reason, report.exit_code, report.started_ms,

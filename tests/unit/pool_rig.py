@@ -69,7 +69,18 @@ def started(orders: pool_pb2.Orders) -> list[int]:
 
 
 def report(number: int, fate: Fate = Fate.ENDED, **fields: Any) -> pool_pb2.Report:
+    """What a Recollection says of a row."""
     return pool_pb2.Report(**{"index": 100 + number, "fate": int(fate)} | fields)
+
+
+def reports(*batches: pool_pb2.BatchReport) -> pool_pb2.Reports:
+    return pool_pb2.Reports(batches=batches)
+
+
+def said(number: int, fate: Fate = Fate.ENDED, **fields: Any) -> pool_pb2.BatchReport:
+    """What an executor says of row 0 of a batch."""
+    usual = {"index": 100 + number, "fate": int(fate), "rows": [0]}
+    return pool_pb2.BatchReport(**usual | fields)
 
 
 def fact(number: int, fate: Fate, reason: Reason = Reason.NONE, **fields: Any) -> Fact:

@@ -240,6 +240,4 @@ def reports_of(reports: pool_pb2.Reports) -> list[pool_pb2.Report]:
             strict=True,
         )
     ]  # fmt: skip
-    for report in reports.reports:
-        report.name = name_of(report.row)
-    return found + list(reports.reports)
+    return found

@@ -14,7 +14,7 @@ from bench import reconnect, reconnect_stand
 from bench.reconnect_line import LineEnded
 from bench.reconnect_stand import Stand, answer, boot_ms, wall_ms
 from cron.api.views import LaunchView
-from launcher.pool.events import Fact, Facts, Fate, Joined
+from launcher.pool.events import Facts, Fate, Joined, Told
 from launcher.pool.orders import StartBatch
 from launcher.work import Epoch
 from tests.unit import pool_rig
@@ -54,12 +54,12 @@ async def leased(rig: Rig, stand: Stand, times: int = 1) -> Joined:
 
 
 def fates(rig: Rig) -> list[tuple[int, Fate]]:
-    return [(place(fact), fact.fate) for event in rig.of(Facts) for fact in event.told.facts]
+    return [one for event in rig.of(Facts) for one in told(event.told)]
 
 
-def place(fact: Fact) -> int:
-    """The number of the order that a fact is about."""
-    return fact.index - 100
+def told(some: Told) -> list[tuple[int, Fate]]:
+    """The number of the order that each row is of, and what is said of it."""
+    return [(batch.index - 100, batch.fate) for batch in some.batches for _ in batch.rows]
 
 
 def order(number: int, late_ms: int = 60_000) -> StartBatch:
@@ -81,7 +81,7 @@ async def test_it_takes_a_launch_once_and_tells_of_it_until_it_is_acknowledged(
         rig.pool.close("another leads", None)
         rig.pool.open(Epoch(0, 8, "r1"))
         again = await leased(rig, stand, 2)
-        assert [(place(fact), fact.fate) for fact in again.known.facts] == [(1, Fate.ENDED)]
+        assert told(again.known) == [(1, Fate.ENDED)]
         assert answer("count", [stand]) == {"8": 1}
         rig.pool.ack(joined.executor, joined.ledger, [(101, [0])])
         await until(lambda: not stand.rows)

@@ -203,7 +203,7 @@ def test_acks_and_floor_forget(ledger: Ledger) -> None:
 def test_an_executor_that_executes_nothing_reports_success_at_once(ledger: Ledger) -> None:
     settled = give(ledger, changed(executes=False, slots_free=0), starts=[start(A), start(B)])
     assert fates(settled) == [(A, ENDED), (B, ENDED)]
-    report = answered(settled)[0].report()
+    report = answered(settled)[0].recollection()
     assert (report.exit_code, report.started_ms, report.finished_ms) == (0, NOW_MS, NOW_MS)
     assert not settled.accepted
 

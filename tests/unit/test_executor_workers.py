@@ -77,7 +77,7 @@ async def test_what_a_handler_says_is_what_the_leader_hears(
     row = await shop.told(A, ENDED)
     exit_code = 0 if result is Result.OK else 1
     assert (row.reason, row.exit_code, row.detail) == (reason, exit_code, "saidso")
-    assert (row.retry_after_ms, row.report().retry_after_ms) == (told_ms, told_ms)
+    assert (row.retry_after_ms, row.recollection().retry_after_ms) == (told_ms, told_ms)
     assert 0 < row.started_ms <= row.finished_ms
 
 

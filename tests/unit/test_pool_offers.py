@@ -16,7 +16,7 @@ from launcher.pool.events import Facts, Joined, Offer, Offered
 from launcher.pool.messages import parse_hello, parse_offers
 from launcher.pool.reports import parse_reports
 from launcher.rpc.v1 import pool_pb2
-from tests.unit.pool_rig import CELL, LEDGER, hello, report, rigged
+from tests.unit.pool_rig import CELL, LEDGER, hello, reports, rigged, said
 
 
 def offer(group: str = "app", slots: int = 16, handlers: tuple[str, ...] = ("a.b",)) -> Any:
@@ -90,10 +90,10 @@ async def test_what_a_host_has_is_told_with_its_joining_and_seen_in_its_session(
 
 async def test_when_a_handler_wants_another_try_is_in_its_fact() -> None:
     async with rigged() as rig, rig.joined() as fake:
-        rows = [report(1, reason=int(Reason.SNOOZE), retry_after_ms=90_000)]
-        await fake.send(reports=pool_pb2.Reports(reports=rows))
-        [fact] = (await rig.heard(Facts)).told.facts
-        assert (fact.reason, fact.retry_after_ms) == (Reason.SNOOZE, 90_000)
+        wish = said(1, reason=int(Reason.SNOOZE), retry_after_ms=[90_000])
+        await fake.send(reports=reports(wish))
+        [batch] = (await rig.heard(Facts)).told.batches
+        assert (batch.reason, batch.retry_after_ms) == (Reason.SNOOZE, [90_000])
 
 
 # ---- each field
@@ -155,8 +155,8 @@ def test_what_a_host_has_is_within_bounds(field: str, most: int) -> None:
 @pytest.mark.parametrize("after_ms", [-1, limits.RETRY_AFTER_MS_MAX + 1])
 def test_a_time_of_the_next_try_that_cannot_be_is_refused(after_ms: int) -> None:
     with pytest.raises(BadMessage) as caught:
-        parse_reports(pool_pb2.Reports(reports=[report(1, retry_after_ms=after_ms)]))
-    assert caught.value.field == "reports[0].retry_after_ms"
+        parse_reports(reports(said(1, retry_after_ms=[after_ms])))
+    assert caught.value.field == "reports.batches[0].retry_after_ms"
 
 
 def test_the_pool_takes_all_that_an_executor_may_say_of_its_workers() -> None:

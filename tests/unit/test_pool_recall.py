@@ -23,7 +23,17 @@ from launcher.pool.errors import BadMessage
 from launcher.pool.events import Facts, Fate, Joined, Left, Recalled, Recollected
 from launcher.pool.reports import parse_recollection
 from launcher.rpc.v1 import pool_pb2
-from tests.unit.pool_rig import LEDGER, FakeExecutor, Rig, attempt, fact, report, rigged
+from tests.unit.pool_rig import (
+    LEDGER,
+    FakeExecutor,
+    Rig,
+    attempt,
+    fact,
+    report,
+    reports,
+    rigged,
+    said,
+)
 
 START = (-1, -1)
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -74,7 +84,7 @@ async def test_all_parts_reach_the_leader_in_order_with_every_field() -> None:
 async def test_reports_that_were_sent_behind_a_part_come_behind_it() -> None:
     async with rigged() as rig, rig.joined(recall=True, can_recall=True) as fake:
         await fake.send(recollection=part(row(1, fate=int(Fate.ACCEPTED))))
-        await fake.send(reports=pool_pb2.Reports(reports=[report(1)]))
+        await fake.send(reports=reports(said(1)))
         await fake.send(recollection=part(last=True))
         await rig.heard(Recollected, 2)
         assert [type(event) for event in rig.events] == [Joined, Recollected, Facts, Recollected]

@@ -11,7 +11,7 @@ import structlog
 
 from launcher.launch import Reason
 from launcher.pool import limits, service
-from launcher.pool.events import Beat, Facts, Fate, Joined, Left, Told
+from launcher.pool.events import Beat, Facts, Fate, Joined, Left
 from launcher.pool.lease import LeaseTimes
 from launcher.pool.service import PoolServicer
 from launcher.rpc.v1 import pool_pb2, pool_pb2_grpc
@@ -29,8 +29,9 @@ from tests.unit.pool_rig import (
     fence,
     hello,
     order,
-    report,
+    reports,
     rigged,
+    said,
     started,
     until,
 )
@@ -40,16 +41,16 @@ INVALID = grpc.StatusCode.INVALID_ARGUMENT
 
 
 async def test_a_hello_makes_a_session_and_the_leader_hears_all_of_it() -> None:
-    ended = report(1, Fate.ENDED, exit_code=137, reason=int(Reason.TIMEOUT), started_ms=5)
-    known = pool_pb2.Reports(reports=[ended])
+    ended = said(1, Fate.ENDED, exit_code=137, reason=int(Reason.TIMEOUT), started_ms=[5])
+    known = reports(ended)
     async with (
         rigged() as rig,
         rig.executor(known=known, labels={"zone": "a"}, wall_ms=WALL_MS + 250),
     ):
         joined = await rig.heard(Joined)
-        assert joined.known == Told(
-            (fact(1, Fate.ENDED, Reason.TIMEOUT, exit_code=137, started_ms=5),)
-        )
+        assert [one for batch in joined.known.batches for one in batch.facts()] == [
+            fact(1, Fate.ENDED, Reason.TIMEOUT, exit_code=137, started_ms=5)
+        ]
         assert (joined.executor, joined.ledger, joined.incarnation) == ("executor-7", LEDGER, "a1")
         assert (joined.slots, joined.host, joined.pid) == (8, "host-7.example", 4242)
         assert (joined.version, joined.labels, joined.offset_ms) == ("0.1.0", {"zone": "a"}, 250)
@@ -279,8 +280,8 @@ async def test_bytes_that_are_no_message_end_the_stream() -> None:
         ({}, "kind"),
         ({"heartbeat": pool_pb2.Heartbeat(number=0)}, "heartbeat.number"),
         (
-            {"reports": pool_pb2.Reports(reports=[report(1), report(2, row=1 << 30)])},
-            "reports[1].row",
+            {"reports": reports(said(1), said(2, rows=[1 << 30]))},
+            "reports.batches[1].rows",
         ),
         ({"output": pool_pb2.OutputChunk(request=1)}, "output.request"),
     ],
@@ -305,13 +306,13 @@ async def test_a_bad_hello_is_answered_with_its_field_and_nothing_happens() -> N
 
 async def test_reports_reach_the_leader_in_order() -> None:
     async with rigged() as rig, rig.joined() as executor:
-        reports = [report(2, Fate.ACCEPTED, started_ms=9), report(1, Fate.REFUSED, detail="late")]
-        await executor.send(reports=pool_pb2.Reports(reports=reports))
+        some = [said(2, Fate.ACCEPTED, started_ms=[9]), said(1, Fate.REFUSED, detail="late")]
+        await executor.send(reports=reports(*some))
         facts = await rig.heard(Facts)
-        assert facts.told.facts == (
+        assert [one for batch in facts.told.batches for one in batch.facts()] == [
             fact(2, Fate.ACCEPTED, started_ms=9),
             fact(1, Fate.REFUSED, detail="late"),
-        )
+        ]
         assert (facts.executor, facts.ledger) == ("executor-7", LEDGER)
 
 

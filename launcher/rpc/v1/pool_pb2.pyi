@@ -344,7 +344,7 @@ global___Heartbeat = Heartbeat
 
 @typing.final
 class Report(google.protobuf.message.Message):
-    """One row of a batch."""
+    """One row of a Recollection."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -363,7 +363,7 @@ class Report(google.protobuf.message.Message):
     MEMORY_PEAK_BYTES_FIELD_NUMBER: builtins.int
     ROW_FIELD_NUMBER: builtins.int
     name: builtins.str
-    """in a Recollection: tenant/job@TIME[+tN]#A[/P], with its attempt"""
+    """tenant/job@TIME[+tN]#A[/P], with its attempt"""
     fate: global___Fate.ValueType
     reason: builtins.int
     """launcher.launch.Reason"""
@@ -377,7 +377,7 @@ class Report(google.protobuf.message.Message):
     index: builtins.int
     """of its batch: log index of its Begin"""
     epoch: builtins.str
-    """in a Recollection: LINEAGE.TERM.REPLICA under which it came"""
+    """LINEAGE.TERM.REPLICA under which it came"""
     output_bytes: builtins.int
     """where ENDED: bytes of output that are kept; 0 none"""
     retry_after_ms: builtins.int
@@ -487,19 +487,15 @@ class Reports(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    REPORTS_FIELD_NUMBER: builtins.int
     BATCHES_FIELD_NUMBER: builtins.int
-    @property
-    def reports(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___Report]: ...
     @property
     def batches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___BatchReport]: ...
     def __init__(
         self,
         *,
-        reports: collections.abc.Iterable[global___Report] | None = ...,
         batches: collections.abc.Iterable[global___BatchReport] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["batches", b"batches", "reports", b"reports"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["batches", b"batches"]) -> None: ...
 
 global___Reports = Reports
 
