@@ -316,16 +316,11 @@ def _choose(job: Job, recent: list[Tick], given: Given) -> list[tuple[Tick, bool
     newest = recent[-1] if recent else None
     chosen = []
     for tick in recent:
-        live = _is_live(tick, given, is_newest=tick is newest)
-        if wants_all(job):
-            live = live or given.saw(tick)
-            if live or job.catchup is Catchup.ALL:
-                chosen.append((tick, live))
-        elif tick is newest:
-            if live or job.catchup is Catchup.LAST:
-                chosen.append((tick, live))
-        elif live:
-            chosen.append((tick, True))
+        is_newest = tick is newest
+        live = _is_live(tick, given, is_newest=is_newest) or (wants_all(job) and given.saw(tick))
+        is_caught_up = job.catchup is Catchup.ALL or (is_newest and job.catchup is Catchup.LAST)
+        if live or is_caught_up:
+            chosen.append((tick, live))
     return chosen
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cron.calendar.schedule import EveryTicks, Tick, Ticks
 from cron.calendar.schedule import compile as compile_schedule
-from cron.job import Catchup, Schedule
+from cron.job import Catchup, Overlap, Schedule
 from cron.scheduler.policy import FAILOVER_MS, FRESH_MS, NEVER_MS, Accounted, account_for, as_lines
 from cron.state import commands as c
 from cron.state.outcome import Verdict
@@ -32,12 +32,13 @@ class Rig(StateRig):
         catchup: Catchup = Catchup.LAST,
         deadline_s: int = 300,
         horizon_s: int = T0,
+        overlap: Overlap = Overlap.ALLOW,
     ) -> None:
         super().__init__()
         self.at_ms = horizon_s * 1000
         self.steady_ms = NEVER_MS
         self.ticks: Ticks = compile_schedule(schedule)
-        self.put(job(schedule=schedule, catchup=catchup, deadline_s=deadline_s))
+        self.put(job(schedule=schedule, catchup=catchup, deadline_s=deadline_s, overlap=overlap))
 
     def account_to(self, now_ms: int) -> Accounted | None:
         """Let the policy account for everything up to then, and the machine accept it."""
@@ -164,6 +165,8 @@ def test_an_outage_that_ends_on_an_instant(catchup: Catchup, expected: Shown) ->
 )
 def test_an_outage_that_ends_between_instants(catchup: Catchup, expected: Shown) -> None:
     assert every(60, catchup=catchup).shown(at(270)) == expected
+    queue = every(60, catchup=catchup, overlap=Overlap.QUEUE)
+    assert queue.shown(at(270)) == expected
 
 
 def test_catching_up_all_ends_at_the_deadline() -> None:
