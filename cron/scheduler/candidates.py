@@ -117,11 +117,5 @@ def is_exempt(candidate: Candidate, job: Job) -> bool:
 
 def wanted_of(job: Job) -> Need | Wanted:
     """Return what decides where all parts of a launch of the job may go."""
-    need = need_of(job)
+    need = Need(job.pool, job.where, job.work.cpu_milli, job.work.memory_bytes)
     return Wanted(need, job.parts, job.each) if job.has_parts else need
-
-
-def need_of(job: Job) -> Need:
-    """Return all that decides which executors the launches of a job may go to."""
-    work = job.work
-    return Need(job.pool, job.where, work.cpu_milli, work.memory_bytes)

@@ -13,7 +13,9 @@ from cron.scheduler.backlog import Line, LineKey
 from cron.scheduler.candidates import Candidate
 from cron.scheduler.due import DueHeap, DueJob
 from cron.scheduler.forgetting import Forgetting
+from cron.scheduler.placement import free_slots
 from cron.scheduler.queues import Queues
+from cron.scheduler.views import ready
 from cron.state import commands as c
 from cron.state.outcome import Outcome, Result, Verdict
 from cron.state.pool import CloseGate, LiftGates, SetLimits
@@ -69,10 +71,10 @@ class LeaderIndexes:
             else:
                 lines = len(self.due_heap.backlog)
                 if pool not in free:
-                    free[pool] = self.queues.free_slots(pool) // lines
+                    free[pool] = free_slots(self.queues.places, pool) // lines
                 least = READY_MIN if line.is_behind(now_s) else max(READY_CALM // lines, READY_MIN)
                 most = least + free[pool] + self.due_heap.rate(line, now_s) // READY_SHARE
-            return most - self.queues.ready(line.key)
+            return most - ready(self.queues.fair, line.key)
 
         return self.due_heap.take(now_s, limit=limit, room=room, is_waiting=self.queues.is_waiting)
 

@@ -44,7 +44,7 @@ from cron.scheduler.policy import (
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.columns import deltas
-from cron.state.pool import Gate, GateAction
+from cron.state.pool import GateAction
 from cron.state.state import JobRecord, State
 from launcher.launch import Reason
 
@@ -132,14 +132,19 @@ class View(msgspec.Struct):
 def plan(view: View, now_ms: int) -> list[c.Command]:
     """Return what to append now; nothing where nothing is to be done."""
     commands: list[c.Command] = []
-    expired = _at_once(view)
-    lost = _lost(view.state, expired)
+    executors, expired = view.state.executors, _at_once(view)
+    lost = tuple(
+        c.LostExecutor(gone.number, max(record.batches), gone.held_until_ms, SILENT)
+        for gone in expired
+        if (record := executors.get(gone.number)) is not None and record.batches
+    )
     if lost:
         commands.append(c.Lost(executors=lost))
     commands += [
         c.ExecutorLeft(gone.number, "its lease ended")
         for gone in expired
-        if not _is_drained(view.state, gone)
+        # That one is to get no more work must still be known when it comes back.
+        if (record := executors.get(gone.number)) is None or not record.drained_by
     ]
     accounts = _accounts(view, now_ms)
     if accounts:
@@ -147,12 +152,6 @@ def plan(view: View, now_ms: int) -> list[c.Command]:
     choice = _Choice(view, now_ms, _ended(view.state, lost))
     choice.run(accounts)
     return commands + choice.commands()
-
-
-def _is_drained(state: State, gone: Expired) -> bool:
-    """Whether it is to get no more work: that must still be known when it comes back."""
-    record = state.executors.get(gone.number)
-    return record is not None and bool(record.drained_by)
 
 
 def _accounts(view: View, now_ms: int) -> Accounts:
@@ -171,7 +170,10 @@ def _accounts(view: View, now_ms: int) -> Accounts:
         if record.spent and item.to_s < now_ms // 1000:
             view.again.append(due.number)
         if len(item.due) > room:
-            item = _up_to(item, room)
+            # Up to the last that there is room for: the next turn goes on from there.
+            to_s = item.due[room - 1].scheduled_s
+            skipped = tuple(run for run in item.skipped if run.last_s < to_s)
+            item = Accounted(item.from_s, to_s, item.due[:room], skipped)
             view.postponed = view.due_jobs[place:]
         accounts.add(record, item, is_apart=due.is_apart)
         room -= len(item.due)
@@ -186,14 +188,6 @@ def _accounts(view: View, now_ms: int) -> Accounts:
     return accounts
 
 
-def _up_to(item: Accounted, most: int) -> Accounted:
-    """Return what accounts for the first instants of an item, up to the last of so many due ones:
-    the next turn goes on from there."""
-    to_s = item.due[most - 1].scheduled_s
-    skipped = tuple(run for run in item.skipped if run.last_s < to_s)
-    return Accounted(item.from_s, to_s, item.due[:most], skipped)
-
-
 def _at_once(view: View) -> list[Expired]:
     """Return those of the expired executors whose work one entry can give up; the others are
     expired in the next turn as well."""
@@ -204,15 +198,6 @@ def _at_once(view: View) -> list[Expired]:
         if place and count > LOST_MAX:
             return view.expired[:place]
     return view.expired
-
-
-def _lost(state: State, gone: list[Expired]) -> tuple[c.LostExecutor, ...]:
-    """Return those of these executors on which something is open: all of it is lost."""
-    return tuple(
-        c.LostExecutor(one.number, max(record.batches), one.held_until_ms, SILENT)
-        for one in gone
-        if (record := state.executors.get(one.number)) is not None and record.batches
-    )
 
 
 def _ended(state: State, lost: Iterable[c.LostExecutor]) -> dict[c.Key, int]:
@@ -272,8 +257,13 @@ class _Choice:
         if self._skip:
             result.append(c.Skip(tuple(self._skip.values())))
         if self._begin or self._usual:
-            specs = (*self._batches(), *c.Begin.of(self._begin).batches)
-            result.append(c.Begin(specs))
+            window_ms = self._now_ms + self._view.settings.start_window_ms
+            catalog = self._view.state.catalog
+            usual = [
+                c.BatchSpec(executor, catalog, window_ms, at_s, deltas(sorted(numbers)))
+                for (executor, at_s), numbers in self._usual.items()
+            ]
+            result.append(c.Begin((*usual, *c.Begin.of(self._begin).batches)))
         return result
 
     # ---- what is new
@@ -318,15 +308,6 @@ class _Choice:
                         self._queues.offer(of_due(due, record))
         return flows
 
-    def _batches(self) -> list[c.BatchSpec]:
-        """Return what begins by count, of one instant on one executor each."""
-        window_ms = self._now_ms + self._view.settings.start_window_ms
-        catalog = self._view.state.catalog
-        return [
-            c.BatchSpec(executor, catalog, window_ms, at_s, deltas(sorted(numbers)))
-            for (executor, at_s), numbers in self._usual.items()
-        ]
-
     def _judge(self, candidate: Candidate) -> None:
         job = candidate.record.job
         if candidate.key in self._cancel or job is None:
@@ -350,15 +331,11 @@ class _Choice:
             if gate.action is GateAction.PAUSE:
                 self._queues.hold(candidate, job, gate.until_ms or FOREVER_MS)
                 return True
-            self._skip_one(candidate, Reason.GATED, self._note_of(gate))
+            note = note_of(gate)  # what `apply` needs to find the gate
+            self._skip_one(candidate, Reason.GATED, Note(note.code, note.args[:1]))
         else:
             self._skip_one(candidate, reason)
         return True
-
-    def _note_of(self, gate: Gate) -> Note:
-        """Return what `apply` needs to find a gate."""
-        note = note_of(gate)
-        return Note(note.code, note.args[:1])
 
     def _reason_to_skip(self, candidate: Candidate, job: Job) -> Reason:
         """Why a due launch will not be started any more, NONE where it may be."""
@@ -370,9 +347,13 @@ class _Choice:
             return Reason.PAUSED
         if job.overlap is not FORBID:
             return NONE
-        is_forbidden = not is_exempt(candidate, job)
-        is_held = is_forbidden and (self._is_held(record) or self._is_tried_again(candidate))
-        return Reason.OVERLAP if is_held else Reason.NONE
+        if is_exempt(candidate, job):
+            return NONE
+        # Another that rests between two tries is not over.
+        is_held = self._is_held(record) or any(
+            map(has_run, self._queues.waiting_of(candidate.key[0]))
+        )
+        return Reason.OVERLAP if is_held else NONE
 
     def _too_late(self, candidate: Candidate) -> Reason:
         """Why a launch was not started in time: because others were before it, or no executor could
@@ -405,10 +386,6 @@ class _Choice:
         self._queues.judge_again(candidate.key, max(until_ms, self._now_ms + HELD_LOOK_MS))
         return False
 
-    def _is_tried_again(self, candidate: Candidate) -> bool:
-        """Whether another launch of the job rests between two tries: it is not over."""
-        return any(map(has_run, self._queues.waiting_of(candidate.key[0])))
-
     def _is_full(self, candidate: Candidate, job: Job) -> bool:
         """Whether its queue takes no more. What waits already, and what a person asked for and was
         not refused, waits on."""
@@ -424,7 +401,10 @@ class _Choice:
         if reason is Reason.OVERLAP and (held := self._before_restore(candidate.record)):
             detail, note = "", held
         elif reason in LACKING and not detail and self._detailed < LACKING_MAX:
-            detail = self._lacking(candidate.key)
+            number = candidate.key[0]
+            if number not in self._told and len(self._told) < TOLD_MAX:
+                self._told[number] = self._queues.lacking(candidate.key)
+            detail = self._told.get(number, "")  # while that can still be known
         detail, note = written(note, detail)
         if len(self._skip) < SKIPPED_MAX and (not detail or self._detailed < DETAILED_MAX):
             self._skip[candidate.key] = c.SkippedItem(candidate.key, reason, detail, note)
@@ -432,12 +412,6 @@ class _Choice:
             self._queues.drop(candidate.key)
         else:
             self._queues.postpone(candidate, self._now_ms + HELD_REST_MS)
-
-    def _lacking(self, key: c.Key) -> str:
-        """What the job of a launch found no executor for, while that can still be known."""
-        if key[0] not in self._told and len(self._told) < TOLD_MAX:
-            self._told[key[0]] = self._queues.lacking(key)
-        return self._told.get(key[0], "")
 
     def _before_restore(self, record: JobRecord) -> Note | None:
         """What may be running from before a restore, where no launch that is known runs."""

@@ -109,7 +109,7 @@ def account_for(
         after_s = _behind_repeated(record, ticks, first[0], now_s)
         first = _first_two(ticks, after_s, now_s, memo)
         if not first:
-            return _item(record, now_s, (), ())
+            return Accounted(record.horizon_s, now_s, (), ())
     if not first:
         return None
     paused_s = _paused_to(record, now_ms)
@@ -122,12 +122,12 @@ def account_for(
         after_s = paused_s
         first = _first_two(ticks, after_s, now_s, memo)
         if not first:
-            return _item(record, now_s, (), paused)
+            return Accounted(record.horizon_s, now_s, (), paused)
     if len(first) == 1:
         due, skipped = _account_one(job, ticks, first[0], given)
     else:
         due, skipped = _account_many(job, ticks, after_s, given)
-    return _item(record, now_s, due, paused + skipped)
+    return Accounted(record.horizon_s, now_s, due, paused + skipped)
 
 
 def as_lines(
@@ -158,21 +158,21 @@ class Accounts:
 
     def of(self, record: JobRecord, ticks: Ticks, *, why_behind: Reason) -> Accounted | None:
         """Return the rows of all instants of a job up to now, None where there are none."""
-        job = record.job
-        if job is None or record.spent or record.paused is not None:
-            return self._account(record, ticks, why_behind=why_behind)
-        key = (
-            id(ticks), record.horizon_s, record.local_horizon_min, job.catchup, job.overlap,
-            job.deadline_s, why_behind,
-        )  # fmt: skip
-        known = self._known.get(key, _UNKNOWN)
-        if known is _UNKNOWN:
-            known = self._known[key] = self._account(record, ticks, why_behind=why_behind)
-        return known
-
-    def _account(self, record: JobRecord, ticks: Ticks, *, why_behind: Reason) -> Accounted | None:
-        now_ms, steady_ms = self._now_ms, self._steady_ms
-        return account_for(record, ticks, now_ms, self._memo, steady_ms, why_behind=why_behind)
+        job, key = record.job, None
+        if job is not None and not record.spent and record.paused is None:
+            key = (
+                id(ticks), record.horizon_s, record.local_horizon_min, job.catchup, job.overlap,
+                job.deadline_s, why_behind,
+            )  # fmt: skip
+            known = self._known.get(key, _UNKNOWN)
+            if known is not _UNKNOWN:
+                return known
+        found = account_for(
+            record, ticks, self._now_ms, self._memo, self._steady_ms, why_behind=why_behind
+        )
+        if key is not None:
+            self._known[key] = found
+        return found
 
     def add(self, record: JobRecord, accounted: Accounted, *, is_apart: bool = False) -> None:
         """Let a job have these rows; in a line of its own, where State may refuse them."""
@@ -217,7 +217,7 @@ def skip_older(record: JobRecord, ticks: Ticks, given: Given) -> Accounted | Non
     if to_s <= record.horizon_s:
         return None
     skipped = _unstarted(ticks, record.horizon_s, to_s, given)
-    return _item(record, to_s, (), skipped) if skipped else None
+    return Accounted(record.horizon_s, to_s, (), skipped) if skipped else None
 
 
 def wants_all(job: Job) -> bool:
@@ -232,7 +232,7 @@ def _up_to_spent(record: JobRecord, ticks: Ticks, now_ms: int, steady_ms: int) -
     before = structs.replace(record, spent=[])
     item = account_for(before, Until(ticks, spent_s - 1), now_ms, None, steady_ms)
     if item is None:
-        return _item(record, spent_s, (), ())
+        return Accounted(record.horizon_s, spent_s, (), ())
     return item._replace(to_s=spent_s)
 
 
@@ -369,12 +369,6 @@ def skipped_run(ticks: Ticks, after_s: int, until_s: int, reason: Reason) -> tup
 def nominal_min(ticks: Ticks, tick: Tick) -> int:
     """Return the nominal local time where it must not repeat: for fixed-time jobs (rule R11)."""
     return tick.local_min if ticks.is_fixed else -1
-
-
-def _item(
-    record: JobRecord, now_s: int, due: tuple[DueItem, ...], skipped: tuple[SkipItem, ...]
-) -> Accounted:
-    return Accounted(record.horizon_s, now_s, due, skipped)
 
 
 def _is_live(tick: Tick, given: Given, *, is_newest: bool) -> bool:

@@ -24,14 +24,14 @@ from typing import Final, NamedTuple, cast
 from cron.job import COMMAND, Job, Overlap
 from cron.scheduler.admission import Admission
 from cron.scheduler.backlog import LineKey
-from cron.scheduler.candidates import Candidate, is_queue, need_of, of_row, wanted_of
+from cron.scheduler.candidates import Candidate, is_queue, of_row, wanted_of
 from cron.scheduler.fair_queue import FairQueue
 from cron.scheduler.flows import FlowKey
 from cron.scheduler.gates import FOREVER_MS, Gates
-from cron.scheduler.placement import Placement, free_slots
+from cron.scheduler.placement import Placement
 from cron.scheduler.places import Need, Wanted
 from cron.scheduler.shortage import why_not
-from cron.scheduler.views import Depth, Wait, depths, position, standing, unbound, why
+from cron.scheduler.views import Depth, Wait, depths, position, unbound, why
 from cron.scopes import Scope
 from cron.state.commands import Key
 from cron.state.pool import Limits
@@ -123,7 +123,7 @@ class Queues:
             elif row.parts:
                 self.placement.keep(key, [start.executor for start in row.starts()])
             return
-        was_running = self._forget_running(key)
+        was_running = self.end(key)
         row = self.state.due.get(key)
         if row is None or was_running:
             self._forget_waiting(key)
@@ -133,7 +133,7 @@ class Queues:
                 candidate.outlasted = self.state.at_ms > row.not_after_ms
                 rests_until_ms = self.state.at_ms + REFUSED_REST_MS
                 candidate.not_before_ms = max(candidate.not_before_ms, rests_until_ms)
-            self._enter(candidate)
+            self.offer(candidate)
 
     def look_again(self, number: int) -> None:
         """Have everything judged anew that waits of a job: it, or what holds it, has changed."""
@@ -178,7 +178,8 @@ class Queues:
         self.placement.occupy(key, executors, need)
         self._runs[key[0]] += 1
 
-    def _enter(self, candidate: Candidate) -> None:
+    def offer(self, candidate: Candidate) -> None:
+        """Let in a launch that is due, or that this plan makes due."""
         key = candidate.key
         if self._is_loading and key[0] not in self._by_job:
             self._load_job(candidate.record)
@@ -234,7 +235,9 @@ class Queues:
         if not is_running:
             self.fair.remove(key)
 
-    def _forget_running(self, key: Key) -> bool:
+    def end(self, key: Key) -> bool:
+        """Count a launch no more that has ended, or that this plan gives up. False if it did not
+        run."""
         if not self.placement.vacate(key):
             return False
         self._stop_running(key[0])
@@ -248,10 +251,6 @@ class Queues:
             self._runs[number] -= 1
 
     # ---- what the plan does
-
-    def offer(self, candidate: Candidate) -> None:
-        """Let in a launch that this plan makes due."""
-        self._enter(candidate)
 
     def begin_plan(self, now_ms: int) -> None:
         """Begin a plan: count anew what is free, and find what is past its deadline."""
@@ -424,10 +423,6 @@ class Queues:
             del self._taken[key]
         return executors
 
-    def end(self, key: Key) -> None:
-        """Count a launch no more that this plan gives up."""
-        self._forget_running(key)
-
     def need(self, number: int, job: Job) -> Need:
         """Return which executors the launches of a job may go to."""
         return self.placed(self.state.by_number[number], job).need
@@ -435,25 +430,25 @@ class Queues:
     def placed(self, record: JobRecord, job: Job) -> Placed:
         """Return where launches of a job go."""
         known = self._needs.get(record.number)
-        if known is None or known.job is not job:
-            known = _placed_of(record, job)
-            if len(self._flow_keys) > FLOW_KEYS_MAX:
-                self._flow_keys.clear()
-            # One object for equal keys: they are compared for each launch.
-            live = self._flow_keys.setdefault(known.live, known.live)
-            known = self._needs[record.number] = known._replace(live=live)
-        return known
+        if known is not None and known.job is job:
+            return known
+        tenant, _ = split_job_name(record.name)
+        wanted = wanted_of(job)
+        need = wanted.need if isinstance(wanted, Wanted) else wanted
+        priority = min(max(job.work.priority, 0), 9)
+        live, late = (
+            FlowKey(tenant, need.pool, priority, wanted, is_late, job.is_limited)
+            for is_late in (False, True)
+        )
+        if len(self._flow_keys) > FLOW_KEYS_MAX:
+            self._flow_keys.clear()
+        # One object for equal keys: they are compared for each launch.
+        live = self._flow_keys.setdefault(live, live)
+        is_usual = not (job.is_limited or job.has_parts or need.takes_resources)
+        placed = self._needs[record.number] = Placed(job, need, live, late, is_usual)
+        return placed
 
     # ---- what decides how much more may fall due
-
-    def ready(self, line: LineKey) -> int:
-        """Return how many live launches of a line's jobs, and of others like them, wait for nothing
-        but room, a limit of their pool or tenant, or a rate."""
-        return standing(self.fair, line.tenant, line.pool, line.priority, line.need)
-
-    def free_slots(self, pool: str) -> int:
-        """Return how many slots of executors that serve a pool are free; one pass over them."""
-        return free_slots(self.places, pool)
 
     def is_served(self, line: LineKey) -> bool:
         """Return whether an executor may get work that has slots for the launches of a line, free
@@ -504,19 +499,6 @@ class Queues:
     def end_plan(self) -> None:
         """Note that a plan has judged all that it could."""
         self.admission.end_plan(is_complete=not self._new)
-
-
-def _placed_of(record: JobRecord, job: Job) -> Placed:
-    """Return where launches of a job go, and in which flows they wait."""
-    tenant, _ = split_job_name(record.name)
-    need, wanted = need_of(job), wanted_of(job)
-    priority = min(max(job.work.priority, 0), 9)
-    live, late = (
-        FlowKey(tenant, need.pool, priority, wanted, is_late, job.is_limited)
-        for is_late in (False, True)
-    )
-    is_usual = not (job.is_limited or job.has_parts or need.takes_resources)
-    return Placed(job, need, live, late, is_usual)
 
 
 class WaitingByJob:

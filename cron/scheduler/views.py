@@ -7,6 +7,7 @@ from enum import IntEnum
 
 import msgspec
 
+from cron.scheduler.backlog import LineKey
 from cron.scheduler.fair_queue import FairQueue, Room
 from cron.scheduler.flows import Flow, FlowKey, Key, Share
 from cron.scheduler.limits import Limiter
@@ -154,12 +155,12 @@ def _elsewhere(queue: FairQueue, flow: Flow) -> Wait:
     return Wait(WaitFor.TURN)
 
 
-def standing(queue: FairQueue, tenant: str, pool: str, priority: int, need: Hashable) -> int:
-    """Return how many live launches of a tenant's queue with that need wait for nothing but room, a
-    limit of the pool's or tenant's, or a rate: not those that are held, nor behind their job's
-    limit."""
-    keys = (FlowKey(tenant, pool, priority, need, False, limited) for limited in (False, True))
-    flows = (queue.flows.get(key) for key in keys)
+def ready(queue: FairQueue, line: LineKey) -> int:
+    """Return how many live launches of a line's jobs, and of others like them, wait for nothing but
+    room, a limit of their pool or tenant, or a rate: not those that are held, nor behind their
+    job's limit."""
+    place = (line.tenant, line.pool, line.priority, line.need)
+    flows = (queue.flows.get(FlowKey(*place, False, limited)) for limited in (False, True))
     return sum(flow.size for flow in flows if flow is not None)
 
 

@@ -34,9 +34,7 @@ from cron.clock import Clock
 from cron.errors import InvalidInput, LimitExceeded, NotFound, NotLeader
 from cron.leader.applier import StateApplier
 from cron.leader.leader import Leader
-from cron.leader.lines import Lines
 from cron.leader.requests import appending
-from cron.leader.shown import of_gate
 from cron.limits import GATES_MAX, LIMITS_MAX
 from cron.scheduler.job_filter import JobFilter
 from cron.scheduler.why import AskQueued
@@ -54,7 +52,9 @@ from cron.service.limiting import (
     notes_of_set,
     without_idle_burst,
 )
+from cron.service.queues import QueueAnswers
 from cron.service.unknown_names import unknown_names
+from cron.service.views import of_gate
 from cron.state import commands as c
 from cron.state.outcome import Verdict
 from cron.state.pool import (
@@ -82,7 +82,7 @@ class PoolService:
         self._clock = clock
         self._letters = DeadLetters(leader, applier)
         self._hosts = Hosts(leader, applier, clock)
-        self._lines = Lines(applier, clock, queued, leader.behind)
+        self._lines = QueueAnswers(applier, clock, queued, leader.behind)
 
     def _lead(self) -> None:
         """Refuse unless this replica leads: only the leader has it all, and the last of it."""

@@ -38,13 +38,13 @@ from cron.history.store import RowStore
 from cron.history.why import PauseState, explain
 from cron.job import Schedule
 from cron.leader.applier import StateApplier
-from cron.leader.shown import amended as of_amended
-from cron.leader.shown import of_gate, of_job, of_open, of_row
 from cron.limits import HISTORY_ROWS_MAX
 from cron.pace import in_turns
 from cron.scheduler.gates import Gates
 from cron.scheduler.job_filter import JobFilter, select_jobs
 from cron.scheduler.why import Queued
+from cron.service.views import amended as of_amended
+from cron.service.views import of_gate, of_job, of_open, of_row
 from cron.state.archive import Stream
 from cron.state.rows import Row, RowKind
 from cron.state.state import JobRecord, LaunchRow, State

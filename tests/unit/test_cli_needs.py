@@ -16,8 +16,8 @@ from cron.crontab.options import READERS
 from cron.crontab.pool_options import POOL_READERS
 from cron.crontab.reader import read_crontab
 from cron.job import Retry
-from cron.leader.shown import PAYLOAD_SHOWN_BYTES, of_job
 from cron.service.differences import differences
+from cron.service.views import PAYLOAD_SHOWN_BYTES, of_job
 from cron.state.pool import DeadLetter
 from cron.state.state import JobRecord
 from launcher.launch import LaunchState, Reason

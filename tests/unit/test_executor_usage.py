@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cron.cli.rows import launch_row
-from cron.leader.shown import of_row
 from cron.scheduler.reports import ReportCommands, digest
+from cron.service.views import of_row
 from launcher.executor.attempt import Attempt, News
 from launcher.executor.batch import tombstone
 from launcher.executor.foreman import record

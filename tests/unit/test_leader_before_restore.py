@@ -8,11 +8,11 @@ import pytest
 from cron.history.story import sentence_of
 from cron.job import Overlap
 from cron.leader.recovery import recover_items, resolve_to
-from cron.leader.shown import of_open
 from cron.notes import sentence
 from cron.scheduler import plan as planning
 from cron.scheduler.plan import plan
 from cron.scheduler.policy import before_restore
+from cron.service.views import of_open
 from cron.state import commands as c
 from launcher.launch import LaunchState, Reason
 from tests.unit.restored_rig import RestoredRig, retrying

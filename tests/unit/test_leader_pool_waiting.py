@@ -9,9 +9,9 @@ import pytest
 from cron.api.pool_views import QueueQuery, QueueView, WaitQuery
 from cron.errors import NotLeader, NotNow, Unavailable, UnknownJob, UnknownLaunch
 from cron.job import Overlap, Retry
-from cron.leader.lines import POSITIONS_MAX
 from cron.scheduler.views import Depth, Wait, WaitFor
 from cron.scheduler.why import LACKING_MAX, Asked, asked, why_waiting
+from cron.service.queues import POSITIONS_MAX
 from cron.state.outcome import Verdict
 from cron.state.pool import CloseGate, Gate, GateAction
 from launcher.launch import LaunchState, Reason

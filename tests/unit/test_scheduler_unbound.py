@@ -7,12 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from cron.job import Job, Overlap, Schedule
+from cron.scheduler import plan as planning
+from cron.scheduler.candidates import Candidate, of_due
 from cron.scheduler.places import Capacity, Place
 from cron.scheduler.plan import View, plan
 from cron.scheduler.queues import Queues
 from cron.state import commands as c
 from cron.state.outcome import Outcome
 from cron.state.pool import CloseGate, Gate, GateAction, LimitItem, Limits, SetLimits
+from cron.state.state import JobRecord
 from launcher.launch import LaunchState, Reason
 from launcher.pool.events import Offer
 from launcher.work import WorkSpec
@@ -80,16 +83,15 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def candidates(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How many launches were looked at one by one."""
+    """How many launches a plan made due one by one."""
     seen = 0
-    real = Queues.offer
 
-    def offer(self: Queues, candidate: object) -> None:
+    def counted(due: c.DueItem, record: JobRecord) -> Candidate:
         nonlocal seen
         seen += 1
-        real(self, candidate)  # type: ignore[arg-type]
+        return of_due(due, record)
 
-    monkeypatch.setattr(Queues, "offer", offer)
+    monkeypatch.setattr(planning, "of_due", counted)
     return lambda: seen
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from cron.api.views import PauseRequest, PauseView
-from cron.leader.shown import of_job
 from cron.service.roster import Roster
 from cron.service.saving import Saving
 from cron.service.service import CellService, Operations
+from cron.service.views import of_job
 from tests.unit.state_rig import job
 from tests.unit.test_leader_reign import Replica, reigning
 

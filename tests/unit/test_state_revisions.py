@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from cron.leader.requests import appending
-from cron.leader.shown import of_job
+from cron.service.views import of_job
 from cron.state import commands as c
 from cron.state import pool, revisions
 from cron.state.image import decode_state

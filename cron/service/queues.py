@@ -32,7 +32,7 @@ POSITIONS_MAX: Final = 5
 """Each costs a look at all that waits; a job's launches of one queue follow each other."""
 
 
-class Lines:
+class QueueAnswers:
     """Answers about queues on the leader. `queued` gives the queues of this reign, `behind` how
     many jobs are behind, by pool, priority and tenant."""
 
