@@ -310,7 +310,10 @@ class _Choice:
 
     def _judge(self, candidate: Candidate) -> None:
         job = candidate.record.job
-        if candidate.key in self._cancel or job is None:
+        if job is None:
+            self._queues.set_aside(candidate)
+            return
+        if candidate.key in self._cancel:
             return
         if self._is_stopped(candidate, job):
             return

@@ -147,6 +147,8 @@ class PoolWorld(World):
     def turn(self, expired: list[Expired], late_budget: int, *, rows_max: int) -> bool:
         """One turn of the leader; return whether there was anything to do."""
         state, chance = self.machine.state, self.chance
+        while not self.indexes.let_go():
+            pass
         view = View(
             state,
             self.indexes.due_heap.take(self.now_ms // 1000, limit=chance.choice([3, 100])),

@@ -333,9 +333,12 @@ def test_a_job_that_is_removed_takes_what_waits_along() -> None:
     rig.to(5).account(1, 5)
     assert rig.turn() == []
     rig.append(c.PutJobs("crontab", rig.state.catalog, T0 + 5, (), ("default/backup",)))
+    assert rig.indexes.let_go()
     assert rig.agrees()
     assert len(rig.queues.fair) == 0
+    assert len(rig.turn()) == 2  # cancels
     assert rig.turn() == []
+    assert not rig.state.due
 
 
 # ---- candidates
