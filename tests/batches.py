@@ -8,7 +8,7 @@ from typing import Any
 
 from cron.state import commands as c
 from cron.state.columns import spread
-from cron.state.ends import Named, all_on, named
+from cron.state.ends import Named, named
 from cron.state.outcome import Result, Verdict
 from cron.state.state import State
 from launcher.columns import sums
@@ -58,17 +58,19 @@ def _rows_of(command: c.Command, state: State) -> Iterator[Any]:
         for found, (started_ms, finished_ms) in zip(_named(state, one), times, strict=True):
             end = (one.state, one.reason, one.exit_code, started_ms, finished_ms)
             yield found and c.FinishedItem(found[0], found[1], *end, part=found[2])
-    if isinstance(command, c.Refused | c.Lost):
-        for said in command.rows:
-            for found in _named(state, said):
-                kind = c.RefusedItem if isinstance(command, c.Refused) else c.LostItem
-                yield found and kind(found[0], found[1], part=found[2])
+    for said in command.rows if isinstance(command, c.Refused) else ():
+        for found in _named(state, said):
+            yield found and c.RefusedItem(found[0], found[1], part=found[2])
 
 
 def _all_of(command: c.Command, state: State) -> Iterator[c.LostItem]:
     for gone in command.executors if isinstance(command, c.Lost) else ():
-        for key, attempt, part in all_on(state, gone.executor, gone.through_index):
-            yield c.LostItem(key, attempt, gone.held_until_ms, part=part)
+        batches = state.executors[gone.executor].batches if gone.executor in state.executors else {}
+        for index in sorted(batches):
+            for one in batches[index].launches() if index <= gone.through_index else ():
+                start = one.start_on(gone.executor)
+                if start is not None:
+                    yield c.LostItem(one.key, one.attempt, gone.held_until_ms, part=start.part)
 
 
 def _named(state: State, said: Any) -> list[Named | None]:
@@ -77,9 +79,9 @@ def _named(state: State, said: Any) -> list[Named | None]:
 
 def spread_of(said: Any, coded: tuple[int, ...]) -> list[int]:
     """The integers of a column of a command about rows."""
-    values = spread(coded, len(said.rows))
-    assert values is not None
-    return values
+    found = spread(said.rows, coded)
+    assert found is not None
+    return found[1]
 
 
 def answered(

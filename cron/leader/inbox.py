@@ -288,7 +288,10 @@ class Inbox:
         # Those of rows go before those of items, and are left out where all are accepted.
         of_rows = result.items[: len(result.items) - len(items)]
         verdicts = iter(of_rows)
-        for said in command.ends if isinstance(command, c.Finished) else command.rows:
+        of_batches: Sequence[c.Ends | c.Rows] = ()
+        if not isinstance(command, c.Lost):
+            of_batches = command.ends if isinstance(command, c.Finished) else command.rows
+        for said in of_batches:
             rows, record = sums(said.rows), state.executors.get(said.executor)
             if of_rows:
                 rows = [*compress(rows, map(is_settled, islice(verdicts, len(rows))))]

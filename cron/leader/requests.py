@@ -146,7 +146,7 @@ def halves(command: Command) -> tuple[Command, ...]:
         second = msgspec.structs.replace(second, starts=())
     if isinstance(second, c.Finished):
         second = msgspec.structs.replace(second, ends=())
-    if isinstance(second, c.Refused | c.Lost):
+    if isinstance(second, c.Refused):
         second = msgspec.structs.replace(second, rows=())
     # Executors go after items.
     if isinstance(first, c.Lost):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import Final
 
-from cron.notes import Note
 from cron.state import commands as c
 from cron.state.context import Context, pause_note
 from cron.state.due import Mark
 from cron.state.outcome import Result, Verdict
 from cron.state.rows import Chunk, Row, RowKind
-from cron.state.state import JobRecord, State
+from cron.state.state import JobRecord, Paused, State
 from launcher.launch import LaunchState, Reason
 from launcher.names import SCHEDULED_S_MAX
 
@@ -36,28 +36,22 @@ def _account(context: Context, line: c.AccountLine) -> Verdict:
     verdict = _check_line(line)
     if verdict is not ACCEPTED:
         return verdict
-    members = _members(state, line)
+    mins = [due.local_min for due in line.due] + [skip.local_min for skip in line.skipped]
+    mins = [local_min for local_min in mins if local_min >= 0]  # these must not repeat
+    members = _members(state, line, mins)
     if isinstance(members, Verdict):
         return members
     if state.imagings:
         for record in members:
             state.touch(record)
-    for item in line.skipped:
-        _record_skipped(context, members, item)
+    if line.skipped:
+        _record_skipped(context, members, line.skipped)
     for due in line.due:
         mark = Mark(due.local_min, due.is_late)
         state.due.put_line(due.scheduled_s, accumulate(line.jobs), mark)
-    _move_horizons(context, line, members)
-    return ACCEPTED
-
-
-def _move_horizons(context: Context, line: c.AccountLine, members: list[JobRecord]) -> None:
-    to_s, newest_min = line.to_s, max(_local_mins(line), default=-1)
-    skipped = sum(item.count for item in line.skipped)
+    to_s, newest_min = line.to_s, max(mins, default=-1)
     for record in members:
         record.horizon_s = to_s
-        if skipped:
-            record.counts[SKIPPED] = record.counts.get(SKIPPED, 0) + skipped
         if newest_min > record.local_horizon_min:
             record.local_horizon_min = newest_min
         if record.spent:
@@ -65,10 +59,12 @@ def _move_horizons(context: Context, line: c.AccountLine, members: list[JobRecor
         if record.dead:
             for due in line.due:
                 context.unbury((record.number, due.scheduled_s, 0))
+    return ACCEPTED
 
 
-def _members(state: State, line: c.AccountLine) -> list[JobRecord] | Verdict:
-    """Return the jobs of a line, or why one of them, and so all of it, is refused."""
+def _members(state: State, line: c.AccountLine, mins: list[int]) -> list[JobRecord] | Verdict:
+    """Return the jobs of a line with these nominal local times, or why one of them, and so all of
+    it, is refused."""
     # A look at all members for each question, in C: a line may have thousands.
     found = list(map(state.by_number.get, accumulate(line.jobs)))
     members = [record for record in found if record is not None]
@@ -80,8 +76,7 @@ def _members(state: State, line: c.AccountLine) -> list[JobRecord] | Verdict:
         return Verdict.WRONG_HORIZON
     if any(map(_spent, members)) and _repeats(members, line):
         return Verdict.BAD_TIMES
-    first_min = min(_local_mins(line), default=None)
-    if first_min is not None and first_min <= max(map(_local_horizon_min, members)):
+    if mins and min(mins) <= max(map(_local_horizon_min, members)):
         return Verdict.REPEATED_LOCAL_TIME
     return members
 
@@ -92,12 +87,6 @@ def _repeats(members: list[JobRecord], line: c.AccountLine) -> bool:
     spans += [(skip.first_s, skip.last_s) for skip in line.skipped]
     spent = [at_s for record in members for at_s in record.spent]
     return any(first_s <= at_s <= last_s for at_s in spent for first_s, last_s in spans)
-
-
-def _local_mins(line: c.AccountLine) -> list[int]:
-    """Return the nominal local times that a line accounts for, where they must not repeat."""
-    times = [due.local_min for due in line.due] + [skip.local_min for skip in line.skipped]
-    return [local_min for local_min in times if local_min >= 0]
 
 
 def _check_line(line: c.AccountLine) -> Verdict:
@@ -126,29 +115,33 @@ def _can_be_a_run(item: c.SkipItem) -> bool:
     return item.count == 1 if seconds == 1 else 2 <= item.count <= seconds
 
 
-def _record_skipped(context: Context, members: list[JobRecord], item: c.SkipItem) -> None:
-    """Append a run of skipped instants of jobs to history: one item for all that say the same."""
-    alike: dict[Note | None, list[JobRecord]] = {None: members}
-    if item.reason is Reason.PAUSED:  # each may be paused by another, and for another reason
-        alike = {}
-        for record in members:
-            alike.setdefault(pause_note(record, item.reason), []).append(record)
-    for note, records in alike.items():
-        like = Row(
-            kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,
-            job=records[0].name,
-            revision=records[0].revision,
-            scheduled_s=item.first_s,
-            trigger=0,
-            attempt=0,
-            state=SKIPPED,
-            reason=item.reason,
-            ended_index=context.index,
-            ended_at_ms=context.at_ms,
-            last_s=item.last_s,
-            count=item.count,
-            local_min=item.local_min,
-            note=note,
-        )
-        jobs, revisions = map(_name, records), list(map(_revision, records))
-        context.record_chunk(Chunk.skipped(like, jobs, revisions))
+def _record_skipped(
+    context: Context, members: list[JobRecord], skipped: Sequence[c.SkipItem]
+) -> None:
+    """Append runs of skipped instants of jobs to history: one item for all jobs that are skipped
+    alike. Each may be paused by another person, and for another reason."""
+    instants = sum(item.count for item in skipped)
+    alike: dict[Paused | None, list[JobRecord]] = {}
+    for record in members:
+        record.counts[SKIPPED] = record.counts.get(SKIPPED, 0) + instants
+        alike.setdefault(record.paused, []).append(record)
+    for item in skipped:
+        for records in alike.values() if item.reason is Reason.PAUSED else (members,):
+            like = Row(
+                kind=RowKind.ENDED if item.count == 1 else RowKind.RANGE,
+                job=records[0].name,
+                revision=records[0].revision,
+                scheduled_s=item.first_s,
+                trigger=0,
+                attempt=0,
+                state=SKIPPED,
+                reason=item.reason,
+                ended_index=context.index,
+                ended_at_ms=context.at_ms,
+                last_s=item.last_s,
+                count=item.count,
+                local_min=item.local_min,
+                note=pause_note(records[0], item.reason),
+            )
+            jobs, revisions = map(_name, records), list(map(_revision, records))
+            context.record(Chunk.skipped(like, jobs, revisions))

@@ -171,7 +171,7 @@ class History:
         """Add what ended at or after all others; return its bytes, which digests cover."""
         if not self.opened_at_ms:
             self.opened_at_ms = item.ended_at_ms
-        return self.tails[stream_of(item)].append(item)
+        return self.tails[_TO_FAILURES if item.state in FAILURES else _TO_RUNS].append(item)
 
     def rows_after(self, index: int) -> Iterator[Row]:
         """Yield the rows of the tails with `ended_index` > `index`, in log order.

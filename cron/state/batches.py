@@ -11,7 +11,6 @@ launch makes it odd first.
 from __future__ import annotations
 
 from array import array
-from collections import deque
 from collections.abc import Callable, Collection, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from itertools import count
 from operator import itemgetter
@@ -39,7 +38,7 @@ class Batch:
     """
 
     __slots__ = (
-        "at_ms", "attempts", "deadlines_ms", "epoch", "executor", "index", "lates",
+        "at_ms", "attempts", "columns", "deadlines_ms", "epoch", "executor", "index", "lates",
         "launched_at_ms", "launched_index", "local_mins", "not_after_ms", "numbers", "odd",
         "places", "row_of", "scheduled_s", "started_ms", "states", "usual",
     )  # fmt: skip
@@ -59,30 +58,15 @@ class Batch:
         self.launched_index = array("q")
         self.launched_at_ms = array("q")
         self.started_ms = array("q")
+        self.columns = (  # in the order of images
+            self.numbers, self.scheduled_s, self.attempts, self.deadlines_ms, self.not_after_ms,
+            self.local_mins, self.launched_index, self.launched_at_ms, self.started_ms,
+        )  # fmt: skip
         self.lates = bytearray()
         self.states = bytearray()
         self.odd: dict[int, LaunchRow] = {}
         self.usual = 0
         self.places: dict[tuple[int, int], int] = {}  # (number, scheduled_s) -> row, when asked for
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no row of it is open."""
-        return not self.usual and not self.odd
-
-    def columns(self) -> tuple[array[int], ...]:
-        """Return its columns of integers, in the order of images."""
-        return (
-            self.numbers,
-            self.scheduled_s,
-            self.attempts,
-            self.deadlines_ms,
-            self.not_after_ms,
-            self.local_mins,
-            self.launched_index,
-            self.launched_at_ms,
-            self.started_ms,
-        )
 
     def extend(
         self, first: int, lates: bytes, states: bytes, columns: Sequence[Sequence[int]]
@@ -90,7 +74,7 @@ class Batch:
         """Add rows from number `first` on: the columns up to `local_mins`, in their order. Numbers
         before that which it lacks are of rows that are over."""
         gap, rows = first - len(self.states), len(states)
-        for place, column in enumerate(self.columns()):
+        for place, column in enumerate(self.columns):
             if gap:
                 column.extend(array("q", bytes(8 * gap)))
             values = columns[place] if place < len(columns) else array("q", bytes(8 * rows))
@@ -124,14 +108,6 @@ class Batch:
             for row in rows:
                 self.states[row] = 0
         self.usual -= len(rows)
-
-    def clear(self) -> None:
-        """Let go of the columns of a batch that has no usual row any more."""
-        for column in self.columns():
-            del column[:]
-        self.lates.clear()
-        self.states.clear()
-        self.places.clear()
 
     def find(self, number: int, scheduled_s: int) -> int:
         """Return the usual row of a launch; KeyError where it has none."""
@@ -252,19 +228,6 @@ class ActiveRows(Mapping[Key, "LaunchRow"]):
             for at_s, batches in sorted(self.usual.items())
             for number in sorted(batches.keys() & wanted)
         ]
-
-    def leave_all(self, numbers: Sequence[int], scheduled_s: Sequence[int]) -> None:
-        """Note that rows are no longer usual."""
-        at_s = scheduled_s[0]
-        if scheduled_s.count(at_s) < len(scheduled_s):
-            for number, one_s in zip(numbers, scheduled_s, strict=True):
-                self.leave(number, one_s)
-            return
-        batches = self.usual[at_s]
-        if len(batches) == len(numbers):
-            del self.usual[at_s]
-        else:
-            deque(map(batches.__delitem__, numbers), maxlen=0)
 
     def leave(self, number: int, scheduled_s: int) -> None:
         """Note that a row is no longer usual."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -17,7 +18,6 @@ from cron.state import parts
 from cron.state.context import Context
 from cron.state.outcome import Result, Verdict
 from cron.state.state import JobRecord, LaunchRow, Part, State
-from launcher.columns import sums
 from launcher.launch import LaunchState
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
@@ -50,14 +50,21 @@ def begin(context: Context, command: c.Begin) -> Result:
     """Write log point 1 of attempts whose launches are due; a verdict for each row, or none where
     all are accepted."""
     # What is refused has its rows as well, so that the command alone tells them.
-    specs = [
-        _Spec(asked, context.next_row(asked.executor, len(asked.jobs))) for asked in command.batches
-    ]
-    divided = _divided(specs) if any(spec.asked.parts for spec in specs) else {}
+    specs = []
+    for asked in command.batches:
+        first = context.rows_begun.get(asked.executor, 0)
+        context.rows_begun[asked.executor] = first + len(asked.jobs)
+        specs.append(_Spec(asked, first))
+    divided: dict[c.Key, list[_Start]] = {}
     told: dict[c.Key, Verdict] = {}
     verdicts: list[Verdict] = []
     for spec in specs:
-        verdicts += _begin_rows(context, spec, divided, told)
+        if _begin_line(context, spec):
+            verdicts += [ACCEPTED] * len(spec.asked.jobs)
+        else:
+            if spec.asked.parts and not divided:
+                divided = _divided(specs)
+            verdicts += _begin_rows(context, spec, divided, told)
     return Result(ACCEPTED, tuple(verdicts) if any(verdicts) else ())
 
 
@@ -81,8 +88,6 @@ def _begin_rows(
     asked, first = spec
     if not asked.is_whole:
         return [Verdict.WRONG_STATE] * len(asked.jobs)
-    if _begin_line(context, spec):
-        return [ACCEPTED] * len(asked.jobs)
     state, due = context.state, context.state.due
     held = dict(asked.deadlines)
     verdicts: list[Verdict] = []
@@ -124,7 +129,7 @@ def _begin_line(context: Context, spec: _Spec) -> bool:
     is_plain = not (asked.scheduled or asked.triggers or asked.attempts or asked.parts)
     if line is None or not asked.jobs or not is_plain or asked.deadlines:
         return False
-    numbers = sums(asked.jobs)
+    numbers = list(accumulate(asked.jobs))
     running = dict.fromkeys(numbers, 1)
     marks = list(map(line.get, numbers))
     delays_s = list(map(state.delays_s.get, numbers))
@@ -165,7 +170,7 @@ def _begin_line(context: Context, spec: _Spec) -> bool:
     state.due.take_all(at_s, numbers)
     state.running.update(running)
     state.active.usual.setdefault(at_s, {}).update(dict.fromkeys(numbers, batch))
-    context.move_rows(numbers, [at_s] * rows)
+    context.moved_rows.append((numbers, [at_s] * rows))
     return True
 
 
@@ -248,7 +253,8 @@ def _fill(context: Context, spec: _Spec, rows: list[LaunchRow | None]) -> None:
         ],
     )
     begun = [row for row in rows if row is not None]
-    context.move_rows([row.number for row in begun], [row.scheduled_s for row in begun])
+    numbers, instants = [row.number for row in begun], [row.scheduled_s for row in begun]
+    context.moved_rows.append((numbers, instants))
     by_instant = state.active.usual
     for row in rows:
         if row is not None:

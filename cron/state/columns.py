@@ -10,10 +10,11 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final, TypeAlias
 
 from cron.state.rows import Column
-from launcher.columns import differences, sums
+from launcher.columns import differences
 
 Deltas: TypeAlias = tuple[int, ...]
 _WIDTH: Final = 8
@@ -32,21 +33,29 @@ def uniform(values: Sequence[int]) -> Deltas:
     return coded if any(coded[1:]) else coded[:1]
 
 
-def spread(coded: Deltas, rows: int) -> list[int] | None:
-    """Return the integers of a delta-coded column for so many rows, None if it has another number
-    of them, or one that no time or count can be."""
-    if len(coded) == 1:
-        values = list(coded) * rows
-    elif len(coded) == rows:
-        values = sums(coded)
-    else:
+def spread(rows: Deltas, *columns: Deltas) -> list[list[int]] | None:
+    """Return the rows that a command means, and of each delta-coded column an integer a row; None
+    where the rows do not ascend from 0 or above, a column has another number of integers, or one
+    that no time or count can be."""
+    if not rows or rows[0] < 0 or min(rows[1:], default=1) < 1:
         return None
-    return values if all_fit(values) else None
+    found = [list(accumulate(rows))]
+    for coded in columns:
+        if len(coded) not in (1, len(rows)):
+            return None
+        found.append(list(accumulate(coded)) if len(coded) > 1 else [*coded] * len(rows))
+    fits = [-_FITS < min(values) <= max(values) < _FITS for values in found]
+    return found if all(fits) else None
 
 
-def all_fit(values: Sequence[int]) -> bool:
-    """Return whether integers fit into a column of State."""
-    return not values or -_FITS < min(values) <= max(values) < _FITS
+def full(plain: Sequence[int], rows: int) -> Sequence[int] | None:
+    """Return of a plain column an integer for each row, of which there is one at least; None where
+    it has another number of them, or one that no count can be. Without any, all are 0."""
+    if plain and not -_FITS < min(plain) <= max(plain) < _FITS:
+        return None
+    if len(plain) < 2:
+        return array("q", plain or (0,)) * rows
+    return plain if len(plain) == rows else None
 
 
 def unpacked(one: Column, rows: int) -> array[int]:

@@ -234,16 +234,6 @@ class LostItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     note: Note | None = None
 
 
-class LostRows(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Rows of one batch that are lost; they ascend and are delta-coded. The rest as in LostItem."""
-
-    begun_index: int
-    executor: int
-    rows: tuple[int, ...]
-    held_until_ms: int = 0
-    note: Note | None = None
-
-
 class LostExecutor(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All that is open on an executor and was begun up to a log index is lost. The rest as in
     LostItem."""
@@ -408,11 +398,10 @@ class Skip(msgspec.Struct, frozen=True, array_like=True, tag="skip"):
 
 
 class Lost(msgspec.Struct, frozen=True, array_like=True, tag="lost"):
-    """Attempts whose fate cannot be known: rows of batches, those of which there is more to say,
-    and all that executors have. Its result is as that of `Launched`; of executors it has none."""
+    """Attempts whose fate cannot be known, and all that executors have, of which the result has
+    nothing."""
 
     items: tuple[LostItem, ...] = ()
-    rows: tuple[LostRows, ...] = ()
     executors: tuple[LostExecutor, ...] = ()
 
 

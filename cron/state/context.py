@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from cron.limits import LOST_KEPT
 from cron.notes import (
     GATE_REASON_CHARS_MAX,
     TEXT_CHARS_MAX,
@@ -40,36 +39,35 @@ LOST: Final = LaunchState.LOST
 NOTHING_TOLD: Final = Ran()
 
 
-class Context:
-    """State, the entry's epoch, time and log index, and the rows that it adds to history."""
+class Context(msgspec.Struct):
+    """State, the entry's epoch, time and log index, and the rows that it adds to history.
 
-    def __init__(self, state: State, epoch: Epoch, at_ms: int, index: int) -> None:
-        self.state = state
-        self.epoch = epoch
-        self.at_ms = at_ms
-        self.index = index
-        self.ended: list[Row | Chunk] = []
-        self.encoded = bytearray()  # what history keeps of them
-        self.rows = 0  # how many they are
-        self.seals = False  # a Seal is in this entry
-        self.jobs_changed = 0  # by the newest PutJobs in it that happened
-        self.sealed: list[Sealed] = []
-        self.moved: dict[Key, None] = {}
-        self.moved_rows: list[tuple[Sequence[int], Sequence[int]]] = []
-        self._rows_begun: dict[int, int] = {}  # of each executor, how many
+    `encoded` is what history keeps of these, `rows` how many they are. `seals`: a Seal is in this
+    entry. `jobs_changed` is by the newest PutJobs in it that happened. `moved` and `moved_rows` are
+    launches, by key and as rows of batches, that are due, active or over by it. `rows_begun` are
+    those that it began on each executor, the refused ones as well.
+    """
 
-    def record(self, row: Row) -> None:
-        """Append a row to history, in log order; it gets its number here, if it has none."""
-        if row.number < 0:
-            row = msgspec.structs.replace(row, number=self.rows)
-        self._append(row, 1)
+    state: State
+    epoch: Epoch
+    at_ms: int
+    index: int
+    ended: list[Row | Chunk] = []
+    encoded: bytearray = bytearray()
+    rows: int = 0
+    seals: bool = False
+    jobs_changed: int = 0
+    sealed: list[Sealed] = []
+    moved: dict[Key, None] = {}
+    moved_rows: list[tuple[Sequence[int], Sequence[int]]] = []
+    rows_begun: dict[int, int] = {}
 
-    def record_chunk(self, chunk: Chunk) -> None:
-        """Append a chunk to history, in log order; its rows get their numbers here."""
-        self._append(msgspec.structs.replace(chunk, number=self.rows), len(chunk))
-
-    def _append(self, item: Row | Chunk, rows: int) -> None:
-        self.rows += rows
+    def record(self, item: Row | Chunk) -> None:
+        """Append what ended to history, in log order. Its rows get their numbers in this entry
+        here, if they have none."""
+        if item.number < 0:
+            item = msgspec.structs.replace(item, number=self.rows)
+        self.rows += len(item) if isinstance(item, Chunk) else 1
         self.ended.append(item)
         self.encoded += self.state.history.append(item)
 
@@ -135,10 +133,6 @@ class Context:
         if due.odd.pop(row.key, None) is None and not row.trigger:
             due.take(row.scheduled_s, row.number)
 
-    def move_rows(self, numbers: Sequence[int], scheduled_s: Sequence[int]) -> None:
-        """Note that usual rows of a batch have begun, or are over."""
-        self.moved_rows.append((numbers, scheduled_s))
-
     def leave_part(self, row: LaunchRow, part: Part) -> None:
         """Note that a part of a launch is over."""
         self.moved[row.key] = None
@@ -157,13 +151,6 @@ class Context:
             self.state.drop_odd(row, row.executor, row.row)
         for part in row.parts:
             self.state.drop_odd(row, part.executor, part.row)
-
-    def next_row(self, executor: int, rows: int) -> int:
-        """Return the number of the first of so many rows that this entry begins next on an
-        executor, from 0."""
-        row = self._rows_begun.get(executor, 0)
-        self._rows_begun[executor] = row + rows
-        return row
 
     def end(
         self,
@@ -194,7 +181,19 @@ class Context:
         told = written(note, detail) if detail or note else (row.detail, row.note)
         ended = self._row_of(row, record.name, (state, reason), ran, told)
         if state is LOST:
-            self._remember_lost(row, ended)
+            known = LostRow(
+                row.revision,
+                row.local_min,
+                ended.ended_index,
+                ended.number,
+                ended.epoch,
+                ended.executor,
+                ended.ledger,
+                ended.parts,
+                row.begun_index,
+                tuple(part.row for part in row.parts) or (row.row,),
+            )
+            self.state.remember_lost(key, row.attempt, known)
         self.record(ended)
 
     def _row_of(
@@ -244,25 +243,6 @@ class Context:
             ran.memory_peak_bytes,
             row.is_redriven,
         )
-
-    def _remember_lost(self, row: LaunchRow, ended: Row) -> None:
-        """Keep a lost attempt in mind for late news, within a bound (rule R9)."""
-        lost = self.state.lost
-        known = LostRow(
-            row.revision,
-            row.local_min,
-            ended.ended_index,
-            ended.number,
-            ended.epoch,
-            ended.executor,
-            ended.ledger,
-            ended.parts,
-            row.begun_index,
-            tuple(part.row for part in row.parts) or (row.row,),
-        )
-        self.state.remember_lost(row.key, row.attempt, known)
-        while len(lost) > LOST_KEPT:
-            self.state.forget_lost(*next(iter(lost)))
 
 
 def _part_row(part: Part) -> PartRow:

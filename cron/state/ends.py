@@ -1,36 +1,39 @@
-"""How the usual rows of a batch start and end: log point 2 and results, a column at a time.
+"""How rows of batches start and end: log point 2, results, refusals and losses.
 
-Whatever is not usual is left to `launches.py`, row by row: both ways come to the same State.
+What is usual goes a column at a time; whatever is not is left to `launches.py`, row by row. Both
+ways come to the same State, and rows reach history in their order whatever is odd.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby, repeat
+from array import array
+from collections.abc import Iterable, Sequence
+from itertools import compress, count, groupby
 from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
+from cron.job import OnLost
+from cron.notes import Note
 from cron.state import commands as c
 from cron.state.batches import Batch, taken
-from cron.state.columns import all_fit, spread
+from cron.state.columns import full, spread
 from cron.state.context import Context
-from cron.state.outcome import Verdict
-from cron.state.retries import after_success, is_kept
+from cron.state.launches import change_one
+from cron.state.outcome import Result, Verdict
+from cron.state.retries import after_success, hold_slot, is_kept
 from cron.state.rows import Chunk, column, joined
-from cron.state.state import JobRecord, State
-from launcher.columns import sums
-from launcher.launch import LaunchState
+from cron.state.state import JobRecord, LostRow, State
+from launcher.launch import LaunchState, Reason
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
-_name: Final = attrgetter("name")
-_revision: Final = attrgetter("revision")
 LAUNCHED: Final = LaunchState.LAUNCHED
 SUCCEEDED: Final = LaunchState.SUCCEEDED
+LOST: Final = LaunchState.LOST
+_name: Final = attrgetter("name")
+_revision: Final = attrgetter("revision")
 Named: TypeAlias = tuple[c.Key, int, int]
 """A launch, its attempt, and the part of it that a row is."""
-Started: TypeAlias = Callable[[Context, c.LaunchedItem], Verdict]
-Ended: TypeAlias = Callable[[Context, c.FinishedItem], Verdict]
 
 
 def named(state: State, executor: int, begun_index: int, row: int) -> Named | None:
@@ -49,20 +52,6 @@ def named(state: State, executor: int, begun_index: int, row: int) -> Named | No
     return (*lost, state.lost[lost].places().index(place) + 1)
 
 
-def all_on(state: State, executor: int, through_index: int) -> list[Named]:
-    """Return what is open on an executor and was begun up to a log index: the same order on every
-    replica."""
-    record = state.executors.get(executor)
-    if record is None:
-        return []
-    return [
-        (launch.key, launch.attempt, start.part)
-        for index in sorted(record.batches)
-        for launch in record.batches[index].launches()
-        if index <= through_index and (start := launch.start_on(executor)) is not None
-    ]
-
-
 def count_on(state: State, gone: c.LostExecutor) -> int:
     """Return how many rows are open on an executor that is lost with them."""
     record = state.executors.get(gone.executor)
@@ -72,67 +61,70 @@ def count_on(state: State, gone: c.LostExecutor) -> int:
     )
 
 
-def all_named(state: State, said: c.Rows | c.LostRows) -> Iterator[Named | None]:
-    """Yield what each row is, as `named` says, just before it is asked for."""
-    rows = row_numbers(said.rows)
-    if rows is None:
-        yield from repeat(None, len(said.rows))
-        return
-    for row in rows:
-        yield named(state, said.executor, said.begun_index, row)
+def _found(
+    state: State, said: c.Starts | c.Ends, rows: Sequence[int]
+) -> tuple[Batch | None, bytes]:
+    """Return the batch that a command speaks of, None where nothing of it is open, and the states
+    of these rows of it, 0 for those that are not usual."""
+    record = state.executors.get(said.executor)
+    batch = None if record is None else record.batches.get(said.begun_index)
+    if batch is None:
+        return None, bytes(len(rows))
+    states, size = batch.states, len(batch.states)
+    if rows[-1] < size:
+        return batch, bytes(taken(states, rows))
+    return batch, bytes([states[row] if row < size else 0 for row in rows])
 
 
-def batch_of(state: State, executor: int, begun_index: int) -> Batch | None:
-    """Return the batch, None where nothing of it is open."""
-    record = state.executors.get(executor)
-    return None if record is None else record.batches.get(begun_index)
+# ---- log point 2
 
 
-def row_numbers(coded: tuple[int, ...]) -> list[int] | None:
-    """Return the rows that a command means; None unless they ascend from 0 or above."""
-    rows = sums(coded)
-    if rows and (rows[0] < 0 or min(coded[1:], default=1) < 1 or not all_fit(rows)):
-        return None
-    return rows
-
-
-def launched(context: Context, starts: c.Starts, one: Started) -> list[Verdict]:
-    """Write log point 2 of rows; `one` does for what is not usual."""
-    state = context.state
-    rows = row_numbers(starts.rows)
-    times = None if rows is None else spread(starts.started_ms, len(rows))
-    if rows is None or times is None:
-        return [Verdict.WRONG_STATE] * len(starts.rows)
-    batch = batch_of(state, starts.executor, starts.begun_index)
-    seen = _states(batch, rows)
-    if batch is not None and rows and seen.count(BEGUN) == len(rows):
-        batch.start(rows, context.index, context.at_ms, times)
-        return [ACCEPTED] * len(rows)
+def launched(context: Context, command: c.Launched) -> Result:
+    """Write log point 2."""
     verdicts: list[Verdict] = []
-    for row, started_ms, before in zip(rows, times, seen, strict=True):
+    for starts in command.starts:
+        columns = spread(starts.rows, starts.started_ms)
+        if columns is None:
+            verdicts += [Verdict.WRONG_STATE] * len(starts.rows)
+            continue
+        rows, times = columns
+        batch, seen = _found(context.state, starts, rows)
+        if batch is not None and seen.count(BEGUN) == len(rows):
+            batch.start(rows, context.index, context.at_ms, times)
+            verdicts += [ACCEPTED] * len(rows)
+        else:
+            verdicts += _launch_each(context, starts, batch, seen, zip(rows, times, strict=True))
+    rows_told = verdicts if any(verdicts) else ()
+    return Result(ACCEPTED, (*rows_told, *[change_one(context, item) for item in command.items]))
+
+
+def _launch_each(
+    context: Context,
+    starts: c.Starts,
+    batch: Batch | None,
+    seen: bytes,
+    told: Iterable[tuple[int, int]],
+) -> list[Verdict]:
+    """Write log point 2 of rows some of which are not usual, or have it."""
+    verdicts: list[Verdict] = []
+    for before, (row, started_ms) in zip(seen, told, strict=True):
         if batch is not None and before == BEGUN:
             batch.start([row], context.index, context.at_ms, [started_ms])
             verdicts.append(ACCEPTED)
         elif before:
             verdicts.append(Verdict.ALREADY)
         else:
-            found = named(state, starts.executor, starts.begun_index, row)
+            found = named(context.state, starts.executor, starts.begun_index, row)
             if found is None:
                 verdicts.append(Verdict.NOT_OPEN)
             else:
                 key, attempt, part = found
-                verdicts.append(one(context, c.LaunchedItem(key, attempt, started_ms, part)))
+                item = c.LaunchedItem(key, attempt, started_ms, part)
+                verdicts.append(change_one(context, item))
     return verdicts
 
 
-def _states(batch: Batch | None, rows: list[int]) -> bytes:
-    """Return the states of these rows of a batch, 0 for those that are not usual."""
-    if batch is None or not rows:
-        return bytes(len(rows))
-    if rows[-1] < len(batch.states):
-        return bytes(taken(batch.states, rows))
-    size = len(batch.states)
-    return bytes(batch.states[row] if row < size else 0 for row in rows)
+# ---- ends
 
 
 class _Told(NamedTuple):
@@ -150,54 +142,66 @@ class _Told(NamedTuple):
         return _Told(*(column[first:last] for column in self))
 
 
+class _End(NamedTuple):
+    """How rows end: as in Row."""
+
+    state: LaunchState
+    reason: Reason
+    exit_code: int = -1
+    note: Note | None = None
+
+
 def _told(ends: c.Ends) -> _Told | None:
     """Return the reports of rows, None where a column does not fit the number of rows."""
-    rows = row_numbers(ends.rows)
-    if rows is None:
+    columns = spread(ends.rows, ends.started_ms, ends.finished_ms)
+    if columns is None or full((ends.exit_code,), 1) is None:
         return None
-    started, finished = spread(ends.started_ms, len(rows)), spread(ends.finished_ms, len(rows))
-    if started is None or finished is None or not all_fit((ends.exit_code,)):
-        return None
-    beside: list[Sequence[int]] = []
-    for kept in (ends.output_bytes, ends.cpu_ms, ends.memory_peak_bytes):
-        values = kept * len(rows) if len(kept) == 1 else kept or (0,) * len(rows)
-        if len(values) != len(rows) or not all_fit(kept):
+    beside = []
+    for plain in (ends.output_bytes, ends.cpu_ms, ends.memory_peak_bytes):
+        column_ = full(plain, len(ends.rows))
+        if column_ is None:
             return None
-        beside.append(values)
-    return _Told(rows, started, finished, *beside)
+        beside.append(column_)
+    return _Told(*columns, *beside)
 
 
-def finished(context: Context, ends: c.Ends, one: Ended) -> list[Verdict]:
-    """Write the ends of rows; `one` does for what is not usual."""
-    told = _told(ends)
-    if told is None:
-        return [Verdict.WRONG_STATE] * len(ends.rows)
-    batch = batch_of(context.state, ends.executor, ends.begun_index)
-    seen = _states(batch, list(told.rows))
-    is_success = ends.state is SUCCEEDED
-    if batch is not None and is_success and _all_ran(seen, told) and told.rows:
-        _end(context, batch, ends, told)
-        context.state.shrink(batch)
-        return [ACCEPTED] * len(told.rows)
+def finished(context: Context, command: c.Finished) -> Result:
+    """Write the ends of attempts; late news about lost ones become amendments (rule R9)."""
+    verdicts: list[Verdict] = []
+    for ends in command.ends:
+        told = _told(ends)
+        if told is None:
+            verdicts += [Verdict.WRONG_STATE] * len(ends.rows)
+            continue
+        batch, seen = _found(context.state, ends, told.rows)
+        is_usual = batch is not None and ends.state is SUCCEEDED and 0 not in seen
+        # What ended without log point 2 was started all the same, or is not usual.
+        if batch is not None and is_usual and (BEGUN not in seen or min(told.started_ms) > 0):
+            _end(context, batch, _End(ends.state, ends.reason, ends.exit_code), told)
+            verdicts += [ACCEPTED] * len(told.rows)
+        else:
+            verdicts += _end_each(context, ends, batch, seen, told)
+        if batch is not None:
+            context.state.shrink(batch)
+    rows_told = verdicts if any(verdicts) else ()
+    return Result(ACCEPTED, (*rows_told, *[change_one(context, item) for item in command.items]))
+
+
+def _end_each(
+    context: Context, ends: c.Ends, batch: Batch | None, seen: bytes, told: _Told
+) -> list[Verdict]:
+    """Write the ends of rows some of which are not usual, in the order of the rows."""
     usual = _usual(context.state, batch, ends, seen, told)
     verdicts: list[Verdict] = []
-    # In the order of the rows, so that history has them in the same order whatever is odd.
     for is_usual, run in groupby(range(len(usual)), key=usual.__getitem__):
         places = list(run)
         part = told.between(places[0], places[-1] + 1)
         if is_usual and batch is not None:
-            _end(context, batch, ends, part)
+            _end(context, batch, _End(ends.state, ends.reason, ends.exit_code), part)
             verdicts += [ACCEPTED] * len(places)
         else:
-            verdicts += [_end_one(context, ends, item, one) for item in zip(*part, strict=True)]
-    if batch is not None:
-        context.state.shrink(batch)
+            verdicts += [_end_one(context, ends, item) for item in zip(*part, strict=True)]
     return verdicts
-
-
-def _all_ran(seen: bytes, told: _Told) -> bool:
-    """Whether all rows are usual, and started. What ended without that has no log point 2."""
-    return 0 not in seen and (BEGUN not in seen or min(told.started_ms, default=1) > 0)
 
 
 def _usual(state: State, batch: Batch | None, ends: c.Ends, seen: bytes, told: _Told) -> list[bool]:
@@ -217,13 +221,13 @@ def _usual(state: State, batch: Batch | None, ends: c.Ends, seen: bytes, told: _
     return usual
 
 
-def _end_one(context: Context, ends: c.Ends, told: tuple[int, ...], one: Ended) -> Verdict:
+def _end_one(context: Context, ends: c.Ends, told: tuple[int, ...]) -> Verdict:
     row, started_ms, finished_ms, output_bytes, cpu_ms, memory_peak_bytes = told
     found = named(context.state, ends.executor, ends.begun_index, row)
     if found is None:
         return Verdict.NOT_OPEN
     key, attempt, part = found
-    return one(
+    return change_one(
         context,
         c.FinishedItem(
             key, attempt, ends.state, ends.reason, ends.exit_code, started_ms, finished_ms,
@@ -233,27 +237,27 @@ def _end_one(context: Context, ends: c.Ends, told: tuple[int, ...], one: Ended) 
     )  # fmt: skip
 
 
-def _end(context: Context, batch: Batch, ends: c.Ends, told: _Told) -> None:
-    """End usual rows: they leave State, and become a chunk of history."""
-    state, rows = context.state, told.rows
+def _end(context: Context, batch: Batch, end: _End, told: _Told) -> list[JobRecord]:
+    """End usual rows: they leave State, and become a chunk of history. Return their jobs."""
+    state, rows, index = context.state, told.rows, context.index
     numbers, scheduled_s = taken(batch.numbers, rows), taken(batch.scheduled_s, rows)
     records = list(map(state.by_number.__getitem__, numbers))
     if state.imagings:
         for record in records:
             state.touch(record)
-    # Where the result came before log point 2 was written one entry is both.
     before = taken(batch.states, rows)
-    if BEGUN in before:
+    if BEGUN in before and end.state is not LOST:
+        # The result came before log point 2 was written: one entry is both.
         begun = [place for place, state_before in enumerate(before) if state_before == BEGUN]
         new, times = taken(rows, begun), taken(told.started_ms, begun)
-        batch.start(new, context.index, context.at_ms, times)
+        batch.start(new, index, context.at_ms, times)
     executor = state.executors[batch.executor]
-    context.record_chunk(
+    context.record(
         Chunk(
-            ends.state,
-            ends.reason,
-            ends.exit_code,
-            context.index,
+            end.state,
+            end.reason,
+            end.exit_code,
+            index,
             context.at_ms,
             batch.index,
             batch.at_ms,
@@ -270,25 +274,105 @@ def _end(context: Context, batch: Batch, ends: c.Ends, told: _Told) -> None:
             column(taken(batch.launched_at_ms, rows)),
             column(taken(batch.started_ms, rows)),
             column(told.finished_ms),
-            column(told.output_bytes) if ends.output_bytes else 0,
-            cpu_ms=column(told.cpu_ms) if ends.cpu_ms else 0,
-            memory_peak_bytes=column(told.memory_peak_bytes) if ends.memory_peak_bytes else 0,
+            column(told.output_bytes),
+            context.rows,  # the number of the first
+            end.note,
+            cpu_ms=column(told.cpu_ms),
+            memory_peak_bytes=column(told.memory_peak_bytes),
         )
     )
-    _count(context, ends.state, records)
-    batch.end(rows)
-    state.stop_all(numbers)
-    state.active.leave_all(numbers, scheduled_s)
-    context.move_rows(numbers, scheduled_s)
-    state.leave_batch(batch)
-
-
-def _count(context: Context, ended: LaunchState, records: list[JobRecord]) -> None:
-    index = context.index
     for record in records:
         record.ended_index = index
-        counts = record.counts
-        counts[ended] = counts.get(ended, 0) + 1
-    if ended is SUCCEEDED and context.state.budgets:
+        record.counts[end.state] = record.counts.get(end.state, 0) + 1
+    if end.state is SUCCEEDED and state.budgets:
         for record in records:
             after_success(context, record)
+    state.end_rows(batch, rows, numbers, scheduled_s)
+    context.moved_rows.append((numbers, scheduled_s))
+    return records
+
+
+# ---- refusals and losses
+
+
+def refused(context: Context, command: c.Refused) -> Result:
+    """Take back attempts that the executor's journal proves never ran: due again (rule R7)."""
+    verdicts: list[Verdict] = []
+    for said in command.rows:
+        columns = spread(said.rows)
+        if columns is None:
+            verdicts += [Verdict.NOT_OPEN] * len(said.rows)
+            continue
+        for row in columns[0]:
+            found = named(context.state, said.executor, said.begun_index, row)
+            if found is None:
+                verdicts.append(Verdict.NOT_OPEN)
+            else:
+                key, attempt, part = found
+                item = c.RefusedItem(key, attempt, said.detail, part, said.note)
+                verdicts.append(change_one(context, item))
+    rows_told = verdicts if any(verdicts) else ()
+    return Result(ACCEPTED, (*rows_told, *[change_one(context, item) for item in command.items]))
+
+
+def lost(context: Context, command: c.Lost) -> Result:
+    """Give up attempts whose fate cannot be known; they hold their job's slot for a while."""
+    verdicts = [change_one(context, item) for item in command.items]
+    for gone in command.executors:
+        record = context.state.executors.get(gone.executor)
+        batches = record.batches if record is not None else {}
+        for index in sorted(batches):
+            if index <= gone.through_index:
+                _lose_batch(context, batches[index], gone)
+    return Result(ACCEPTED, tuple(verdicts))
+
+
+def _lose_batch(context: Context, batch: Batch, gone: c.LostExecutor) -> None:
+    """Give up all that is open of a batch, in the order of the rows. What is usual, and is not to
+    begin again, goes in columns."""
+    by_number, states = context.state.by_number, batch.states
+    usual = dict.fromkeys(compress(count(), states), False)
+    for row in usual:
+        job = by_number[batch.numbers[row]].job
+        usual[row] = job is not None and job.on_lost is not OnLost.RETRY
+    rows = sorted((*usual, *batch.odd))
+    for is_usual, run in groupby(rows, key=lambda row: usual.get(row, False)):
+        mine = list(run)
+        if is_usual:
+            _lose(context, batch, gone, mine)
+            continue
+        for row in mine:
+            launch = batch.launch(row)
+            start = launch.start_on(gone.executor) if launch is not None else None
+            if launch is not None and start is not None:
+                held_ms, note = gone.held_until_ms, gone.note
+                item = c.LostItem(launch.key, launch.attempt, held_ms, "", start.part, note)
+                change_one(context, item)
+    context.state.shrink(batch)
+
+
+def _lose(context: Context, batch: Batch, gone: c.LostExecutor, rows: list[int]) -> None:
+    """Give up usual rows of a batch that do not begin again. State remembers each of them for late
+    news."""
+    state, number = context.state, context.rows
+    executor = state.executors[gone.executor]
+    none = array("q", bytes(8 * len(rows)))
+    end = _End(LOST, Reason.EXECUTOR_LOST, note=gone.note)
+    records = _end(context, batch, end, _Told(rows, none, none, none, none, none))
+    for place, (row, record) in enumerate(zip(rows, records, strict=True)):
+        if record.job is not None:
+            hold_slot(context, record, record.job, gone.held_until_ms)
+        known = LostRow(
+            record.revision,
+            batch.local_mins[row],
+            context.index,
+            number + place,
+            batch.epoch,
+            executor.executor,
+            executor.ledger,
+            (),  # parts
+            batch.index,
+            (row,),
+        )
+        key = (record.number, batch.scheduled_s[row], 0)
+        state.remember_lost(key, batch.attempts[row], known)

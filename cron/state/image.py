@@ -167,7 +167,7 @@ def _batch_image(batch: Batch) -> _BatchImage:
         batch.epoch,
         bytes(batch.lates),
         bytes(batch.states),
-        tuple(map(column, batch.columns())),
+        tuple(map(column, batch.columns)),
     )
 
 
@@ -324,7 +324,7 @@ def _add_batch(state: State, image: _BatchImage) -> None:
     batch = state.batch(image.executor, image.index, image.at_ms, image.epoch)
     try:
         columns = [unpacked(one, rows) for one in image.columns]
-        for mine, theirs in zip(batch.columns(), columns, strict=True):
+        for mine, theirs in zip(batch.columns, columns, strict=True):
             mine.extend(theirs)
     except (ValueError, OverflowError) as error:
         raise InvariantViolated(f"state image cannot be read: {error}") from error

@@ -25,13 +25,6 @@ def seal(context: Context, command: c.Seal) -> Result:
     return Result(Verdict.ACCEPTED, number=command.number)
 
 
-def end_entry(context: Context) -> None:
-    """Do what waits for the end of an entry."""
-    if context.seals:
-        history = context.state.history
-        context.sealed += history.seal(context.epoch.lineage, context.index, context.at_ms)
-
-
 def snapshot_at(context: Context, _command: c.SnapshotAt) -> Result:
     """Note that a snapshot of State is taken once this entry is applied."""
     state = context.state

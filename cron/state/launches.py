@@ -1,74 +1,53 @@
-"""How commands about launches change State: rules R1, R2, R7, R8, R9, R11, one function each."""
+"""How commands about single launches change State: rules R1, R2, R7, R8, R9, R11.
+
+Rows of batches that go as usual are changed by `ends.py`, a column at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
-from cron.job import Overlap
-from cron.limits import ATTEMPTS_MAX, HELD_KEPT, REQUEST_IDS_KEPT
+from cron.limits import ATTEMPTS_MAX, REQUEST_IDS_KEPT
 from cron.notes import Note, NoteCode, written
 from cron.state import commands as c
-from cron.state import ends, parts
+from cron.state import parts
 from cron.state.clock import first_trigger
 from cron.state.context import Context, Ran, pause_note, with_gate
 from cron.state.outcome import Result, Verdict
-from cron.state.retries import after_failure, after_loss, after_skip, after_success
+from cron.state.retries import after_failure, after_loss, after_skip, after_success, hold_slot
 from cron.state.rows import Row, RowKind
-from cron.state.state import JobRecord, LaunchRow, LostRow
+from cron.state.state import LaunchRow, LostRow, Part
 from launcher.launch import REOPENABLE, LaunchState, Reason, may_follow
 
 ACCEPTED: Final = Verdict.ACCEPTED  # members of an enumeration are slow to look up
 BEGUN: Final = LaunchState.BEGUN
 LAUNCHED: Final = LaunchState.LAUNCHED
 SUCCEEDED: Final = LaunchState.SUCCEEDED
-_RESULTS: Final = (LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED)
+RESULTS: Final = (LaunchState.SUCCEEDED, LaunchState.FAILED, LaunchState.CANCELLED)
 """What can have become of an attempt that ran."""
 
 
-def _hold_one(context: Context, record: JobRecord, until_ms: int) -> None:
-    """Let a lost launch hold one slot of its job; of too many times the two that end first become
-    the later one of them."""
-    held = {until: count for until, count in record.held.items() if until > context.at_ms}
-    if until_ms > context.at_ms:
-        held[until_ms] = held.get(until_ms, 0) + 1
-    if len(held) > HELD_KEPT:
-        first, second = sorted(held)[:2]
-        held[second] += held.pop(first)
-    record.held = held
-
-
-def _active(context: Context, key: c.Key, attempt: int) -> LaunchRow | Verdict:
-    """Return the row of that very attempt, or why there is none. Before it is changed,
-    `Context.change` has to be asked for it; one with parts may be changed."""
-    row = context.state.active.get(key)
-    if row is None:
-        return Verdict.NOT_OPEN
+def change_one(context: Context, item: Item) -> Verdict:
+    """Do what a command says of one attempt, or of one part of it; return why not, if so."""
+    if isinstance(item, c.FinishedItem) and item.state not in RESULTS:
+        return Verdict.WRONG_STATE
+    whole, of_part = _CHANGES[type(item)]
+    row = context.state.active.get(item.key)
+    if row is None or row.attempt != item.attempt:
+        amended = _amend(context, item) if isinstance(item, c.FinishedItem) else None
+        return amended or (Verdict.NOT_OPEN if row is None else Verdict.WRONG_ATTEMPT)
     context.touch(row)
-    return row if row.attempt == attempt else Verdict.WRONG_ATTEMPT
+    if not row.parts:
+        return whole(context, row, item) if item.part == 1 else Verdict.NOT_OPEN
+    part = parts.part_of(row, item.part)
+    if not isinstance(part, Part):
+        return part
+    return _if_over(context, row, of_part(context, row, part, item))
 
 
-def _answer(rows: list[Verdict], items: Iterable[Verdict]) -> Result:
-    """Return the result of a command about rows of batches and about items."""
-    return Result(ACCEPTED, (*(rows if any(rows) else ()), *items))
-
-
-def launched(context: Context, command: c.Launched) -> Result:
+def _launched(context: Context, row: LaunchRow, item: c.LaunchedItem) -> Verdict:
     """Write log point 2."""
-    rows: list[Verdict] = []
-    for starts in command.starts:
-        rows += ends.launched(context, starts, _launched)
-    return _answer(rows, [_launched(context, item) for item in command.items])
-
-
-def _launched(context: Context, item: c.LaunchedItem) -> Verdict:
-    row = _active(context, item.key, item.attempt)
-    if not isinstance(row, LaunchRow):
-        return row
-    if row.parts:
-        return parts.launched(context, row, item)
-    if item.part != 1:
-        return Verdict.NOT_OPEN
     if row.state is LAUNCHED:
         return Verdict.ALREADY
     row = context.change(row)
@@ -83,24 +62,8 @@ def _log_point_2(context: Context, row: LaunchRow, started_ms: int) -> None:
     row.started_ms = started_ms
 
 
-def finished(context: Context, command: c.Finished) -> Result:
-    """Write the ends of attempts; late news about lost ones become amendments (rule R9)."""
-    rows: list[Verdict] = []
-    for one in command.ends:
-        rows += ends.finished(context, one, _finished)
-    return _answer(rows, [_finished(context, item) for item in command.items])
-
-
-def _finished(context: Context, item: c.FinishedItem) -> Verdict:
-    if item.state not in _RESULTS:
-        return Verdict.WRONG_STATE
-    row = _active(context, item.key, item.attempt)
-    if not isinstance(row, LaunchRow):
-        return _amend(context, item) or row
-    if row.parts:
-        return _if_over(context, row, parts.finished(context, row, item))
-    if item.part != 1:
-        return Verdict.NOT_OPEN
+def _finished(context: Context, row: LaunchRow, item: c.FinishedItem) -> Verdict:
+    """Write the end of an attempt that ran."""
     if not may_follow(row.state, item.state):
         return Verdict.WRONG_STATE
     row = context.change(row)
@@ -151,7 +114,7 @@ def _if_over(context: Context, row: LaunchRow, verdict: Verdict) -> Verdict:
 
 
 def _amend(context: Context, item: c.FinishedItem) -> Verdict | None:
-    """Append what became known of a lost attempt, None where nothing did; nothing reopens.
+    """Append what became known of a lost attempt, None where nothing did; nothing reopens (R9).
 
     Of an attempt of several parts each lost part may have its news. It is amended to the end that
     follows from all of them: it succeeded only if all did, and is lost while one of them is.
@@ -205,26 +168,8 @@ def _amendment(context: Context, known: LostRow, item: c.FinishedItem) -> Row:
     )
 
 
-def refused(context: Context, command: c.Refused) -> Result:
-    """Take back attempts that the executor's ledger proves never ran: due again (rule R7)."""
-    rows = [
-        Verdict.NOT_OPEN
-        if named is None
-        else _refused(context, c.RefusedItem(*named[:2], one.detail, named[2], one.note))
-        for one in command.rows
-        for named in ends.all_named(context.state, one)
-    ]
-    return _answer(rows, [_refused(context, item) for item in command.items])
-
-
-def _refused(context: Context, item: c.RefusedItem) -> Verdict:
-    row = _active(context, item.key, item.attempt)
-    if not isinstance(row, LaunchRow):
-        return row
-    if row.parts:
-        return _if_over(context, row, parts.refused(context, row, item))
-    if item.part != 1:
-        return Verdict.NOT_OPEN
+def _refused(context: Context, row: LaunchRow, item: c.RefusedItem) -> Verdict:
+    """Take back an attempt that the executor's journal proves never ran: due again (rule R7)."""
     if row.state is not BEGUN:
         return Verdict.WRONG_STATE
     _take_back(context, context.change(row), written(item.note, item.detail))
@@ -263,50 +208,28 @@ def skip(context: Context, command: c.Skip) -> Result:
     return Result(Verdict.ACCEPTED, tuple(items))
 
 
-def lost(context: Context, command: c.Lost) -> Result:
-    """Give up attempts whose fate cannot be known; they hold their job's slot for a while."""
-    rows: list[Verdict] = []
-    for one in command.rows:
-        rows += [
-            _lost_row(context, named, one.held_until_ms, one.note)
-            for named in ends.all_named(context.state, one)
-        ]
-    items = [_lost(context, item) for item in command.items]
-    for gone in command.executors:
-        for named in ends.all_on(context.state, gone.executor, gone.through_index):
-            _lost_row(context, named, gone.held_until_ms, gone.note)
-    return _answer(rows, items)
-
-
-def _lost_row(
-    context: Context, named: ends.Named | None, held_until_ms: int, note: Note | None
-) -> Verdict:
-    if named is None:
-        return Verdict.NOT_OPEN
-    key, attempt, part = named
-    return _lost(context, c.LostItem(key, attempt, held_until_ms, "", part, note))
-
-
-def _lost(context: Context, item: c.LostItem) -> Verdict:
-    row = _active(context, item.key, item.attempt)
-    if not isinstance(row, LaunchRow):
-        return row
-    if row.parts:
-        return _if_over(context, row, parts.lost(context, row, item))
-    if item.part != 1:
-        return Verdict.NOT_OPEN
+def _lost(context: Context, row: LaunchRow, item: c.LostItem) -> Verdict:
+    """Give up an attempt whose fate cannot be known."""
     _lose(context, context.change(row), item)
     return ACCEPTED
 
 
 def _lose(context: Context, row: LaunchRow, item: c.LostItem) -> None:
     record = context.state.by_number[row.number]
-    if row.job is not None and row.job.overlap is not Overlap.ALLOW:
-        record.held_until_ms = max(record.held_until_ms, item.held_until_ms)
-    elif row.job is not None and row.job.concurrency:
-        _hold_one(context, record, item.held_until_ms)
+    if row.job is not None:
+        hold_slot(context, record, row.job, item.held_until_ms)
     context.end(row, LaunchState.LOST, Reason.EXECUTOR_LOST, detail=item.detail, note=item.note)
     after_loss(context, record, row, item.held_until_ms)
+
+
+Item: TypeAlias = c.LaunchedItem | c.FinishedItem | c.RefusedItem | c.LostItem
+_CHANGES: Final[dict[type, tuple[Callable[..., Verdict], Callable[..., Verdict]]]] = {
+    c.LaunchedItem: (_launched, parts.launched),
+    c.FinishedItem: (_finished, parts.finished),
+    c.RefusedItem: (_refused, parts.refused),
+    c.LostItem: (_lost, parts.lost),
+}
+"""What each does to a launch that runs as a whole, and to one of several parts."""
 
 
 def cancel(context: Context, command: c.Cancel) -> Result:

@@ -18,6 +18,7 @@ from cron.state import (
     accounts,
     begins,
     clock,
+    ends,
     forgetting,
     jobs,
     keeping,
@@ -59,9 +60,13 @@ class Machine:
         state.term, state.index = term, index
         state.at_ms = max(state.at_ms, min(entry.at_ms, _AT_MS_MAX))
         context = Context(state, entry.epoch, state.at_ms, index)
-        if _is_current(state, entry):
-            results = tuple(_apply(context, command) for command in entry.commands)
-            keeping.end_entry(context)
+        is_claim = bool(entry.commands) and isinstance(entry.commands[0], c.Claim)
+        # A claim must be newer than the newest; all else comes from who leads (rule R3).
+        if entry.epoch > state.epoch if is_claim else entry.epoch == state.epoch:
+            results = tuple([_apply(context, command) for command in entry.commands])
+            if context.seals:  # all rows of an entry are on one side of it
+                sealed = state.history.seal(entry.epoch.lineage, index, state.at_ms)
+                context.sealed += sealed
             outcome = Outcome(
                 Verdict.ACCEPTED,
                 entry.epoch,
@@ -73,24 +78,14 @@ class Machine:
             )
         else:
             outcome = Outcome(Verdict.STALE_EPOCH, entry.epoch, (), (), ())
-        self._digest(data, outcome, context)
-        return outcome
-
-    def _digest(self, data: bytes, outcome: Outcome, context: Context) -> None:
-        """Roll the digest forward: it covers the entries and all that they brought about, rows and
-        chunks as history keeps them."""
-        rolling = hashlib.blake2b(self.state.digest, digest_size=16)
+        # It covers the entries and all that they brought about, rows and chunks as history keeps
+        # them.
+        rolling = hashlib.blake2b(state.digest, digest_size=16)
         rolling.update(data)
         rolling.update(_encoder.encode(outcome.results))
         rolling.update(context.encoded)
-        self.state.digest = rolling.digest()
-
-
-def _is_current(state: State, entry: c.Entry) -> bool:
-    """Whether the entry comes from who leads; a claim must be newer than the newest (rule R3)."""
-    if entry.commands and isinstance(entry.commands[0], c.Claim):
-        return entry.epoch > state.epoch
-    return entry.epoch == state.epoch
+        state.digest = rolling.digest()
+        return outcome
 
 
 def _apply(context: Context, command: c.Command) -> Result:
@@ -105,7 +100,8 @@ def _apply(context: Context, command: c.Command) -> Result:
         items = tuple(Verdict.RESOLVING for _ in asked)
         return Result(Verdict.RESOLVING, items)
     result = _TABLE[type(command)](context, command)
-    revisions.note(context, command, result)
+    if isinstance(command, revisions.KEPT):
+        revisions.note(context, command, result)
     return result
 
 
@@ -144,11 +140,11 @@ _TABLE: Final[dict[type, Callable[[Context, Any], Result]]] = {
     c.Resume: jobs.resume,
     c.Account: accounts.account,
     c.Begin: begins.begin,
-    c.Launched: launches.launched,
-    c.Finished: launches.finished,
-    c.Refused: launches.refused,
+    c.Launched: ends.launched,
+    c.Finished: ends.finished,
+    c.Refused: ends.refused,
     c.Skip: launches.skip,
-    c.Lost: launches.lost,
+    c.Lost: ends.lost,
     c.Cancel: launches.cancel,
     c.Trigger: launches.trigger,
     c.Reopen: launches.reopen,

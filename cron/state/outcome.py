@@ -60,17 +60,12 @@ class Result(msgspec.Struct, frozen=True, array_like=True):
     scheduled_s: int = 0  # of a manual trigger
 
 
-class Moved:
+class Moved(msgspec.Struct, frozen=True, eq=False):
     """Launches by their keys, and usual rows of batches, by columns of job numbers and instants:
     made into keys by those who ask."""
 
-    __slots__ = ("by_key", "by_row")
-
-    def __init__(
-        self, by_key: Iterable[Key] = (), by_row: Iterable[tuple[Sequence[int], Iterable[int]]] = ()
-    ) -> None:
-        self.by_key = by_key
-        self.by_row = by_row
+    by_key: Iterable[Key] = ()
+    by_row: Iterable[tuple[Sequence[int], Iterable[int]]] = ()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Moved) and self.keys() == other.keys()

@@ -48,11 +48,8 @@ def part_of(row: LaunchRow, number: int) -> Part | Verdict:
     return part if part.state in ACTIVE else Verdict.NOT_OPEN
 
 
-def launched(context: Context, row: LaunchRow, item: c.LaunchedItem) -> Verdict:
+def launched(context: Context, row: LaunchRow, part: Part, item: c.LaunchedItem) -> Verdict:
     """Write log point 2 of a part; the first one is that of the launch."""
-    part = part_of(row, item.part)
-    if not isinstance(part, Part):
-        return part
     if part.state is LaunchState.LAUNCHED:
         return Verdict.ALREADY
     _start(context, row, part, item.started_ms)
@@ -69,11 +66,8 @@ def _start(context: Context, row: LaunchRow, part: Part, started_ms: int) -> Non
         row.started_ms = started_ms
 
 
-def finished(context: Context, row: LaunchRow, item: c.FinishedItem) -> Verdict:
+def finished(context: Context, row: LaunchRow, part: Part, item: c.FinishedItem) -> Verdict:
     """Write the end of a part that ran."""
-    part = part_of(row, item.part)
-    if not isinstance(part, Part):
-        return part
     if not may_follow(part.state, item.state):
         return Verdict.WRONG_STATE
     if part.state is LaunchState.BEGUN and item.started_ms:
@@ -86,11 +80,8 @@ def finished(context: Context, row: LaunchRow, item: c.FinishedItem) -> Verdict:
     return Verdict.ACCEPTED
 
 
-def refused(context: Context, row: LaunchRow, item: c.RefusedItem) -> Verdict:
+def refused(context: Context, row: LaunchRow, part: Part, item: c.RefusedItem) -> Verdict:
     """Note that a part never ran and never will under this name (rule R7)."""
-    part = part_of(row, item.part)
-    if not isinstance(part, Part):
-        return part
     if part.state is not LaunchState.BEGUN:
         return Verdict.WRONG_STATE
     part.reason = Reason.FENCED
@@ -98,11 +89,8 @@ def refused(context: Context, row: LaunchRow, item: c.RefusedItem) -> Verdict:
     return Verdict.ACCEPTED
 
 
-def lost(context: Context, row: LaunchRow, item: c.LostItem) -> Verdict:
+def lost(context: Context, row: LaunchRow, part: Part, item: c.LostItem) -> Verdict:
     """Give up a part whose fate cannot be known."""
-    part = part_of(row, item.part)
-    if not isinstance(part, Part):
-        return part
     part.reason = Reason.EXECUTOR_LOST
     part.held_until_ms = item.held_until_ms
     _end(context, row, item.part, LaunchState.LOST, written(item.note, item.detail))

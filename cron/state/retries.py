@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from cron.job import Job, OnLost, Retry
-from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT
+from cron.job import Job, OnLost, Overlap, Retry
+from cron.limits import ATTEMPTS_MAX, BUDGETS_KEPT, DEAD_KEPT, HELD_KEPT
 from cron.notes import written
 from cron.state.commands import FinishedItem, SkippedItem
 from cron.state.context import Context
@@ -55,6 +55,20 @@ def after_failure(context: Context, record: JobRecord, row: LaunchRow, item: Fin
         _open_again(context, record, row, rests_until_ms, _tries(row, item))
     else:
         _bury(context, record, row, item, reason)
+
+
+def hold_slot(context: Context, record: JobRecord, job: Job, until_ms: int) -> None:
+    """Let a lost launch hold its job's slot, or one of them, while it may be running (rule R6)."""
+    if job.overlap is not Overlap.ALLOW:
+        record.held_until_ms = max(record.held_until_ms, until_ms)
+    elif job.concurrency:
+        held = {until: count for until, count in record.held.items() if until > context.at_ms}
+        if until_ms > context.at_ms:
+            held[until_ms] = held.get(until_ms, 0) + 1
+        if len(held) > HELD_KEPT:  # the two that end first become the later one of them
+            first, second = sorted(held)[:2]
+            held[second] += held.pop(first)
+        record.held = held
 
 
 def after_loss(context: Context, record: JobRecord, row: LaunchRow, not_before_ms: int) -> None:

@@ -19,10 +19,8 @@ from launcher.launch import Reason
 
 
 def note(context: Context, command: c.Command, result: Result) -> None:
-    """Keep that a person changed something, if the command did."""
+    """Keep that a person changed something, if one of the commands in `KEPT` did."""
     state = context.state
-    if not isinstance(command, _KEPT):
-        return
     if isinstance(command, c.Cancel) and any(
         item.reason is not Reason.KILLED for item in command.items
     ):
@@ -76,7 +74,7 @@ def _subject(context: Context, command: c.Command) -> str:
     return str(state.launch_name(key)) if key is not None and key[0] in state.by_number else ""
 
 
-_KEPT: Final = (
+KEPT: Final = (
     c.PutJobs,
     c.Pause,
     c.Resume,

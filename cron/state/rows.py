@@ -143,14 +143,6 @@ def values(one: Column, rows: int) -> array[int]:
     return items
 
 
-def spanned(one: Column) -> tuple[int, int]:
-    """Return the least and the greatest integer of a column."""
-    if isinstance(one, int):
-        return one, one
-    items = values(one, 0)
-    return min(items), max(items)
-
-
 def joined(names: Iterable[str]) -> str:
     """Return the names of jobs as a chunk has them."""
     return "\n".join(names)
@@ -228,8 +220,10 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
 
     def span_s(self) -> tuple[int, int]:
         """Return the oldest and the newest ScheduledTime of its rows."""
-        first_s, last_s = spanned(self.scheduled_s)
-        return first_s, self.last_s if self.count else last_s
+        if isinstance(self.scheduled_s, int):
+            return self.scheduled_s, self.last_s if self.count else self.scheduled_s
+        instants = values(self.scheduled_s, len(self))
+        return min(instants), max(instants)
 
     def is_sound(self) -> bool:
         """Whether each of its columns is as `column` makes them, of as many rows as it has, and
@@ -241,8 +235,10 @@ class Chunk(msgspec.Struct, frozen=True, array_like=True, tag=CHUNK, gc=False):
             for one in columns
         ):
             return False
+        if not self.count:
+            return True
         like, revisions = self.row(0, self.jobs), values(self.revisions, rows)
-        return not self.count or self == self.skipped(like, [self.jobs], revisions)
+        return self == self.skipped(like, [self.jobs], revisions)
 
     def names(self) -> list[str]:
         """Return the job of each row."""

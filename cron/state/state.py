@@ -7,13 +7,14 @@ reads. Dicts are in log order; there are no sets, no floats and no clocks here.
 from __future__ import annotations
 
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
 from cron.job import Job, Overlap, Schedule
+from cron.limits import LOST_KEPT
 from cron.notes import Note
 from cron.scopes import Scope
 from cron.state.archive import History
@@ -346,7 +347,9 @@ class State:
         self.by_ledger: dict[tuple[str, str], ExecutorRecord] = {}  # by executor id and ledger
         self.executor_numbers = 0
         self.requests: dict[str, Key] = {}  # manual triggers by request id, oldest first
-        self.lost: dict[tuple[Key, int], LostRow] = {}  # by launch and attempt
+        # By launch and attempt, the oldest first. Of a dict whose first items went one by one, to
+        # find the next one is slow.
+        self.lost: OrderedDict[tuple[Key, int], LostRow] = OrderedDict()
         self.lost_at: dict[Place, tuple[Key, int]] = {}  # the same, by where it was begun
         self.staged: dict[str, list[tuple[Job, ...]]] = {}  # parts of a change under way
         self.history = History()
@@ -498,7 +501,28 @@ class State:
         batch = None if record is None else record.batches.get(launch.begun_index)
         if batch is not None and batch.odd.get(row) is launch:
             del batch.odd[row]
-            self.leave_batch(batch)
+            if not batch.odd and not batch.usual and record is not None:
+                del record.batches[batch.index]
+
+    def end_rows(
+        self, batch: Batch, rows: Sequence[int], numbers: Sequence[int], instants: Sequence[int]
+    ) -> None:
+        """Note that usual rows of a batch, in ascending order, are over: those of these jobs and
+        instants."""
+        batch.end(rows)
+        if len(numbers) > 1 and set(map(self.running.get, numbers)) == {1}:
+            deque(map(self.running.__delitem__, numbers), maxlen=0)
+        else:  # one of them runs several times
+            for number in numbers:
+                self.stop_running(number)
+        usual, at_s = self.active.usual, instants[0]
+        if instants.count(at_s) < len(instants):
+            for number, one_s in zip(numbers, instants, strict=True):
+                self.active.leave(number, one_s)
+        elif len(usual[at_s]) == len(numbers):
+            del usual[at_s]
+        else:
+            deque(map(usual[at_s].__delitem__, numbers), maxlen=0)
 
     def stop_running(self, number: int) -> None:
         """Count one launch less of a job that may be running."""
@@ -507,27 +531,20 @@ class State:
         else:
             self.running[number] -= 1
 
-    def stop_all(self, numbers: Sequence[int]) -> None:
-        """Count one launch less of each of these jobs, which may name one several times."""
-        if len(numbers) > 1 and set(map(self.running.get, numbers)) == {1}:
-            deque(map(self.running.__delitem__, numbers), maxlen=0)
-        else:
-            for number in numbers:
-                self.stop_running(number)
-
-    def leave_batch(self, batch: Batch) -> None:
-        """Forget a batch if nothing is open of it."""
-        if batch.is_over:
-            self.executors[batch.executor].batches.pop(batch.index, None)
-
     def shrink(self, batch: Batch) -> None:
-        """Let go of the columns of a batch of which only few rows are open: a launch that runs for
-        a day must not keep what was begun with it in memory."""
+        """Forget a batch if nothing is open of it. Let go of its columns if only few rows are: a
+        launch that runs for a day must not keep what was begun with it in memory."""
         if batch.usual and batch.usual * STRAGGLERS_SHARE <= len(batch.states):
             for row in [row for row, state in enumerate(batch.states) if state]:
                 self.make_row_odd(batch, row)
         if not batch.usual:
-            batch.clear()
+            if not batch.odd:
+                self.executors[batch.executor].batches.pop(batch.index, None)
+            for column in batch.columns:
+                del column[:]
+            batch.lates.clear()
+            batch.states.clear()
+            batch.places.clear()
 
     def make_row_odd(self, batch: Batch, row: int) -> LaunchRow | None:
         """Return the launch that is open as that row, to be changed: from here on it is odd."""
@@ -565,12 +582,15 @@ class State:
         )
 
     def remember_lost(self, key: Key, attempt: int, lost: LostRow) -> None:
-        """Keep a lost attempt in mind, instead of what was known of it."""
+        """Keep a lost attempt in mind for late news, instead of what was known of it; of too many,
+        the oldest goes (rule R9)."""
         self.forget_lost(key, attempt)
         self.lost[(key, attempt)] = lost
         for place in lost.places():
             if place[-1] != NO_ROW:
                 self.lost_at[place] = (key, attempt)
+        while len(self.lost) > LOST_KEPT:
+            self.forget_lost(*next(iter(self.lost)))
 
     def forget_lost(self, key: Key, attempt: int) -> None:
         """Let go of a lost attempt; no error where there is none."""

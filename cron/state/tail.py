@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from cron.errors import InvalidInput, invariant
+from cron.errors import InvalidInput, InvariantViolated
 from cron.state.rows import CHUNK, Chunk, Row, RowKind, rows_of
 
 ITEMS_MAX: Final = 1 << 24
@@ -130,24 +130,18 @@ class Tail:
                     raise RowsDamaged("segment: a chunk has other columns than rows")
                 if item.ended_index < tail.last_index:
                     raise RowsDamaged("segment: its rows are not in log order")
-                tail.content += raw
-                tail._note(item)
+                tail.append(item, raw)
         except _UNREADABLE as error:
             raise RowsDamaged(f"segment: its rows cannot be read: {error}") from error
         return tail
 
-    def append(self, item: Row | Chunk) -> bytes:
-        """Add what ended at or after all others of this tail; return its bytes."""
-        invariant(item.ended_index >= self.last_index, "history: log index went back")
-        is_sound = not isinstance(item, Chunk) or item.is_sound()
-        invariant(is_sound, "history: a chunk has other columns than rows")
-        encoded = encode_item(item)
+    def append(self, item: Row | Chunk, raw: bytes | msgspec.Raw = b"") -> bytes:
+        """Add what ended at or after all others of this tail; return its bytes, which are `raw` if
+        they are known."""
+        if item.ended_index < self.last_index:
+            raise InvariantViolated("history: log index went back")
+        encoded = bytes(raw) or _encoder.encode(item)
         self.content += encoded
-        self._note(item)
-        return encoded
-
-    def _note(self, item: Row | Chunk) -> None:
-        """Put an item that is in `content` into the columns."""
         rows, number = 1, item.number
         if isinstance(item, Row):
             first_s = item.scheduled_s
@@ -167,6 +161,7 @@ class Tail:
         self.outputs.append(item.output_bytes != 0)
         self.rows += rows
         self.ends.append(len(self.content))  # the last, as it tells readers that the item is there
+        return encoded
 
     @property
     def first_s(self) -> int:

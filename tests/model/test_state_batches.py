@@ -249,12 +249,16 @@ class World:
         return c.Refused((), (c.Rows(*self.rows()),))
 
     def lost(self) -> c.Lost:
-        index, executor, rows = self.rows()
+        index, executor, _ = self.rows()
         held_ms = self.at_ms + self.chance.choice([-1, 3_000])
         if self.chance.random() < 0.3:
             whole = (c.LostExecutor(executor, index + self.chance.choice([-1, 0, 5]), held_ms),)
-            return c.Lost((), (), whole)
-        return c.Lost((), (c.LostRows(index, executor, rows, held_ms),))
+            return c.Lost((), whole)
+        some = self.chance.sample(
+            list(self.state.active.values()), k=min(3, len(self.state.active))
+        )
+        items = [c.LostItem(one.key, one.attempt, held_ms) for one in some]
+        return c.Lost(tuple(items))
 
     def cancel(self) -> c.Cancel:
         rows = list(self.state.open_rows())

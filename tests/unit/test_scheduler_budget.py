@@ -97,10 +97,10 @@ def test_launches_of_an_executor_that_is_lost_are_rows_of_a_turn() -> None:
 
 def test_halves_of_what_is_lost_say_each_thing_once_in_its_order() -> None:
     items = tuple(c.LostItem((1, second, 0), 1) for second in range(3))
-    rows, gone = (c.LostRows(7, 1, (0,)),), (c.LostExecutor(1, 7),)
-    first, second = halves(c.Lost(items, rows, gone))
-    assert first == c.Lost(items[:1], rows)
-    assert second == c.Lost(items[1:], (), gone)
+    gone = (c.LostExecutor(1, 7),)
+    first, second = halves(c.Lost(items, gone))
+    assert first == c.Lost(items[:1])
+    assert second == c.Lost(items[1:], gone)
 
 
 def test_a_budget_is_saved_up_for_a_second_at_most() -> None:

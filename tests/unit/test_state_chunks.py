@@ -83,10 +83,9 @@ def test_history_keeps_chunks_and_rows_in_log_order() -> None:
 
 def test_rows_of_an_entry_are_numbered_across_chunks() -> None:
     context = Context(State(), FIRST, T0 * 1000, 9)
-    context.state.format = 2
     context.record(chunk(1).row(0))
-    context.record_chunk(chunk(2))
-    context.record_chunk(chunk(1, state=LaunchState.FAILED))
+    context.record(chunk(2))
+    context.record(chunk(1, state=LaunchState.FAILED))
     context.record(chunk(1).row(0))
     assert sorted(row.number for row in context.state.history.rows_after(0)) == [0, 1, 2, 3, 4]
     failed = [row for row in context.state.history.rows_after(0) if row.state is LaunchState.FAILED]

@@ -12,7 +12,7 @@ from cron.leader.dispatch import Dispatcher
 from cron.scheduler.plan import Expired, View, plan
 from cron.scheduler.why import why_waiting
 from cron.state import commands as c
-from cron.state import launches
+from cron.state import retries
 from cron.state.image import decode_state
 from cron.state.imaging import encode_state
 from cron.state.outcome import Verdict
@@ -61,7 +61,7 @@ def test_held_slots_survive_a_snapshot() -> None:
 
 
 def test_times_until_which_slots_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launches, "HELD_KEPT", 2)
+    monkeypatch.setattr(retries, "HELD_KEPT", 2)
     rig = with_job(concurrency=9, deadline_s=86_400)
     rig.to(300).account(60, 120, 180, 240)
     for second, until in ((60, 310), (120, 320), (180, 330), (240, 330)):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cron.limits import LOST_KEPT
+from cron.notes import Note, NoteCode
 from cron.state import commands as c
 from cron.state.columns import deltas
 from cron.state.image import decode_state
@@ -211,7 +212,7 @@ def test_an_executor_that_is_lost_loses_what_was_begun_up_to_then() -> None:
     index = rig.state.index
     rig.trigger("q", "j0")
     rig.begin(60, trigger=1)
-    rig.append(c.Lost((), (), (c.LostExecutor(1, index, rig.at_ms),)))
+    rig.append(c.Lost((), (c.LostExecutor(1, index, rig.at_ms),)))
     assert [row.scheduled_s - T0 for row in rig.rows] == [60, 60, 60]
     assert list(rig.state.active) == [(1, T0 + 60, 1)]
 
@@ -219,6 +220,7 @@ def test_an_executor_that_is_lost_loses_what_was_begun_up_to_then() -> None:
 def test_late_news_of_a_row_that_is_lost_amend_it() -> None:  # R9
     rig = begun_at_once(2)
     index = rig.state.index
-    rig.append(c.Lost((), (c.LostRows(index, 1, (0,), rig.at_ms),)))
-    assert end_rows(rig, index, range(2)) == [Verdict.AMENDED, Verdict.ACCEPTED]
-    assert end_rows(rig, index, range(1)) == [Verdict.NOT_OPEN]
+    rig.append(c.Lost((), (c.LostExecutor(1, index, rig.at_ms, Note(NoteCode.REMOVED)),)))
+    assert [row.note for row in rig.rows] == [Note(NoteCode.REMOVED)] * 2
+    assert end_rows(rig, index, range(2)) == [Verdict.AMENDED] * 2
+    assert end_rows(rig, index, range(2)) == [Verdict.NOT_OPEN] * 2
