@@ -132,6 +132,8 @@ class Daemon:
         self._leader.shared_format = self._roster.shared_format
         self._leader.clock_error_ms = self._roster.clock_error_ms
         self._storage = self._make_storage()
+        if self._storage.outputs is not None and config.object_storage.output:
+            self._pool.on_kept = self._storage.outputs.offered
         self._saving = Saving(
             self._leader, self._applier, self._writer, self._storage.vault, Path(config.data)
         )

@@ -47,6 +47,9 @@ class DirectoryStore:
         """Put an object."""
         return self._put(name, lambda file: file.write(content), if_absent)
 
+    def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> None:
+        """Nobody else can write here."""
+
     def put_file(
         self, name: str, path: Path, *, if_absent: bool = False, progress: Tell | None = None
     ) -> bool:

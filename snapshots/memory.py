@@ -49,6 +49,9 @@ class MemoryStore:
         self._modified[name] = self.now_ms
         return True
 
+    def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> None:
+        """Nobody else can write here."""
+
     def put_file(
         self, name: str, path: Path, *, if_absent: bool = False, progress: Tell | None = None
     ) -> bool:

@@ -1,13 +1,11 @@
-"""What an attempt wrote, as one object: packed to be stored, and unpacked once it is verified.
+"""What an attempt wrote, as one object: fetched, and unpacked once it is verified.
 
-The frame is that of snapshots and segments (`format`), with a magic of its own. Small ones are
-packed in memory, larger ones in a file beside.
+The frame is that of snapshots and segments (`format`), with a magic of its own. Its executor packs
+it (`launcher.executor.packing`).
 """
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +20,11 @@ from snapshots.errors import (
     SnapshotForeign,
 )
 from snapshots.format import Number
-from snapshots.store import ObjectStore, Tell
+from snapshots.store import ObjectStore
 
 OUTPUT_MAGIC: Final = b"\x89RCOUTP\n"
 OUTPUT_BYTES_MAX: Final = 1 << 30
 """What an executor keeps of one attempt at most."""
-IN_MEMORY_BYTES_MAX: Final = 4 << 20
 FRAMING_BYTES_MAX: Final = 16 << 10
 """Of header, lengths and sums, with room."""
 
@@ -43,57 +40,11 @@ class OutputHeader(msgspec.Struct, frozen=True, array_like=True):
     dropped: Number
 
 
-def put(
-    store: ObjectStore,
-    name: str,
-    header: OutputHeader,
-    pieces: Iterable[bytes],
-    scratch: Path,
-    progress: Tell | None = None,
-) -> None:
-    """Store an output under `name`; what is there already is replaced.
+class PackedOutput(msgspec.Struct, frozen=True):
+    """An output as it is stored: its size and SHA-256."""
 
-    Raises:
-        SnapshotCorrupt: `pieces` are not `header.size` bytes; nothing was stored.
-        StoreError, OSError: it is not stored; the disk at `scratch` may have refused.
-    """
-    lead = form.encode_lead(OUTPUT_MAGIC, header)
-    counted = _Counted(name, header.size, pieces)
-    if header.size <= IN_MEMORY_BYTES_MAX:
-        packed = io.BytesIO()
-        disk.write_frames(packed, lead, counted)
-        store.put(name, packed.getvalue())
-        return
-    scratch.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with disk.create(scratch) as file:
-            disk.write_frames(file, lead, counted)
-        store.put_file(name, scratch, progress=progress)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-class _Counted:
-    """Pieces that must be as many bytes as was said."""
-
-    def __init__(self, name: str, size: int, pieces: Iterable[bytes]) -> None:
-        self._name = name
-        self._size = size
-        self._pieces = iter(pieces)
-        self._done = 0
-
-    def __iter__(self) -> _Counted:
-        return self
-
-    def __next__(self) -> bytes:
-        piece = next(self._pieces, None)
-        if piece is not None:
-            self._done += len(piece)
-        if self._done > self._size or (piece is None and self._done != self._size):
-            raise SnapshotCorrupt(self._name, f"{self._done} bytes are not the {self._size} told")
-        if piece is None:
-            raise StopIteration
-        return piece
+    size: int
+    sha256: bytes
 
 
 def fetch(store: ObjectStore, name: str, whose: OutputHeader, path: Path) -> OutputHeader | None:

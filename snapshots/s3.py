@@ -23,7 +23,7 @@ import botocore.exceptions
 import msgspec
 
 from snapshots.errors import ObjectDamaged, ObjectMissing, StoreAway, StoreError, StoreRefused
-from snapshots.store import ObjectEntry, Tell, check_name, probe_conditional
+from snapshots.store import ObjectEntry, SignedPut, Tell, check_name, probe_conditional
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
@@ -130,6 +130,24 @@ class S3Store:
         if if_absent and self.head(name) is not None:
             return False  # spares the parts; who is first is decided at the end all the same
         return self._put_parts(name, path, size, if_absent, progress)
+
+    def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> SignedPut:
+        """Return a URL that is signed for this object, its length and its checksum."""
+        digest = base64.b64encode(sha256).decode()
+        headers = {"x-amz-checksum-sha256": digest}
+        if self._place.sse:
+            headers["x-amz-server-side-encryption"] = self._place.sse
+        if self._place.sse_key:
+            headers["x-amz-server-side-encryption-aws-kms-key-id"] = self._place.sse_key
+        arguments = self._key(name) | self._sealed() | {"ChecksumSHA256": digest}
+        with self._told(name):
+            url = self._s3.generate_presigned_url(
+                "put_object",
+                Params=arguments | {"ContentLength": size},
+                ExpiresIn=valid_s,
+                HttpMethod="PUT",
+            )
+        return SignedPut(url, headers)
 
     def get(self, name: str, bytes_max: int) -> bytes:
         """Return an object."""

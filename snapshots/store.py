@@ -31,6 +31,14 @@ class ObjectEntry(msgspec.Struct, frozen=True):
     modified_ms: int
 
 
+class SignedPut(msgspec.Struct, frozen=True):
+    """A URL with which somebody without credentials may put one object, once or again, until it
+    expires; `headers` must be sent with it. A secret."""
+
+    url: str
+    headers: dict[str, str]
+
+
 class ObjectStore(Protocol):
     """A flat space of names. What is put is there for everybody once the call returns."""
 
@@ -49,6 +57,10 @@ class ObjectStore(Protocol):
         self, name: str, path: Path, *, if_absent: bool = False, progress: Tell | None = None
     ) -> bool:
         """Put the file at `path`, in parts if it is large. As `put` otherwise."""
+
+    def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> SignedPut | None:
+        """Return a URL for a put of exactly these bytes within `valid_s` seconds; None where the
+        store takes no puts from others."""
 
     def get(self, name: str, bytes_max: int) -> bytes:
         """Return an object.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -41,11 +41,11 @@ from snapshots.manifest import (
     decode_manifest,
     encode,
 )
-from snapshots.outputs import OutputHeader
+from snapshots.outputs import OutputHeader, PackedOutput
 from snapshots.pruning import Pruned, prune
 from snapshots.retention import DAY_MS, SnapshotPolicy
 from snapshots.segments import SEGMENT_BYTES_MAX, SegmentFile, verify_segment
-from snapshots.store import ObjectEntry, ObjectStore, Tell
+from snapshots.store import ObjectEntry, ObjectStore, SignedPut, Tell
 
 COMPARED_BYTES_MAX: Final = 16 << 20
 """Larger segments are compared on the disk, not in memory."""
@@ -293,23 +293,18 @@ class Vault:
 
     # --- output
 
-    def put_output(
-        self,
-        ended_at_ms: int,
-        header: OutputHeader,
-        pieces: Iterable[bytes],
-        scratch: Path,
-        progress: Tell | None = None,
-    ) -> None:
-        """Store what an attempt wrote that ended then; may be repeated. A large one is packed in a
-        file at `scratch` first.
+    def sign_output(
+        self, ended_at_ms: int, launch: str, attempt: int, packed: PackedOutput, valid_s: int
+    ) -> SignedPut | None:
+        """Return a URL with which the executor of an attempt that ended then may store its output;
+        None where the store signs nothing."""
+        name = layout.output_object(self.cell, ended_at_ms, launch, attempt)
+        return self.store.sign_put(name, packed.size, packed.sha256, valid_s)
 
-        Raises:
-            SnapshotCorrupt: `pieces` are not what `header` says.
-        """
-        invariant(header.cell == self.cell, "an output of another cell")
-        name = layout.output_object(self.cell, ended_at_ms, header.launch, header.attempt)
-        outputs.put(self.store, name, header, pieces, scratch, progress)
+    def put_output(self, ended_at_ms: int, launch: str, attempt: int, path: Path) -> None:
+        """Store the packed output at `path` of an attempt that ended then; may be repeated."""
+        name = layout.output_object(self.cell, ended_at_ms, launch, attempt)
+        self.store.put_file(name, path)
 
     def fetch_output(
         self, ended_at_ms: int, launch: str, attempt: int, path: Path, bytes_max: int

@@ -9,10 +9,10 @@ import msgspec
 from cron.api.views import LaunchView, OutputQuery, OutputView
 from cron.errors import Conflict, CronError, ExecutorAway, NotFound, NotNow
 from cron.service.stored_outputs import StoredOutputs
-from cron.storage.output_transfer import Executors, session_of
 from launcher.launch import LaunchState
 from launcher.names import AttemptName, format_time, parse_launch_name, short_job_name
 from launcher.pool.errors import NotConnected, OutputUnavailable, TimedOut
+from launcher.pool.pool import Pool
 
 OUTPUT_TIMEOUT_MS: Final = 5_000
 
@@ -27,7 +27,7 @@ class Shows(Protocol):
 class Logs:
     """Answers about output. `stored` is None where no object storage is configured."""
 
-    def __init__(self, pool: Executors, questions: Shows, stored: StoredOutputs | None) -> None:
+    def __init__(self, pool: Pool, questions: Shows, stored: StoredOutputs | None) -> None:
         self._pool = pool
         self._questions = questions
         self._stored = stored
@@ -73,7 +73,8 @@ class Logs:
     async def _from_executor(
         self, view: LaunchView, query: OutputQuery, *, is_kept: bool
     ) -> OutputView:
-        session = session_of(self._pool, view.executor)
+        sessions = self._pool.sessions()
+        session = next((one for one in sessions if one.executor == view.executor), None)
         if session is None:
             raise ExecutorAway(
                 f"executor {view.executor}, which keeps the output, is not connected",

@@ -85,9 +85,11 @@ class Storage:
             storing = _storing(config, self.vault, release)
             uploader = Uploader(self.leader, self.applier, clock, self.writer, storing)
             settings = output_settings_of(config)
+            place = uploader
             self.outputs = Outputs(
-                self.leader, self.applier, parts.row_store, clock, storing, settings
-            )
+                self.leader, self.applier, parts.row_store, clock, storing, settings,
+                may_store=lambda: place.has_place,
+            )  # fmt: skip
         self.backup = Backup(
             self.leader,
             self.applier,
@@ -161,7 +163,7 @@ def output_settings_of(config: ReplicaConfig) -> OutputSettings:
     storage, history = config.object_storage, config.history
     longest = max(history.keep_days, history.keep_failed_days) if history.keep_days else 0
     days = storage.output_days or longest
-    return OutputSettings(storage.output, days * DAY_MS, Path(config.data) / "outputs")
+    return OutputSettings(days * DAY_MS, Path(config.data) / "outputs")
 
 
 def settings_of(config: ReplicaConfig) -> RetentionSettings:

@@ -137,6 +137,8 @@ class Uploader:
         self._try_at_ms = 0
         self._rest_ms = REST_MIN_MS
         self._watch_at_ms = 0
+        self.has_place = False
+        """Whether the store answered when it was asked last, and the place there is this cell's."""
         self._prune_at_ms = 0
         self._failed = Trouble()
         self._doing = ""
@@ -156,6 +158,7 @@ class Uploader:
             self._epoch = epoch
             self._try_at_ms, self._rest_ms = 0, REST_MIN_MS
             self._watch_at_ms, self._prune_at_ms, self._copies_at_ms = 0, 0, 0
+            self.has_place = False
             self._failed, self._lacks, self._outlines = Trouble(), Trouble(), {}
             self._lacking.forget()
 
@@ -198,6 +201,7 @@ class Uploader:
 
     def _fail(self, error: Exception) -> None:
         is_away = isinstance(error, StoreAway)
+        self.has_place &= not isinstance(error, StoreError)
         hint = getattr(error, "hint", "")
         text = str(error) if is_away or not hint else f"{error}: {hint}"
         if text != self._failed.text:
@@ -259,6 +263,7 @@ class Uploader:
         look = partial(uploads.claim, self._vault, lineage, identity, storing.about)
         newest = await self._work("looks whose place it is", look)
         self._watch_at_ms = now_ms + WATCH_MS
+        self.has_place = bool(identity) and newest <= lineage
         if newest > lineage:
             text = (
                 f"cell {self._vault.cell} was restored elsewhere: {storing.store} knows lineage "

@@ -42,6 +42,7 @@ from launcher.executor.row import (
     changes_of_rows,
 )
 from launcher.executor.rules import LEASE_OVER, Conditions, Settled, settle
+from launcher.executor.uploads import Uploads
 from launcher.executor.workers import Workers
 from launcher.failpoints import hit
 from launcher.launch import Reason
@@ -122,6 +123,7 @@ class Foreman:
         self._children = self._new_children()
         self._commands = Commands(config, outputs, limits or Limits("", ()), ledger.uuid)
         self.workers = Workers(config, outputs, self.lease, self)
+        self.uploads = Uploads(config.cell, outputs)
         self._failures = FailureLog()
         self._next = Turn()
         self._lapses = 0

@@ -212,6 +212,7 @@ async def _serve(
         asyncio.create_task(foreman.watch(), name="spawner"),
         asyncio.create_task(foreman.workers.run(), name="workers"),
         asyncio.create_task(foreman.watch_lease(), name="lease"),
+        asyncio.create_task(foreman.uploads.run(), name="uploads"),
         asyncio.create_task(way.run(), name="stream"),
     ]
     stopping = asyncio.create_task(stop.wait(), name="stop")

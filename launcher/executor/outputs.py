@@ -1,13 +1,27 @@
-"""The outputs on this host's disk: read on request, and bounded in number and in bytes."""
+"""The outputs on this host's disk: read on request, and bounded in number and in bytes.
+
+Where the cell stores outputs in object storage, a note beside each that is not there yet names its
+attempt: the names of the other files are hashes.
+"""
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from pathlib import Path
+from typing import Final
+
+import structlog
 
 from launcher.executor import output
 from launcher.limits import OUTPUT_CHUNK_BYTES_MAX
 from launcher.rpc.v1 import pool_pb2
+
+log = structlog.get_logger()
+
+NOTE: Final = ".waits"
+PACKED: Final = ".packed"
+_NAME_BYTES_MAX: Final = 4 << 10
 
 
 class Outputs:
@@ -19,15 +33,40 @@ class Outputs:
         self._kept_max, self._bytes_max = kept_max, bytes_max
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._bytes = 0
+        self.stores = False
+        """Whether what ends from now on is to be stored in object storage."""
+        self.waiting: OrderedDict[str, None] = OrderedDict()
+        """The names of attempts whose output is to be stored, oldest first."""
+        self._waiting_stems: dict[str, str] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._find()
+
+    def _find(self) -> None:
+        """Look what an earlier life of this executor has left."""
         found: dict[str, tuple[int, int]] = {}
-        for path in directory.iterdir():
+        notes: list[tuple[int, str, Path]] = []
+        for path in self._directory.iterdir():
             stat = path.stat()
+            if path.suffix == PACKED:
+                path.unlink()
+                continue
+            if path.suffix == NOTE:
+                name = path.read_bytes()[:_NAME_BYTES_MAX].decode(errors="replace")
+                notes.append((stat.st_mtime_ns, name, path))
+                continue
             at_ns, size = found.get(path.stem, (0, 0))
             kept = max(0, stat.st_size - output.HEADER_BYTES)
             found[path.stem] = (max(at_ns, stat.st_mtime_ns), size + kept)
         for stem, (_, size) in sorted(found.items(), key=lambda item: item[1]):
             self._add(stem, size)
+        for _, name, path in sorted(notes):
+            stem = output.stem_of(name)
+            if stem in self._sizes:
+                self.waiting[name] = None
+                self._waiting_stems[stem] = name
+            else:  # the output is gone, or the note was cut as its host died
+                log.warning("output.not_stored", launch=name, error="it is not here any more")
+                path.unlink()
 
     def stem(self, name: str) -> str:
         """Return the path, without suffix, of the output of attempt `name`."""
@@ -35,8 +74,28 @@ class Outputs:
 
     def finished(self, name: str, kept: int) -> None:
         """Count the output of an attempt that is over; let the oldest go where it is too much."""
-        if kept:
-            self._add(output.stem_of(name), kept)
+        if not kept:
+            return
+        stem = output.stem_of(name)
+        if self.stores:
+            self.waiting[name] = None
+            self._waiting_stems[stem] = name
+            try:
+                Path(f"{self._prefix}{stem}{NOTE}").write_bytes(name.encode())
+            except OSError as error:  # it is stored, unless this process dies before
+                log.warning("output.not_noted", launch=name, error=error.strerror)
+        self._add(stem, kept)
+
+    def settled(self, name: str) -> None:
+        """Forget that an output is to be stored: it is, or never will be."""
+        stem = output.stem_of(name)
+        self.waiting.pop(name, None)
+        self._waiting_stems.pop(stem, None)
+        Path(f"{self._prefix}{stem}{NOTE}").unlink(missing_ok=True)
+
+    def unpack(self, name: str) -> None:
+        """Remove the packed object of an output."""
+        Path(f"{self.stem(name)}{PACKED}").unlink(missing_ok=True)
 
     def kept(self, name: str) -> int:
         """Return how many bytes are kept of an attempt that is over; 0 for one that is not."""
@@ -48,12 +107,17 @@ class Outputs:
         while len(self._sizes) > self._kept_max or self._bytes > self._bytes_max:
             oldest, size = self._sizes.popitem(last=False)
             self._bytes -= size
+            if (name := self._waiting_stems.get(oldest)) is not None:
+                log.warning("output.not_stored", launch=name, error="newer outputs take its place")
+                self.settled(name)
             for suffix in output.SUFFIXES:
                 (self._directory / f"{oldest}{suffix}").unlink(missing_ok=True)
 
     def answer(self, request: pool_pb2.OutputRequest, *, running: bool) -> pool_pb2.OutputChunk:
         """Return the part that the leader asks for, at most OUTPUT_CHUNK_BYTES_MAX of it."""
         limit = min(request.limit or OUTPUT_CHUNK_BYTES_MAX, OUTPUT_CHUNK_BYTES_MAX)
+        if request.packed:
+            return self._packed(request, limit)
         try:
             piece = output.read(self.stem(request.name), request.offset, limit, tail=request.tail)
         except OSError as error:
@@ -68,3 +132,18 @@ class Outputs:
             ended=is_last and not running,
             dropped=piece.dropped,
         )
+
+    def _packed(self, request: pool_pb2.OutputRequest, limit: int) -> pool_pb2.OutputChunk:
+        """Return a part of the object that `Uploads` has packed and offered."""
+        try:
+            with Path(f"{self.stem(request.name)}{PACKED}").open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(request.offset)
+                data = file.read(limit)
+        except OSError as error:
+            detail = f"packed output of {request.name}: {error.strerror}"
+            return pool_pb2.OutputChunk(request=request.request, error=detail)
+        return pool_pb2.OutputChunk(
+            request=request.request, data=data, offset=request.offset, size=size,
+            ended=request.offset + len(data) >= size,
+        )  # fmt: skip

@@ -20,6 +20,7 @@ from launcher.executor.leader_watch import LeaderWatch, Told
 from launcher.executor.offers import Offer
 from launcher.executor.outlet import Page, Recall
 from launcher.executor.pace import Pace
+from launcher.executor.packing import Packed
 from launcher.executor.row import Change, Row, epoch_message, epoch_of
 from launcher.executor.words import PROTOCOL, Words
 from launcher.executor.works import Works
@@ -37,6 +38,7 @@ CLOCK_SET_MS: Final = 1_000
 """A wall clock that moved this far against the boot clock was set, not steered."""
 DISTRUST_S: Final = 2.0
 """Between visits when no replica takes our certificate: only a person can change that."""
+PROBLEM_CHARS_MAX: Final = 200
 _BEAT_STEP_MS: Final = 100
 # Part of looking for the leader: a replica that does not lead, or is not there. INTERNAL is what
 # gRPC makes of a refusal that was faster than the call, CANCELLED where too many wait at its door.
@@ -132,6 +134,11 @@ class Visit:
         recollection = self._words.recollection(page)
         self._outgoing.put_nowait(pool_pb2.FromExecutor(recollection=recollection))
 
+    def keep(self, name: str, packed: Packed) -> None:
+        """Offer an output that is to be stored."""
+        kept = pool_pb2.KeptOutput(name=name, bytes=packed.size, sha256=packed.sha256)
+        self._outgoing.put_nowait(pool_pb2.FromExecutor(kept=kept))
+
     def leave(self, reason: str) -> None:
         """End the stream."""
         if not self._left.done():
@@ -166,6 +173,7 @@ class Visit:
             raise StreamEnded(text, _hint(error), is_refusal=is_refusal, is_late=is_late) from error
         finally:
             self._foreman.detach(self)
+            self._foreman.uploads.detach(self)
             self.ended.set()
             await channel.close()
 
@@ -226,6 +234,7 @@ class Visit:
             foreman.recall(Recall(self))
         foreman.lease.connected(welcome.self_kill_ms)
         self._pace.learn(welcome.spread_ms)
+        foreman.uploads.attach(self, stores=welcome.stores_outputs)
         if self._offers is not None:
             self.offer(self._offers)
         foreman.clock_offset_ms = wall_ms() - welcome.wall_ms if welcome.wall_ms else 0
@@ -251,6 +260,8 @@ class Visit:
         elif kind == "output":
             chunk = self._foreman.output(message.output)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(output=chunk))
+        elif kind == "place":
+            self._foreman.uploads.placed(message.place)
         elif kind == "probe":
             answer = pool_pb2.ProbeAnswer(number=message.probe.number)
             self._outgoing.put_nowait(pool_pb2.FromExecutor(probe=answer))
@@ -284,6 +295,8 @@ class Visit:
                     wall_ms=wall_ms(),
                     running=running,
                     is_full=self._foreman.is_full,
+                    outputs_waiting=self._foreman.uploads.waiting,
+                    outputs_problem=self._foreman.uploads.problem[:PROBLEM_CHARS_MAX],
                 )
                 self._outgoing.put_nowait(pool_pb2.FromExecutor(heartbeat=beat))
             await asyncio.sleep(min(due_ms - now_ms, _BEAT_STEP_MS) / 1000)

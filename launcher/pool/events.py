@@ -121,6 +121,14 @@ class BatchFacts(msgspec.Struct, frozen=True, gc=False):
             )
 
 
+class Kept(msgspec.Struct, frozen=True):
+    """An output that an executor has packed and offers: the object's size and SHA-256."""
+
+    name: AttemptName
+    size: int
+    sha256: bytes
+
+
 class Told(msgspec.Struct, frozen=True):
     """What an executor says of rows of its ledger: one by one, and in columns."""
 

@@ -80,6 +80,10 @@ OUTBOX_BYTES_MAX: Final = 64 << 20
 or the executor is dropped."""
 HEARTBEATS_MAX: Final = 64
 """Unanswered heartbeats kept of one session; the oldest go first, for the newest renew most."""
+OUTPUT_PACKED_BYTES_MAX: Final = OUTPUT_KEPT_BYTES_MAX + (OUTPUT_KEPT_BYTES_MAX >> 6)
+"""And packed to be stored, at most."""
+OUTPUTS_WAITING_MAX: Final = 1 << 40
+PROBLEM_CHARS_MAX: Final = 200
 OUTPUT_REQUESTS_MAX: Final = 64
 """Requests for output under way at one executor."""
 OUTPUT_BYTES_MAX: Final = 1 << 20

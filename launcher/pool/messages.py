@@ -5,13 +5,15 @@ Nothing of a message is used before all of it was checked, so a bad one changes 
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 
 import msgspec
 
+from launcher.names import BadName, parse_attempt_name
 from launcher.pool import limits
 from launcher.pool.errors import BadMessage
-from launcher.pool.events import Offer, Told
+from launcher.pool.events import Kept, Offer, Told
 from launcher.pool.fields import part, shown, within, word
 from launcher.pool.reports import parse_known
 from launcher.rpc.v1 import pool_pb2
@@ -131,6 +133,38 @@ def parse_heartbeat(beat: pool_pb2.Heartbeat, previous: int) -> tuple[int, int, 
         running,
         within("heartbeat", ".wall_ms", beat.wall_ms, 0, limits.WALL_MS_MAX),
     )
+
+
+def parse_stored(beat: pool_pb2.Heartbeat) -> tuple[int, str]:
+    """Return how many outputs an executor is yet to store, and why it cannot.
+
+    Raises:
+        BadMessage: a field is wrong.
+    """
+    problem = beat.outputs_problem
+    if len(problem) > limits.PROBLEM_CHARS_MAX or not (problem.isprintable() or not problem):
+        text = f"{shown(problem)} is not up to {limits.PROBLEM_CHARS_MAX} printable characters"
+        raise BadMessage("heartbeat.outputs_problem", text)
+    waiting = within(
+        "heartbeat", ".outputs_waiting", beat.outputs_waiting, 0, limits.OUTPUTS_WAITING_MAX
+    )
+    return waiting, problem
+
+
+def parse_kept(kept: pool_pb2.KeptOutput) -> Kept:
+    """Return an output that an executor offers to have stored.
+
+    Raises:
+        BadMessage: a field is wrong.
+    """
+    try:
+        name = parse_attempt_name(kept.name)
+    except BadName as error:
+        raise BadMessage("kept.name", str(error)) from error
+    if len(kept.sha256) != hashlib.sha256().digest_size:
+        raise BadMessage("kept.sha256", f"{len(kept.sha256)} bytes are no SHA-256")
+    size = within("kept", ".bytes", kept.bytes, 1, limits.OUTPUT_PACKED_BYTES_MAX)
+    return Kept(name, size, kept.sha256)
 
 
 def _labels(hello: pool_pb2.Hello) -> dict[str, str]:

@@ -19,6 +19,7 @@ import grpc
 from launcher.names import AttemptName
 from launcher.pool import limits
 from launcher.pool.errors import (
+    BadMessage,
     HeldByAnother,
     NotConnected,
     NotLeading,
@@ -30,6 +31,7 @@ from launcher.pool.events import (
     Beat,
     Event,
     Facts,
+    Kept,
     Left,
     Offer,
     Offered,
@@ -76,6 +78,9 @@ class Pool:
         self._on_event = on_event
         self._clock_offset_ms_max = clock_offset_ms_max
         self._known_executors = known_executors
+        self.on_kept: Callable[[str, str, Kept], None] | None = None
+        """Takes the offers of outputs, of an executor with a ledger; None: none are to be stored.
+        Set before `open`."""
         self.executors_max = limits.EXECUTORS_MAX
         self._epoch: Epoch | None = None
         self._sessions: dict[str, Session] = {}
@@ -148,6 +153,7 @@ class Pool:
                 recall=recall and session.greeting.can_recall,
                 protocol=limits.PROTOCOL,
                 spread_ms=self.spread_ms,
+                stores_outputs=self.on_kept is not None,
             )
         )
         self._probes.add(session)
@@ -286,6 +292,12 @@ class Pool:
         """Queue a floor (rule R4); the highest counts. Returns False if nothing was queued."""
         return self._queue(executor, ledger, lambda outbox: outbox.raise_floor(index))
 
+    def place_output(self, executor: str, ledger: str, place: pool_pb2.OutputPlace) -> None:
+        """Answer an output that was offered; nobody is told where the executor is gone."""
+        session = self._session(executor, ledger)
+        if session is not None:
+            session.place_output(place)
+
     async def output(
         self,
         executor: str,
@@ -307,23 +319,51 @@ class Pool:
             OutputUnavailable: it has no such output, or too much was asked of it at once.
             TimedOut: it did not answer within `timeout_ms`.
         """
+        request = pool_pb2.OutputRequest(name=str(name), offset=max(offset, 0), tail=tail)
+        return await self._ask_output(executor, ledger, request, limit, timeout_ms)
+
+    async def packed_output(
+        self, executor: str, ledger: str, name: AttemptName, *,
+        offset: int, limit: int, timeout_ms: int,
+    ) -> OutputSlice:  # fmt: skip
+        """Return a piece of the object that an executor has offered; as `output` otherwise."""
+        request = pool_pb2.OutputRequest(name=str(name), offset=offset, packed=True)
+        return await self._ask_output(executor, ledger, request, limit, timeout_ms)
+
+    async def _ask_output(
+        self,
+        executor: str,
+        ledger: str,
+        request: pool_pb2.OutputRequest,
+        limit: int,
+        timeout_ms: int,
+    ) -> OutputSlice:
         session = self._session(executor, ledger)
         if session is None:
             raise NotConnected(f"executor {executor} is not connected")
         # Never 0, which the protocol reads as "as much as you like".
-        size = min(max(limit, 1), limits.OUTPUT_BYTES_MAX)
-        answer = session.ask_output(
-            pool_pb2.OutputRequest(name=str(name), offset=max(offset, 0), limit=size, tail=tail)
-        )
+        request.limit = min(max(limit, 1), limits.OUTPUT_BYTES_MAX)
+        answer = session.ask_output(request)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await answer
         except TimeoutError as error:
             raise TimedOut(
-                f"executor {executor} did not give output of {name} within {timeout_ms} ms"
+                f"executor {executor} did not give output of {request.name} within {timeout_ms} ms"
             ) from error
 
     # ---- called by the servicer
+
+    def kept(self, session: Session, kept: Kept) -> None:
+        """Hear of an output that an executor offers to have stored.
+
+        Raises:
+            BadMessage: it was not asked to, or has not been welcomed.
+        """
+        if self.on_kept is None or not session.is_welcome:
+            raise BadMessage("kept", "this executor was not asked to have outputs stored")
+        if self._sessions.get(session.key[0]) is session:
+            self.on_kept(*session.key, kept)
 
     def join(self, greeting: Greeting, address: str) -> Session:
         """Accept a Hello: a session that waits for `welcome`.

@@ -29,7 +29,14 @@ from launcher.pool.errors import (
     Refused,
     SeenNewerEpoch,
 )
-from launcher.pool.messages import Greeting, parse_heartbeat, parse_hello, parse_offers
+from launcher.pool.messages import (
+    Greeting,
+    parse_heartbeat,
+    parse_hello,
+    parse_kept,
+    parse_offers,
+    parse_stored,
+)
 from launcher.pool.outbox import encode_epoch
 from launcher.pool.pool import Pool
 from launcher.pool.reports import parse_reports
@@ -212,6 +219,7 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         if kind == "heartbeat":
             number, running, wall_ms = parse_heartbeat(message.heartbeat, session.last_number)
             is_full = message.heartbeat.is_full
+            session.outputs_waiting, session.outputs_problem = parse_stored(message.heartbeat)
             self._pool.beat(session, number, running, wall_ms, is_full=is_full)
         elif kind == "reports":
             self._pool.report(session, parse_reports(message.reports))
@@ -222,6 +230,8 @@ class PoolServicer(pool_pb2_grpc.PoolServicer):
         elif kind == "output":
             session.take_output(message.output)
             self._pool.answered(session, message.output.request)
+        elif kind == "kept":
+            self._pool.kept(session, parse_kept(message.kept))
         elif kind == "probe":
             session.check_request("probe.number", message.probe.number)
             self._pool.answered(session, message.probe.number)

@@ -66,6 +66,8 @@ class SessionView(msgspec.Struct, frozen=True):
     `gets_work` is False too while its clock is off by more than the limit (rule R10), and while it
     misses heartbeats, `silent_ms` since the last, or leaves a probe unanswered: `is_silent`. And
     while its ledger takes no more rows: `is_full`.
+    `outputs_waiting` are to be stored in object storage; `outputs_problem` says why the last one is
+    not.
     `offers` is what its workers serve. `cpu_milli` and `memory_bytes` are what launches may use
     there together; 0: not limited.
     """
@@ -89,6 +91,8 @@ class SessionView(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
     incarnation: str = ""
     is_silent: bool = False
+    outputs_waiting: int = 0
+    outputs_problem: str = ""
     is_full: bool = False
 
 
@@ -136,6 +140,8 @@ class Session:
         self.is_welcome = False
         self.is_silent = False
         self.is_full = False
+        self.outputs_waiting = 0
+        self.outputs_problem = ""
         """Whether it has left a probe unanswered for too long (`Probes`)."""
         self.probe_number = 0
         """Of the probe that it has not answered; 0 where there is none."""
@@ -218,6 +224,8 @@ class Session:
             incarnation=greeting.incarnation,
             is_silent=self.is_silent,
             is_full=self.is_full,
+            outputs_waiting=self.outputs_waiting,
+            outputs_problem=self.outputs_problem,
         )
 
     def welcome(self, message: pool_pb2.Welcome) -> None:
@@ -297,6 +305,12 @@ class Session:
         self._asked.append(pool_pb2.FromLeader(output=request))
         self.wake.set()
         return answer
+
+    def place_output(self, place: pool_pb2.OutputPlace) -> None:
+        """Queue the answer to an output that was offered; dropped where the session is over."""
+        if not self.ended:
+            self._asked.append(pool_pb2.FromLeader(place=place))
+            self.wake.set()
 
     def probe(self) -> None:
         """Queue a probe, behind one message of orders at the most; `probe_number` is its number."""

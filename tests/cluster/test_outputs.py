@@ -11,6 +11,7 @@ import pytest
 from cron.api.views import LaunchView
 from snapshots.directory import DirectoryStore
 from snapshots.layout import output_object, outputs_prefix
+from snapshots.store import ObjectStore
 from tests.cluster.harness import SHORT_TIMES, Cell, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -23,14 +24,15 @@ CRONTAB = "".join(
 class Told:
     """A cell with a store, whose launches write something; segments of three seconds."""
 
-    def __init__(self, make_cell: Callable[..., Cell], folder: Path) -> None:
-        store = folder / "store"
+    def __init__(
+        self, make_cell: Callable[..., Cell], folder: Path, store: ObjectStore | None = None
+    ) -> None:
+        self.store = store or DirectoryStore(folder / "store")
         extra = (
-            f'{SHORT_TIMES}\n[object_storage]\nurl = "{store.as_uri()}"\n'
+            f'{SHORT_TIMES}\n[object_storage]\nurl = "{self.store.url}"\n'
             "[snapshots]\ninterval_s = 1\n[history]\nsegment_rows = 30\nsegment_age_s = 3\n"
         )
         self.cell = make_cell(replica_extra=extra)
-        self.store = DirectoryStore(store)
         self.once = folder / "once"
 
     def begin(self) -> Cell:

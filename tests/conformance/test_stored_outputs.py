@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
+from launcher.executor.putting import put as put_signed
 from snapshots.directory import DirectoryStore
 from snapshots.layout import output_object, outputs_prefix
 from snapshots.memory import MemoryStore
-from snapshots.outputs import IN_MEMORY_BYTES_MAX, OutputHeader
+from snapshots.outputs import OutputHeader, PackedOutput
 from snapshots.s3 import S3Place, S3Store
 from snapshots.store import ObjectStore
 from snapshots.vault import Vault
+from tests.fakes.packed_output import packed_output, put_output
 from tests.fakes.s3_server import S3Server, s3_server
 
 DAY_MS = 86_400_000
@@ -48,8 +52,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ObjectStor
 
 def put(vault: Vault, content: bytes, ended_at_ms: int = AT_MS, attempt: int = 1) -> None:
     header = OutputHeader(vault.cell, LAUNCH, attempt, len(content), 9)
-    scratch = Path("never-used")
-    vault.put_output(ended_at_ms, header, [content] if content else [], scratch)
+    put_output(vault, ended_at_ms, header, *([content] if content else []))
 
 
 def outputs(store: ObjectStore) -> list[str]:
@@ -68,21 +71,34 @@ def test_an_output_comes_back_as_it_was(store: ObjectStore, tmp_path: Path) -> N
     assert [one.name for one in path.parent.iterdir()] == ["output"]
 
 
-@pytest.mark.parametrize("size", [IN_MEMORY_BYTES_MAX + 1, 11 << 20])
-def test_a_large_output_goes_through_a_file_that_does_not_stay(
-    store: ObjectStore, tmp_path: Path, size: int
-) -> None:
-    vault, scratch = Vault(store, "prod"), tmp_path / "scratch" / "packed"
-    pieces = [b"%08d" % n * 65_536 for n in range(-(-size // 524_288))]
-    pieces[-1] = pieces[-1][: size - 524_288 * (len(pieces) - 1)]
+@pytest.mark.parametrize("size", [(4 << 20) + 1, 11 << 20])
+def test_a_large_output_is_one_object(store: ObjectStore, tmp_path: Path, size: int) -> None:
+    vault, packed = Vault(store, "prod"), tmp_path / "packed"
+    content = bytes(range(251)) * (-(-size // 251))
     header = OutputHeader("prod", LAUNCH, 2, size, 0)
-    heard: list[int] = []
-    vault.put_output(AT_MS, header, iter(pieces), scratch, heard.append)
-    assert not scratch.exists()
-    assert heard
+    packed.write_bytes(packed_output(header, [content[:size]]))
+    vault.put_output(AT_MS, LAUNCH, 2, packed)
     path = tmp_path / "output"
     assert vault.fetch_output(AT_MS, LAUNCH, 2, path, MAX) == header
-    assert path.read_bytes() == b"".join(pieces)
+    assert path.read_bytes() == content[:size]
+
+
+async def test_a_store_that_signs_takes_an_output_from_somebody_without_credentials(
+    store: ObjectStore, tmp_path: Path
+) -> None:
+    vault, packed = Vault(store, "prod"), tmp_path / "packed"
+    content = bytes(range(256)) * 600
+    header = OutputHeader("prod", LAUNCH, 1, len(content), 0)
+    packed.write_bytes(packed_output(header, [content]))
+    made = packed.read_bytes()
+    told = PackedOutput(len(made), hashlib.sha256(made).digest())
+    signed = vault.sign_output(AT_MS, LAUNCH, 1, told, 60)
+    assert (signed is not None) == isinstance(store, S3Store)
+    if signed is not None:
+        assert f"{LAUNCH}+a1.zst" in unquote(signed.url)
+        await put_signed(signed.url, signed.headers, packed, len(made))
+        assert vault.fetch_output(AT_MS, LAUNCH, 1, tmp_path / "output", MAX) == header
+        assert (tmp_path / "output").read_bytes() == content
 
 
 def test_what_is_not_stored_is_none(store: ObjectStore, tmp_path: Path) -> None:

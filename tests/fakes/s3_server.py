@@ -9,6 +9,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import boto3
 
@@ -48,15 +49,19 @@ class S3Server:
             stderr=subprocess.DEVNULL,
             env={**os.environ, **CREDENTIALS},
         )
+        self._wait("moto-api/")
+
+    def _wait(self, path: str) -> None:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(f"{self.endpoint}/moto-api/", timeout=1):
+                with urllib.request.urlopen(f"{self.endpoint}/{path}", timeout=1):
                     return
             except OSError:
-                assert self._process.poll() is None, "moto's server ended"
+                assert self._process is not None
+                assert self._process.poll() is None, "the server ended"
                 time.sleep(0.05)
-        raise AssertionError("moto's server does not answer")
+        raise AssertionError("the server does not answer")
 
     def make_bucket(self, bucket: str = "backups") -> None:
         """Make a bucket."""
@@ -64,8 +69,8 @@ class S3Server:
             "s3",
             endpoint_url=self.endpoint,
             region_name="us-east-1",
-            aws_access_key_id="test",
-            aws_secret_access_key="test",
+            aws_access_key_id=os.environ["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=os.environ["AWS_SECRET_ACCESS_KEY"],
         )
         client.create_bucket(Bucket=bucket)
         client.close()
@@ -78,12 +83,33 @@ class S3Server:
             self._process = None
 
 
+class MinioServer(S3Server):
+    """MinIO, which verifies signatures, lengths and checksums: the program that `MINIO` names."""
+
+    def __init__(self, program: str, folder: Path) -> None:
+        super().__init__()
+        self._program, self._folder = program, folder
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        self._process = subprocess.Popen(
+            [self._program, "server", "--quiet", "--address", f"127.0.0.1:{self.port}",
+             str(self._folder)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "MINIO_ROOT_USER": "admin", "MINIO_ROOT_PASSWORD": "secretsecret"},
+        )  # fmt: skip
+        self._wait("minio/health/live")
+
+
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
+def s3_server(server: S3Server | None = None) -> Iterator[S3Server]:
     """A server with the bucket `backups`, and credentials in the environment of this process."""
+    server = server or S3Server()
     before = {name: os.environ.get(name) for name in CREDENTIALS}
     os.environ.update(CREDENTIALS)
-    server = S3Server()
+    if isinstance(server, MinioServer):
+        os.environ |= {"AWS_ACCESS_KEY_ID": "admin", "AWS_SECRET_ACCESS_KEY": "secretsecret"}
     try:
         server.start()
         server.make_bucket()

@@ -50,7 +50,7 @@ PURE: Final = (
 DOORS: Final[dict[str, tuple[str, ...]]] = {
     "boto3": ("snapshots/s3.py",),
     "botocore": ("snapshots/s3.py",),
-    "backports": ("snapshots/zstd.py",),
+    "backports": ("snapshots/zstd.py", "launcher/executor/packing.py"),
     "click": ("cron/cli/", "cron/dev/", "cron/restore.py"),
     "croniter": ("cron/calendar/schedule.py",),
     "cryptography": ("cron/certs/",),

@@ -20,6 +20,7 @@ from launcher.executor.stream import Visit, Way
 from launcher.pool.events import Beat, Joined
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
+from tests.unit.outputs_rig import IdleUploads
 from tests.unit.pool_rig import CELL, EPOCH, LEDGER, WITHIN_S, Rig, order, rigged, until
 
 NEXT = Epoch(0, 8, "r2")
@@ -38,6 +39,7 @@ class IdleForeman:
         self.running = 0
         self.lease = Lease()
         self.is_full = False
+        self.uploads = IdleUploads()
         self.clock_offset_ms = 0
         self.outlets: list[Visit] = []
         self.story: list[str] = []

@@ -21,6 +21,7 @@ from launcher.pool.events import Beat, Joined, Offered
 from launcher.pool.pool import Pool
 from launcher.rpc.v1 import pool_pb2
 from launcher.work import Epoch
+from tests.unit.outputs_rig import IdleUploads
 from tests.unit.pool_rig import CELL, LEDGER, Rig, rigged, until
 
 OFFERS = [Offer("app", 4, ("a.b",))]
@@ -38,6 +39,7 @@ class IdleForeman:
         self.running = 0
         self.lease = Lease()
         self.is_full = False
+        self.uploads = IdleUploads()
         self.clock_offset_ms = 0
         self.visits: list[Visit] = []
 

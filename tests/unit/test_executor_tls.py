@@ -23,6 +23,7 @@ from launcher.tls import Credentials, TlsFiles
 from launcher.work import Epoch
 from tests.unit.api_rig import FakeBackend
 from tests.unit.certs_rig import CELL, EXECUTOR, PERSON, Certs
+from tests.unit.outputs_rig import IdleUploads
 from tests.unit.pool_rig import LEDGER, Rig, rigged, until
 from tests.unit.tls_rig import secured
 
@@ -59,6 +60,7 @@ class IdleForeman:
         self.running = 0
         self.lease = Lease()
         self.is_full = False
+        self.uploads = IdleUploads()
         self.clock_offset_ms = 0
         self.welcomed: list[Epoch] = []
 

@@ -22,6 +22,7 @@ from snapshots.layout import output_object
 from snapshots.memory import MemoryStore
 from snapshots.outputs import OutputHeader
 from snapshots.vault import Vault
+from tests.fakes.packed_output import put_output
 from tests.unit.outputs_rig import FakeExecutors
 
 AT_MS = 1_795_219_200_000
@@ -62,7 +63,7 @@ class Rig:
     ) -> None:
         """Have the store keep an output."""
         header = OutputHeader("prod", launch, attempt, len(content), dropped)
-        self.vault.put_output(AT_MS, header, [content], self.folder)
+        put_output(self.vault, AT_MS, header, content)
 
     async def read(self, **asked: object) -> tuple[bytes, str, str]:
         query = OutputQuery(**{"launch": LAUNCH, **asked})  # type: ignore[arg-type]

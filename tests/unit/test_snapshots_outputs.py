@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,8 @@ from hypothesis import strategies as st
 
 from snapshots import zstd
 from snapshots.errors import (
-    InvariantViolated,
     ObjectDamaged,
     OutputDamaged,
-    SnapshotCorrupt,
     SnapshotForeign,
     SnapshotUnsupported,
     StoreAway,
@@ -23,8 +20,9 @@ from snapshots.errors import (
 from snapshots.format import LEAD
 from snapshots.layout import output_object
 from snapshots.memory import MemoryStore
-from snapshots.outputs import IN_MEMORY_BYTES_MAX, OutputHeader
+from snapshots.outputs import OutputHeader
 from snapshots.vault import Vault
+from tests.fakes.packed_output import put_output
 
 AT_MS = 1_795_219_200_000
 MAX = 1 << 20
@@ -40,7 +38,7 @@ class Stored:
         self.store = MemoryStore()
         self.vault = Vault(self.store, "prod")
         self.path = folder / "output"
-        self.vault.put_output(AT_MS, header(), [CONTENT], folder / "scratch")
+        put_output(self.vault, AT_MS, header(), CONTENT)
         self.packed = self.store.objects[NAME]
 
     def fetch(self) -> OutputHeader | None:
@@ -87,7 +85,7 @@ def test_no_part_of_it_is_shown(stored: Stored, part: int) -> None:
 
 def test_a_small_object_that_unpacks_to_a_large_one_is_refused(stored: Stored) -> None:
     bomb = header(size=MAX + 1)
-    stored.vault.put_output(AT_MS, bomb, [bytes(MAX + 1)], stored.path)
+    put_output(stored.vault, AT_MS, bomb, bytes(MAX + 1))
     packed = stored.store.objects[NAME]
     assert len(packed) < 1_000
     stored.check_refused(packed)
@@ -114,14 +112,14 @@ def test_the_output_of_another_attempt_is_not_shown(
 ) -> None:
     elsewhere = MemoryStore()
     whose = header(**other)
-    Vault(elsewhere, "prod").put_output(AT_MS, whose, [CONTENT], stored.path)
+    put_output(Vault(elsewhere, "prod"), AT_MS, whose, CONTENT)
     (packed,) = elsewhere.objects.values()
     stored.check_refused(packed)
 
 
 def test_the_output_of_another_cell_is_not_shown(stored: Stored) -> None:
     elsewhere = MemoryStore()
-    Vault(elsewhere, "dev").put_output(AT_MS, header(cell="dev"), [CONTENT], stored.path)
+    put_output(Vault(elsewhere, "dev"), AT_MS, header(cell="dev"), CONTENT)
     (stored.store.objects[NAME],) = elsewhere.objects.values()
     with pytest.raises(SnapshotForeign, match="of cell 'dev', not 'prod'"):
         stored.fetch()
@@ -132,7 +130,7 @@ def test_another_version_is_told_of_as_that(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("snapshots.format.FORMAT_VERSION", 9)
-    stored.vault.put_output(AT_MS, header(), [CONTENT], stored.path)
+    put_output(stored.vault, AT_MS, header(), CONTENT)
     assert LEAD.unpack_from(stored.store.objects[NAME])[1] == 9
     monkeypatch.undo()
     with pytest.raises(SnapshotUnsupported, match="its format 9 is not 3"):
@@ -164,37 +162,3 @@ def test_a_store_that_is_away_is_no_damage(stored: Stored) -> None:
     stored.store.away = "connection refused"
     with pytest.raises(StoreAway):
         stored.fetch()
-
-
-@pytest.mark.parametrize("told", [-1, 1, IN_MEMORY_BYTES_MAX])
-def test_other_bytes_than_were_told_are_not_stored(tmp_path: Path, told: int) -> None:
-    store = MemoryStore()
-    wrong = header(size=len(CONTENT) + told)
-    with pytest.raises(SnapshotCorrupt, match="bytes are not the"):
-        Vault(store, "prod").put_output(AT_MS, wrong, [CONTENT], tmp_path / "scratch")
-    assert store.objects == {}
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_scratch_file_does_not_stay_whatever_happens(tmp_path: Path) -> None:
-    def fail() -> Iterator[bytes]:
-        yield b"x" * 100
-        raise ZeroDivisionError
-
-    whose = header(size=IN_MEMORY_BYTES_MAX + 1)
-    with pytest.raises(ZeroDivisionError):
-        Vault(MemoryStore(), "prod").put_output(AT_MS, whose, fail(), tmp_path / "scratch")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_output_of_another_cell_is_a_bug(tmp_path: Path) -> None:
-    with pytest.raises(InvariantViolated, match="another cell"):
-        Vault(MemoryStore(), "dev").put_output(AT_MS, header(), [CONTENT], tmp_path)
-
-
-def test_equal_outputs_are_equal_bytes_however_they_came(tmp_path: Path) -> None:
-    first, second = MemoryStore(), MemoryStore()
-    Vault(first, "prod").put_output(AT_MS, header(), [CONTENT], tmp_path)
-    pieces = [CONTENT[n : n + 7] for n in range(0, len(CONTENT), 7)]
-    Vault(second, "prod").put_output(AT_MS, header(), pieces, tmp_path)
-    assert first.objects == second.objects

@@ -1,318 +1,372 @@
-"""Outputs on their way into object storage: in which order, how far, and what is told of it."""
+"""The leader and outputs: who may store what, by which URL, and what the leader stores itself."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import msgspec
 import pytest
+import structlog
 
-from cron.state import commands as c
-from cron.storage import outputs
-from cron.storage.output_transfer import SLICE_BYTES
-from cron.storage.outputs import OF_ONE_EXECUTOR, TRANSFERS
-from cron.storage.uploader import WATCH_MS
-from launcher.launch import LaunchState, Reason
-from launcher.names import parse_attempt_name
-from snapshots.manifest import Lineage, encode
-from snapshots.outputs import IN_MEMORY_BYTES_MAX
-from tests.unit.backup_rig import CELL, URL
-from tests.unit.outputs_rig import JOB, telling
-
-DAY_S = 86_400
-
-
-async def test_outputs_are_stored_and_the_log_is_told_once(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        names = [await rig.run(b"printed %d" % n) for n in range(20)]
-        ended = rig.leader.state.index
-        await rig.look(2)
-        for number, name in enumerate(names):
-            found = rig.read(name)
-            assert found is not None
-            assert found[1] == b"printed %d" % number
-            assert (found[0].size, found[0].dropped) == (len(found[1]), 0)
-        assert rig.mark == ended
-        assert rig.leader.state.index == ended + 1, "one entry for all of them"
-        marks = {one.state.history.outputs_index for one in rig.replicas.values()}
-        assert marks == {ended}
-        assert rig.leader.outputs.waiting == 0
-
-
-async def test_an_executor_is_asked_for_a_few_at_a_time(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        names = [await rig.run() for _ in range(12)]
-        await rig.look()  # whose place it is
-        rig.pool.hanging.add("e1")
-        rig.pool.released.clear()
-        names += [await rig.run() for _ in range(12)]
-        leader = rig.leader
-        await leader.outputs.look()
-        await rig.until(lambda: len(rig.pool.asked) == 12 + OF_ONE_EXECUTOR)
-        await leader.outputs.look()
-        rig.pool.released.set()
-        await rig.look()
-        assert sorted(name for _, name, _ in rig.pool.asked) == names
-        assert rig.pool.most_at_once == {"e1": OF_ONE_EXECUTOR}
-
-
-async def test_of_many_executors_a_few_are_asked_at_once(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        rig.pool.connected = {f"e{n}" for n in range(9)}
-        for n in range(18):
-            await rig.run(executor=f"e{n % 9}")
-        await rig.look(2)
-        assert len(rig.stored()) == 18
-        assert rig.pool.at_once <= TRANSFERS
-
-
-async def test_nothing_is_told_while_nothing_has_output(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        await rig.look()
-        for _ in range(5):
-            await rig.run(b"")
-        before = rig.leader.state.index
-        await rig.look(20)
-        assert rig.leader.state.index == before
-        assert rig.pool.asked == []
-        assert rig.mark == 0
-
-
-async def test_nothing_is_stored_twice_in_a_reign(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        names = [await rig.run() for _ in range(3)]
-        await rig.look(10)
-        assert sorted(rig.puts()) == sorted(names)
-
-
-async def test_failed_launches_have_output_too(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        names = [
-            await rig.run(b"a"),
-            await rig.run(b"b", state=LaunchState.FAILED),
-            await rig.run(b"c"),
-        ]
-        await rig.look(2)
-        assert [found and found[1] for found in map(rig.read, names)] == [b"a", b"b", b"c"]
-
-
-@pytest.mark.parametrize(
-    "size", [1, SLICE_BYTES, SLICE_BYTES + 1, 3 * SLICE_BYTES, IN_MEMORY_BYTES_MAX + 1]
+from cron.state.rows import PartRow, Row, RowKind
+from cron.storage import outputs as module
+from cron.storage.outputs import (
+    ANSWERS_MAX,
+    PULLS_MAX,
+    SLICE_BYTES,
+    VALID_S,
+    Outputs,
+    OutputSettings,
 )
-async def test_large_outputs_come_slice_by_slice_and_leave_no_file(
-    tmp_path: Path, size: int
+from cron.storage.uploader import Storing
+from cron.storage.uploads import About
+from launcher.launch import LaunchState, Reason
+from launcher.names import LaunchName, parse_attempt_name
+from launcher.pool.events import Kept
+from launcher.rpc.v1 import pool_pb2
+from launcher.work import Epoch
+from snapshots.layout import output_object
+from snapshots.memory import MemoryStore
+from snapshots.outputs import OutputHeader
+from snapshots.retention import SnapshotPolicy
+from snapshots.store import SignedPut
+from snapshots.vault import Vault
+from tests.fakes.packed_output import packed_output, put_output
+from tests.unit.backup_rig import CELL, URL, Clocks
+from tests.unit.outputs_rig import FakeExecutors
+
+JOB = "default/backup"
+SCHEDULED_S = 1_795_219_200
+AT_MS = SCHEDULED_S * 1000 + 5
+DAY_MS = 86_400_000
+NAME = parse_attempt_name("default/backup@2026-11-21T00:00:00Z#1")
+LAUNCH = str(NAME.launch)
+CONTENT = b"printed"
+OBJECT = output_object(CELL, AT_MS, LAUNCH, 1)
+SECRET = "X-Amz-Signature=5ec7e7"
+
+
+class SigningStore(MemoryStore):
+    """A store that signs URLs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signed: list[tuple[str, int, bytes, int]] = []
+
+    def sign_put(self, name: str, size: int, sha256: bytes, valid_s: int) -> Any:
+        self._call("sign", name)
+        self.signed.append((name, size, sha256, valid_s))
+        return SignedPut(f"https://store/{name}?{SECRET}", {"x-amz-checksum-sha256": "abc="})
+
+
+class Ends:
+    """A history of these rows."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.gate: asyncio.Event | None = None
+
+    async def of_launch(self, launch: LaunchName) -> list[Row]:
+        assert launch == NAME.launch
+        if self.gate is not None:
+            await self.gate.wait()
+        return self.rows
+
+
+class Rig:
+    """The outputs of one replica that leads."""
+
+    def __init__(self, folder: Path, store: MemoryStore, keep_ms: int = 0) -> None:
+        self.store, self.clock, self.ends = store, Clocks(), Ends()
+        self.vault = Vault(store, CELL)
+        self.pool = FakeExecutors()
+        self.state = SimpleNamespace(is_resolving=False)
+        self.leader = SimpleNamespace(
+            epoch=Epoch(1, 1, "r1"), pool=self.pool, now_ms=lambda: self.clock.ms
+        )
+        self.may_store = True
+        about = About("r1", "0.1.0", "host")
+        storing = Storing(self.vault, URL, SnapshotPolicy(3, 0), about, lambda: "never drawn")
+        self.folder = folder / "outputs"
+        applier: Any = SimpleNamespace(state=self.state)
+        leader: Any = self.leader
+        self.outputs = Outputs(
+            leader, applier, self.ends, self.clock, storing,
+            OutputSettings(keep_ms, self.folder), lambda: self.may_store,
+        )  # fmt: skip
+
+    def end(self, **fields: Any) -> None:
+        """The attempt has ended on e1, and printed something."""
+        row = Row(
+            RowKind.ENDED, JOB, 1, SCHEDULED_S, 0, 1, LaunchState.SUCCEEDED, Reason.NONE, 7, AT_MS,
+            executor="e1", output_bytes=len(CONTENT),
+        )  # fmt: skip
+        self.ends.rows.append(msgspec.structs.replace(row, **fields))
+
+    def packed(self, content: bytes = CONTENT) -> Kept:
+        """Let e1 have packed the attempt's output."""
+        header = OutputHeader(CELL, LAUNCH, 1, len(content), 0)
+        made = self.pool.packed[str(NAME)] = packed_output(header, [content])
+        return Kept(NAME, len(made), hashlib.sha256(made).digest())
+
+    async def offer(self, kept: Kept, executor: str = "e1") -> pool_pb2.OutputPlace:
+        """Return what an executor is told."""
+        self.outputs.offered(executor, f"ledger-{executor}", kept)
+        await self.settle()
+        told, place = self.pool.places.pop()
+        assert (told, place.name, self.pool.places) == (executor, str(kept.name), [])
+        return place
+
+    async def settle(self) -> None:
+        while tasks := list(self.outputs._answers.values()):
+            await asyncio.wait(tasks)
+            await asyncio.sleep(0)
+
+
+@asynccontextmanager
+async def leading(
+    folder: Path, store: MemoryStore | None = None, keep_ms: int = 0
+) -> AsyncIterator[Rig]:
+    rig = Rig(folder, store or MemoryStore(), keep_ms)
+    try:
+        yield rig
+    finally:
+        rig.outputs.close()
+        await asyncio.gather(*rig.outputs._answers.values(), return_exceptions=True)
+
+
+# --- a store that signs
+
+
+async def test_the_executor_gets_a_url_for_this_object_alone(tmp_path: Path) -> None:
+    store = SigningStore()
+    async with leading(tmp_path, store) as rig:
+        rig.end()
+        kept = rig.packed()
+        with structlog.testing.capture_logs() as logs:
+            place = await rig.offer(kept)
+        assert place.placing == pool_pb2.PLACING_PUT
+        assert place.url == f"https://store/{OBJECT}?{SECRET}"
+        assert dict(place.headers) == {"x-amz-checksum-sha256": "abc="}
+        assert store.signed == [(OBJECT, kept.size, kept.sha256, VALID_S)]
+        assert rig.pool.asked == [], "nothing of it passes through the leader"
+        assert store.objects == {}
+        assert SECRET not in str(logs)
+
+
+async def test_late_news_of_a_lost_attempt_is_enough_from_its_executor(tmp_path: Path) -> None:
+    async with leading(tmp_path, SigningStore()) as rig:
+        rig.end(state=LaunchState.LOST, output_bytes=0)
+        rig.end(kind=RowKind.AMENDMENT, executor="", ended_at_ms=AT_MS + 9)
+        assert (await rig.offer(rig.packed())).placing == pool_pb2.PLACING_PUT
+        assert (await rig.offer(rig.packed(), "e2")).placing == pool_pb2.PLACING_NEVER
+
+
+NOT_ITS = [
+    ({"executor": "e2"}, pool_pb2.PLACING_NEVER, "another executor had it"),
+    ({"executor": ""}, pool_pb2.PLACING_NEVER, "another executor had it"),
+    ({"attempt": 2}, pool_pb2.PLACING_UNKNOWN, "does not know what it wrote"),
+    ({"output_bytes": 0}, pool_pb2.PLACING_UNKNOWN, "does not know what it wrote"),
+    (
+        {"parts": 2 * (PartRow("e1", "l", LaunchState.SUCCEEDED, Reason.NONE),)},
+        pool_pb2.PLACING_NEVER,
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("fields", "placing", "why"), NOT_ITS)
+async def test_an_executor_stores_only_what_it_had(
+    tmp_path: Path, fields: dict[str, Any], placing: int, why: str
 ) -> None:
-    content = bytes(n % 251 for n in range(1024)) * (size // 1024 + 1)
-    async with telling(tmp_path) as rig:
-        name = await rig.run(content[:size], dropped=77)
-        await rig.look(2)
-        found = rig.read(name)
-        assert found is not None
-        assert found[1] == content[:size]
-        assert (found[0].size, found[0].dropped) == (size, 77)
-        # The first question is for the beginning, which is where the kept part begins.
+    store = SigningStore()
+    async with leading(tmp_path, store) as rig:
+        rig.end(**fields)
+        place = await rig.offer(rig.packed())
+        assert place.placing == placing
+        assert why in place.reason
+        assert (place.url, store.signed) == ("", [])
+
+
+async def test_more_than_the_attempt_wrote_is_not_stored(tmp_path: Path) -> None:
+    store = SigningStore()
+    async with leading(tmp_path, store) as rig:
+        rig.end()
+        place = await rig.offer(Kept(NAME, 1 << 20, bytes(32)))
+        assert place.placing == pool_pb2.PLACING_NEVER
+        assert store.signed == []
+
+
+@pytest.mark.parametrize("why", ["resolving", "no place", "away"])
+async def test_while_nothing_can_be_stored_the_executor_keeps_it(tmp_path: Path, why: str) -> None:
+    store = SigningStore()
+    async with leading(tmp_path, store) as rig:
+        rig.end()
+        rig.state.is_resolving = why == "resolving"
+        rig.may_store = why != "no place"
+        store.away = "connection refused" if why == "away" else ""
+        assert (await rig.offer(rig.packed())).placing == pool_pb2.PLACING_LATER
+        if why == "away":
+            assert "connection refused" in rig.outputs.trouble.text
+        store.away = ""
+        rig.state.is_resolving, rig.may_store = False, True
+        assert (await rig.offer(rig.packed())).placing == pool_pb2.PLACING_PUT
+        assert rig.outputs.trouble.text == ""
+
+
+async def test_an_offer_that_is_repeated_is_answered_once(tmp_path: Path) -> None:
+    async with leading(tmp_path, SigningStore()) as rig:
+        rig.end()
+        kept, rig.ends.gate = rig.packed(), asyncio.Event()
+        for _ in range(3):
+            rig.outputs.offered("e1", "ledger-e1", kept)
+        rig.ends.gate.set()
+        await rig.settle()
+        assert len(rig.pool.places) == 1
+
+
+async def test_more_offers_than_the_leader_looks_at_are_put_off(tmp_path: Path) -> None:
+    async with leading(tmp_path, SigningStore()) as rig:
+        rig.ends.gate = asyncio.Event()
+        for number in range(ANSWERS_MAX + 2):
+            rig.outputs.offered("e1", "ledger-e1", Kept(NAME, 1 + number, bytes(32)))
+        assert [place.placing for _, place in rig.pool.places] == [pool_pb2.PLACING_UNKNOWN] * 2
+        assert len(rig.outputs._answers) == ANSWERS_MAX
+
+
+# --- a store that only the leader can write
+
+
+async def test_the_leader_stores_what_it_pulls(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        content = bytes(n * n % 251 for n in range(3 * SLICE_BYTES))
+        rig.end(output_bytes=len(content))
+        kept = rig.packed(content)
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_STORED
+        assert rig.store.objects[OBJECT] == rig.pool.packed[str(NAME)]
         offsets = [offset for _, _, offset in rig.pool.asked]
-        assert offsets == [0, *range(77 + SLICE_BYTES, 77 + size, SLICE_BYTES)]
-        assert list((tmp_path / "r1" / "outputs").iterdir()) == []
+        assert offsets == list(range(0, kept.size, SLICE_BYTES))
+        await rig.outputs._lanes[-1].work(lambda: None)
+        assert list(rig.folder.iterdir()) == []
 
 
-async def test_an_executor_that_has_let_it_go_is_not_asked_again(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        gone, there = await rig.run(b"gone"), await rig.run(b"there")
-        del rig.pool.kept[("e1", gone)]
-        ended = rig.leader.state.index
-        await rig.look(3)
-        assert rig.puts() == [there]
-        assert sorted(name for _, name, _ in rig.pool.asked) == [gone, there]
-        assert rig.mark == ended
+async def test_another_object_than_was_offered_is_not_stored(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        rig.end()
+        kept = rig.packed()
+        rig.pool.packed[str(NAME)] = bytes(kept.size)
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        rig.pool.packed[str(NAME)] = bytes(kept.size + 1)
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        assert rig.store.objects == {}
 
 
-async def test_what_goes_while_it_is_read_is_not_stored_in_part(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        name = await rig.run(b"x" * (2 * SLICE_BYTES))
-
-        def forget(_count: int) -> None:
-            rig.pool.kept.clear()
-
-        rig.pool.after_slice = forget
-        ended = rig.leader.state.index
-        await rig.look(2)
-        assert (rig.read(name), rig.mark) == (None, ended)
-
-
-async def test_what_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        name = await rig.run(b"x" * (2 * SLICE_BYTES))
-
-        def grow(count: int) -> None:
-            if count == 1:
-                rig.pool.kept[("e1", name)] = 0, b"y" * (3 * SLICE_BYTES)
-
-        rig.pool.after_slice = grow
-        await rig.look()
-        assert rig.read(name) is None
-        await rig.look(3)
-        found = rig.read(name)
-        assert found is not None
-        assert found[1] == b"y" * (3 * SLICE_BYTES)
+async def test_an_executor_that_dies_meanwhile_costs_nothing(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        rig.end()
+        kept = rig.packed()
+        rig.pool.connected.clear()
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        rig.pool.connected.add("e1")
+        rig.pool.failing["e1"] = "input/output error"
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_UNKNOWN
+        rig.pool.failing.clear()
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_STORED
 
 
-async def test_late_news_of_a_lost_attempt_brings_its_output(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        leader = rig.leader
-        await rig.run()
-        _, (result,) = await leader.submit(c.Trigger(JOB, "late", "anna"))
-        key = (1, result.scheduled_s, result.number)
-        row = leader.state.due[key]
-        begin = c.BeginItem(key, 1, row.revision, 1, row.deadline_ms)
-        await leader.submit(c.Begin.of((begin,)), c.Lost((c.LostItem(key, 1),)))
-        name = f"{leader.state.launch_name(key)}#1"
-        rig.pool.kept[("e1", name)] = 0, b"after all"
-        await rig.look(2)
-        rig.later(60)
-        done = LaunchState.SUCCEEDED
-        news = c.FinishedItem(key, 1, done, Reason.NONE, 0, 1, 2, "", len(b"after all"))
-        await leader.submit(c.Finished((news,)))
-        rig.ended[name] = leader.state.at_ms
-        await rig.look(2)
-        found = rig.read(name)
-        assert found is not None
-        assert found[1] == b"after all"
-        assert found[0].launch == str(parse_attempt_name(name).launch)
+async def test_a_store_that_refuses_is_told_of_and_tried_again(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        rig.end()
+        kept = rig.packed()
+        rig.store.refused = "no permission"
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_LATER
+        trouble = rig.outputs.trouble
+        assert "no permission" in trouble.text
+        rig.clock.ms += 5_000
+        assert rig.outputs.trouble == trouble, "since then"
+        rig.store.refused = ""
+        assert (await rig.offer(kept)).placing == pool_pb2.PLACING_STORED
+        assert rig.outputs.trouble.text == ""
 
 
-# ---- settings
+async def test_a_few_are_pulled_at_once(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        rig.end()
+        kept = rig.packed()
+        rig.pool.hanging.add("e1")
+        for n in range(PULLS_MAX + 1):
+            rig.outputs.offered(
+                "e1", "ledger-e1", msgspec.structs.replace(kept, size=kept.size - n)
+            )
+        async with asyncio.timeout(60):
+            while not rig.pool.places:  # noqa: ASYNC110 - what is waited for has no event
+                await asyncio.sleep(0.001)
+        ((_, place),) = rig.pool.places
+        assert (place.placing, place.reason) == (pool_pb2.PLACING_UNKNOWN, "the leader is busy")
+        rig.pool.released.set()
+        await rig.settle()
+        assert OBJECT in rig.store.objects
 
 
-async def test_nothing_is_stored_where_it_is_not_wanted(tmp_path: Path) -> None:
-    async with telling(tmp_path, is_on=False) as rig:
-        await rig.run()
-        before = rig.leader.state.index
-        await rig.look(3)
-        assert (rig.store.calls, rig.pool.asked) == ([], [])
-        assert rig.leader.state.index == before
+# --- what people see
 
 
-async def test_outputs_go_with_the_day_of_their_end(tmp_path: Path) -> None:
-    async with telling(tmp_path, keep_ms=2 * DAY_S * 1000) as rig:
-        names = []
-        for _ in range(4):
-            names.append(await rig.run())
-            await rig.look(2)
-            rig.later(DAY_S)
-        await rig.look(WATCH_MS // 1000)
-        kept = [name for name in names if rig.read(name) is not None]
-        assert kept == names[2:], "of today, of yesterday, and of the day before that"
+async def test_what_waits_and_what_fails_is_what_executors_say(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        rig.pool.connected |= {"e2"}
+        rig.pool.waiting = {"e1": 3, "e2": 4}
+        assert (rig.outputs.waiting, rig.outputs.trouble.text) == (7, "")
+        rig.pool.problems = {"e2": "store.example answers 403 AccessDenied"}
+        trouble = rig.outputs.trouble
+        assert trouble.since_ms == rig.clock.ms
+        assert trouble.text == (
+            "executor e2 cannot store outputs: store.example answers 403 AccessDenied"
+        )
+        rig.pool.waiting["e2"] = 0
+        assert rig.outputs.trouble.text == ""
 
 
-async def test_the_store_is_listed_for_old_outputs_once_a_day(tmp_path: Path) -> None:
-    async with telling(tmp_path, keep_ms=DAY_S * 1000) as rig:
-        prefix = f"cells/{CELL}/output/"
-        for _ in range(3 * 24):
-            rig.later(3600)
-            await rig.look()
-        lists = [
-            name for operation, name in rig.store.calls if (operation, name) == ("list", prefix)
-        ]
-        assert 3 <= len(lists) <= 4
+# --- retention
 
 
-async def test_many_old_outputs_go_a_part_at_a_time(
+async def test_outputs_of_days_that_are_over_their_time_are_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outputs, "PRUNED_AT_ONCE", 4)
-    async with telling(tmp_path, keep_ms=DAY_S * 1000) as rig:
-        for n in range(10):
-            old = f"cells/{CELL}/output/2020-01-01/{JOB}@2020-01-01T00:00:0{n}Z+a1.zst"
-            rig.store.objects[old] = b"old"
-        await rig.look()
-        assert len(rig.stored()) == 6
-        await rig.look(3 * WATCH_MS // 1000)
-        assert rig.stored() == []
+    async with leading(tmp_path, keep_ms=2 * DAY_MS) as rig:
+        monkeypatch.setattr(module, "PRUNED_AT_ONCE", 2)
+        rig.clock.ms = AT_MS
+        for attempt in range(1, 4):
+            header = OutputHeader(CELL, LAUNCH, attempt, len(CONTENT), 0)
+            put_output(rig.vault, AT_MS - 4 * DAY_MS, header, CONTENT)
+        put_output(rig.vault, AT_MS, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
+        rig.may_store = False
+        await rig.outputs.prune()
+        assert len(rig.store.objects) == 4
+        rig.may_store = True
+        await rig.outputs.prune()
+        assert len(rig.store.objects) == 2, "so many at once"
+        await rig.outputs.prune()
+        assert list(rig.store.objects) == [OBJECT]
+        rig.store.calls.clear()
+        await rig.outputs.prune()
+        assert rig.store.calls == [], "once a day"
+        rig.clock.ms += 3 * DAY_MS
+        rig.store.refused = "may not delete"
+        await rig.outputs.prune()
+        assert "outputs are not deleted" in rig.outputs.trouble.text
+        rig.store.refused = ""
+        await rig.outputs.prune()
+        assert rig.store.objects == {}
 
 
-async def test_what_a_killed_leader_was_packing_goes_with_the_next_transfer(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "r1" / "outputs"
-    async with telling(tmp_path) as rig:
-        folder.mkdir()
-        for n in range(TRANSFERS):
-            (folder / f"output-{n}.zst").write_bytes(b"half of it")
-        rig.pool.connected = {f"e{n}" for n in range(TRANSFERS)}
-        for n in range(4 * TRANSFERS):
-            await rig.run(executor=f"e{n % TRANSFERS}")
-        await rig.look(2)
-        assert len(list(folder.iterdir())) < TRANSFERS
-
-
-async def test_outputs_are_deleted_where_none_are_stored_any_more(tmp_path: Path) -> None:
-    async with telling(tmp_path, is_on=False, keep_ms=DAY_S * 1000) as rig:
-        old = f"cells/{CELL}/output/2020-01-01/{JOB}@2020-01-01T00:00:00Z+a1.zst"
-        rig.store.objects[old] = b"old"
-        await rig.look()
-        assert rig.stored() == []
-
-
-async def test_outputs_stay_for_ever_where_history_does(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        await rig.run()
-        await rig.look(2)
-        rig.later(1000 * DAY_S)
-        await rig.look(2)
-        assert len(rig.stored()) == 1
-
-
-# ---- whose place it is
-
-
-async def test_nothing_is_stored_before_the_log_knows_the_store(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        await rig.leader.submit(c.BackedUp("memory://other"))
-        await rig.run()
-        await rig.look(3)
-        assert rig.store.calls == []
-        with_mark = rig.leader.state.history.outputs_index
-        await rig.leader.submit(c.BackedUp(URL))
-        await rig.look(2)
-        assert len(rig.stored()) == 1
-        assert rig.mark > with_mark
-
-
-async def test_nothing_is_stored_in_another_cells_place(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        marker = Lineage(cell=CELL, lineage=1, id="theirs")
-        rig.store.objects[f"cells/{CELL}/lineages/0001.json"] = encode(marker)
-        await rig.run()
-        await rig.look(3)
-        assert rig.stored() == []
-        assert "belongs to another cell" in rig.leader.outputs.trouble.text
-
-
-async def test_nothing_is_stored_once_the_cell_was_restored_elsewhere(tmp_path: Path) -> None:
-    async with telling(tmp_path) as rig:
-        marker = Lineage(cell=CELL, lineage=2, id="restored")
-        rig.store.objects[f"cells/{CELL}/lineages/0002.json"] = encode(marker)
-        await rig.run()
-        await rig.look(3)
-        assert rig.stored() == []
-
-
-async def test_who_is_closed_begins_nothing_more(tmp_path: Path) -> None:
-    """The end of a transfer begins the next; of one that is cancelled when the loop ends, too."""
-    async with telling(tmp_path) as rig:
-        await rig.look()  # whose place it is
-        rig.pool.hanging.add("e1")
-        rig.pool.released.clear()
-        for _ in range(5):
-            await rig.run()
-        leader = rig.leader
-        await leader.outputs.look()
-        await rig.until(lambda: len(rig.pool.asked) == OF_ONE_EXECUTOR)
-        leader.outputs.close()
-        rig.pool.released.set()
-        going = [task for task in asyncio.all_tasks() if task.get_name() == "output"]
-        await asyncio.wait(going)
-        await asyncio.sleep(0)
-        assert not [task for task in asyncio.all_tasks() if task.get_name() == "output"]
-        assert len(rig.pool.asked) == OF_ONE_EXECUTOR
+async def test_without_a_time_outputs_stay(tmp_path: Path) -> None:
+    async with leading(tmp_path) as rig:
+        put_output(rig.vault, 0, OutputHeader(CELL, LAUNCH, 1, len(CONTENT), 0), CONTENT)
+        await rig.outputs.prune()
+        assert len(rig.store.objects) == 1

@@ -63,6 +63,39 @@ UNKNOWN: Fate.ValueType  # 6
 """the ledger has no such row (answer to kill only)"""
 global___Fate = Fate
 
+class _Placing:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _PlacingEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Placing.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    PLACING_UNSPECIFIED: _Placing.ValueType  # 0
+    PLACING_PUT: _Placing.ValueType  # 1
+    """HTTP PUT to `url`, with `headers`; nothing is told afterwards"""
+    PLACING_STORED: _Placing.ValueType  # 2
+    """the leader has stored it"""
+    PLACING_LATER: _Placing.ValueType  # 3
+    """no output can be stored now"""
+    PLACING_UNKNOWN: _Placing.ValueType  # 4
+    """the end of this attempt is not known yet, or not any more"""
+    PLACING_NEVER: _Placing.ValueType  # 5
+    """it will not be stored"""
+
+class Placing(_Placing, metaclass=_PlacingEnumTypeWrapper): ...
+
+PLACING_UNSPECIFIED: Placing.ValueType  # 0
+PLACING_PUT: Placing.ValueType  # 1
+"""HTTP PUT to `url`, with `headers`; nothing is told afterwards"""
+PLACING_STORED: Placing.ValueType  # 2
+"""the leader has stored it"""
+PLACING_LATER: Placing.ValueType  # 3
+"""no output can be stored now"""
+PLACING_UNKNOWN: Placing.ValueType  # 4
+"""the end of this attempt is not known yet, or not any more"""
+PLACING_NEVER: Placing.ValueType  # 5
+"""it will not be stored"""
+global___Placing = Placing
+
 @typing.final
 class WatchRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -143,6 +176,7 @@ class FromExecutor(google.protobuf.message.Message):
     RECOLLECTION_FIELD_NUMBER: builtins.int
     OFFERS_FIELD_NUMBER: builtins.int
     PROBE_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
     @property
     def hello(self) -> global___Hello:
         """the first message, and only the first"""
@@ -161,6 +195,8 @@ class FromExecutor(google.protobuf.message.Message):
     def probe(self) -> global___ProbeAnswer:
         """at once, without regard to what else waits"""
 
+    @property
+    def kept(self) -> global___KeptOutput: ...
     def __init__(
         self,
         *,
@@ -171,10 +207,11 @@ class FromExecutor(google.protobuf.message.Message):
         recollection: global___Recollection | None = ...,
         offers: global___Offers | None = ...,
         probe: global___ProbeAnswer | None = ...,
+        kept: global___KeptOutput | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "offers", b"offers", "output", b"output", "probe", b"probe", "recollection", b"recollection", "reports", b"reports"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kind", b"kind", "offers", b"offers", "output", b"output", "probe", b"probe", "recollection", b"recollection", "reports", b"reports"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["hello", "heartbeat", "reports", "output", "recollection", "offers", "probe"] | None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kept", b"kept", "kind", b"kind", "offers", b"offers", "output", b"output", "probe", b"probe", "recollection", b"recollection", "reports", b"reports"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat", b"heartbeat", "hello", b"hello", "kept", b"kept", "kind", b"kind", "offers", b"offers", "output", b"output", "probe", b"probe", "recollection", b"recollection", "reports", b"reports"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["hello", "heartbeat", "reports", "output", "recollection", "offers", "probe", "kept"] | None: ...
 
 global___FromExecutor = FromExecutor
 
@@ -324,12 +361,18 @@ class Heartbeat(google.protobuf.message.Message):
     WALL_MS_FIELD_NUMBER: builtins.int
     RUNNING_FIELD_NUMBER: builtins.int
     IS_FULL_FIELD_NUMBER: builtins.int
+    OUTPUTS_WAITING_FIELD_NUMBER: builtins.int
+    OUTPUTS_PROBLEM_FIELD_NUMBER: builtins.int
     number: builtins.int
     """from 1, echoed by the leader"""
     wall_ms: builtins.int
     running: builtins.int
     is_full: builtins.bool
     """its ledger takes no more rows: it would refuse every start"""
+    outputs_waiting: builtins.int
+    """outputs that are to be stored and are not yet"""
+    outputs_problem: builtins.str
+    """why the last one could not be stored; "" if it was"""
     def __init__(
         self,
         *,
@@ -337,8 +380,10 @@ class Heartbeat(google.protobuf.message.Message):
         wall_ms: builtins.int = ...,
         running: builtins.int = ...,
         is_full: builtins.bool = ...,
+        outputs_waiting: builtins.int = ...,
+        outputs_problem: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["is_full", b"is_full", "number", b"number", "running", b"running", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["is_full", b"is_full", "number", b"number", "outputs_problem", b"outputs_problem", "outputs_waiting", b"outputs_waiting", "running", b"running", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Heartbeat = Heartbeat
 
@@ -581,6 +626,35 @@ class OutputChunk(google.protobuf.message.Message):
 global___OutputChunk = OutputChunk
 
 @typing.final
+class KeptOutput(google.protobuf.message.Message):
+    """An output that is to be stored in object storage, packed and ready; sent only where
+    Welcome.stores_outputs. Answered by an OutputPlace of the same name, or not at all: then it is
+    sent again.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    BYTES_FIELD_NUMBER: builtins.int
+    SHA256_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """tenant/job@TIME[+tN]#A"""
+    bytes: builtins.int
+    """of the packed object"""
+    sha256: builtins.bytes
+    """of the same"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        bytes: builtins.int = ...,
+        sha256: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["bytes", b"bytes", "name", b"name", "sha256", b"sha256"]) -> None: ...
+
+global___KeptOutput = KeptOutput
+
+@typing.final
 class FromLeader(google.protobuf.message.Message):
     """---- leader to executor"""
 
@@ -592,6 +666,7 @@ class FromLeader(google.protobuf.message.Message):
     OUTPUT_FIELD_NUMBER: builtins.int
     GOODBYE_FIELD_NUMBER: builtins.int
     PROBE_FIELD_NUMBER: builtins.int
+    PLACE_FIELD_NUMBER: builtins.int
     @property
     def welcome(self) -> global___Welcome: ...
     @property
@@ -604,6 +679,8 @@ class FromLeader(google.protobuf.message.Message):
     def goodbye(self) -> global___Goodbye: ...
     @property
     def probe(self) -> global___Probe: ...
+    @property
+    def place(self) -> global___OutputPlace: ...
     def __init__(
         self,
         *,
@@ -613,10 +690,11 @@ class FromLeader(google.protobuf.message.Message):
         output: global___OutputRequest | None = ...,
         goodbye: global___Goodbye | None = ...,
         probe: global___Probe | None = ...,
+        place: global___OutputPlace | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "orders", b"orders", "output", b"output", "probe", b"probe", "welcome", b"welcome"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "orders", b"orders", "output", b"output", "probe", b"probe", "welcome", b"welcome"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["welcome", "heartbeat", "orders", "output", "goodbye", "probe"] | None: ...
+    def HasField(self, field_name: typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "orders", b"orders", "output", b"output", "place", b"place", "probe", b"probe", "welcome", b"welcome"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "kind", b"kind", "orders", b"orders", "output", b"output", "place", b"place", "probe", b"probe", "welcome", b"welcome"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["welcome", "heartbeat", "orders", "output", "goodbye", "probe", "place"] | None: ...
 
 global___FromLeader = FromLeader
 
@@ -631,6 +709,7 @@ class Welcome(google.protobuf.message.Message):
     RECALL_FIELD_NUMBER: builtins.int
     PROTOCOL_FIELD_NUMBER: builtins.int
     SPREAD_MS_FIELD_NUMBER: builtins.int
+    STORES_OUTPUTS_FIELD_NUMBER: builtins.int
     heartbeat_ms: builtins.int
     self_kill_ms: builtins.int
     """lease of the executor, from the sending of the answered heartbeat"""
@@ -646,6 +725,8 @@ class Welcome(google.protobuf.message.Message):
     """Over how long the executors of this cell are to spread their return, should it end: so many at
     once that they keep each other out come one after the other. 0: at once.
     """
+    stores_outputs: builtins.bool
+    """outputs that end from now on are to be stored in object storage"""
     @property
     def epoch(self) -> global___Epoch: ...
     def __init__(
@@ -658,9 +739,10 @@ class Welcome(google.protobuf.message.Message):
         recall: builtins.bool = ...,
         protocol: builtins.int = ...,
         spread_ms: builtins.int = ...,
+        stores_outputs: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["epoch", b"epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "protocol", b"protocol", "recall", b"recall", "self_kill_ms", b"self_kill_ms", "spread_ms", b"spread_ms", "wall_ms", b"wall_ms"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "heartbeat_ms", b"heartbeat_ms", "protocol", b"protocol", "recall", b"recall", "self_kill_ms", b"self_kill_ms", "spread_ms", b"spread_ms", "stores_outputs", b"stores_outputs", "wall_ms", b"wall_ms"]) -> None: ...
 
 global___Welcome = Welcome
 
@@ -916,6 +998,7 @@ class OutputRequest(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     LIMIT_FIELD_NUMBER: builtins.int
     TAIL_FIELD_NUMBER: builtins.int
+    PACKED_FIELD_NUMBER: builtins.int
     request: builtins.int
     name: builtins.str
     offset: builtins.int
@@ -924,6 +1007,8 @@ class OutputRequest(google.protobuf.message.Message):
     """bytes"""
     tail: builtins.bool
     """the last `limit` bytes instead"""
+    packed: builtins.bool
+    """of the packed object that a KeptOutput told of"""
     def __init__(
         self,
         *,
@@ -932,10 +1017,58 @@ class OutputRequest(google.protobuf.message.Message):
         offset: builtins.int = ...,
         limit: builtins.int = ...,
         tail: builtins.bool = ...,
+        packed: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["limit", b"limit", "name", b"name", "offset", b"offset", "request", b"request", "tail", b"tail"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["limit", b"limit", "name", b"name", "offset", b"offset", "packed", b"packed", "request", b"request", "tail", b"tail"]) -> None: ...
 
 global___OutputRequest = OutputRequest
+
+@typing.final
+class OutputPlace(google.protobuf.message.Message):
+    """The answer to a KeptOutput. `url` is a secret that is valid for a minute, and for this one object."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class HeadersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    NAME_FIELD_NUMBER: builtins.int
+    PLACING_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    HEADERS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    placing: global___Placing.ValueType
+    url: builtins.str
+    reason: builtins.str
+    """where it is not stored, for people"""
+    @property
+    def headers(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        placing: global___Placing.ValueType = ...,
+        url: builtins.str = ...,
+        headers: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        reason: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["headers", b"headers", "name", b"name", "placing", b"placing", "reason", b"reason", "url", b"url"]) -> None: ...
+
+global___OutputPlace = OutputPlace
 
 @typing.final
 class Goodbye(google.protobuf.message.Message):

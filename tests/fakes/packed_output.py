@@ -1,0 +1,26 @@
+"""Outputs as they stand in object storage, written by the code of snapshots: the executors' own
+packing is compared with it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+
+from snapshots import disk
+from snapshots import format as form
+from snapshots.layout import output_object
+from snapshots.outputs import OUTPUT_MAGIC, OutputHeader
+from snapshots.vault import Vault
+
+
+def packed_output(header: OutputHeader, pieces: Iterable[bytes]) -> bytes:
+    """Return the object of an output, whatever its header says."""
+    file = io.BytesIO()
+    disk.write_frames(file, form.encode_lead(OUTPUT_MAGIC, header), pieces)
+    return file.getvalue()
+
+
+def put_output(vault: Vault, ended_at_ms: int, header: OutputHeader, *pieces: bytes) -> None:
+    """Store an output of an attempt that ended then."""
+    name = output_object(vault.cell, ended_at_ms, header.launch, header.attempt)
+    vault.store.put(name, packed_output(header, pieces))
